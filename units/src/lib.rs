@@ -1,0 +1,55 @@
+//! Numbers that know their unit, and ids that know what they name.
+//!
+//! Every other crate computes with these types, so a bit never meets a byte and a dollar never
+//! meets a gigabyte without a conversion that says so. Constructors refuse NaN, negative and
+//! absurd values with a [`UnitError`] that holds the offending value; arithmetic is checked or
+//! saturates where it says so, and never wraps.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`time`] | [`Timestamp`], [`Duration`] and their text form |
+//! | [`rate`] | [`Bandwidth`] |
+//! | [`size`] | [`Bytes`], [`Segments`] |
+//! | [`ratio`] | [`Ratio`] |
+//! | [`money`] | [`Money`], [`PricePerGb`] |
+//! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`HostId`] |
+//!
+//! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
+//! unit, as in `30 ms`, `2 Gbit/s`, `2.875 MB`. There is no default unit.
+
+pub mod id;
+pub mod money;
+pub mod rate;
+pub mod ratio;
+pub mod size;
+mod text;
+pub mod time;
+
+pub use id::{FlowId, HostId, RegionId, RelayId, SiteId};
+pub use money::{Money, PricePerGb};
+pub use rate::Bandwidth;
+pub use ratio::Ratio;
+pub use size::{Bytes, Segments};
+pub use time::{Duration, Timestamp};
+
+/// Why a value was refused: what it should have been, and what it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{quantity}: {expected}, not `{value}`")]
+pub struct UnitError {
+    /// What the value was meant to be, e.g. `bandwidth`.
+    pub quantity: &'static str,
+    /// What would have been right.
+    pub expected: &'static str,
+    /// The offending value as it was given.
+    pub value: String,
+}
+
+impl UnitError {
+    pub(crate) fn new(
+        quantity: &'static str,
+        expected: &'static str,
+        value: impl std::fmt::Display,
+    ) -> Self {
+        Self { quantity, expected, value: value.to_string() }
+    }
+}

@@ -1,0 +1,198 @@
+//! Points in time and spans of time.
+//!
+//! A [`Timestamp`] counts nanoseconds from a start that its owner chose (the lab's boot, a
+//! simulation's zero): it carries no clock, so pure crates can compute with it. Spans are the
+//! standard library's [`Duration`].
+
+pub use std::time::Duration;
+
+use crate::{UnitError, text};
+
+/// A point in time: nanoseconds since its owner's zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The owner's zero.
+    pub const ZERO: Self = Self(0);
+    /// Later than every other point: "never".
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
+
+    /// The point `nanos` nanoseconds after zero.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since zero.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds since zero.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The span from `earlier` to here; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at [`Timestamp::FAR_FUTURE`].
+    fn add(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+/// Longest span that any input may ask for: a year. Longer ones are typing errors.
+const MAX_SPAN_S: f64 = 366.0 * 86_400.0;
+
+const UNITS: &[(&str, f64)] =
+    &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+
+/// Reads a span such as `30 ms`, `1.5s` or `5 min`.
+///
+/// # Errors
+/// When the text is no number with a unit of time, or exceeds a year.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let expected = "a span such as `30 ms` or `1.5 s`, at most a year";
+    let seconds = text::parse_scaled("duration", expected, text, UNITS)?;
+    if seconds > MAX_SPAN_S {
+        return Err(UnitError::new("duration", expected, text));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Makes a span of milliseconds from a measured or imported number.
+///
+/// # Errors
+/// When `millis` is NaN, infinite, negative or above a year.
+pub fn duration_from_millis(millis: f64) -> Result<Duration, UnitError> {
+    if !(0.0..=MAX_SPAN_S * 1e3).contains(&millis) {
+        let expected = "milliseconds from 0 to a year";
+        return Err(UnitError::new("duration", expected, millis));
+    }
+    Ok(Duration::from_secs_f64(millis / 1e3))
+}
+
+/// The span in milliseconds.
+#[must_use]
+pub fn as_millis_f64(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+/// Serde adapter for spans in their text form: `#[serde(with = "tradewind_units::time::as_text")]`.
+pub mod as_text {
+    use super::Duration;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes the span in microseconds, milliseconds or seconds, whichever is exact and shortest.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        let nanos = span.as_nanos();
+        let text = match nanos {
+            n if n % 1_000_000_000 == 0 => format!("{} s", n / 1_000_000_000),
+            n if n % 1_000_000 == 0 => format!("{} ms", n / 1_000_000),
+            n if n % 1_000 == 0 => format!("{} us", n / 1_000),
+            n => format!("{n} ns"),
+        };
+        serializer.serialize_str(&text)
+    }
+
+    /// Reads what [`super::parse_duration`] reads.
+    ///
+    /// # Errors
+    /// As [`super::parse_duration`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        super::parse_duration(&text).map_err(serde::de::Error::custom)
+    }
+
+    /// The same for a span that may be absent: add `#[serde(default)]` beside it.
+    pub mod option {
+        use super::Duration;
+        use serde::{Deserializer, Serializer};
+
+        /// Writes the span, or nothing.
+        ///
+        /// # Errors
+        /// Only those of the serializer.
+        pub fn serialize<S: Serializer>(
+            span: &Option<Duration>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match span {
+                Some(span) => super::serialize(span, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        /// Reads a span that is there.
+        ///
+        /// # Errors
+        /// As [`super::super::parse_duration`].
+        pub fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spans_are_read_with_their_unit() {
+        assert_eq!(parse_duration("30 ms").unwrap(), Duration::from_millis(30));
+        assert_eq!(parse_duration("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(parse_duration("5 min").unwrap(), Duration::from_secs(300));
+    }
+
+    #[test]
+    fn spans_without_unit_sign_or_sense_are_refused() {
+        for text in ["30", "-3 ms", "ms", "", "1e9 s", "9999999 h", "3 parsecs", "1..2 s", "NaN s"]
+        {
+            let error = parse_duration(text).unwrap_err();
+            assert_eq!(error.value, text);
+        }
+        assert!(duration_from_millis(f64::NAN).is_err());
+        assert!(duration_from_millis(-1.0).is_err());
+    }
+
+    #[test]
+    fn a_timestamp_saturates() {
+        assert_eq!(Timestamp::FAR_FUTURE + Duration::from_secs(1), Timestamp::FAR_FUTURE);
+        assert_eq!(Timestamp::ZERO.since(Timestamp::from_nanos(5)), Duration::ZERO);
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Holder {
+        #[serde(with = "as_text")]
+        span: Duration,
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_form_survives_a_round_trip(micros in 0u64..86_400_000_000) {
+            let held = Holder { span: Duration::from_micros(micros) };
+            let text = toml::to_string(&held).unwrap();
+            let back: Holder = toml::from_str(&text).unwrap();
+            let difference = back.span.abs_diff(held.span);
+            prop_assert!(difference <= Duration::from_nanos(20), "{text} {difference:?}");
+        }
+    }
+}
