@@ -1,0 +1,2 @@
+//! The binary `tradewind`.
+fn main() {}

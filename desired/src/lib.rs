@@ -1,0 +1,1 @@
+//! What each relay and gateway should run: route tables compiled from a plan.

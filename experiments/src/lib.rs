@@ -1,0 +1,1 @@
+//! The papers' experiments and the demo, end to end, and their report.

@@ -1,0 +1,1 @@
+//! Who may send what where: identities, grants, authenticated hop headers, destination policy.

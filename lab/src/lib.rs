@@ -1,0 +1,1 @@
+//! Hosts in network namespaces joined by the emulated WAN.

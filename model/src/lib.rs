@@ -1,0 +1,1 @@
+//! Regions, prices and the papers' formulas: rate, completion time and cost of a path.

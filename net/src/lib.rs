@@ -1,0 +1,1 @@
+//! The kernel: socket options, splice, namespaces, TUN and packet sockets.

@@ -1,0 +1,1 @@
+//! Which relays to run and which path each flow takes, within a budget.

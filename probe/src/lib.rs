@@ -1,0 +1,1 @@
+//! Measures round-trip times and rates between two hosts.

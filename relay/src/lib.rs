@@ -1,0 +1,1 @@
+//! The stream plane: relays that split TCP sessions, and gateways beside applications.
