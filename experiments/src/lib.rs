@@ -1,1 +1,3 @@
 //! The papers' experiments and the demo, end to end, and their report.
+
+pub mod report;
