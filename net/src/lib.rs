@@ -16,6 +16,7 @@ pub mod iproute;
 pub mod lifeline;
 pub mod netns;
 pub mod packet_socket;
+pub mod processes;
 pub mod sysctl;
 pub mod tun;
 pub mod userns;
