@@ -15,21 +15,20 @@ use tradewind_wan::Counters;
 use crate::driver::Measurement;
 
 /// What a valid run keeps within. The origin of each: measured on two cores, 2026-11.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
-    /// On the 99th percentile of lateness: the larger of 0.5 ms and 1 % of the shortest RTT.
-    #[serde(rename = "lateness_us_p99", serialize_with = "as_micros")]
-    pub lateness_p99: Duration,
-    /// On the longest time in which the emulator did not look at what is due.
-    #[serde(rename = "gap_us", serialize_with = "as_micros")]
-    pub gap: Duration,
+    /// On the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of the
+    /// shortest RTT.
+    pub lateness_us_p99: f64,
+    /// On the longest time, in microseconds, in which the emulator did not look at what is due.
+    pub gap_us_max: f64,
     /// On the emulator thread's share of one CPU: above it, its queues grow in bursts.
     pub emulator_cpu_ratio: f64,
     /// On the share of all CPUs at work: above it, programs on the hosts wait for a CPU.
     pub machine_busy_ratio: f64,
 }
 
-const LEAST_LATENESS_BOUND: Duration = Duration::from_micros(500);
+const LEAST_LATENESS_BOUND_US: f64 = 500.0;
 const LATENESS_SHARE_OF_RTT: f64 = 0.01;
 
 impl Bounds {
@@ -37,8 +36,8 @@ impl Bounds {
     #[must_use]
     pub fn for_shortest_rtt(rtt: Duration) -> Self {
         Self {
-            lateness_p99: rtt.mul_f64(LATENESS_SHARE_OF_RTT).max(LEAST_LATENESS_BOUND),
-            gap: Duration::from_millis(20),
+            lateness_us_p99: (micros(rtt) * LATENESS_SHARE_OF_RTT).max(LEAST_LATENESS_BOUND_US),
+            gap_us_max: 20_000.0,
             emulator_cpu_ratio: 0.7,
             machine_busy_ratio: 0.8,
         }
@@ -46,7 +45,7 @@ impl Bounds {
 }
 
 /// The record of one run, from the last reset to now.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ValidityRecord {
     /// Whether all bounds held.
     pub valid: bool,
@@ -230,7 +229,7 @@ pub(crate) fn judge(
         lateness_us_p50: meters.lateness_us(0.5),
         lateness_us_p99: meters.lateness_us(0.99),
         lateness_us_max: meters.lateness_ns.max() as f64 / 1e3,
-        gap_us_max: meters.gap.as_secs_f64() * 1e6,
+        gap_us_max: micros(meters.gap),
         ring_drops: measured.ring_drops.sent,
         receive_drops: measured.ring_drops.received,
         write_errors: meters.write_errors,
@@ -268,9 +267,9 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
             reasons.push(reason);
         }
     };
-    let (late, most_late) = (record.lateness_us_p99, micros(bounds.lateness_p99));
+    let (late, most_late) = (record.lateness_us_p99, bounds.lateness_us_p99);
     require(late <= most_late, format!("lateness p99 {late:.0} us > {most_late:.0} us"));
-    let (gap, most_gap) = (record.gap_us_max, micros(bounds.gap));
+    let (gap, most_gap) = (record.gap_us_max, bounds.gap_us_max);
     require(gap <= most_gap, format!("emulator stood still for {gap:.0} us > {most_gap:.0} us"));
     let (cpu, most_cpu) = (record.emulator_cpu_ratio, bounds.emulator_cpu_ratio);
     require(cpu <= most_cpu, format!("emulator used {cpu:.2} of a CPU > {most_cpu}"));
@@ -295,10 +294,6 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
 
 fn micros(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
-}
-
-fn as_micros<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(micros(*span))
 }
 
 #[cfg(test)]
@@ -369,8 +364,8 @@ mod tests {
 
     #[test]
     fn far_places_allow_more_lateness() {
-        let bound = |millis| Bounds::for_shortest_rtt(Duration::from_millis(millis)).lateness_p99;
-        assert_eq!(bound(1), Duration::from_micros(500));
-        assert_eq!(bound(200), Duration::from_millis(2));
+        let bound = |millis| Bounds::for_shortest_rtt(Duration::from_millis(millis));
+        assert!((bound(1).lateness_us_p99 - 500.0).abs() < 1e-6);
+        assert!((bound(200).lateness_us_p99 - 2000.0).abs() < 1e-6);
     }
 }

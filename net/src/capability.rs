@@ -15,6 +15,12 @@ pub fn may_make_networks() -> bool {
     effective & (1 << CAP_NET_ADMIN) != 0 && effective & (1 << CAP_SYS_ADMIN) != 0
 }
 
+/// The number of the user that this process acts for.
+#[must_use]
+pub fn user_id() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
 fn effective_capabilities(status: &str) -> u64 {
     status
         .lines()

@@ -17,6 +17,7 @@ pub mod lifeline;
 pub mod netns;
 pub mod packet_socket;
 pub mod processes;
+pub mod signals;
 pub mod sysctl;
 pub mod tun;
 pub mod userns;

@@ -32,6 +32,13 @@ pub fn kill_all_in(namespace: &Namespace) {
     }
 }
 
+/// Leaves the terminal that this process was started from, so that closing it does no harm.
+/// Nothing happens to a process that leads a group: it is on its own already.
+pub fn leave_terminal() {
+    // The only refusal is that of a group's leader.
+    let _ = nix::unistd::setsid();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,10 @@
 //! [`become_root_inside`] must run before any thread is started: the kernel refuses it afterwards.
 
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::error::{NetError, Result};
@@ -34,6 +35,31 @@ pub fn become_root_inside() -> Result<()> {
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {user} 1"))?;
     write("/proc/self/gid_map", &format!("0 {group} 1"))
+}
+
+/// The user namespace of this process, as a descriptor that another process can [`enter`].
+///
+/// # Errors
+/// When `/proc` is not mounted.
+pub fn of_this_process() -> Result<OwnedFd> {
+    let path = "/proc/self/ns/user";
+    let file = fs::File::open(path).map_err(|e| NetError::system(format!("open {path}"), e))?;
+    Ok(file.into())
+}
+
+/// Moves this process into the user namespace that `descriptor` holds; nothing happens when it is
+/// in it already.
+///
+/// # Errors
+/// When threads are running, or the namespace belongs to another user.
+pub fn enter(descriptor: &OwnedFd) -> Result<()> {
+    let identity = |path: &str| fs::read_link(path).ok();
+    let wanted = identity(&format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+    if wanted.is_some() && wanted == identity("/proc/self/ns/user") {
+        return Ok(());
+    }
+    setns(descriptor, CloneFlags::CLONE_NEWUSER)
+        .map_err(|errno| NetError::system("enter a user namespace", errno))
 }
 
 fn write(path: &str, text: &str) -> Result<()> {
