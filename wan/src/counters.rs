@@ -84,6 +84,15 @@ impl Tally {
         self.dropped.iter().sum()
     }
 
+    pub(crate) fn deliver(&mut self, bytes: u32) {
+        self.delivered += 1;
+        self.delivered_bytes += u64::from(bytes);
+    }
+
+    pub(crate) fn drop_many(&mut self, cause: DropCause, segments: u64) {
+        self.dropped[cause as usize] += segments;
+    }
+
     /// Whether nothing appeared or vanished unaccounted.
     #[must_use]
     pub fn is_conserved(&self) -> bool {

@@ -13,10 +13,18 @@
 //! | [`counters`] | what went in, came out and was lost, by link and cause |
 //! | [`emulator`] | [`Wan`]: `push`, `pop_due`, `next_deadline` |
 
+mod agenda;
+mod bundles;
+mod chance;
 pub mod change;
-
 pub mod counters;
 pub mod emulator;
+mod jitter;
+mod link;
+mod outage;
+mod queue;
+mod routes;
+mod segment;
 pub mod topology;
 pub mod traffic;
 

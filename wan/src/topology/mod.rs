@@ -3,8 +3,14 @@
 use tradewind_units::{Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId};
 
 mod error;
+pub(crate) mod limits;
+mod loss;
+mod pairs;
+mod resolve;
+mod text;
 
 pub use error::TopologyError;
+pub(crate) use text::Limit;
 
 /// A host's place in [`Topology::hosts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,10 +84,10 @@ pub struct Host {
     pub mtu: Bytes,
     /// Congestion control of its connections, as the kernel names it.
     pub congestion_control: String,
-    /// Largest receive buffer (`tcp_rmem`); `None`: the kernel's.
-    pub receive_buffer: Option<Bytes>,
-    /// Largest send buffer (`tcp_wmem`); `None`: the kernel's.
-    pub send_buffer: Option<Bytes>,
+    /// Largest receive buffer (`tcp_rmem`).
+    pub receive_buffer: Bytes,
+    /// Largest send buffer (`tcp_wmem`).
+    pub send_buffer: Bytes,
     /// Initial window of its connections; `None`: the kernel's.
     pub initcwnd: Option<Segments>,
     /// Initial receive window of its connections; `None`: the kernel's.
@@ -242,8 +248,7 @@ impl Topology {
     /// # Errors
     /// One clear line: what is wrong, where, and what would be right.
     pub fn parse(text: &str, atlas: &impl Atlas) -> Result<Self, TopologyError> {
-        let _ = (text, atlas);
-        todo!()
+        resolve::topology(text, atlas)
     }
 
     /// The host of that name.
