@@ -275,7 +275,7 @@ fn eight_relays_fit_and_what_does_not_fit_is_refused_when_sealed() {
     let destination = to.parse().unwrap();
     let request = Request { flow: &flow, destination: &destination, route: &route };
     let refused = Sealer::new(gateway(), grant).unwrap().seal(NOW, nonce(1), &request).unwrap_err();
-    assert_eq!(refused.to_string(), "hop header takes 1074 bytes, at most 1024 fit");
+    assert_eq!(refused.to_string(), "hop header takes 1078 bytes, at most 1024 fit");
 }
 
 #[test]
