@@ -130,32 +130,46 @@ pub fn acknowledge_at_once(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_quickack(true)
 }
 
-/// Opens a non-blocking listener that shares its address with others of the same user
-/// (`SO_REUSEPORT`: the kernel spreads connections over them). An IPv6 listener takes no IPv4.
+/// Opens `count` non-blocking listeners on one address, over which the kernel spreads connections
+/// (`SO_REUSEPORT`). With port 0 the system chooses one port for all. An IPv6 listener takes no
+/// IPv4.
+///
+/// Nobody else may listen there: without that check a second process would silently get its
+/// share of the connections.
 ///
 /// # Errors
 /// [`OptionError`] with the address or option that was refused.
 pub fn listen(
     address: SocketAddr,
-    backlog: i32,
+    count: usize,
+    backlog: u16,
     options: &SocketOptions,
-) -> Result<TcpListener, OptionError> {
+) -> Result<Vec<TcpListener>, OptionError> {
     let refused = |source| OptionError { option: format!("listen on {address}"), source };
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )
-    .map_err(refused)?;
-    socket.set_reuse_address(true).map_err(refused)?;
-    socket.set_reuse_port(true).map_err(refused)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true).map_err(refused)?;
+    drop(bind(address, false).map_err(refused)?);
+    let mut address = address;
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = bind(address, true).map_err(refused)?;
+        options.apply(&socket)?;
+        socket.listen(i32::from(backlog)).map_err(refused)?;
+        let listener = TcpListener::from(socket);
+        address = listener.local_addr().map_err(refused)?;
+        listeners.push(listener);
     }
-    options.apply(&socket)?;
-    socket.bind(&address.into()).map_err(refused)?;
-    socket.listen(backlog).map_err(refused)?;
-    Ok(socket.into())
+    Ok(listeners)
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 /// Bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).
@@ -292,7 +306,7 @@ mod tests {
     use std::net::TcpStream;
 
     fn pair(options: &SocketOptions) -> (TcpStream, TcpStream) {
-        let listener = listen("127.0.0.1:0".parse().unwrap(), 16, options).unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 1, 16, options).unwrap().remove(0);
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -324,15 +338,17 @@ mod tests {
     fn an_unknown_congestion_control_is_named() {
         let options =
             SocketOptions { congestion_control: Some("wind".into()), ..SocketOptions::default() };
-        let error = listen("127.0.0.1:0".parse().unwrap(), 16, &options).unwrap_err();
+        let error = listen("127.0.0.1:0".parse().unwrap(), 1, 16, &options).unwrap_err();
         assert!(error.to_string().starts_with("congestion control `wind`: "), "{error}");
     }
 
     #[test]
-    fn a_port_in_use_is_named() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let error = listen(address, 16, &SocketOptions::default()).unwrap_err();
+    fn a_port_in_use_is_named_even_when_its_user_would_share_it() {
+        let options = SocketOptions::default();
+        let taken = listen("127.0.0.1:0".parse().unwrap(), 2, 16, &options).unwrap();
+        let address = taken[0].local_addr().unwrap();
+        assert_eq!(taken[1].local_addr().unwrap(), address);
+        let error = listen(address, 1, 16, &options).unwrap_err();
         assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
     }
 
