@@ -8,6 +8,7 @@
 pub mod arena;
 pub mod capability;
 pub mod clock;
+pub mod congestion;
 pub mod counters;
 pub mod descriptor;
 pub mod descriptors;
@@ -24,6 +25,7 @@ pub mod signals;
 pub mod splice;
 pub mod sysctl;
 pub mod tcp;
+pub mod tcp_info;
 pub mod tun;
 pub mod userns;
 pub mod virtio;
