@@ -27,8 +27,7 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &KeygenArgs) -> Outcome {
-    let mut entropy = [0; 32];
-    getrandom::fill(&mut entropy).context("read the system's entropy")?;
+    let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
     let (secret, public) = match args.kind {
         Kind::Identity => {
             let key = IdentityKey::from_entropy(entropy);
