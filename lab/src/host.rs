@@ -24,14 +24,9 @@ const QUEUE_PACKETS: u32 = 10_000;
 /// IP and TCP header with timestamps, without payload.
 const HEADERS_V4: u64 = 20 + 32;
 const HEADERS_V6: u64 = 40 + 32;
-/// A buffer must hold a window of payload with the kernel's own overhead, and a second one that
-/// the reader has not taken yet. Chosen.
-const BUFFER_PER_WINDOW: u64 = 4;
 /// What the sender's own queue holds before a back-pressure cap. The kernel gives each connection
 /// some milliseconds of it (TSQ), so it is never full; this is the bound if it were.
 const SHAPER_QUEUE_BYTES: u64 = 64 << 20;
-/// Shortest burst of a back-pressure cap, as time at its rate. Chosen: one super-packet at 500 Mbit/s.
-const SHAPER_BURST_MICROS: u64 = 1_050;
 
 /// What is known of a host once it is up.
 #[derive(Debug)]
@@ -153,10 +148,8 @@ impl Plan<'_> {
         set_if_there("net/ipv6/conf/wan0/accept_ra", "0")?;
         set_if_there("net/ipv6/conf/wan0/router_solicitations", "0")?;
         set_if_there("net/ipv6/conf/wan0/addr_gen_mode", "1")?;
-        let windows = self.peers().filter_map(|peer| self.route(peer).window);
-        let needed = windows.max().map_or(0, |window| window.as_u64() * BUFFER_PER_WINDOW);
-        set_buffer("net.ipv4.tcp_rmem", self.host.receive_buffer, needed)?;
-        set_buffer("net.ipv4.tcp_wmem", self.host.send_buffer, needed)
+        set_buffer("net.ipv4.tcp_rmem", self.host.receive_buffer)?;
+        set_buffer("net.ipv4.tcp_wmem", self.host.send_buffer)
     }
 
     fn ip_lines(&self, wiring: &Wiring) -> Vec<String> {
@@ -218,8 +211,7 @@ impl Plan<'_> {
             Wiring::Packet { .. } => ETHERNET_BYTES as u64,
         };
         let shaped = u128::from(rate.as_bps()) * u128::from(mtu + link) / u128::from(mtu);
-        let at_rate = rate.as_bps() / 8 * SHAPER_BURST_MICROS / 1_000_000;
-        let burst = self.host.burst.as_u64().max(at_rate).max(2 * (mtu + link));
+        let burst = self.host.burst.as_u64().max(2 * (mtu + link));
         vec![format!(
             "qdisc replace dev {DEVICE} root tbf rate {shaped}bit burst {burst}b limit {SHAPER_QUEUE_BYTES}b"
         )]
@@ -249,13 +241,14 @@ impl Plan<'_> {
     }
 }
 
-/// Sets the largest value of a buffer triple to `wanted`, else at least to `needed`.
-fn set_buffer(name: &str, wanted: Option<Bytes>, needed: u64) -> Result<(), NetError> {
+/// Sets the largest value of a buffer triple (least, first, largest), and lowers the others to it.
+fn set_buffer(name: &str, wanted: Bytes) -> Result<(), NetError> {
+    let largest = wanted.as_u64().min(i32::MAX as u64);
     let current = sysctl::get(name)?;
     let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
-    let Some(largest) = sizes.last_mut() else { return Ok(()) };
-    *largest = wanted.map_or((*largest).max(needed), Bytes::as_u64).min(i32::MAX as u64);
-    let largest = *largest;
+    if let Some(last) = sizes.last_mut() {
+        *last = largest;
+    }
     let text: Vec<String> = sizes.iter().map(|size| (*size).min(largest).to_string()).collect();
     sysctl::set(name, &text.join(" "))
 }
