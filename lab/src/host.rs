@@ -242,7 +242,8 @@ impl Plan<'_> {
 }
 
 /// Sets the largest value of a buffer triple (least, first, largest), and lowers the others to it.
-fn set_buffer(name: &str, wanted: Bytes) -> Result<(), NetError> {
+fn set_buffer(name: &str, wanted: Option<Bytes>) -> Result<(), NetError> {
+    let Some(wanted) = wanted else { return Ok(()) };
     let largest = wanted.as_u64().min(i32::MAX as u64);
     let current = sysctl::get(name)?;
     let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
