@@ -60,7 +60,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-fn whole(sent: &Sent, number: usize) -> Bundle<(usize, u32)> {
+fn whole(sent: &Sent, number: usize) -> Bundle<Place> {
     Bundle {
         source: HostIndex(sent.source),
         destination: HostIndex(sent.destination),
@@ -74,7 +74,7 @@ fn whole(sent: &Sent, number: usize) -> Bundle<(usize, u32)> {
 }
 
 /// The same segments, each a bundle of its own.
-fn single(sent: &Sent, number: usize) -> Vec<Bundle<(usize, u32)>> {
+fn single(sent: &Sent, number: usize) -> Vec<Bundle<Place>> {
     let part = |index| {
         let is_last = index + 1 == sent.segments;
         let payload = if is_last { sent.last_payload } else { sent.payload };
@@ -84,19 +84,22 @@ fn single(sent: &Sent, number: usize) -> Vec<Bundle<(usize, u32)>> {
 }
 
 /// What came of a trace: every arrival of a segment with its time and mark.
-type Outcome = BTreeMap<(usize, u32), Vec<(u64, bool)>>;
+type Outcome = BTreeMap<Place, Vec<(u64, bool)>>;
 
 fn change_midway() -> PairChange {
     PairChange::parse("a,b", ["rate=20 Mbit/s", "rtt=5 ms", "loss=0.1"]).expect("a right change")
 }
 
+/// What the bundles of a trace carry: their number, and that of their first segment.
+type Place = (usize, u32);
+
 /// Runs a trace; with `coalesce` zero every segment's own time shows.
 fn run(
     trace: &[Sent],
-    pushes: impl Fn(&Sent, usize) -> Vec<Bundle<(usize, u32)>>,
+    pushes: impl Fn(&Sent, usize) -> Vec<Bundle<Place>>,
     coalesce: Duration,
     wakes: bool,
-) -> (Outcome, Wan<(usize, u32)>, Vec<Delivery<(usize, u32)>>) {
+) -> (Outcome, Wan<Place>, Vec<Delivery<Place>>) {
     let mut wan = Wan::new(&rich_topology(), 77);
     wan.set_coalesce(coalesce);
     let mut deliveries = Vec::new();
