@@ -1,6 +1,5 @@
 //! Relays, gateways and peers on loopback, with real kernel TCP.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
