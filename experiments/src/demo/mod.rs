@@ -1,0 +1,2 @@
+//! d
+pub mod carry;
