@@ -5,54 +5,57 @@
 //! `linux/tcp.h`, which are part of the kernel's interface and never move.
 
 use std::io;
-use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+
+use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
 
 /// Room for the structure as it may grow; Linux 6.18 gives 280 bytes.
 const ROOM: usize = 512;
 /// `TCPI_OPT_TIMESTAMPS`: the connection carries timestamps, 12 bytes a segment.
 const OPTION_TIMESTAMPS: u8 = 1;
-/// `TCP_INFINITE_SSTHRESH`: no loss or delay has ended slow start.
-const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// A connection's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Whether segments carry the timestamp option.
     pub timestamps: bool,
-    /// Payload bytes of a full segment, options taken off.
-    pub send_mss: u32,
+    /// Payload of a full segment, options taken off.
+    pub send_mss: Bytes,
     /// Segments sent and not acknowledged.
-    pub unacked: u32,
+    pub unacked_segments: u32,
     /// Smoothed round-trip time; `None` before the first sample.
-    pub smoothed_rtt: Option<Duration>,
-    /// Least round-trip time the kernel saw lately (RFC 6298 samples, five minutes by default).
-    pub min_rtt: Option<Duration>,
-    /// Congestion window, in segments.
-    pub congestion_window: u32,
-    /// Where slow start ends, in segments; `None` while nothing has ended it.
-    pub slow_start_threshold: Option<u32>,
-    /// Segments retransmitted over the connection's life, SYNs included.
-    pub total_retransmits: u32,
-    /// Payload bytes acknowledged by the peer (Linux 4.1).
-    pub bytes_acked: Option<u64>,
-    /// Payload bytes received in order (Linux 4.1).
-    pub bytes_received: Option<u64>,
-    /// Payload bytes in the socket's buffer that were never sent (Linux 4.6).
-    pub not_sent: Option<u32>,
-    /// The most recent delivery rate in bytes per second (Linux 4.9).
-    pub delivery_rate: Option<u64>,
+    pub rtt: Option<Duration>,
+    /// Least round-trip time of the last minutes (five by default); `None` before the first sample
+    /// (Linux 4.6).
+    pub rtt_min: Option<Duration>,
+    /// Congestion window; `None` when the kernel reports zero.
+    pub congestion_window: Option<Segments>,
+    /// Where slow start ends; `None` while nothing has ended it.
+    pub slow_start_threshold: Option<Segments>,
+    /// Segments sent again in the life of the connection, SYNs included.
+    pub retransmitted_segments: u32,
+    /// Rate at which the kernel releases data; `None` when it does not pace (Linux 3.15).
+    pub pacing_rate: Option<Bandwidth>,
+    /// Payload that the peer acknowledged (Linux 4.1).
+    pub bytes_acked: Option<Bytes>,
+    /// Payload that arrived here in order (Linux 4.1).
+    pub bytes_received: Option<Bytes>,
+    /// Payload that waits unsent (Linux 4.6).
+    pub unsent: Option<Bytes>,
+    /// Rate of the last delivery sample (Linux 4.9).
+    pub delivery_rate: Option<Bandwidth>,
     /// Time spent with data to send (Linux 4.10).
     pub busy: Option<Duration>,
     /// Of this, time in which the peer's window held the sender back (Linux 4.10).
     pub receive_window_limited: Option<Duration>,
     /// Of this, time in which the own send buffer held the sender back (Linux 4.10).
     pub send_buffer_limited: Option<Duration>,
-    /// Payload bytes sent, retransmissions included (Linux 4.19).
-    pub bytes_sent: Option<u64>,
-    /// Payload bytes retransmitted (Linux 4.19).
-    pub bytes_retransmitted: Option<u64>,
+    /// Payload sent, what was sent again included (Linux 4.19).
+    pub bytes_sent: Option<Bytes>,
+    /// Payload sent again (Linux 4.19).
+    pub bytes_retransmitted: Option<Bytes>,
+    /// Window that the peer offers (Linux 5.4).
+    pub send_window: Option<Bytes>,
 }
 
 impl TcpInfo {
@@ -62,7 +65,7 @@ impl TcpInfo {
     /// When `socket` is no TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let mut room = [0u8; ROOM];
-        let mut length = libc::socklen_t::try_from(size_of_val(&room)).expect("512 fits");
+        let mut length = libc::socklen_t::try_from(room.len()).expect("512 fits");
         // SAFETY: the descriptor is borrowed for the call; the kernel writes at most `length`
         // bytes into `room`, which is that long, and tells how many it wrote.
         let status = unsafe {
@@ -87,46 +90,56 @@ impl TcpInfo {
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(raw.get(at..at + 4)?.try_into().ok()?));
         let u64_at = |at: usize| Some(u64::from_ne_bytes(raw.get(at..at + 8)?.try_into().ok()?));
-        let micros = |value: u64| Duration::from_micros(value);
-        let measured = |value: &u32| *value != 0 && *value != u32::MAX;
+        let measured = |us: &u32| *us != 0 && *us != u32::MAX;
+        let micros = |us: u32| Duration::from_micros(us.into());
+        let span = |at| u64_at(at).map(Duration::from_micros);
+        let bytes = |at| u64_at(at).map(Bytes::new);
+        let bytes32 = |at| u32_at(at).map(|count| Bytes::new(count.into()));
+        // Neither zero (nothing yet) nor the greatest number (no pacing) is a rate.
+        let rate = |at| Bandwidth::from_bps(u64_at(at)?.checked_mul(8)?).ok();
         Some(Self {
             timestamps: raw.get(5)? & OPTION_TIMESTAMPS != 0,
-            send_mss: u32_at(16)?,
-            unacked: u32_at(24)?,
-            smoothed_rtt: Some(u32_at(68)?).filter(measured).map(|us| micros(us.into())),
-            slow_start_threshold: Some(u32_at(76)?)
-                .filter(|segments| *segments < INFINITE_SSTHRESH),
-            congestion_window: u32_at(80)?,
-            total_retransmits: u32_at(100)?,
-            bytes_acked: u64_at(120),
-            bytes_received: u64_at(128),
-            not_sent: u32_at(144),
-            min_rtt: u32_at(148).filter(measured).map(|us| micros(us.into())),
-            delivery_rate: u64_at(160),
-            busy: u64_at(168).map(micros),
-            receive_window_limited: u64_at(176).map(micros),
-            send_buffer_limited: u64_at(184).map(micros),
-            bytes_sent: u64_at(200),
-            bytes_retransmitted: u64_at(208),
+            send_mss: bytes32(16)?,
+            unacked_segments: u32_at(24)?,
+            rtt: Some(u32_at(68)?).filter(measured).map(micros),
+            slow_start_threshold: Segments::new(u32_at(76)?).ok(),
+            congestion_window: Segments::new(u32_at(80)?).ok(),
+            retransmitted_segments: u32_at(100)?,
+            pacing_rate: rate(104),
+            bytes_acked: bytes(120),
+            bytes_received: bytes(128),
+            unsent: bytes32(144),
+            rtt_min: u32_at(148).filter(measured).map(micros),
+            delivery_rate: rate(160),
+            busy: span(168),
+            receive_window_limited: span(176),
+            send_buffer_limited: span(184),
+            bytes_sent: bytes(200),
+            bytes_retransmitted: bytes(208),
+            send_window: bytes32(228),
         })
     }
 
-    /// Payload bytes sent and not yet acknowledged. Exact from Linux 4.19 on, before that counted
-    /// in full segments. One byte more or less: SYN and FIN count on some sides.
+    /// Payload sent and not yet acknowledged. From Linux 4.19 on give or take one byte (SYN and
+    /// FIN count on some sides), before that counted in full segments.
     #[must_use]
-    pub fn bytes_in_flight(&self) -> u64 {
+    pub fn in_flight(&self) -> Bytes {
         match (self.bytes_sent, self.bytes_retransmitted, self.bytes_acked) {
             (Some(sent), Some(again), Some(acked)) => {
-                (sent + 1).saturating_sub(again).saturating_sub(acked)
+                sent.saturating_add(Bytes::new(1)).saturating_sub(again).saturating_sub(acked)
             }
-            _ => u64::from(self.unacked) * u64::from(self.send_mss),
+            _ => self.payload_of(self.unacked_segments),
         }
     }
 
-    /// The congestion window in payload bytes.
+    /// The congestion window as payload.
     #[must_use]
-    pub fn congestion_window_bytes(&self) -> u64 {
-        u64::from(self.congestion_window) * u64::from(self.send_mss)
+    pub fn congestion_window_payload(&self) -> Bytes {
+        self.congestion_window.map_or(Bytes::ZERO, |window| window.payload(self.send_mss))
+    }
+
+    fn payload_of(&self, segments: u32) -> Bytes {
+        Bytes::new(u64::from(segments).saturating_mul(self.send_mss.as_u64()))
     }
 }
 
@@ -149,11 +162,11 @@ mod tests {
         far.read_exact(&mut [0; 1000]).unwrap();
         let sent = TcpInfo::of(&near).unwrap();
         let received = TcpInfo::of(&far).unwrap();
-        assert_eq!(sent.bytes_sent, Some(1000));
-        assert_eq!(received.bytes_received, Some(1000));
-        assert_eq!(sent.total_retransmits, 0);
-        assert!(sent.send_mss >= 500 && sent.congestion_window >= 2);
-        assert!(sent.min_rtt.unwrap() < Duration::from_secs(1));
+        assert_eq!(sent.bytes_sent, Some(Bytes::new(1000)));
+        assert_eq!(received.bytes_received, Some(Bytes::new(1000)));
+        assert_eq!(sent.retransmitted_segments, 0);
+        assert!(sent.send_mss >= Bytes::new(500) && sent.congestion_window.is_some());
+        assert!(sent.rtt_min.unwrap() < Duration::from_secs(1));
         assert_eq!(sent.slow_start_threshold, None);
     }
 
@@ -162,9 +175,11 @@ mod tests {
         let mut raw = [0u8; 104];
         raw[16..20].copy_from_slice(&1448u32.to_ne_bytes());
         raw[24..28].copy_from_slice(&10u32.to_ne_bytes());
+        raw[68..72].copy_from_slice(&1500u32.to_ne_bytes());
         let info = TcpInfo::parse(&raw).unwrap();
-        assert_eq!((info.bytes_acked, info.min_rtt), (None, None));
-        assert_eq!(info.bytes_in_flight(), 14_480);
+        assert_eq!(info.rtt, Some(Duration::from_micros(1500)));
+        assert_eq!((info.bytes_acked, info.rtt_min, info.delivery_rate), (None, None, None));
+        assert_eq!(info.in_flight(), Bytes::new(14_480));
         assert_eq!(TcpInfo::parse(&raw[..100]), None);
     }
 

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tradewind_net::congestion;
 use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::Segments;
 
 use crate::protocol::{ConnectionTotals, Record, SenderSample};
 use crate::stream::Data;
@@ -144,7 +145,7 @@ impl Transfer {
         let mut sum = 0;
         for (data, maximum) in self.connections.iter().zip(&mut self.in_flight_max_each) {
             let Ok(info) = TcpInfo::of(&*data.socket) else { continue };
-            let in_flight = info.bytes_in_flight();
+            let in_flight = info.in_flight().as_u64();
             *maximum = in_flight.max(*maximum);
             sum += in_flight;
         }
@@ -158,13 +159,17 @@ impl Transfer {
         let sum = |figure: fn(&TcpInfo) -> Option<Duration>| -> Duration {
             infos.iter().filter_map(figure).sum()
         };
-        let cautious =
-            |info: &&TcpInfo| info.slow_start_threshold.is_some() && info.total_retransmits == 0;
+        let cautious = |info: &&TcpInfo| {
+            info.slow_start_threshold.is_some() && info.retransmitted_segments == 0
+        };
         SenderSample {
             in_flight_max_bytes: self.in_flight_max,
-            congestion_window_bytes: infos.iter().map(TcpInfo::congestion_window_bytes).sum(),
-            rtt_smoothed_us: micros(sum(|info| info.smoothed_rtt) / count),
-            rtt_min_us: infos.iter().filter_map(|info| info.min_rtt).min().map_or(0, micros),
+            congestion_window_bytes: infos
+                .iter()
+                .map(|info| info.congestion_window_payload().as_u64())
+                .sum(),
+            rtt_smoothed_us: micros(sum(|info| info.rtt) / count),
+            rtt_min_us: infos.iter().filter_map(|info| info.rtt_min).min().map_or(0, micros),
             retransmits: self.retransmits().saturating_sub(self.retransmits_at_start),
             busy_us: micros(sum(|info| info.busy)),
             receive_window_limited_us: micros(sum(|info| info.receive_window_limited)),
@@ -175,7 +180,7 @@ impl Transfer {
     }
 
     fn retransmits(&self) -> u64 {
-        self.infos().iter().map(|info| u64::from(info.total_retransmits)).sum()
+        self.infos().iter().map(|info| u64::from(info.retransmitted_segments)).sum()
     }
 
     fn infos(&self) -> Vec<TcpInfo> {
@@ -188,11 +193,13 @@ fn totals(data: &Data, in_flight_max_bytes: u64) -> ConnectionTotals {
     let figure = |figure: fn(&TcpInfo) -> u64| info.as_ref().map_or(0, figure);
     ConnectionTotals {
         bytes: data.moved(),
-        retransmits: figure(|info| info.total_retransmits.into()),
-        retransmitted_bytes: figure(|info| info.bytes_retransmitted.unwrap_or(0)),
-        rtt_min_us: figure(|info| info.min_rtt.map_or(0, micros)),
-        mss_bytes: info.map_or(0, |info| info.send_mss),
-        congestion_window_segments: info.map_or(0, |info| info.congestion_window),
+        retransmits: figure(|info| info.retransmitted_segments.into()),
+        retransmitted_bytes: figure(|info| info.bytes_retransmitted.unwrap_or_default().as_u64()),
+        rtt_min_us: figure(|info| info.rtt_min.map_or(0, micros)),
+        mss_bytes: info.map_or(0, |i| u32::try_from(i.send_mss.as_u64()).unwrap_or(0)),
+        congestion_window_segments: info
+            .and_then(|info| info.congestion_window)
+            .map_or(0, Segments::as_u32),
         in_flight_max_bytes,
         timestamps: info.is_some_and(|info| info.timestamps),
         congestion_control: congestion::of(&*data.socket).unwrap_or_default(),

@@ -130,7 +130,7 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
 
 /// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`].
 fn whole_round_trips(control: &TcpStream) -> Duration {
-    let rtt = TcpInfo::of(control).ok().and_then(|info| info.min_rtt.or(info.smoothed_rtt));
+    let rtt = TcpInfo::of(control).ok().and_then(|info| info.rtt_min.or(info.rtt));
     interval_for(rtt.unwrap_or_default())
 }
 

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use tradewind_net::congestion;
+use tradewind_net::{congestion, entropy};
 use tradewind_units::Bytes;
 
 use crate::meter::{Event, Role, Transfer};
@@ -250,7 +250,7 @@ impl Shared {
         let place = Arc::clone(&self.tests)
             .try_acquire_owned()
             .map_err(|_| format!("busy: {} tests are running, the limit", self.config.max_tests))?;
-        let test = TestId(random().map_err(|error| error.to_string())?);
+        let test = TestId(entropy::bytes().map_err(|error| error.to_string())?);
         let (sender, connections) = mpsc::channel(request.connections as usize);
         self.waiting().insert(test, sender);
         Ok(Admitted { request, test, connections, shared: Arc::clone(self), _place: place })
@@ -278,19 +278,13 @@ impl Shared {
     }
 }
 
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes)
-}
-
 /// Greets the caller, reads and judges its request, and answers. `None`: refused.
 async fn negotiate(
     reader: &mut OwnedReadHalf,
     writer: &mut OwnedWriteHalf,
     shared: &Arc<Shared>,
 ) -> Result<Option<Admitted>, FrameError> {
-    let challenge = Challenge(random()?);
+    let challenge = Challenge(entropy::bytes()?);
     let secret = shared.config.secret.as_ref();
     let hello = Hello { protocol: VERSION, challenge, secret_required: secret.is_some() };
     write_frame(writer, &to_json(&hello)).await?;

@@ -182,8 +182,8 @@ async fn handshake(address: SocketAddr, limit: Duration) -> std::io::Result<Samp
     let info = TcpInfo::of(&stream)?;
     Ok(Sample {
         connect,
-        kernel: info.min_rtt.or(info.smoothed_rtt),
-        retransmitted: info.total_retransmits > 0,
+        kernel: info.rtt_min.or(info.rtt),
+        retransmitted: info.retransmitted_segments > 0,
     })
 }
 
