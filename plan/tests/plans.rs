@@ -1,5 +1,7 @@
 //! What `verify` objects to, what `Problem::new` refuses, and the plan's text form.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod common;
 
 use common::{four_cities, usd};
@@ -44,7 +46,8 @@ fn objects(change: impl Fn(&mut Plan), expected: fn(&Violation) -> bool) -> bool
 fn verify_objects_to_every_kind_of_mutation() {
     use Violation as V;
     let ghost = || RelayId::new("ghost.1").unwrap();
-    let cases: [(&dyn Fn(&mut Plan), fn(&V) -> bool); 13] = [
+    type Case<'a> = (&'a dyn Fn(&mut Plan), fn(&V) -> bool);
+    let cases: [Case<'_>; 13] = [
         (&|p| drop(p.flows.pop()), |v| matches!(v, V::FlowCount { count: 0, .. })),
         (&|p| p.flows.push(p.flows[0].clone()), |v| matches!(v, V::FlowCount { count: 2, .. })),
         (&|p| p.flows[0].id = FlowId::new("x").unwrap(), |v| matches!(v, V::UnknownFlow(_))),
@@ -78,9 +81,7 @@ fn verify_objects_to_every_kind_of_mutation() {
             },
             |v| matches!(v, V::PathTooLong { .. }),
         ),
-        (&|p| p.flows[0].fct = p.flows[0].fct / 2, |v| {
-            matches!(v, V::WrongTime { what: "completion time", .. })
-        }),
+        (&|p| p.flows[0].fct /= 2, |v| matches!(v, V::WrongTime { what: "completion time", .. })),
         (&|p| p.flows[0].fct_direct = None, |v| {
             matches!(v, V::WrongTime { what: "direct completion time", .. })
         }),

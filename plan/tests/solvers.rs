@@ -1,5 +1,7 @@
 //! Solvers against plain enumeration, and properties that any optimum has.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
 mod common;
 
 use common::{drawn, four_cities, mbps, usd};

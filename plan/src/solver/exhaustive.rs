@@ -1,10 +1,11 @@
 //! Exact search for small problems: which regions hold relays, then which path each flow takes.
 //!
-//! Both levels are depth-first with a bound from [`super::knapsack`]. On the first level a region
-//! that is still undecided is charged to each flow with its share of the set-up, as if every flow
-//! used it; on the second, a region whose flows need more than one relay is charged for as many as
-//! their sum needs. Both charges are never above the true cost, so nothing good is cut off. How few
-//! relays carry a region's flows is worked out exactly ([`crate::packing`]).
+//! Both levels are depth-first with a bound from [`super::knapsack`], which wants a price for each
+//! path of each flow, while set-up is paid for each relay. Two shares of it never add up to more than
+//! its truth: an equal share for every flow of the problem (there is at least one relay where a flow
+//! passes), and the flow's rate over a relay's capacity (there are at least as many relays as the
+//! rates fill). Any mix of the two is as safe; the best of a few mixes is taken, so nothing good is
+//! cut off. How few relays carry a region's flows is worked out exactly ([`crate::packing`]).
 
 use tradewind_units::Duration;
 
@@ -18,6 +19,9 @@ use crate::problem::Problem;
 
 /// Gains below this are none: a nanosecond, the resolution of completion times.
 const LEAST_GAIN_S: f64 = 1e-9;
+
+/// Weights of the equal share against the share of capacity. Chosen: more of them cost more than they cut.
+const MIXES: [f64; 3] = [0.0, 0.5, 1.0];
 
 /// The exact solver. Starts from the greedy one's plan.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,6 +77,15 @@ struct Choice<'a> {
     place: usize,
     egress_usd: f64,
     fct_s: f64,
+    /// What it takes of one relay's capacity.
+    share: f64,
+}
+
+impl Choice<'_> {
+    /// What it takes of relays' capacity on its whole path.
+    fn capacity_shares(&self) -> f64 {
+        self.share * self.candidate.regions.len() as f64
+    }
 }
 
 struct Search<'a> {
@@ -129,29 +142,44 @@ impl<'a> Search<'a> {
 
     /// No plan that agrees with these fates takes less; `None` when none is affordable.
     fn bound_of(&self, fates: &[Fate]) -> Option<f64> {
-        let share_usd = self.set_up_usd / self.order.len().max(1) as f64;
-        let used = fates.iter().filter(|fate| **fate == Fate::Used).count();
-        let charge = |choice: &Choice<'_>| {
-            let undecided = |region: &&usize| fates[**region] == Fate::Undecided;
-            let shares = choice.candidate.regions.iter().filter(undecided).count();
-            (choice.egress_usd + shares as f64 * share_usd, choice.fct_s)
-        };
-        let menus: Option<Vec<Menu>> =
-            self.choices.iter().map(|all| Menu::new(open(all, fates).map(charge))).collect();
-        bound(menus?.iter(), self.budget_usd - used as f64 * self.set_up_usd)
+        let used = fates.iter().filter(|fate| **fate == Fate::Used).count() as f64;
+        let share = 1.0 / self.order.len().max(1) as f64;
+        let mut best = 0.0;
+        for mix in MIXES {
+            if best >= self.best_s() {
+                break;
+            }
+            let charge = |choice: &Choice<'_>| {
+                let undecided = |region: &&usize| fates[**region] == Fate::Undecided;
+                let shares = choice.candidate.regions.iter().filter(undecided).count() as f64;
+                let relays = mix * share * shares + (1.0 - mix) * choice.capacity_shares();
+                (choice.egress_usd + relays * self.set_up_usd, choice.fct_s)
+            };
+            let menus: Option<Vec<Menu>> =
+                self.choices.iter().map(|all| Menu::new(open(all, fates).map(charge))).collect();
+            let left = self.budget_usd - mix * used * self.set_up_usd;
+            best = f64::max(best, bound(menus?.iter(), left)?);
+        }
+        Some(best)
     }
 
     /// The second level: the best paths over the regions used.
     fn choose_paths(&mut self, fates: &[Fate]) {
         let choices: Vec<Vec<Choice<'a>>> =
             self.choices.iter().map(|all| open(all, fates).cloned().collect()).collect();
-        let price = |choice: &Choice<'_>| (choice.egress_usd, choice.fct_s);
-        let menus: Option<Vec<Menu>> =
-            choices.iter().map(|all| Menu::new(all.iter().map(price))).collect();
+        let menus_of = |mix: f64| -> Option<Vec<Menu>> {
+            let charge = |choice: &Choice<'_>| {
+                let relays = (1.0 - mix) * choice.capacity_shares();
+                (choice.egress_usd + relays * self.set_up_usd, choice.fct_s)
+            };
+            choices.iter().map(|all| Menu::new(all.iter().map(charge))).collect()
+        };
+        let menus: Option<Vec<Vec<Menu>>> = MIXES.into_iter().map(menus_of).collect();
         let Some(menus) = menus else { return };
         let mut node = Node {
             loads: vec![0; fates.len()],
             relays: fates.iter().map(|fate| usize::from(*fate == Fate::Used)).collect(),
+            shares: 0.0,
             egress_usd: 0.0,
             fct_s: 0.0,
             taken: Vec::new(),
@@ -159,7 +187,22 @@ impl<'a> Search<'a> {
         self.choose_path(&choices, &menus, &mut node);
     }
 
-    fn choose_path(&mut self, choices: &[Vec<Choice<'a>>], menus: &[Menu], node: &mut Node) {
+    /// No way to go on from this node takes less; `None` when none is affordable.
+    fn bound_from(&self, menus: &[Vec<Menu>], node: &Node) -> Option<f64> {
+        let relays = node.relays.iter().sum::<usize>() as f64;
+        let mut best = 0.0;
+        for (mix, menus) in MIXES.into_iter().zip(menus) {
+            if node.fct_s + best >= self.best_s() {
+                break;
+            }
+            let set_up_usd = (mix * relays + (1.0 - mix) * node.shares) * self.set_up_usd;
+            let left = self.budget_usd - node.egress_usd - set_up_usd;
+            best = f64::max(best, bound(menus[node.taken.len()..].iter(), left)?);
+        }
+        Some(node.fct_s + best)
+    }
+
+    fn choose_path(&mut self, choices: &[Vec<Choice<'a>>], menus: &[Vec<Menu>], node: &mut Node) {
         let depth = node.taken.len();
         if depth == choices.len() {
             self.offer(&node.taken);
@@ -171,10 +214,8 @@ impl<'a> Search<'a> {
             }
             let before = node.clone();
             node.take(choice, self.problem.relay_capacity().as_bps());
-            let relays: usize = node.relays.iter().sum();
-            let left = self.budget_usd - node.egress_usd - relays as f64 * self.set_up_usd;
-            let rest = bound(menus[depth + 1..].iter(), left);
-            if rest.is_some_and(|rest| node.fct_s + rest < self.best_s() - LEAST_GAIN_S) {
+            let bound = self.bound_from(menus, node);
+            if bound.is_some_and(|bound| bound < self.best_s() - LEAST_GAIN_S) {
                 self.choose_path(choices, menus, node);
             }
             *node = before;
@@ -213,6 +254,7 @@ fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
             place: place(candidate).expect("a kept candidate is one of all"),
             egress_usd: candidate.egress.as_usd(),
             fct_s: candidate.fct.as_secs_f64(),
+            share: candidate.rate.as_bps() as f64 / problem.relay_capacity().as_bps() as f64,
         })
         .collect();
     choices.sort_by(|a, b| a.fct_s.total_cmp(&b.fct_s).then(a.egress_usd.total_cmp(&b.egress_usd)));
@@ -237,6 +279,8 @@ struct Node {
     loads: Vec<u64>,
     /// Relays that each region needs at least.
     relays: Vec<usize>,
+    /// Rates through all regions, over a relay's capacity.
+    shares: f64,
     egress_usd: f64,
     fct_s: f64,
     taken: Vec<usize>,
@@ -249,6 +293,7 @@ impl Node {
             let needed = relays_at_least(self.loads[*region], capacity);
             self.relays[*region] = self.relays[*region].max(needed);
         }
+        self.shares += choice.capacity_shares();
         self.egress_usd += choice.egress_usd;
         self.fct_s += choice.fct_s;
         self.taken.push(choice.place);

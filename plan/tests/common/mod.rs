@@ -75,7 +75,12 @@ pub(crate) fn flow(id: &str, source: &str, destination: &str, megabytes: u64) ->
     }
 }
 
-pub(crate) fn inputs(flows: Vec<Flow>, regions: Vec<RegionId>, legs: Legs, budget_usd: f64) -> Inputs {
+pub(crate) fn inputs(
+    flows: Vec<Flow>,
+    regions: Vec<RegionId>,
+    legs: Legs,
+    budget_usd: f64,
+) -> Inputs {
     Inputs {
         flows,
         regions,
