@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn who_shares_a_sender_or_a_receiver_waits() {
-        let all = [work("a", "b", 1.0), work("a", "c", 1.0), work("c", "b", 1.0), work("b", "a", 1.0)];
+        let all =
+            [work("a", "b", 1.0), work("a", "c", 1.0), work("c", "b", 1.0), work("b", "a", 1.0)];
         let groups = groups(&all);
         assert_eq!(groups, [vec![0, 3], vec![1, 2]]);
     }

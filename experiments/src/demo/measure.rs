@@ -83,7 +83,8 @@ impl<'a> Prober<'a> {
             command.args(["probe", "rtt", "--output", "json"]);
             command.args(["--samples", &self.effort.rtt_samples.to_string()]);
             command.args(["--interval", &format!("{} ms", self.effort.rtt_interval.as_millis())]);
-            let others: Vec<&HostId> = hosts.iter().filter(|other| other != &host).copied().collect();
+            let others: Vec<&HostId> =
+                hosts.iter().filter(|other| other != &host).copied().collect();
             for other in &others {
                 command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(other)?));
             }
