@@ -9,6 +9,7 @@
 //! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], [CDD] |
 //! | [`cost`] | what a path costs | [CP VII-A] |
 //! | [`measurement`] | what a probe saw, and a leg made of it | |
+//! | [`sharing`] | what each flow of one host gets of its machine's cap | [TRN] |
 //! | [`estimator`] | gain of a third relay over two | [CDD] |
 //!
 //! Everything is a pure function of its arguments. A rate here is that of payload; headers are the
@@ -21,6 +22,7 @@ pub mod fct;
 pub mod geo;
 pub mod leg;
 pub mod measurement;
+pub mod sharing;
 pub mod tcp;
 
 pub use catalogue::{Catalogue, Continent, Egress, Region};
