@@ -1,0 +1,249 @@
+//! What can be asked of, and told to, one TCP socket.
+//!
+//! A [`SocketOptions`] is applied before `connect` or `listen`: accepted sockets inherit every
+//! option here from their listener, so that accepting costs no further system call.
+//! What the kernel tells about a connection is in [`crate::tcp_info`].
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd};
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tradewind_units::{Bytes, Duration};
+
+/// Options of a socket; what is `None` or `false` stays as the system has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Name of the congestion control, e.g. `cubic` or `bbr`.
+    pub congestion_control: Option<String>,
+    /// `SO_RCVBUF`; setting it turns the kernel's autotuning off.
+    pub receive_buffer: Option<Bytes>,
+    /// `SO_SNDBUF`; setting it turns the kernel's autotuning off.
+    pub send_buffer: Option<Bytes>,
+    /// `TCP_NOTSENT_LOWAT`: most bytes that wait unsent in the kernel.
+    pub notsent_lowat: Option<Bytes>,
+    /// `TCP_USER_TIMEOUT`: how long sent data may stay without an answer. A peer that closes its
+    /// window for as long is given up too, even when it answers the probes.
+    pub user_timeout: Option<Duration>,
+    /// Silence after which the kernel asks whether the peer is still there, and between questions.
+    pub keepalive: Option<Duration>,
+    /// `TCP_NODELAY`: send small pieces at once.
+    pub nodelay: bool,
+    /// `SO_LINGER` with 0 s: closing, and the death of the process, reset the connection.
+    pub reset_on_close: bool,
+}
+
+impl SocketOptions {
+    /// Applies all options to `socket`.
+    ///
+    /// # Errors
+    /// [`OptionError`] names the option that the kernel refused.
+    pub fn apply(&self, socket: &impl AsFd) -> Result<(), OptionError> {
+        let socket = SockRef::from(socket);
+        let refused = |option| move |source| OptionError { option, source };
+        if let Some(name) = &self.congestion_control {
+            let option = format!("congestion control `{name}`");
+            socket
+                .set_tcp_congestion(name.as_bytes())
+                .map_err(|source| OptionError { option, source })?;
+        }
+        if let Some(size) = self.receive_buffer {
+            socket
+                .set_recv_buffer_size(as_usize(size))
+                .map_err(refused("receive buffer".into()))?;
+        }
+        if let Some(size) = self.send_buffer {
+            socket.set_send_buffer_size(as_usize(size)).map_err(refused("send buffer".into()))?;
+        }
+        if let Some(mark) = self.notsent_lowat {
+            let mark = u32::try_from(mark.as_u64()).unwrap_or(u32::MAX);
+            socket.set_tcp_notsent_lowat(mark).map_err(refused("notsent_lowat".into()))?;
+        }
+        if let Some(span) = self.user_timeout {
+            socket.set_tcp_user_timeout(Some(span)).map_err(refused("user timeout".into()))?;
+        }
+        if let Some(span) = self.keepalive {
+            let keepalive = TcpKeepalive::new().with_time(span).with_interval(span);
+            socket.set_tcp_keepalive(&keepalive).map_err(refused("keepalive".into()))?;
+        }
+        if self.nodelay {
+            socket.set_tcp_nodelay(true).map_err(refused("nodelay".into()))?;
+        }
+        if self.reset_on_close {
+            socket.set_linger(Some(Duration::ZERO)).map_err(refused("linger".into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel refused an option.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: {source}")]
+pub struct OptionError {
+    /// The option, with its value where that matters.
+    pub option: String,
+    /// What the kernel answered.
+    pub source: io::Error,
+}
+
+impl From<OptionError> for io::Error {
+    fn from(error: OptionError) -> Self {
+        Self::new(error.source.kind(), error.to_string())
+    }
+}
+
+fn as_usize(size: Bytes) -> usize {
+    usize::try_from(size.as_u64()).unwrap_or(usize::MAX)
+}
+
+/// From here on closing `socket` ends the connection in order: what is unsent is still sent.
+///
+/// # Errors
+/// When the kernel refuses the option.
+pub fn end_in_order_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(None)
+}
+
+/// From here on closing `socket` resets the connection.
+///
+/// # Errors
+/// When the kernel refuses the option.
+pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Ends the sending direction: the peer reads an end of file after all data.
+///
+/// # Errors
+/// When the socket is not connected any more.
+pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).shutdown(std::net::Shutdown::Write)
+}
+
+/// Acknowledges at once what arrives from now on; the kernel falls back to delayed
+/// acknowledgements by itself.
+///
+/// # Errors
+/// When the kernel refuses the option.
+pub fn acknowledge_at_once(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_quickack(true)
+}
+
+/// Opens `count` non-blocking listeners on one address, over which the kernel spreads connections
+/// (`SO_REUSEPORT`). With port 0 the system chooses one port for all. An IPv6 listener takes no
+/// IPv4.
+///
+/// Nobody else may listen there: without that check a second process would silently get its
+/// share of the connections.
+///
+/// # Errors
+/// [`OptionError`] with the address or option that was refused.
+pub fn listen(
+    address: SocketAddr,
+    count: usize,
+    backlog: u16,
+    options: &SocketOptions,
+) -> Result<Vec<TcpListener>, OptionError> {
+    let refused = |source| OptionError { option: format!("listen on {address}"), source };
+    drop(bind(address, false).map_err(refused)?);
+    let mut address = address;
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = bind(address, true).map_err(refused)?;
+        options.apply(&socket)?;
+        socket.listen(i32::from(backlog)).map_err(refused)?;
+        let listener = TcpListener::from(socket);
+        address = listener.local_addr().map_err(refused)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).
+///
+/// # Errors
+/// When `socket` is no TCP socket.
+pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
+    let mut queued: libc::c_int = 0;
+    // SAFETY: the descriptor is borrowed for the call, and the kernel writes one int to `queued`.
+    let status =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Bytes::new(u64::try_from(queued).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn pair(options: &SocketOptions) -> (TcpStream, TcpStream) {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 1, 16, options).unwrap().remove(0);
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        (client, server)
+    }
+
+    #[test]
+    fn an_accepted_socket_inherits_the_options_of_its_listener() {
+        let options = SocketOptions {
+            congestion_control: Some("reno".into()),
+            notsent_lowat: Some(Bytes::new(131_072)),
+            user_timeout: Some(Duration::from_secs(77)),
+            keepalive: Some(Duration::from_secs(33)),
+            nodelay: true,
+            reset_on_close: true,
+            ..SocketOptions::default()
+        };
+        let (_client, server) = pair(&options);
+        let server = SockRef::from(&server);
+        assert!(server.tcp_congestion().unwrap().starts_with(b"reno"));
+        assert_eq!(server.tcp_notsent_lowat().unwrap(), 131_072);
+        assert_eq!(server.tcp_user_timeout().unwrap(), options.user_timeout);
+        assert_eq!(server.tcp_keepalive_time().unwrap(), Duration::from_secs(33));
+        assert!(server.tcp_nodelay().unwrap());
+        assert_eq!(server.linger().unwrap(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_named() {
+        let options =
+            SocketOptions { congestion_control: Some("wind".into()), ..SocketOptions::default() };
+        let error = listen("127.0.0.1:0".parse().unwrap(), 1, 16, &options).unwrap_err();
+        assert!(error.to_string().starts_with("congestion control `wind`: "), "{error}");
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_even_when_its_user_would_share_it() {
+        let options = SocketOptions::default();
+        let taken = listen("127.0.0.1:0".parse().unwrap(), 2, 16, &options).unwrap();
+        let address = taken[0].local_addr().unwrap();
+        assert_eq!(taken[1].local_addr().unwrap(), address);
+        let error = listen(address, 1, 16, &options).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
+    }
+
+    #[test]
+    fn what_the_peer_has_acknowledged_is_no_longer_queued() {
+        let (mut client, mut server) = pair(&SocketOptions::default());
+        client.write_all(&[7; 10_000]).unwrap();
+        server.read_exact(&mut [0; 10_000]).unwrap();
+        assert_eq!(unacknowledged(&client).unwrap(), Bytes::ZERO);
+    }
+}
