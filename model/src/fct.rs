@@ -95,10 +95,15 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
     let total = set_up.max(last_byte_sent(legs, &ready, volume) + last.rtt.as_secs_f64() / 2.0);
     let steady = steady.as_secs_f64().min(total - set_up);
     Completion {
-        set_up: Duration::from_secs_f64(set_up),
-        start_up: Duration::from_secs_f64((total - set_up - steady).max(0.0)),
-        steady: Duration::from_secs_f64(steady),
+        set_up: span(set_up),
+        start_up: span(total - set_up - steady),
+        steady: span(steady),
     }
+}
+
+/// Seconds as a span, from none to a hundred years: longer than any flow, and safe to add up.
+fn span(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 100.0 * 365.0 * 86_400.0))
 }
 
 /// When each leg can carry its first byte, in seconds since the client's `connect()`.

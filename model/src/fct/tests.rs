@@ -141,6 +141,8 @@ fn odd_legs_do_no_harm() {
     assert!(close(seconds(&[leg(50)], Bytes::ZERO, StartUp::Cold), 0.075, 1e-6));
     let tiny = leg(50).with_window(Bytes::ZERO);
     assert!(seconds(&[tiny], Bytes::new(10_000), StartUp::Cold) > 0.3);
+    let crawling = leg(50).capped_at(Bandwidth::from_bps(1).unwrap());
+    assert!(seconds(&[crawling, tiny], Bytes::new(u64::MAX), StartUp::Cold) > 1e9);
     let mixed = [leg(300).with_window(RELAY_TO_RELAY_WINDOW), tiny];
     assert!(seconds(&mixed, TWO_GB, StartUp::Cold).is_finite());
 }
