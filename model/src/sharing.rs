@@ -1,4 +1,4 @@
-//! How the flows of one host share its machine's cap [TRN]: connections to many regions, one egress.
+//! How the flows of one host share its machine's cap \[TRN\]: connections to many regions, one egress.
 //!
 //! A cloud limits what a VM sends in all, and often what one connection carries; so a source with
 //! many flows is limited like a relay is. Long-lived TCP flows behind one limit come out near

@@ -1,3 +1,5 @@
+//! The completion-time model against closed forms, hand counts and a segment-by-segment walk.
+
 use proptest::prelude::*;
 use tradewind_units::Segments;
 
