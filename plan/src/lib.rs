@@ -1,6 +1,6 @@
 //! Which relays to run and which path each flow takes, within a budget [CP V].
 //!
-//! A [`Problem`] is parsed once; a [`Solver`] turns it into a [`Plan`]; [`verify`](verify::verify)
+//! A [`Problem`] is parsed once; a [`Solver`] turns it into a [`Plan`]; [`verify()`]
 //! checks the plan from the problem alone, whoever made it.
 //!
 //! | module | holds |
@@ -9,7 +9,7 @@
 //! | [`candidates`] | the paths worth considering for each flow |
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
-//! | [`verify`] | what is wrong with a plan |
+//! | [`mod@verify`] | what is wrong with a plan |
 
 pub mod candidates;
 mod packing;
