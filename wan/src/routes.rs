@@ -130,7 +130,11 @@ impl Routes {
     /// Sets the leads of the links that several pairs share: the least delay of those pairs.
     pub(crate) fn refresh_leads(&self, links: &mut [Link]) {
         let mut hosts_at = vec![0; self.site_count];
-        self.hosts.iter().for_each(|host| hosts_at[host.site] += 1);
+        let mut egresses_of = vec![Vec::new(); self.site_count];
+        for host in &self.hosts {
+            hosts_at[host.site] += 1;
+            egresses_of[host.site].extend(host.egress);
+        }
         let mut least: BTreeMap<usize, Nanos> = BTreeMap::new();
         for (index, pair) in self.pairs.iter().enumerate() {
             let (from, to) = (index / self.site_count, index % self.site_count);
@@ -138,11 +142,9 @@ impl Routes {
                 continue;
             }
             let delay = links[pair.own_link()].wire.delay;
-            let egresses =
-                self.hosts.iter().filter(|host| host.site == from).filter_map(|host| host.egress);
             let before_own = &pair.links[..pair.links.len() - 1];
-            for link in before_own.iter().copied().chain(egresses) {
-                let entry = least.entry(link).or_insert(delay);
+            for link in before_own.iter().chain(&egresses_of[from]) {
+                let entry = least.entry(*link).or_insert(delay);
                 *entry = delay.min(*entry);
             }
         }
