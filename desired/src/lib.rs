@@ -1,1 +1,14 @@
-//! What each relay and gateway should run: route tables compiled from a plan.
+//! What each relay and gateway should run: route tables and leg profiles.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`route_table`] | which path a gateway puts a flow on |
+//! | [`profile`] | how the connections of a leg are set up |
+//!
+//! Relays and gateways read these, never plans.
+
+pub mod profile;
+pub mod route_table;
+
+pub use profile::LegProfile;
+pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -1,1 +1,55 @@
 //! Who may send what where: identities, grants, authenticated hop headers, destination policy.
+//!
+//! Nothing is an open relay [DESIGN 4]. An operator signs a [`Grant`]: this gateway may reach these
+//! destinations over these relays until then. A gateway opens every session with a *hop header*
+//! that names the destination and the whole route and carries the grant; each relay on the route
+//! finds in it a tag that only the gateway and that relay can compute, and a tag that only its
+//! neighbour and itself can compute. A relay answers with a *reply* that proves who answered.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`identity`] | X25519 identities of gateways and relays, Ed25519 keys of operators, their text forms |
+//! | [`token`] | the grant: what an operator allows, signed |
+//! | [`spec`] | the grant as an operator writes it in TOML |
+//! | [`header`] | the hop header's format and its route |
+//! | [`sealer`] | gateways seal headers |
+//! | [`verifier`] | relays open headers and pass them on |
+//! | [`reply`] | the authenticated answer to a header |
+//! | [`replay`] | which headers were seen before |
+//! | [`destination`] | destinations and the rules that cover them |
+//! | [`policy`] | what a relay itself agrees to dial |
+//! | [`forbidden`] | addresses that are never dialled |
+//!
+//! The crate is pure: entropy and time come in as arguments. A [`Timestamp`] here counts from the
+//! Unix epoch.
+//!
+//! [`Timestamp`]: tradewind_units::Timestamp
+
+pub mod destination;
+mod error;
+pub mod forbidden;
+pub mod header;
+pub mod identity;
+mod pair;
+pub mod policy;
+pub mod replay;
+pub mod reply;
+pub mod sealer;
+pub mod spec;
+mod text;
+pub mod token;
+pub mod verifier;
+mod wire;
+
+pub use destination::{Destination, DestinationRule, HostName};
+pub use error::GrantError;
+pub use header::{Hop, Nonce, Route};
+pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
+pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
+pub use policy::RelayPolicy;
+pub use replay::ReplayTable;
+pub use reply::{Reply, ReplyKey, Status};
+pub use sealer::{Request, SealedHeader, Sealer};
+pub use spec::GrantSpec;
+pub use token::{Grant, GrantId, Relays, SignedGrant};
+pub use verifier::{OpenHeader, Refusal, Verifier};

@@ -1,1 +1,42 @@
 //! The stream plane: relays that split TCP sessions, and gateways beside applications.
+//!
+//! A gateway accepts an application's connection, asks its route table for the path and sends a
+//! hop header to the first relay. Each relay checks the header, dials the next one, and the last
+//! dials the destination [DESIGN 3, CP IV-A, CDD 3]. From then on each moves bytes both ways until
+//! both directions have ended.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | what a relay and a gateway are told, in TOML |
+//! | [`relay`] | a relay: opens headers, dials on |
+//! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
+//! | [`shutdown`] | how either is told to end: drain, then stop |
+//! | [`handle`] | what can be seen of either while it runs |
+//! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
+//! | `head`, `dial`, `opening` | the parts of a session until its path is open |
+//! | `pump`, `stock` | the moving of bytes, and what it moves with |
+//! | `counts` | what is counted, and its metrics |
+//! | `failure` | why a flow was not carried |
+
+pub mod config;
+mod counts;
+mod dial;
+mod error;
+mod failure;
+pub mod gateway;
+pub mod handle;
+mod head;
+mod opening;
+mod pump;
+pub mod relay;
+mod server;
+pub mod shutdown;
+mod stock;
+mod worker;
+
+pub use config::{GatewayConfig, RelayConfig};
+pub use error::RelayError;
+pub use gateway::Gateway;
+pub use handle::{Handle, Snapshot};
+pub use relay::Relay;
+pub use shutdown::Shutdown;

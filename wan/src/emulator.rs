@@ -303,9 +303,13 @@ impl<P: Clone> Wan<P> {
         self.bundles.deliver(now, &segment, || next_arrival(routes, links, &segment));
     }
 
-    /// When the head of a line, due at `at`, can lead to a delivery at the earliest.
+    /// When the head of a line, due at `at`, can lead to a delivery at the earliest; never if the
+    /// line's head is due at another time.
     fn soonest_of(&self, at: Nanos, line: LineId) -> Nanos {
         let link = &self.links[line.link()];
+        if link.line(line.kind()).front().is_none_or(|head| head.at != at) {
+            return Nanos::MAX;
+        }
         if line.kind() == LineKind::Queue && !link.is_ingress {
             return at.saturating_add(link.lead);
         }

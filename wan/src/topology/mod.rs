@@ -1,8 +1,10 @@
 //! Sites, hosts, pairs and links, as a topology file describes them.
 
+use tradewind_model::Catalogue;
 use tradewind_units::{Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId};
 
 mod error;
+mod hosts;
 pub(crate) mod limits;
 mod loss;
 mod pairs;
@@ -84,10 +86,10 @@ pub struct Host {
     pub mtu: Bytes,
     /// Congestion control of its connections, as the kernel names it.
     pub congestion_control: String,
-    /// Largest receive buffer (`tcp_rmem`).
-    pub receive_buffer: Bytes,
-    /// Largest send buffer (`tcp_wmem`).
-    pub send_buffer: Bytes,
+    /// Largest receive buffer (`tcp_rmem`); `None`: the kernel's.
+    pub receive_buffer: Option<Bytes>,
+    /// Largest send buffer (`tcp_wmem`); `None`: the kernel's.
+    pub send_buffer: Option<Bytes>,
     /// Initial window of its connections; `None`: the kernel's.
     pub initcwnd: Option<Segments>,
     /// Initial receive window of its connections; `None`: the kernel's.
@@ -234,21 +236,14 @@ pub struct Reorder {
     pub late_by: Duration,
 }
 
-/// Where a topology's regions lie, and how far in time places are apart.
-pub trait Atlas {
-    /// Latitude and longitude of a region, in degrees; `None` when it is unknown.
-    fn locate(&self, region: &RegionId) -> Option<(f64, f64)>;
-    /// The round trip that is expected between two places (latitude and longitude in degrees).
-    fn rtt_between(&self, a: (f64, f64), b: (f64, f64)) -> Duration;
-}
-
 impl Topology {
-    /// Reads a topology file.
+    /// Reads a topology file. Regions and machine types are looked up in `catalogue`; pairs that
+    /// state no round trip take it from the model of round trips over distance.
     ///
     /// # Errors
     /// One clear line: what is wrong, where, and what would be right.
-    pub fn parse(text: &str, atlas: &impl Atlas) -> Result<Self, TopologyError> {
-        resolve::topology(text, atlas)
+    pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Self, TopologyError> {
+        resolve::topology(text, catalogue)
     }
 
     /// The host of that name.

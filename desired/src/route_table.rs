@@ -1,0 +1,323 @@
+//! Which path a gateway puts a flow on: rules by destination, the first that covers it decides.
+//!
+//! ```toml
+//! default = "refuse"          # or "direct", or names of relays
+//!
+//! [[relay]]
+//! name = "hamina"
+//! address = "192.0.2.1:7000"
+//! identity = "twid_..."
+//!
+//! [[route]]
+//! destination = "198.51.100.0/24:*"
+//! via = ["hamina"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
+use tradewind_units::RelayId;
+
+/// Most relays of a path, as many as a hop header holds.
+pub const MOST_RELAYS: usize = 8;
+
+/// One relay of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hop {
+    /// Its name, for people.
+    pub name: RelayId,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Who it must prove to be.
+    pub identity: PublicIdentity,
+}
+
+/// How a flow is carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Not at all.
+    Refuse,
+    /// Without relays.
+    Direct,
+    /// Over these relays in this order: one to [`MOST_RELAYS`], none twice.
+    Relays(Vec<Hop>),
+}
+
+/// Why a route table makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DesiredError {
+    /// Two relays have one name.
+    #[error("relay `{0}` is listed twice")]
+    RelayTwice(RelayId),
+    /// A route names a relay that is not listed.
+    #[error("{route}: relay `{relay}` is not listed under `relay`")]
+    UnknownRelay {
+        /// The route, by its destination.
+        route: String,
+        /// The name.
+        relay: RelayId,
+    },
+    /// A route goes over one relay twice.
+    #[error("{route}: relay `{relay}` is on the path twice")]
+    Loop {
+        /// The route, by its destination.
+        route: String,
+        /// The name.
+        relay: RelayId,
+    },
+    /// A path of no relays, or of too many.
+    #[error(
+        "{route}: a path has 1 to {MOST_RELAYS} relays, not {count}; without relays it is `direct`"
+    )]
+    PathLength {
+        /// The route, by its destination.
+        route: String,
+        /// Its length.
+        count: usize,
+    },
+    /// A word that is no route.
+    #[error("{route}: expected `direct`, `refuse` or a list of relays, not `{word}`")]
+    Word {
+        /// The route, by its destination.
+        route: String,
+        /// The word.
+        word: String,
+    },
+}
+
+/// The routes of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "TableText", into = "TableText")]
+pub struct RouteTable {
+    rules: Vec<(DestinationRule, Route)>,
+    default: Route,
+}
+
+impl Default for RouteTable {
+    /// Refuses everything.
+    fn default() -> Self {
+        Self { rules: Vec::new(), default: Route::Refuse }
+    }
+}
+
+impl RouteTable {
+    /// A table of `rules`, the first that covers a destination deciding, and a `default`.
+    ///
+    /// # Errors
+    /// When a path is empty, too long, or goes over one relay twice.
+    pub fn new(rules: Vec<(DestinationRule, Route)>, default: Route) -> Result<Self, DesiredError> {
+        for (rule, route) in &rules {
+            check(&route_name(rule), route)?;
+        }
+        check("default", &default)?;
+        Ok(Self { rules, default })
+    }
+
+    /// How a flow to `destination` is carried. A name is matched as it is, never resolved.
+    #[must_use]
+    pub fn route(&self, destination: &Destination) -> &Route {
+        let covers = |rule: &DestinationRule| match destination {
+            Destination::Address(address) => rule.covers_address(*address),
+            Destination::Name { name, port } => rule.covers_name(name, *port),
+        };
+        let found = self.rules.iter().find(|(rule, _)| covers(rule));
+        found.map_or(&self.default, |(_, route)| route)
+    }
+
+    /// All routes, the default last.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.rules.iter().map(|(_, route)| route).chain([&self.default])
+    }
+}
+
+fn route_name(rule: &DestinationRule) -> String {
+    format!("route to `{rule}`")
+}
+
+fn check(name: &str, route: &Route) -> Result<(), DesiredError> {
+    let Route::Relays(hops) = route else { return Ok(()) };
+    if !(1..=MOST_RELAYS).contains(&hops.len()) {
+        return Err(DesiredError::PathLength { route: name.to_owned(), count: hops.len() });
+    }
+    for (index, hop) in hops.iter().enumerate() {
+        if hops[..index].iter().any(|earlier| earlier.identity == hop.identity) {
+            let relay = hop.name.clone();
+            return Err(DesiredError::Loop { route: name.to_owned(), relay });
+        }
+    }
+    Ok(())
+}
+
+/// The table as it is written.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct TableText {
+    #[serde(default = "refuse")]
+    default: Via,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    relay: Vec<Hop>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    route: Vec<RouteText>,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RouteText {
+    destination: DestinationRule,
+    via: Via,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(untagged, expecting = "expected `direct`, `refuse` or a list of relays' names")]
+enum Via {
+    Word(String),
+    Relays(Vec<RelayId>),
+}
+
+fn refuse() -> Via {
+    Via::Word("refuse".to_owned())
+}
+
+impl TryFrom<TableText> for RouteTable {
+    type Error = DesiredError;
+
+    fn try_from(text: TableText) -> Result<Self, DesiredError> {
+        let mut relays = BTreeMap::new();
+        for hop in text.relay {
+            if let Some(earlier) = relays.insert(hop.name.clone(), hop) {
+                return Err(DesiredError::RelayTwice(earlier.name));
+            }
+        }
+        let route = |name: &str, via: Via| match via {
+            Via::Word(word) if word == "direct" => Ok(Route::Direct),
+            Via::Word(word) if word == "refuse" => Ok(Route::Refuse),
+            Via::Word(word) => Err(DesiredError::Word { route: name.to_owned(), word }),
+            Via::Relays(names) => {
+                let hop = |relay: RelayId| {
+                    relays
+                        .get(&relay)
+                        .cloned()
+                        .ok_or_else(|| DesiredError::UnknownRelay { route: name.to_owned(), relay })
+                };
+                names.into_iter().map(hop).collect::<Result<_, _>>().map(Route::Relays)
+            }
+        };
+        let rule = |text: RouteText| {
+            let via = route(&route_name(&text.destination), text.via)?;
+            Ok((text.destination, via))
+        };
+        let rules = text.route.into_iter().map(rule).collect::<Result<_, DesiredError>>()?;
+        Self::new(rules, route("default", text.default)?)
+    }
+}
+
+impl From<RouteTable> for TableText {
+    fn from(table: RouteTable) -> Self {
+        let mut relays = BTreeMap::new();
+        let mut via = |route: Route| match route {
+            Route::Direct => Via::Word("direct".to_owned()),
+            Route::Refuse => refuse(),
+            Route::Relays(hops) => Via::Relays(
+                hops.into_iter()
+                    .map(|hop| {
+                        let name = hop.name.clone();
+                        relays.insert(name.clone(), hop);
+                        name
+                    })
+                    .collect(),
+            ),
+        };
+        let rule = |(destination, route)| RouteText { destination, via: via(route) };
+        let route = table.rules.into_iter().map(rule).collect();
+        let default = via(table.default);
+        Self { default, relay: relays.into_values().collect(), route }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_grant::IdentityKey;
+
+    fn relays() -> String {
+        ["hamina", "tokyo"]
+            .iter()
+            .enumerate()
+            .map(|(index, name)| {
+                let identity = IdentityKey::from_entropy([index as u8 + 1; 32]).public();
+                format!(
+                    "[[relay]]\nname = '{name}'\naddress = '192.0.2.{index}:7000'\nidentity = '{identity}'\n"
+                )
+            })
+            .collect()
+    }
+
+    fn parse(rest: &str) -> Result<RouteTable, String> {
+        let (default, routes) = rest.split_once('\n').unwrap_or((rest, ""));
+        toml::from_str(&format!("{default}\n{}{routes}", relays()))
+            .map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    fn names(route: &Route) -> Vec<&str> {
+        match route {
+            Route::Relays(hops) => hops.iter().map(|hop| hop.name.as_str()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_covers_a_destination_decides() {
+        let table = parse(
+            "default = 'direct'
+            [[route]]
+            destination = '198.51.100.0/24:80'
+            via = ['hamina', 'tokyo']
+            [[route]]
+            destination = '198.51.100.0/24:*'
+            via = ['tokyo']
+            [[route]]
+            destination = '*.example.com:443'
+            via = 'refuse'",
+        )
+        .unwrap();
+        let route = |text: &str| table.route(&text.parse().unwrap());
+        assert_eq!(names(route("198.51.100.7:80")), ["hamina", "tokyo"]);
+        assert_eq!(names(route("198.51.100.7:81")), ["tokyo"]);
+        assert_eq!(route("www.example.com:443"), &Route::Refuse);
+        assert_eq!(route("203.0.113.1:80"), &Route::Direct);
+    }
+
+    #[test]
+    fn an_empty_table_refuses_everything() {
+        let table: RouteTable = toml::from_str("").unwrap();
+        assert_eq!(table.route(&"192.0.2.1:80".parse().unwrap()), &Route::Refuse);
+    }
+
+    #[test]
+    fn a_table_survives_a_round_trip() {
+        let table = parse("default = ['tokyo']\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = ['hamina', 'tokyo']").unwrap();
+        let text = toml::to_string(&table).unwrap();
+        assert_eq!(toml::from_str::<RouteTable>(&text).unwrap(), table, "{text}");
+    }
+
+    #[test]
+    fn tables_without_sense_are_refused_with_the_route_and_the_value() {
+        for (text, expected) in [
+            ("default = ['lima']", "default: relay `lima` is not listed under `relay`"),
+            ("default = ['tokyo', 'tokyo']", "default: relay `tokyo` is on the path twice"),
+            (
+                "default = 'fast'",
+                "default: expected `direct`, `refuse` or a list of relays, not `fast`",
+            ),
+            (
+                "default = 'direct'\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = []",
+                "route to `10.0.0.0/8:*`: a path has 1 to 8 relays, not 0; without relays it is `direct`",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), expected);
+        }
+    }
+}

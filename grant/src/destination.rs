@@ -1,0 +1,384 @@
+//! Destinations, and the rules of grants and relays that cover them.
+//!
+//! A destination is `ip:port` or `name:port`. A rule is a range of addresses or a pattern of names with
+//! ports: `10.0.0.0/8:443`, `[2001:db8::]/32:8000-8999`, `192.0.2.7:22`, `*.example.com:443`,
+//! `db.example.com:*`. An address that is not public is covered only by a rule that lies within such a
+//! range itself: `0.0.0.0/0:443` opens the Internet and no private network.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::forbidden::{Class, class_of, same_prefix_v4, same_prefix_v6};
+use crate::wire::{KIND_NAME, Reader, put_ip, put_socket_addr};
+use crate::{GrantError, text};
+
+/// Longest host name: RFC 1035 without the trailing dot.
+pub const MAX_NAME_BYTES: usize = 253;
+
+/// A host's DNS name: lower case, without a trailing dot, never a number in disguise.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostName(String);
+
+const NAME_EXPECTED: &str = "a host name such as `db.example.com`, or an IP address";
+
+impl HostName {
+    /// Takes `name` as a host name, in lower case.
+    ///
+    /// # Errors
+    /// When it is no host name, or a resolver might take it for a number (`2130706433`, `0x7f.1`) or
+    /// for the own host (`localhost`).
+    pub fn new(name: &str) -> Result<Self, GrantError> {
+        let lower = name.to_ascii_lowercase();
+        let good_label = |label: &str| {
+            let bytes = label.as_bytes();
+            let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            (1..=63).contains(&bytes.len())
+                && bytes.iter().all(allowed)
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        let last = lower.rsplit('.').next().unwrap_or_default();
+        let number = last.starts_with("0x") || last.bytes().all(|b| b.is_ascii_digit());
+        let local = last == "localhost" || last == "local";
+        if lower.len() > MAX_NAME_BYTES || !lower.split('.').all(good_label) || number || local {
+            return Err(GrantError::invalid("host name", name, NAME_EXPECTED));
+        }
+        Ok(Self(lower))
+    }
+
+    /// The name itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        out.extend_from_slice(self.0.as_bytes());
+    }
+
+    /// Reads a name in its one form: as [`HostName::new`] leaves it.
+    fn take(reader: &mut Reader<'_>, what: &'static str) -> Result<Self, GrantError> {
+        let at = reader.at();
+        let length = usize::from(reader.u8(what)?);
+        let name = reader.text(length, what)?;
+        match Self::new(name) {
+            Ok(parsed) if parsed.0 == name => Ok(parsed),
+            _ => Err(GrantError::Malformed { what, at }),
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Where a session ends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// An address, never IPv4 mapped into IPv6, with a port other than 0.
+    Address(SocketAddr),
+    /// A name, which the last relay resolves.
+    Name {
+        /// The name.
+        name: HostName,
+        /// The port, not 0.
+        port: u16,
+    },
+}
+
+const DESTINATION_EXPECTED: &str =
+    "`address:port` or `name:port` with a port from 1 to 65535, such as `192.0.2.7:443`";
+
+impl Destination {
+    /// Takes an address, unwrapping IPv4 mapped into IPv6.
+    ///
+    /// # Errors
+    /// When the port is 0.
+    pub fn address(address: SocketAddr) -> Result<Self, GrantError> {
+        if address.port() == 0 {
+            return Err(GrantError::invalid("destination", address, DESTINATION_EXPECTED));
+        }
+        Ok(Self::Address(SocketAddr::new(address.ip().to_canonical(), address.port())))
+    }
+
+    /// Takes `host`, an address or a name, and `port`.
+    ///
+    /// # Errors
+    /// When `host` is neither, or the port is 0.
+    pub fn new(host: &str, port: u16) -> Result<Self, GrantError> {
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(ip) = inner.unwrap_or(host).parse::<IpAddr>() {
+            return Self::address(SocketAddr::new(ip, port));
+        }
+        match HostName::new(host) {
+            Ok(name) if port != 0 => Ok(Self::Name { name, port }),
+            _ => {
+                let value = format!("{host}:{port}");
+                Err(GrantError::Invalid {
+                    what: "destination",
+                    value,
+                    expected: DESTINATION_EXPECTED,
+                })
+            }
+        }
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Address(address) => address.port(),
+            Self::Name { port, .. } => *port,
+        }
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Address(address) => put_socket_addr(out, *address),
+            Self::Name { name, port } => {
+                out.push(KIND_NAME);
+                name.put(out);
+                out.extend_from_slice(&port.to_be_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Self, GrantError> {
+        let what = "destination";
+        match reader.u8(what)? {
+            KIND_NAME => {
+                let name = HostName::take(reader, what)?;
+                Ok(Self::Name { name, port: reader.port(what)? })
+            }
+            kind => {
+                let ip = reader.ip(kind, what)?;
+                Ok(Self::Address(SocketAddr::new(ip, reader.port(what)?)))
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Destination {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+            let bare_v6 = host.contains(':') && !host.starts_with('[');
+            let port = strict_port(port)?;
+            if bare_v6 { None } else { Self::new(host, port).ok() }
+        });
+        parsed.ok_or_else(|| GrantError::invalid("destination", text, DESTINATION_EXPECTED))
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { name, port } => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+text::serde_as_text!(Destination);
+
+/// A port from 1 to 65535 without sign or leading zero.
+fn strict_port(text: &str) -> Option<u16> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+    if plain { text.parse().ok() } else { None }
+}
+
+/// The hosts of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    /// Addresses that share the first `prefix_bits` bits.
+    Range { base: IpAddr, prefix_bits: u8 },
+    /// One name.
+    Name(HostName),
+    /// Every name below this one, itself not included.
+    Below(HostName),
+}
+
+/// A set of destinations: hosts and ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestinationRule {
+    hosts: Hosts,
+    first_port: u16,
+    last_port: u16,
+}
+
+const RULE_EXPECTED: &str = "hosts and ports such as `10.0.0.0/8:443`, `[2001:db8::]/32:*`, `192.0.2.7:8000-8999` or `*.example.com:443`";
+const KIND_BELOW: u8 = 2;
+
+impl DestinationRule {
+    /// Whether the rule covers dialling `address`.
+    #[must_use]
+    pub fn covers_address(&self, address: SocketAddr) -> bool {
+        let Hosts::Range { base, prefix_bits } = self.hosts else { return false };
+        let ip = address.ip().to_canonical();
+        let within = match (ip, base) {
+            (IpAddr::V4(ip), IpAddr::V4(base)) => same_prefix_v4(ip, base, prefix_bits),
+            (IpAddr::V6(ip), IpAddr::V6(base)) => same_prefix_v6(ip, base, prefix_bits),
+            _ => false,
+        };
+        within
+            && self.covers_port(address.port())
+            && (class_of(ip) == Class::Public || self.is_explicit())
+    }
+
+    /// Whether the rule covers asking for `name`.
+    #[must_use]
+    pub fn covers_name(&self, name: &HostName, port: u16) -> bool {
+        let fits = match &self.hosts {
+            Hosts::Range { .. } => false,
+            Hosts::Name(wanted) => wanted == name,
+            Hosts::Below(parent) => {
+                let above = name.0.strip_suffix(parent.as_str());
+                above.is_some_and(|above| above.ends_with('.'))
+            }
+        };
+        fits && self.covers_port(port)
+    }
+
+    fn covers_port(&self, port: u16) -> bool {
+        (self.first_port..=self.last_port).contains(&port)
+    }
+
+    /// Whether the rule's range lies within one that is not public, so that its writer meant it.
+    fn is_explicit(&self) -> bool {
+        match self.hosts {
+            Hosts::Range { base, prefix_bits } => {
+                crate::forbidden::is_within_special(base, prefix_bits)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the rule could cover some address at `port`.
+    pub(crate) fn may_cover_address_at(&self, port: u16) -> bool {
+        matches!(self.hosts, Hosts::Range { .. }) && self.covers_port(port)
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match &self.hosts {
+            Hosts::Range { base, prefix_bits } => {
+                put_ip(out, *base);
+                out.push(*prefix_bits);
+            }
+            Hosts::Name(name) => {
+                out.push(KIND_NAME);
+                name.put(out);
+            }
+            Hosts::Below(name) => {
+                out.push(KIND_BELOW);
+                name.put(out);
+            }
+        }
+        out.extend_from_slice(&self.first_port.to_be_bytes());
+        out.extend_from_slice(&self.last_port.to_be_bytes());
+    }
+
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Self, GrantError> {
+        let what = "destination rule";
+        let at = reader.at();
+        let malformed = || GrantError::Malformed { what, at };
+        let hosts = match reader.u8(what)? {
+            KIND_NAME => Hosts::Name(HostName::take(reader, what)?),
+            KIND_BELOW => Hosts::Below(HostName::take(reader, what)?),
+            kind => {
+                let base = reader.ip(kind, what)?;
+                let prefix_bits = reader.u8(what)?;
+                range(base, prefix_bits).ok_or_else(malformed)?
+            }
+        };
+        let first_port = reader.port(what)?;
+        let last_port = reader.port(what)?;
+        if first_port > last_port {
+            return Err(malformed());
+        }
+        Ok(Self { hosts, first_port, last_port })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (hosts, ports) = text.rsplit_once(':')?;
+        let (first_port, last_port) = match ports.split_once('-') {
+            _ if ports == "*" => (1, u16::MAX),
+            None => (strict_port(ports)?, strict_port(ports)?),
+            Some((first, last)) => (strict_port(first)?, strict_port(last)?),
+        };
+        (first_port <= last_port).then_some(())?;
+        Some(Self { hosts: parse_hosts(hosts)?, first_port, last_port })
+    }
+}
+
+fn parse_hosts(text: &str) -> Option<Hosts> {
+    if let Some(parent) = text.strip_prefix("*.") {
+        return Some(Hosts::Below(HostName::new(parent).ok()?));
+    }
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inner.unwrap_or(address).parse::<IpAddr>() {
+        Ok(base) if base.is_ipv6() == inner.is_some() => {
+            let bits = match prefix {
+                None if base.is_ipv4() => 32,
+                None => 128,
+                Some("0") => 0,
+                Some(prefix) => u8::try_from(strict_port(prefix)?).ok()?,
+            };
+            range(base, bits)
+        }
+        Ok(_) => None,
+        Err(_) if prefix.is_none() => Some(Hosts::Name(HostName::new(text).ok()?)),
+        Err(_) => None,
+    }
+}
+
+/// A range whose base has no bits set behind the prefix, and no second form.
+fn range(base: IpAddr, prefix_bits: u8) -> Option<Hosts> {
+    let clean = match base {
+        IpAddr::V4(v4) => {
+            let host_bits = u32::MAX.checked_shr(u32::from(prefix_bits)).unwrap_or(0);
+            prefix_bits <= 32 && u32::from(v4) & host_bits == 0
+        }
+        IpAddr::V6(v6) => {
+            let host_bits = u128::MAX.checked_shr(u32::from(prefix_bits)).unwrap_or(0);
+            prefix_bits <= 128 && u128::from(v6) & host_bits == 0 && v6.to_ipv4_mapped().is_none()
+        }
+    };
+    clean.then_some(Hosts::Range { base, prefix_bits })
+}
+
+impl std::str::FromStr for DestinationRule {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let refused = || GrantError::invalid("destination rule", text, RULE_EXPECTED);
+        Self::parse(text).ok_or_else(refused)
+    }
+}
+
+impl fmt::Display for DestinationRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hosts {
+            Hosts::Range { base, prefix_bits } => match base {
+                IpAddr::V4(v4) => write!(f, "{v4}/{prefix_bits}:")?,
+                IpAddr::V6(v6) => write!(f, "[{v6}]/{prefix_bits}:")?,
+            },
+            Hosts::Name(name) => write!(f, "{name}:")?,
+            Hosts::Below(name) => write!(f, "*.{name}:")?,
+        }
+        match (self.first_port, self.last_port) {
+            (1, u16::MAX) => f.write_str("*"),
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+text::serde_as_text!(DestinationRule);

@@ -1,0 +1,277 @@
+//! The hop header: what opens every session between a gateway and a relay, and between two relays.
+//!
+//! The first part is fixed by the gateway; the last two fields change at every hop. Format, version 1,
+//! at most [`HEADER_LIMIT`] bytes [DESIGN 4], numbers big-endian:
+//!
+//! ```text
+//! bytes  field
+//!     3  magic "TWH"
+//!     1  version, 1
+//!     2  length of the whole header, the same at every hop
+//!     8  issued at, ms since the Unix epoch
+//!    16  nonce: random, new for every session
+//!     1  length of the flow's id, 1 to 64
+//!     x  flow id
+//!     x  destination: kind 4 + 4 bytes, kind 6 + 16 bytes or kind 1 + length + name; then port, 2
+//!     2  length of the grant
+//!     x  signed grant, see `token`
+//!     1  number of hops N, 1 to 8
+//!   N x  relay's address: kind 4 + 4 bytes or kind 6 + 16 bytes, port 2; then its identity, 32
+//! ---- the transcript is the BLAKE3 hash of the bytes so far ----
+//!  16 N  one tag for each hop: keyed hash of the transcript, with the key that the gateway shares
+//!        with that relay
+//! ---- rewritten at every hop ----
+//!     1  hop that this copy of the header is for, from 0
+//!    16  neighbour's tag: keyed hash of transcript, tags and hop, with the key that the dialling
+//!        neighbour (the gateway for hop 0, else the relay of the hop before) shares with this relay
+//! ```
+//!
+//! Who the neighbour must be follows from the route and the hop, so it is not written down.
+//! Data may follow the header in the same flight.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use tradewind_units::{FlowId, Timestamp};
+
+use crate::pair::{TAG_BYTES, Tag};
+use crate::token::GRANT_LIMIT;
+use crate::wire::{Reader, from_unix_ms, put_socket_addr, unix_ms};
+use crate::{Destination, GrantError, PublicIdentity};
+
+/// Longest header: what a relay reads before it knows whom it talks to [DESIGN 4].
+pub const HEADER_LIMIT: usize = 1024;
+/// Most relays on a route.
+pub const HOP_LIMIT: usize = 8;
+/// First bytes of a header that suffice to know its length.
+pub const HEADER_PREFIX_BYTES: usize = 6;
+
+const MAGIC: [u8; 4] = *b"TWH\x01";
+const LENGTH_AT: usize = 4;
+/// The changing end: hop and neighbour's tag.
+pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
+/// A one-letter flow to an IPv4 address over one hop, with a grant of no length.
+const SHORTEST: usize = 30 + 2 + 7 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
+
+/// What makes a header unlike every other: 16 bytes of the system's entropy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce([u8; 16]);
+
+impl Nonce {
+    /// Takes 16 bytes of the system's entropy.
+    #[must_use]
+    pub const fn from_entropy(entropy: [u8; 16]) -> Self {
+        Self(entropy)
+    }
+
+    pub(crate) fn leading_bits(&self) -> u64 {
+        let (leading, _) = self.0.split_first_chunk::<8>().expect("a nonce has 16 bytes");
+        u64::from_be_bytes(*leading)
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One relay of a route: where it listens and who it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hop {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Who it must be.
+    pub identity: PublicIdentity,
+}
+
+/// The relays of a path in order: one to [`HOP_LIMIT`], none twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route(Vec<Hop>);
+
+impl Route {
+    /// Takes the hops in order.
+    ///
+    /// # Errors
+    /// When there are none or too many, one relay comes twice, or a port is 0.
+    pub fn new(mut hops: Vec<Hop>) -> Result<Self, GrantError> {
+        let refused =
+            |value: String, expected| Err(GrantError::Invalid { what: "route", value, expected });
+        if !(1..=HOP_LIMIT).contains(&hops.len()) {
+            return refused(format!("of {} relays", hops.len()), "1 to 8 relays");
+        }
+        for (index, hop) in hops.iter().enumerate() {
+            if hops[..index].iter().any(|before| before.identity == hop.identity) {
+                return refused(hop.identity.to_string(), "no relay twice");
+            }
+            if hop.address.port() == 0 {
+                return refused(hop.address.to_string(), "a port from 1 to 65535");
+            }
+        }
+        for hop in &mut hops {
+            // A scope or flow label has no meaning to the relay that dials.
+            hop.address = SocketAddr::new(hop.address.ip().to_canonical(), hop.address.port());
+        }
+        Ok(Self(hops))
+    }
+
+    /// The hops in order.
+    #[must_use]
+    pub fn hops(&self) -> &[Hop] {
+        &self.0
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        for hop in &self.0 {
+            put_socket_addr(out, hop.address);
+            out.extend_from_slice(hop.identity.as_bytes());
+        }
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, GrantError> {
+        let what = "route";
+        let at = reader.at();
+        let count = usize::from(reader.u8(what)?);
+        let malformed = || GrantError::Malformed { what, at };
+        if count > HOP_LIMIT {
+            return Err(malformed());
+        }
+        let mut hops = Vec::with_capacity(count);
+        for _ in 0..count {
+            let kind = reader.u8(what)?;
+            let ip = reader.ip(kind, what)?;
+            let address = SocketAddr::new(ip, reader.port(what)?);
+            let identity = PublicIdentity::from_bytes(reader.array(what)?);
+            hops.push(Hop { address, identity });
+        }
+        Self::new(hops).map_err(|_| malformed())
+    }
+}
+
+/// The length that a header's first [`HEADER_PREFIX_BYTES`] bytes declare.
+///
+/// # Errors
+/// [`GrantError::Malformed`] when it is no header or its length is out of bounds.
+pub fn header_length(prefix: &[u8]) -> Result<usize, GrantError> {
+    let mut reader = Reader::new(prefix);
+    reader.magic(MAGIC, "header magic and version")?;
+    let at = reader.at();
+    let length = usize::from(reader.u16("header length")?);
+    if (SHORTEST..=HEADER_LIMIT).contains(&length) {
+        Ok(length)
+    } else {
+        Err(GrantError::Malformed { what: "header length", at })
+    }
+}
+
+/// The part of a header that the gateway fixes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fixed<'a> {
+    pub(crate) issued_at: Timestamp,
+    pub(crate) nonce: Nonce,
+    pub(crate) flow: FlowId,
+    pub(crate) destination: Destination,
+    pub(crate) grant: &'a [u8],
+    pub(crate) route: Route,
+}
+
+impl Fixed<'_> {
+    /// The bytes of the fixed part, with the length of the whole header in them.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, GrantError> {
+        let mut out = Vec::with_capacity(HEADER_LIMIT);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&unix_ms(self.issued_at).to_be_bytes());
+        out.extend_from_slice(&self.nonce.0);
+        out.push(self.flow.as_str().len() as u8);
+        out.extend_from_slice(self.flow.as_str().as_bytes());
+        self.destination.put(&mut out);
+        out.extend_from_slice(&(self.grant.len() as u16).to_be_bytes());
+        out.extend_from_slice(self.grant);
+        self.route.put(&mut out);
+        let bytes = out.len() + self.route.hops().len() * TAG_BYTES + TAIL_BYTES;
+        if bytes > HEADER_LIMIT {
+            return Err(GrantError::TooLong { what: "hop header", bytes, limit: HEADER_LIMIT });
+        }
+        out[LENGTH_AT..HEADER_PREFIX_BYTES].copy_from_slice(&(bytes as u16).to_be_bytes());
+        Ok(out)
+    }
+}
+
+/// A header cut into its parts; nothing in it is believed yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts<'a> {
+    pub(crate) fixed: Fixed<'a>,
+    /// The BLAKE3 hash of the fixed part.
+    pub(crate) transcript: [u8; 32],
+    /// The gateway's tags, one for each hop.
+    pub(crate) tags: &'a [u8],
+    pub(crate) hop: u8,
+    pub(crate) neighbour_tag: Tag,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, GrantError> {
+        if header_length(bytes)? != bytes.len() {
+            return Err(GrantError::Malformed { what: "header length", at: LENGTH_AT });
+        }
+        let mut reader = Reader::new(bytes);
+        reader.take(HEADER_PREFIX_BYTES, "header prefix")?;
+        let issued_at = from_unix_ms(reader.u64("time of issue")?);
+        let nonce = Nonce(reader.array("nonce")?);
+        let flow = take_flow(&mut reader)?;
+        let destination = Destination::take(&mut reader)?;
+        let at = reader.at();
+        let grant_bytes = usize::from(reader.u16("length of the grant")?);
+        if grant_bytes > GRANT_LIMIT {
+            return Err(GrantError::Malformed { what: "length of the grant", at });
+        }
+        let grant = reader.take(grant_bytes, "grant")?;
+        let route = Route::take(&mut reader)?;
+        let transcript = *blake3::hash(&bytes[..reader.at()]).as_bytes();
+        let hops = route.hops().len();
+        let tags = reader.take(hops * TAG_BYTES, "gateway's tags")?;
+        let at = reader.at();
+        let hop = reader.u8("hop")?;
+        if usize::from(hop) >= hops {
+            return Err(GrantError::Malformed { what: "hop", at });
+        }
+        let neighbour_tag = reader.array("neighbour's tag")?;
+        reader.end("end of the header")?;
+        let fixed = Fixed { issued_at, nonce, flow, destination, grant, route };
+        Ok(Self { fixed, transcript, tags, hop, neighbour_tag })
+    }
+
+    /// The gateway's tag for the hop that the header has reached.
+    pub(crate) fn gateway_tag(&self) -> Tag {
+        let at = usize::from(self.hop) * TAG_BYTES;
+        self.tags[at..at + TAG_BYTES].try_into().expect("one tag for each hop was read")
+    }
+}
+
+fn take_flow(reader: &mut Reader<'_>) -> Result<FlowId, GrantError> {
+    let at = reader.at();
+    let length = usize::from(reader.u8("flow id")?);
+    let flow = reader.text(length, "flow id")?;
+    FlowId::new(flow).map_err(|_| GrantError::Malformed { what: "flow id", at })
+}
+
+/// Appends the changing end.
+pub(crate) fn put_tail(out: &mut Vec<u8>, hop: u8, neighbour_tag: &Tag) {
+    out.push(hop);
+    out.extend_from_slice(neighbour_tag);
+}
+
+/// Replaces the changing end.
+pub(crate) fn replace_tail(out: &mut Vec<u8>, hop: u8, neighbour_tag: &Tag) {
+    out.truncate(out.len().saturating_sub(TAIL_BYTES));
+    put_tail(out, hop, neighbour_tag);
+}

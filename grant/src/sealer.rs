@@ -1,0 +1,103 @@
+//! The gateway's side of the hop header: it seals one for every session.
+
+use tradewind_units::{FlowId, Timestamp};
+
+use crate::header::{Fixed, Nonce, Route, put_tail};
+use crate::pair::{PAIR_LIMIT, PairKeys};
+use crate::{Destination, GrantError, IdentityKey, ReplyKey, SignedGrant};
+
+/// What a gateway asks of a route.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The flow that the session belongs to.
+    pub flow: &'a FlowId,
+    /// Where it ends.
+    pub destination: &'a Destination,
+    /// The relays that it takes.
+    pub route: &'a Route,
+}
+
+/// A header ready to be sent, and what opens the reply to it.
+#[derive(Debug, Clone)]
+pub struct SealedHeader {
+    /// The bytes to send first on the connection.
+    pub bytes: Vec<u8>,
+    /// Opens the reply.
+    pub downstream: ReplyKey,
+}
+
+/// Seals headers for one gateway under one grant.
+#[derive(Debug)]
+pub struct Sealer {
+    keys: PairKeys,
+    grant: SignedGrant,
+}
+
+impl Sealer {
+    /// A sealer for `identity`, whose grant is `grant`.
+    ///
+    /// # Errors
+    /// When the grant was issued to another gateway.
+    pub fn new(identity: IdentityKey, grant: SignedGrant) -> Result<Self, GrantError> {
+        let (granted, found) = (grant.unverified().gateway, identity.public());
+        if granted != found {
+            return Err(GrantError::WrongGateway { granted, found });
+        }
+        Ok(Self { keys: PairKeys::new(identity, PAIR_LIMIT), grant })
+    }
+
+    /// The grant that headers carry.
+    #[must_use]
+    pub fn grant(&self) -> &SignedGrant {
+        &self.grant
+    }
+
+    /// Puts another grant in place, e.g. before the first expires.
+    ///
+    /// # Errors
+    /// When the grant was issued to another gateway.
+    pub fn set_grant(&mut self, grant: SignedGrant) -> Result<(), GrantError> {
+        let (granted, found) = (grant.unverified().gateway, self.keys.public());
+        if granted != found {
+            return Err(GrantError::WrongGateway { granted, found });
+        }
+        self.grant = grant;
+        Ok(())
+    }
+
+    /// Seals a header for the first relay of the route. Relays refuse a nonce that comes twice.
+    ///
+    /// # Errors
+    /// When the grant is not in force, cannot cover the destination or does not allow a relay of the
+    /// route (all of which a relay would refuse as well), when a relay's identity is weak, or when
+    /// the header would be too long.
+    pub fn seal(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        request: &Request<'_>,
+    ) -> Result<SealedHeader, GrantError> {
+        let grant = self.grant.unverified();
+        grant.check_time(now)?;
+        grant.check_use(request.destination, request.route)?;
+        let fixed = Fixed {
+            issued_at: now,
+            nonce,
+            flow: request.flow.clone(),
+            destination: request.destination.clone(),
+            grant: self.grant.as_bytes(),
+            route: request.route.clone(),
+        };
+        let mut bytes = fixed.encode()?;
+        let transcript = *blake3::hash(&bytes).as_bytes();
+        let tags_at = bytes.len();
+        for hop in request.route.hops() {
+            let tag = self.keys.get(&hop.identity)?.gateway_tag(&transcript);
+            bytes.extend_from_slice(&tag);
+        }
+        let first = self.keys.get(&request.route.hops()[0].identity)?;
+        let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], 0);
+        put_tail(&mut bytes, 0, &neighbour_tag);
+        Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })
+    }
+}

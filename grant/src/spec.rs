@@ -1,0 +1,186 @@
+//! The grant as an operator writes it in TOML, for `tradewind grant issue`.
+//!
+//! ```toml
+//! gateway = "twid_..."                                     # who may use it
+//! destinations = ["10.0.0.0/8:443", "*.example.com:443"]   # what it opens
+//! relays = ["twid_...", "twid_..."]                        # or "any"
+//! expires = "720 h"                                        # or 2027-01-31T00:00:00Z
+//! not_before = 2026-12-01T00:00:00Z                        # optional: from now on
+//! sessions = 1000                                          # optional: no limit
+//! ```
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+use serde::de::Error;
+use tradewind_units::{Duration, Timestamp, time::parse_duration};
+
+use crate::wire::from_unix_ms;
+use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays};
+
+/// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
+/// runs behind takes it at once: the skew that headers may have.
+const BACKDATED_NANOS: u64 = crate::replay::SKEW.as_secs() * 1_000_000_000;
+
+/// A grant's specification.
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantSpec {
+    /// The gateway that may use it.
+    pub gateway: PublicIdentity,
+    /// The destinations that it opens.
+    pub destinations: Vec<DestinationRule>,
+    /// The relays that may carry it.
+    pub relays: RelaySpec,
+    /// When it ends.
+    pub expires: TimeSpec,
+    /// When it begins; a moment before its issue when absent.
+    pub not_before: Option<TimeSpec>,
+    /// Sessions at a time at each relay.
+    pub sessions: Option<NonZeroU32>,
+}
+
+/// `"any"` or a list of public identities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RelaySpec {
+    /// Every relay that trusts the operator.
+    Any,
+    /// These.
+    Listed(Vec<PublicIdentity>),
+}
+
+/// A point in time as written: a date, or a span from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeSpec {
+    /// That long after the issue.
+    After(Duration),
+    /// Then.
+    At(Timestamp),
+}
+
+impl GrantSpec {
+    /// Reads a specification.
+    ///
+    /// # Errors
+    /// [`GrantError::Spec`]: one line with the place and what is wrong.
+    pub fn parse(text: &str) -> Result<Self, GrantError> {
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let place = line.map_or(String::new(), |line| format!("line {line}: "));
+            let problem = error.message().replace('\n', " ");
+            GrantError::Spec(format!("{place}{problem}"))
+        })
+    }
+
+    /// The grant, issued at `now`.
+    ///
+    /// # Errors
+    /// When it would end before it begins or before now, or opens nothing.
+    pub fn issue(&self, now: Timestamp) -> Result<Grant, GrantError> {
+        let not_before = match self.not_before {
+            None => Timestamp::from_nanos(now.as_nanos().saturating_sub(BACKDATED_NANOS)),
+            Some(time) => time.resolve(now),
+        };
+        let expires = self.expires.resolve(now);
+        let refused = |problem: &str| Err(GrantError::Spec(problem.to_owned()));
+        if expires <= now {
+            return refused(
+                "`expires` is in the past; expected a later date or a span such as `720 h`",
+            );
+        }
+        if expires <= not_before {
+            return refused("`expires` comes before `not_before`; expected a later date");
+        }
+        if self.destinations.is_empty() {
+            return refused("`destinations` is empty; expected rules such as `10.0.0.0/8:443`");
+        }
+        Ok(Grant {
+            gateway: self.gateway,
+            not_before,
+            expires,
+            sessions: self.sessions,
+            relays: match &self.relays {
+                RelaySpec::Any => Relays::Any,
+                RelaySpec::Listed(relays) => Relays::listed(relays),
+            },
+            destinations: self.destinations.clone(),
+        })
+    }
+}
+
+impl TimeSpec {
+    fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::After(span) => now + span,
+            Self::At(time) => time,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(date) => from_date(&date).map(Self::At),
+            Err(_) => parse_duration(text).ok().map(Self::After),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeSpec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let read = match &value {
+            toml::Value::String(text) => Self::parse(text),
+            toml::Value::Datetime(date) => from_date(date).map(Self::At),
+            _ => None,
+        };
+        read.ok_or_else(|| {
+            let expected = "a date with time and zone such as 2027-01-31T00:00:00Z, or a span such as \"720 h\"";
+            D::Error::custom(format!("expected {expected}, not `{value}`"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for RelaySpec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let refused = |value: &toml::Value| {
+            let expected = "\"any\" or a list of public identities (twid_...)";
+            D::Error::custom(format!("expected {expected}, not `{value}`"))
+        };
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) if text == "any" => Ok(Self::Any),
+            toml::Value::Array(values) => {
+                let read = |value: &toml::Value| match value {
+                    toml::Value::String(text) => text.parse().map_err(D::Error::custom),
+                    other => Err(refused(other)),
+                };
+                values.iter().map(read).collect::<Result<_, _>>().map(Self::Listed)
+            }
+            other => Err(refused(&other)),
+        }
+    }
+}
+
+/// The point in time that a full date with time and zone names; `None` for less, or before 1970.
+fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
+    let (date, time, offset) = (written.date?, written.time?, written.offset?);
+    let offset_minutes = match offset {
+        toml::value::Offset::Z => 0,
+        toml::value::Offset::Custom { minutes } => i64::from(minutes),
+    };
+    let minutes = days_since_1970(date.year, date.month, date.day) * 1440
+        + i64::from(time.hour) * 60
+        + i64::from(time.minute)
+        - offset_minutes;
+    let seconds = u64::try_from(minutes * 60 + i64::from(time.second)).ok()?;
+    Some(from_unix_ms(seconds.checked_mul(1000)?))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that
+/// the leap day is a year's last.
+fn days_since_1970(year: u16, month: u8, day: u8) -> i64 {
+    let year = i64::from(year) - i64::from(month <= 2);
+    let month_from_march = (i64::from(month) + 9) % 12;
+    let days_before_month = (153 * month_from_march + 2) / 5;
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days_from_0000_03_01 = year * 365 + leap_days + days_before_month + i64::from(day) - 1;
+    days_from_0000_03_01 - 719_468
+}

@@ -1,0 +1,372 @@
+//! The grant: what an operator allows one gateway, signed.
+//!
+//! Format, version 1, at most [`GRANT_LIMIT`] bytes, numbers big-endian:
+//!
+//! ```text
+//! bytes  field
+//!     3  magic "TWG"
+//!     1  version, 1
+//!     8  id of the operator key that signs
+//!    32  gateway's public identity
+//!     8  not valid before, ms since the Unix epoch
+//!     8  expires, ms since the Unix epoch; later than the former
+//!     4  sessions at a time, 0 for no limit
+//!     1  number of allowed relays, 0 to 16; 255: any relay
+//!  16 x    fingerprint of a relay's identity, in ascending order
+//!     1  number of destination rules, 1 to 32
+//!     x    each: kind 4 (IPv4) + 4 bytes + prefix length, or kind 6 (IPv6) + 16 + prefix length,
+//!          or kind 1 (name) or 2 (all below a name) + length + name; then first and last port, 2 + 2
+//!    64  Ed25519 signature over the context string and all bytes before
+//! ```
+//!
+//! There is one encoding of a grant: relays are sorted and distinct, ranges have no bits behind their
+//! prefix, names are lower case, and nothing follows the signature.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use tradewind_units::Timestamp;
+
+use crate::identity::FINGERPRINT_BYTES;
+use crate::wire::{Reader, from_unix_ms, unix_ms};
+use crate::{
+    Destination, DestinationRule, GrantError, KeyId, OperatorKey, OperatorPublicKey,
+    PublicIdentity, Route, text,
+};
+
+/// Longest signed grant, so that it fits into a hop header with a usual route. Chosen.
+pub const GRANT_LIMIT: usize = 512;
+/// Most relays that a grant can list.
+pub const RELAY_LIMIT: usize = 16;
+/// Most destination rules of a grant.
+pub const RULE_LIMIT: usize = 32;
+
+const MAGIC: [u8; 4] = *b"TWG\x01";
+const SIGNATURE_CONTEXT: &[u8] = b"tradewind 2026-11 grant v1\0";
+const SIGNATURE_BYTES: usize = 64;
+const ANY_RELAY: u8 = 255;
+const GRANT_TEXT: &str = "twgrant_";
+
+/// The relays that a grant allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Relays {
+    /// Every relay that trusts the operator's key.
+    Any,
+    /// Those with these fingerprints: sorted, distinct, at most [`RELAY_LIMIT`].
+    Listed(Vec<[u8; FINGERPRINT_BYTES]>),
+}
+
+impl Relays {
+    /// These relays and no others.
+    #[must_use]
+    pub fn listed(relays: &[PublicIdentity]) -> Self {
+        let mut fingerprints: Vec<_> = relays.iter().map(PublicIdentity::fingerprint).collect();
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        Self::Listed(fingerprints)
+    }
+
+    /// Whether `relay` is among them.
+    #[must_use]
+    pub fn contain(&self, relay: &PublicIdentity) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Listed(listed) => listed.binary_search(&relay.fingerprint()).is_ok(),
+        }
+    }
+}
+
+/// What an operator allows: who, from when until when, over which relays, to where, how much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The gateway that may use it.
+    pub gateway: PublicIdentity,
+    /// Not valid before, to the millisecond.
+    pub not_before: Timestamp,
+    /// Not valid from then on, to the millisecond.
+    pub expires: Timestamp,
+    /// Sessions at a time at each relay; `None` for no limit.
+    pub sessions: Option<NonZeroU32>,
+    /// The relays that may carry it.
+    pub relays: Relays,
+    /// The destinations that it opens.
+    pub destinations: Vec<DestinationRule>,
+}
+
+impl Grant {
+    /// Signs the grant.
+    ///
+    /// # Errors
+    /// When the grant holds too much, nothing, or ends before it begins.
+    pub fn sign(self, operator: &OperatorKey) -> Result<SignedGrant, GrantError> {
+        let mut bytes = Vec::with_capacity(GRANT_LIMIT);
+        let key_id = operator.public().key_id();
+        self.put(&mut bytes, key_id)?;
+        let signature = operator.sign(&signed_message(&bytes));
+        bytes.extend_from_slice(&signature);
+        SignedGrant::from_bytes(&bytes)
+    }
+
+    /// Whether the grant is in force at `now`.
+    ///
+    /// # Errors
+    /// [`GrantError::NotYetValid`] or [`GrantError::Expired`].
+    pub fn check_time(&self, now: Timestamp) -> Result<(), GrantError> {
+        let (now_ms, not_before_ms) = (unix_ms(now), unix_ms(self.not_before));
+        let (now_s, expires_ms) = (now_ms / 1000, unix_ms(self.expires));
+        if now_ms < not_before_ms {
+            return Err(GrantError::NotYetValid { not_before_s: not_before_ms / 1000, now_s });
+        }
+        if now_ms >= expires_ms {
+            return Err(GrantError::Expired { expired_s: expires_ms / 1000, now_s });
+        }
+        Ok(())
+    }
+
+    /// Whether the grant allows every relay of `route`, and may cover `destination`.
+    ///
+    /// # Errors
+    /// [`GrantError::RelayNotGranted`] or [`GrantError::DestinationNotGranted`].
+    pub fn check_use(&self, destination: &Destination, route: &Route) -> Result<(), GrantError> {
+        let mut relays = route.hops().iter().map(|hop| hop.identity);
+        if let Some(relay) = relays.find(|relay| !self.relays.contain(relay)) {
+            return Err(GrantError::RelayNotGranted(relay));
+        }
+        if self.may_cover(destination) {
+            Ok(())
+        } else {
+            Err(GrantError::DestinationNotGranted(destination.to_string()))
+        }
+    }
+
+    /// Whether the grant may cover `destination`, as far as can be said before a name is resolved.
+    #[must_use]
+    pub fn may_cover(&self, destination: &Destination) -> bool {
+        self.destinations.iter().any(|rule| match destination {
+            Destination::Address(address) => rule.covers_address(*address),
+            Destination::Name { name, port } => {
+                rule.covers_name(name, *port) || rule.may_cover_address_at(*port)
+            }
+        })
+    }
+
+    /// Whether the grant covers dialling `address` for `destination`, which was resolved to it.
+    #[must_use]
+    pub fn covers_resolved(&self, destination: &Destination, address: SocketAddr) -> bool {
+        self.destinations.iter().any(|rule| match destination {
+            Destination::Address(_) => rule.covers_address(address),
+            Destination::Name { name, port } => {
+                rule.covers_name(name, *port) || rule.covers_address(address)
+            }
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>, key_id: KeyId) -> Result<(), GrantError> {
+        let (not_before_ms, expires_ms) = (unix_ms(self.not_before), unix_ms(self.expires));
+        if not_before_ms >= expires_ms {
+            let value = format!("{not_before_ms} ms to {expires_ms} ms");
+            let expected = "a grant that begins before it ends";
+            return Err(GrantError::Invalid { what: "span of validity", value, expected });
+        }
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(key_id.as_bytes());
+        out.extend_from_slice(self.gateway.as_bytes());
+        out.extend_from_slice(&not_before_ms.to_be_bytes());
+        out.extend_from_slice(&expires_ms.to_be_bytes());
+        out.extend_from_slice(&self.sessions.map_or(0, NonZeroU32::get).to_be_bytes());
+        match &self.relays {
+            Relays::Any => out.push(ANY_RELAY),
+            Relays::Listed(listed) if listed.len() <= RELAY_LIMIT => {
+                out.push(listed.len() as u8);
+                out.extend(listed.iter().flatten());
+            }
+            Relays::Listed(listed) => {
+                let expected = "at most 16 relays, or `any`";
+                return Err(GrantError::invalid("number of relays", listed.len(), expected));
+            }
+        }
+        if !(1..=RULE_LIMIT).contains(&self.destinations.len()) {
+            let expected = "1 to 32 destination rules";
+            let count = self.destinations.len();
+            return Err(GrantError::invalid("number of destinations", count, expected));
+        }
+        out.push(self.destinations.len() as u8);
+        self.destinations.iter().for_each(|rule| rule.put(out));
+        let bytes = out.len() + SIGNATURE_BYTES;
+        if bytes > GRANT_LIMIT {
+            return Err(GrantError::TooLong { what: "grant", bytes, limit: GRANT_LIMIT });
+        }
+        Ok(())
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<(Self, KeyId), GrantError> {
+        reader.magic(MAGIC, "grant magic and version")?;
+        let key_id = KeyId::from_bytes(reader.array("operator key id")?);
+        let gateway = PublicIdentity::from_bytes(reader.array("gateway identity")?);
+        let not_before = take_time(reader)?;
+        let at = reader.at();
+        let expires = take_time(reader)?;
+        if expires <= not_before {
+            return Err(GrantError::Malformed { what: "grant expiry", at });
+        }
+        let sessions = NonZeroU32::new(reader.u32("session limit")?);
+        let relays = take_relays(reader)?;
+        let at = reader.at();
+        let count = usize::from(reader.u8("number of destinations")?);
+        if !(1..=RULE_LIMIT).contains(&count) {
+            return Err(GrantError::Malformed { what: "number of destinations", at });
+        }
+        let destinations =
+            (0..count).map(|_| DestinationRule::take(reader)).collect::<Result<_, _>>()?;
+        Ok((Self { gateway, not_before, expires, sessions, relays, destinations }, key_id))
+    }
+}
+
+/// A time that [`Timestamp`] can hold.
+fn take_time(reader: &mut Reader<'_>) -> Result<Timestamp, GrantError> {
+    let at = reader.at();
+    let ms = reader.u64("time of the grant")?;
+    let time = from_unix_ms(ms);
+    if unix_ms(time) == ms {
+        Ok(time)
+    } else {
+        Err(GrantError::Malformed { what: "time of the grant", at })
+    }
+}
+
+fn take_relays(reader: &mut Reader<'_>) -> Result<Relays, GrantError> {
+    let what = "relays of the grant";
+    let at = reader.at();
+    let count = reader.u8(what)?;
+    if count == ANY_RELAY {
+        return Ok(Relays::Any);
+    }
+    if usize::from(count) > RELAY_LIMIT {
+        return Err(GrantError::Malformed { what, at });
+    }
+    let listed = (0..count).map(|_| reader.array(what)).collect::<Result<Vec<_>, _>>()?;
+    if !listed.is_sorted_by(|one, next| one < next) {
+        return Err(GrantError::Malformed { what, at });
+    }
+    Ok(Relays::Listed(listed))
+}
+
+fn signed_message(bytes: &[u8]) -> Vec<u8> {
+    [SIGNATURE_CONTEXT, bytes].concat()
+}
+
+/// Names one signed grant, e.g. in logs and to count its sessions: the first bytes of its hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId([u8; 16]);
+
+impl GrantId {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let hash = blake3::hash(bytes);
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash.as_bytes()[..16]);
+        Self(id)
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A grant as it travels: well-formed, its signature not necessarily true.
+///
+/// Its text form is `twgrant_` and base32 with a checksum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedGrant {
+    bytes: Vec<u8>,
+    grant: Grant,
+    key_id: KeyId,
+}
+
+impl SignedGrant {
+    /// Reads a grant without asking whether the signature is true.
+    ///
+    /// # Errors
+    /// [`GrantError::Malformed`] or [`GrantError::TooLong`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GrantError> {
+        if bytes.len() > GRANT_LIMIT {
+            return Err(GrantError::TooLong {
+                what: "grant",
+                bytes: bytes.len(),
+                limit: GRANT_LIMIT,
+            });
+        }
+        let mut reader = Reader::new(bytes);
+        let (grant, key_id) = Grant::take(&mut reader)?;
+        reader.take(SIGNATURE_BYTES, "grant signature")?;
+        reader.end("end of the grant")?;
+        Ok(Self { bytes: bytes.to_vec(), grant, key_id })
+    }
+
+    /// The bytes as they travel.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> GrantId {
+        GrantId::of(&self.bytes)
+    }
+
+    /// Which operator key it says to be signed with.
+    #[must_use]
+    pub fn key_id(&self) -> KeyId {
+        self.key_id
+    }
+
+    /// What it says, believed or not: for display. Relays use [`SignedGrant::verify`].
+    #[must_use]
+    pub fn unverified(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// The grant, if one of `operators` signed it. Time is checked apart: [`Grant::check_time`].
+    ///
+    /// # Errors
+    /// [`GrantError::UnknownKey`] or [`GrantError::BadSignature`].
+    pub fn verify(&self, operators: &[OperatorPublicKey]) -> Result<&Grant, GrantError> {
+        let (message, signature) = self.bytes.split_at(self.bytes.len() - SIGNATURE_BYTES);
+        let signature = signature.try_into().expect("split at the length of a signature");
+        let message = signed_message(message);
+        let mut named = operators.iter().filter(|key| key.key_id() == self.key_id).peekable();
+        if named.peek().is_none() {
+            return Err(GrantError::UnknownKey(self.key_id));
+        }
+        if named.any(|key| key.has_signed(&message, signature)) {
+            Ok(&self.grant)
+        } else {
+            Err(GrantError::BadSignature(self.key_id))
+        }
+    }
+}
+
+impl std::str::FromStr for SignedGrant {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        Self::from_bytes(&text::decode("grant", GRANT_TEXT, text)?)
+    }
+}
+
+impl fmt::Display for SignedGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&text::encode(GRANT_TEXT, &self.bytes))
+    }
+}
+
+text::serde_as_text!(SignedGrant);

@@ -1,0 +1,231 @@
+//! The relay's side of the hop header: it opens what arrives and passes it on.
+//!
+//! Checks go from cheap to dear and from nothing known to all known: format; the grant's signature
+//! (verified once, then remembered by hash); that this relay is the hop the header has reached; the
+//! gateway's tag; the neighbour's tag. From here the neighbour is proven, and a refusal is answered
+//! with an authenticated reply; before, silence. Then: the grant's time, relays and destinations; the
+//! header's time; that it was not seen before. A Diffie-Hellman step is made only for identities that
+//! an operator signed or a proven gateway named.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tradewind_units::{FlowId, Timestamp};
+
+use crate::header::{Hop, Parts, Route, replace_tail};
+use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
+use crate::replay::REPLAY_LIMIT;
+use crate::{
+    Destination, Grant, GrantError, GrantId, IdentityKey, OperatorPublicKey, PublicIdentity,
+    ReplayTable, ReplyKey, SealedHeader, SignedGrant,
+};
+
+/// Verified grants that a relay remembers before it forgets those unused the longest. Chosen: at
+/// most a kilobyte each.
+pub const GRANT_CACHE_LIMIT: usize = 1024;
+
+/// A header that was found true.
+#[derive(Debug, Clone)]
+pub struct OpenHeader {
+    /// The flow that the session belongs to.
+    pub flow: FlowId,
+    /// Where the session ends.
+    pub destination: Destination,
+    /// The whole route.
+    pub route: Route,
+    /// This relay's place on the route, from 0.
+    pub hop: usize,
+    /// The gateway's grant.
+    pub grant: Arc<Grant>,
+    /// The grant's name, e.g. to count its sessions.
+    pub grant_id: GrantId,
+    /// Seals the reply to the neighbour that dialled.
+    pub upstream: ReplyKey,
+    bytes: Vec<u8>,
+    transcript: [u8; 32],
+    tags: std::ops::Range<usize>,
+}
+
+impl OpenHeader {
+    /// The next relay; `None` when this is the last, which dials the destination.
+    #[must_use]
+    pub fn next_hop(&self) -> Option<&Hop> {
+        self.route.hops().get(self.hop + 1)
+    }
+
+    /// The neighbour that dialled: the gateway, or the relay before this one.
+    #[must_use]
+    pub fn neighbour(&self) -> PublicIdentity {
+        neighbour(&self.route, self.hop, &self.grant)
+    }
+
+    /// Where the next hop, or else the destination when it is an address, is to be dialled.
+    #[must_use]
+    pub fn next_address(&self) -> Option<SocketAddr> {
+        match (self.next_hop(), &self.destination) {
+            (Some(hop), _) => Some(hop.address),
+            (None, Destination::Address(address)) => Some(*address),
+            (None, Destination::Name { .. }) => None,
+        }
+    }
+}
+
+fn neighbour(route: &Route, hop: usize, grant: &Grant) -> PublicIdentity {
+    match hop.checked_sub(1) {
+        None => grant.gateway,
+        Some(before) => route.hops()[before].identity,
+    }
+}
+
+/// Why a header was refused, and how to tell the neighbour if it is proven.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{cause}")]
+pub struct Refusal {
+    /// Why.
+    #[source]
+    pub cause: GrantError,
+    /// Seals the reply; `None` when nobody is proven and silence is due.
+    pub upstream: Option<ReplyKey>,
+    /// This relay's place on the route, when the neighbour is proven.
+    pub hop: Option<usize>,
+}
+
+impl From<GrantError> for Box<Refusal> {
+    /// Nobody is proven yet.
+    fn from(cause: GrantError) -> Self {
+        Self::new(Refusal { cause, upstream: None, hop: None })
+    }
+}
+
+/// Opens headers for one relay.
+#[derive(Debug)]
+pub struct Verifier {
+    keys: PairKeys,
+    operators: Vec<OperatorPublicKey>,
+    young_grants: BTreeMap<GrantId, Arc<Grant>>,
+    old_grants: BTreeMap<GrantId, Arc<Grant>>,
+    replays: ReplayTable,
+}
+
+impl Verifier {
+    /// A verifier for `identity` that believes grants of `operators`.
+    ///
+    /// A relay that is started again has forgotten which headers it saw; one issued within the last 30
+    /// seconds could then be replayed once.
+    #[must_use]
+    pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
+        Self {
+            keys: PairKeys::new(identity, PAIR_LIMIT),
+            operators,
+            young_grants: BTreeMap::new(),
+            old_grants: BTreeMap::new(),
+            replays: ReplayTable::new(REPLAY_LIMIT),
+        }
+    }
+
+    /// Who this relay is.
+    #[must_use]
+    pub fn public(&self) -> PublicIdentity {
+        self.keys.public()
+    }
+
+    /// Believes these operators from now on and no others.
+    pub fn set_operators(&mut self, operators: Vec<OperatorPublicKey>) {
+        self.operators = operators;
+        self.young_grants.clear();
+        self.old_grants.clear();
+    }
+
+    /// Opens a header that a neighbour sent. `bytes` is the header alone, as long as
+    /// [`header_length`](crate::header::header_length) says.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with the first check that failed.
+    pub fn open(&mut self, now: Timestamp, bytes: &[u8]) -> Result<OpenHeader, Box<Refusal>> {
+        let parts = Parts::parse(bytes)?;
+        let (grant_id, grant) = self.known_grant(parts.fixed.grant)?;
+        let upstream = self.prove(&parts, &grant)?;
+        let hop = usize::from(parts.hop);
+        if let Err(cause) = self.admit(now, &parts, &grant) {
+            let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
+            return Err(Box::new(refusal));
+        }
+        let tags_at = bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
+        Ok(OpenHeader {
+            hop,
+            grant,
+            grant_id,
+            upstream,
+            bytes: bytes.to_vec(),
+            transcript: parts.transcript,
+            tags: tags_at..tags_at + parts.tags.len(),
+            flow: parts.fixed.flow,
+            destination: parts.fixed.destination,
+            route: parts.fixed.route,
+        })
+    }
+
+    /// The header for the next hop, and what opens its reply; `None` when this is the last hop.
+    ///
+    /// # Errors
+    /// When the next relay's identity is weak.
+    pub fn forward(&mut self, header: &OpenHeader) -> Result<Option<SealedHeader>, GrantError> {
+        let Some(next) = header.next_hop() else { return Ok(None) };
+        let key = self.keys.get(&next.identity)?;
+        let hop = header.hop as u8 + 1;
+        let mut bytes = header.bytes.clone();
+        let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], hop);
+        replace_tail(&mut bytes, hop, &tag);
+        Ok(Some(SealedHeader { bytes, downstream: ReplyKey::new(key, header.transcript, hop) }))
+    }
+
+    /// Who sealed the header and who sent it, up to the point where the neighbour is proven.
+    fn prove(&mut self, parts: &Parts<'_>, grant: &Grant) -> Result<ReplyKey, GrantError> {
+        let (hop, gateway) = (usize::from(parts.hop), grant.gateway);
+        let expected = parts.fixed.route.hops()[hop].identity;
+        if expected != self.keys.public() {
+            return Err(GrantError::NotOnRoute { hop, expected });
+        }
+        let ours = self.keys.get(&gateway)?.gateway_tag(&parts.transcript);
+        if !tags_match(&ours, &parts.gateway_tag()) {
+            return Err(GrantError::GatewayTag { gateway, hop });
+        }
+        let neighbour = neighbour(&parts.fixed.route, hop, grant);
+        let key = self.keys.get(&neighbour)?;
+        let ours = key.neighbour_tag(&parts.transcript, parts.tags, parts.hop);
+        if !tags_match(&ours, &parts.neighbour_tag) {
+            return Err(GrantError::WrongNeighbour { hop, neighbour });
+        }
+        Ok(ReplyKey::new(key, parts.transcript, parts.hop))
+    }
+
+    /// Whether a proven header may be used, here and now, once.
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        parts: &Parts<'_>,
+        grant: &Grant,
+    ) -> Result<(), GrantError> {
+        grant.check_time(now)?;
+        grant.check_use(&parts.fixed.destination, &parts.fixed.route)?;
+        self.replays.admit(now, parts.fixed.issued_at, &parts.fixed.nonce)
+    }
+
+    /// The grant in `bytes`, its signature found true now or earlier.
+    fn known_grant(&mut self, bytes: &[u8]) -> Result<(GrantId, Arc<Grant>), GrantError> {
+        let id = GrantId::of(bytes);
+        if let Some(grant) = self.young_grants.get(&id) {
+            return Ok((id, Arc::clone(grant)));
+        }
+        let grant = match self.old_grants.remove(&id) {
+            Some(grant) => grant,
+            None => Arc::new(SignedGrant::from_bytes(bytes)?.verify(&self.operators)?.clone()),
+        };
+        if self.young_grants.len() >= GRANT_CACHE_LIMIT / 2 {
+            self.old_grants = std::mem::take(&mut self.young_grants);
+        }
+        self.young_grants.insert(id, Arc::clone(&grant));
+        Ok((id, grant))
+    }
+}

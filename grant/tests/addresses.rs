@@ -1,0 +1,350 @@
+//! What is never dialled, however it is written, and what needs a rule of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::grant;
+use proptest::prelude::*;
+use tradewind_grant::forbidden::{Class, class_of};
+use tradewind_grant::{Destination, DestinationRule, Grant, GrantError, HostName, RelayPolicy};
+
+/// Ways to write addresses that lead to the own host, the link, a cloud's metadata or everyone.
+const NEVER_DIALLED: &[&str] = &[
+    // loopback and unspecified
+    "127.0.0.1",
+    "127.0.0.2",
+    "127.1.2.3",
+    "127.255.255.255",
+    "0.0.0.0",
+    "0.1.2.3",
+    "::1",
+    "::",
+    // metadata and link-local
+    "169.254.169.254",
+    "169.254.0.1",
+    "169.254.170.2",
+    "169.254.170.23",
+    "168.63.129.16",
+    "100.100.100.200",
+    "192.0.0.192",
+    "fd00:ec2::254",
+    "fd20:ce::254",
+    "fd00:c1::a9fe:a9fe",
+    "fe80::1",
+    "fe80::a9fe:a9fe",
+    "febf::1",
+    "fec0::1",
+    // multicast, broadcast, reserved
+    "224.0.0.1",
+    "239.255.255.250",
+    "255.255.255.255",
+    "240.0.0.1",
+    "192.0.0.8",
+    "192.88.99.1",
+    "ff02::1",
+    "ff0e::1",
+    // IPv4 mapped into IPv6
+    "::ffff:127.0.0.1",
+    "::ffff:7f00:1",
+    "::ffff:169.254.169.254",
+    "::ffff:a9fe:a9fe",
+    "::ffff:0.0.0.0",
+    "0:0:0:0:0:ffff:127.0.0.1",
+    // compatible and translated
+    "::127.0.0.1",
+    "::7f00:1",
+    "::169.254.169.254",
+    "::10.0.0.1",
+    "::8.8.8.8",
+    "::ffff:0:127.0.0.1",
+    "::ffff:0:a9fe:a9fe",
+    "::ffff:0:10.0.0.1",
+    "::ffff:0:8.8.8.8",
+    // NAT64
+    "64:ff9b::127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b::10.0.0.1",
+    "64:ff9b::192.168.0.1",
+    "64:ff9b::100.100.100.200",
+    "64:ff9b::0.0.0.0",
+    "64:ff9b:1::1",
+    "64:ff9b:1:ffff::10.0.0.1",
+    // 6to4, Teredo, ISATAP
+    "2002:7f00:1::",
+    "2002:7f00:1::1",
+    "2002:a9fe:a9fe::",
+    "2002:a00:1::",
+    "2002:c0a8:1::",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001::1",
+    "2001:db8::5efe:127.0.0.1",
+    "2606:4700::5efe:169.254.169.254",
+    "2606:4700::200:5efe:10.0.0.1",
+    // never given out
+    "100::1",
+    "4000::1",
+    "5f00::1",
+    "8000::1",
+    "e000::1",
+    "1::1",
+];
+
+fn open_policy() -> RelayPolicy {
+    let everything = [
+        "0.0.0.0/0:*",
+        "[::]/0:*",
+        "127.0.0.0/8:*",
+        "169.254.0.0/16:*",
+        "0.0.0.0/8:*",
+        "[fe80::]/10:*",
+        "[fc00::]/7:*",
+        "[::1]/128:*",
+        "10.0.0.0/8:*",
+        "100.64.0.0/10:*",
+        "*.example.com:*",
+    ];
+    let rules: Vec<DestinationRule> = everything.iter().map(|r| r.parse().unwrap()).collect();
+    RelayPolicy { destinations: rules.clone(), next_hops: rules, ..RelayPolicy::default() }
+}
+
+fn open_grant() -> Grant {
+    Grant { destinations: open_policy().destinations, ..grant() }
+}
+
+#[test]
+fn every_form_of_a_forbidden_address_is_refused_whatever_the_rules_say() {
+    let (policy, grant) = (open_policy(), open_grant());
+    let named: Destination = "innocent.example.com:80".parse().unwrap();
+    for text in NEVER_DIALLED {
+        let ip: IpAddr = text.parse().unwrap();
+        let address = SocketAddr::new(ip, 80);
+        assert!(class_of(ip).is_forbidden(), "{text} is {}", class_of(ip));
+        let direct = Destination::address(address).unwrap();
+        for destination in [&direct, &named] {
+            let refused = policy.check(&grant, destination, address).unwrap_err();
+            assert!(matches!(refused, GrantError::Forbidden { .. }), "{text}: {refused}");
+        }
+        assert!(policy.check_next_hop(address).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_a_resolver_would_take_for_an_address_are_no_names() {
+    let disguised = [
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "127.0.1",
+        "0x7f.0.0.1",
+        "017700000001",
+        "2852039166",
+        "0xa9fea9fe",
+        "0xa9.0xfe.0xa9.0xfe",
+        "169.254.43518",
+        "0251.0376.0251.0376",
+        "1.1.1.1.1",
+        "256.256.256.256",
+        "localhost",
+        "LOCALHOST",
+        "a.localhost",
+        "printer.local",
+        "127.0.0.1.",
+        "localhost.",
+        "",
+        ".",
+        "a..b",
+        "-a.example",
+        "a-.example",
+        "exa mple.com",
+        "exämple.com",
+        "a/b",
+        "a@b",
+        "a%00b",
+        "[::1",
+        "::1]",
+        "127。0。0。1",
+        "①②⑦.⓪.⓪.①",
+        "example.com\n",
+        "xn--\u{0}",
+    ];
+    for name in disguised {
+        assert!(HostName::new(name).is_err(), "{name:?}");
+        assert!(Destination::new(name, 80).is_err(), "{name:?}");
+        assert!(format!("{name}:80").parse::<Destination>().is_err(), "{name:?}");
+    }
+    for name in ["example.com", "a", "x1.b-2.c_3", "1.example", "xn--exmple-cua.com"] {
+        assert!(HostName::new(name).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn destinations_are_written_in_one_way() {
+    for text in ["192.0.2.7:443", "[2001:db8::1]:80", "db.example.com:5432"] {
+        assert_eq!(text.parse::<Destination>().unwrap().to_string(), text);
+    }
+    let mapped: Destination = "[::ffff:192.0.2.7]:443".parse().unwrap();
+    assert_eq!(mapped.to_string(), "192.0.2.7:443");
+    for text in [
+        "192.0.2.7",
+        "192.0.2.7:0",
+        "192.0.2.7:65536",
+        "192.0.2.7:+80",
+        "192.0.2.7:080",
+        "2001:db8::1:80",
+        "db.example.com",
+        ":80",
+        "db.example.com:",
+        "http://a.example:80",
+    ] {
+        let error = text.parse::<Destination>().unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn a_policy_that_says_nothing_allows_nothing() {
+    let policy = RelayPolicy::default();
+    let destination: Destination = "93.184.216.34:443".parse().unwrap();
+    let refused = policy.check(&open_grant(), &destination, "93.184.216.34:443".parse().unwrap());
+    assert_eq!(refused.unwrap_err(), GrantError::Denied("93.184.216.34:443".to_owned()));
+    assert!(policy.check_next_hop("93.184.216.34:443".parse().unwrap()).is_err());
+}
+
+#[test]
+fn a_private_network_opens_only_to_a_rule_of_its_own() {
+    let policy = |rule: &str| RelayPolicy {
+        destinations: vec![rule.parse().unwrap()],
+        ..RelayPolicy::default()
+    };
+    for (text, rule) in [
+        ("10.1.2.3:443", "10.0.0.0/8:443"),
+        ("172.31.0.1:443", "172.16.0.0/12:443"),
+        ("192.168.1.1:443", "192.168.1.0/24:443"),
+        ("100.64.0.1:443", "100.64.0.0/10:443"),
+        ("198.18.0.1:443", "198.18.0.0/15:443"),
+        ("[fd12::1]:443", "[fd12::]/16:443"),
+    ] {
+        let destination: Destination = text.parse().unwrap();
+        let address = text.parse().unwrap();
+        let asked =
+            |policy: RelayPolicy| policy.check(&open_grant_with(rule), &destination, address);
+        assert!(asked(policy(rule)).is_ok(), "{text}");
+        assert!(asked(policy("0.0.0.0/0:*")).is_err(), "{text}");
+        assert!(asked(policy("[::]/0:*")).is_err(), "{text}");
+        assert!(asked(policy("8.0.0.0/5:*")).is_err(), "{text}: a wider range is not meant");
+    }
+}
+
+fn open_grant_with(rule: &str) -> Grant {
+    Grant { destinations: vec![rule.parse().unwrap()], ..grant() }
+}
+
+#[test]
+fn a_name_opens_public_addresses_and_no_private_network() {
+    let policy = RelayPolicy {
+        destinations: vec!["*.example.com:443".parse().unwrap()],
+        ..RelayPolicy::default()
+    };
+    let grant = open_grant_with("*.example.com:443");
+    let named: Destination = "www.example.com:443".parse().unwrap();
+    assert!(policy.check(&grant, &named, "93.184.216.34:443".parse().unwrap()).is_ok());
+    let rebound = policy.check(&grant, &named, "10.0.0.1:443".parse().unwrap()).unwrap_err();
+    assert_eq!(rebound, GrantError::Denied("www.example.com:443 at 10.0.0.1".to_owned()));
+    for other in ["example.com:443", "www.example.org:443", "evilexample.com:443"] {
+        let other: Destination = other.parse().unwrap();
+        assert!(policy.check(&grant, &other, "93.184.216.34:443".parse().unwrap()).is_err());
+    }
+}
+
+#[test]
+fn a_resolved_name_may_be_covered_by_its_address() {
+    let grant = open_grant_with("93.184.216.0/24:443");
+    let named: Destination = "www.example.com:443".parse().unwrap();
+    assert!(grant.may_cover(&named));
+    assert!(grant.covers_resolved(&named, "93.184.216.34:443".parse().unwrap()));
+    assert!(!grant.covers_resolved(&named, "93.184.217.34:443".parse().unwrap()));
+    assert!(!grant.may_cover(&"www.example.com:444".parse().unwrap()));
+}
+
+#[test]
+fn loopback_opens_in_a_laboratory_only_and_own_listeners_never() {
+    let policy = RelayPolicy {
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+        next_hops: vec!["127.0.0.0/8:*".parse().unwrap()],
+        allow_loopback: true,
+        never: vec!["127.0.0.1:7000".parse().unwrap()],
+    };
+    let grant = open_grant();
+    let check = |text: &str| policy.check(&grant, &text.parse().unwrap(), text.parse().unwrap());
+    assert!(check("127.0.0.1:80").is_ok());
+    assert!(policy.check_next_hop("127.0.0.1:7001".parse().unwrap()).is_ok());
+    assert!(check("127.0.0.1:7000").is_err());
+    assert!(policy.check_next_hop("[::ffff:127.0.0.1]:7000".parse().unwrap()).is_err());
+    assert!(check("169.254.169.254:80").is_err());
+}
+
+#[test]
+fn rules_that_mean_two_things_are_refused() {
+    for text in [
+        "10.0.0.1/8:443",
+        "10.0.0.0/33:443",
+        "10.0.0.0/8",
+        "10.0.0.0/08:443",
+        "*:443",
+        "*.*.example.com:1",
+        "a.*.com:1",
+        "10.0.0.0/8:0",
+        "10.0.0.0/8:9-8",
+        "10.0.0.0/8:1-",
+        "10.0.0.0/8:-1",
+        "fd12::/16:443",
+        "[fd12::/16]:443",
+        "[fd12::1]/16:443",
+        "[::ffff:10.0.0.0]/104:443",
+        "example.com/8:443",
+        "[10.0.0.0]/8:443",
+        "10.0.0.0/+8:443",
+        "",
+    ] {
+        let error = text.parse::<DestinationRule>().unwrap_err();
+        assert!(error.to_string().contains("destination rule"), "{text}: {error}");
+    }
+    for text in [
+        "10.0.0.0/8:443",
+        "192.0.2.7/32:1-1024",
+        "[2001:db8::]/32:*",
+        "*.example.com:443",
+        "db.example.com:5432",
+    ] {
+        assert_eq!(text.parse::<DestinationRule>().unwrap().to_string(), text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_ipv4_address_is_no_safer_inside_ipv6(octets in any::<[u8; 4]>()) {
+        let [a, b, c, d] = octets;
+        let v4 = IpAddr::from(octets);
+        let mapped: IpAddr = format!("::ffff:{a}.{b}.{c}.{d}").parse().unwrap();
+        prop_assert_eq!(class_of(mapped), class_of(v4));
+        let nat64: IpAddr = format!("64:ff9b::{a}.{b}.{c}.{d}").parse().unwrap();
+        let six_to_four: IpAddr = format!("2002:{a:02x}{b:02x}:{c:02x}{d:02x}::1").parse().unwrap();
+        for inside in [nat64, six_to_four] {
+            let open = !class_of(inside).is_forbidden();
+            prop_assert_eq!(open, class_of(v4) == Class::Public);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_a_rule_panic(text in "\\PC{0,60}") {
+        let _ = text.parse::<DestinationRule>();
+        let _ = text.parse::<Destination>();
+    }
+}

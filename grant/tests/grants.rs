@@ -1,0 +1,272 @@
+//! Grants and keys: their forms, their signatures, and how an operator writes them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use common::{GRANT_LIFE, NOW, gateway, grant, operator, relay, signed_grant};
+use proptest::prelude::*;
+use tradewind_grant::{
+    Grant, GrantError, GrantSpec, IdentityKey, OperatorKey, OperatorPublicKey, PublicIdentity,
+    Relays, SignedGrant,
+};
+use tradewind_units::{Duration, Timestamp};
+
+#[test]
+fn a_signed_grant_is_read_back_as_it_was() {
+    let signed = signed_grant();
+    let read = SignedGrant::from_bytes(signed.as_bytes()).unwrap();
+    assert_eq!(read.verify(&[operator().public()]).unwrap(), &grant());
+    let text = signed.to_string();
+    assert!(text.starts_with("twgrant_"));
+    assert_eq!(text.parse::<SignedGrant>().unwrap(), signed);
+}
+
+#[test]
+fn every_single_bit_flip_of_a_grant_is_refused() {
+    let signed = signed_grant();
+    for bit in 0..signed.as_bytes().len() * 8 {
+        let mut bytes = signed.as_bytes().to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let believed = SignedGrant::from_bytes(&bytes)
+            .and_then(|grant| grant.verify(&[operator().public()]).cloned());
+        assert!(believed.is_err(), "bit {bit} was flipped and nobody saw");
+    }
+}
+
+#[test]
+fn every_truncation_and_every_trailing_byte_of_a_grant_is_refused() {
+    let signed = signed_grant();
+    for length in 0..signed.as_bytes().len() {
+        assert!(SignedGrant::from_bytes(&signed.as_bytes()[..length]).is_err(), "{length}");
+    }
+    assert!(SignedGrant::from_bytes(&[signed.as_bytes(), &[0]].concat()).is_err());
+}
+
+#[test]
+fn an_unknown_key_and_a_false_signature_are_told_apart() {
+    let signed = signed_grant();
+    let other = OperatorKey::from_entropy([5; 32]).public();
+    let key_id = operator().public().key_id();
+    assert_eq!(signed.verify(&[other]).unwrap_err(), GrantError::UnknownKey(key_id));
+    assert_eq!(signed.verify(&[]).unwrap_err(), GrantError::UnknownKey(key_id));
+    assert!(signed.verify(&[other, operator().public()]).is_ok(), "keys rotate");
+
+    let mut forged = signed.as_bytes().to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let forged = SignedGrant::from_bytes(&forged).unwrap();
+    let refused = forged.verify(&[operator().public()]).unwrap_err();
+    assert_eq!(refused, GrantError::BadSignature(key_id));
+}
+
+#[test]
+fn a_grant_is_in_force_from_its_beginning_until_its_end() {
+    let grant = grant();
+    let milli = 1_000_000;
+    assert!(grant.check_time(NOW).is_ok());
+    let before = Timestamp::from_nanos(NOW.as_nanos() - milli);
+    assert!(matches!(grant.check_time(before), Err(GrantError::NotYetValid { .. })));
+    let end = NOW + GRANT_LIFE;
+    assert!(grant.check_time(Timestamp::from_nanos(end.as_nanos() - milli)).is_ok());
+    assert!(matches!(grant.check_time(end), Err(GrantError::Expired { .. })));
+}
+
+#[test]
+fn a_grant_that_opens_nothing_too_much_or_ends_early_is_not_signed() {
+    let refused = |change: fn(&mut Grant)| {
+        let mut grant = grant();
+        change(&mut grant);
+        grant.sign(&operator()).unwrap_err().to_string()
+    };
+    assert!(refused(|g| g.destinations.clear()).contains("1 to 32"));
+    assert!(refused(|g| g.destinations = vec![g.destinations[0].clone(); 33]).contains("1 to 32"));
+    assert!(
+        refused(|g| g.destinations = vec!["[2001:db8::]/32:1".parse().unwrap(); 32])
+            .contains("at most 512 fit")
+    );
+    assert!(refused(|g| g.expires = g.not_before).contains("begins before it ends"));
+    assert!(
+        refused(|g| {
+            let relays: Vec<_> = (0..17).map(|number| relay(number).public()).collect();
+            g.relays = Relays::listed(&relays);
+        })
+        .contains("at most 16 relays")
+    );
+    // A list that is not sorted has no encoding of its own.
+    assert!(refused(|g| g.relays = Relays::Listed(vec![[2; 16], [1; 16]])).contains("relays"));
+}
+
+#[test]
+fn an_empty_list_of_relays_allows_none() {
+    let nobody = Relays::listed(&[]);
+    assert!(!nobody.contain(&relay(1).public()));
+    assert!(Relays::Any.contain(&relay(1).public()));
+    assert!(Relays::listed(&[relay(1).public()]).contain(&relay(1).public()));
+}
+
+#[test]
+fn secrets_do_not_show_in_debug_or_errors() {
+    let key = gateway();
+    let secret = key.to_secret_text();
+    assert_eq!(format!("{key:?}"), "IdentityKey([secret])");
+    assert_eq!(format!("{:?}", operator()), "OperatorKey([secret])");
+    let digits = &secret["twidkey_".len()..];
+    let truncated = &secret[..secret.len() - 3];
+    let errors = [
+        truncated.parse::<IdentityKey>().unwrap_err().to_string(),
+        secret.parse::<PublicIdentity>().unwrap_err().to_string(),
+        digits.parse::<IdentityKey>().unwrap_err().to_string(),
+        secret.parse::<OperatorKey>().unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(!error.contains(&digits[..8]), "{error}");
+    }
+}
+
+#[test]
+fn a_key_of_the_wrong_kind_or_cut_short_is_named() {
+    let secret = gateway().to_secret_text();
+    let error = secret.parse::<PublicIdentity>().unwrap_err().to_string();
+    assert!(error.starts_with("public identity: this is a secret identity key;"), "{error}");
+    let public = gateway().public().to_string();
+    let error = public[..40].parse::<PublicIdentity>().unwrap_err().to_string();
+    assert!(error.contains("cut off or mistyped"), "{error}");
+    assert!("".parse::<PublicIdentity>().is_err());
+    assert!(public.to_uppercase().parse::<PublicIdentity>().is_err());
+}
+
+#[test]
+fn keys_survive_their_text_form() {
+    let key: IdentityKey = gateway().to_secret_text().parse().unwrap();
+    assert_eq!(key.public(), gateway().public());
+    let operator_key: OperatorKey = operator().to_secret_text().parse().unwrap();
+    assert_eq!(operator_key.public(), operator().public());
+    let public: OperatorPublicKey = operator().public().to_string().parse().unwrap();
+    assert_eq!(public, operator().public());
+    let json = serde_json::to_string(&gateway().public()).unwrap();
+    assert_eq!(serde_json::from_str::<PublicIdentity>(&json).unwrap(), gateway().public());
+}
+
+#[test]
+fn an_operator_writes_a_grant_in_toml() {
+    let spec = format!(
+        "gateway = \"{}\"\ndestinations = [\"10.0.0.0/8:443\", \"*.example.com:443\"]\n\
+         relays = [\"{}\"]\nexpires = \"24 h\"\nsessions = 100\n",
+        gateway().public(),
+        relay(1).public(),
+    );
+    let issued = GrantSpec::parse(&spec).unwrap().issue(NOW).unwrap();
+    assert_eq!(issued.gateway, gateway().public());
+    assert_eq!(issued.expires, NOW + Duration::from_secs(86_400));
+    assert!(issued.check_time(NOW).is_ok() && issued.not_before < NOW);
+    assert_eq!(issued.sessions.unwrap().get(), 100);
+    assert!(issued.relays.contain(&relay(1).public()));
+    assert!(!issued.relays.contain(&relay(2).public()));
+    assert!(issued.sign(&operator()).is_ok());
+}
+
+#[test]
+fn a_grant_may_begin_and_end_on_a_date() {
+    let spec = |expires: &str| {
+        let gateway = gateway().public();
+        let text = format!(
+            "gateway = \"{gateway}\"\ndestinations = [\"192.0.2.7:22\"]\nrelays = \"any\"\n\
+             not_before = 2026-11-20T13:00:00+01:00\nexpires = {expires}\n"
+        );
+        GrantSpec::parse(&text).unwrap().issue(NOW)
+    };
+    let grant = spec("2028-02-29T23:59:59Z").unwrap();
+    assert_eq!(grant.not_before, NOW);
+    assert_eq!(grant.expires, Timestamp::from_nanos(1_835_481_599_000_000_000));
+    assert_eq!(spec("\"2028-02-29T23:59:59Z\"").unwrap().expires, grant.expires);
+    let error = spec("2020-01-01T00:00:00Z").unwrap_err().to_string();
+    assert!(error.contains("in the past"), "{error}");
+}
+
+#[test]
+fn a_bad_specification_gives_one_line_with_its_place() {
+    let gateway = gateway().public();
+    let good = format!(
+        "gateway = \"{gateway}\"\ndestinations = [\"10.0.0.0/8:443\"]\nrelays = \"any\"\n\
+         expires = \"24 h\"\n"
+    );
+    assert!(GrantSpec::parse(&good).is_ok());
+    let secret = common::gateway().to_secret_text();
+    let cases = [
+        (good.replace("twid_", "twid"), "line 1"),
+        (good.replace(&gateway.to_string(), &secret), "this is a secret identity key"),
+        (good.replace("/8:443", "/8"), "destination rule"),
+        (good.replace("/8:443", "/33:443"), "destination rule"),
+        (good.replace("\"any\"", "\"all\""), "expected \"any\" or a list"),
+        (good.replace("\"any\"", "[1]"), "expected \"any\" or a list"),
+        (good.replace("24 h", "soon"), "a date with time and zone"),
+        (good.replace("\"24 h\"", "24"), "a date with time and zone"),
+        (good.replace("\"24 h\"", "2027-01-01"), "a date with time and zone"),
+        (good.replace("expires", "expiry"), "expiry"),
+        (good.replace("relays = \"any\"\n", ""), "relays"),
+        (format!("{good}sessions = 0\n"), "line 5"),
+        (good.replace('=', "= ="), "line 1"),
+        (good.replace("[\"10.0.0.0/8:443\"]", "[]"), "`destinations` is empty"),
+    ];
+    for (text, part) in cases {
+        let error = GrantSpec::parse(&text).and_then(|spec| spec.issue(NOW)).unwrap_err();
+        let line = error.to_string();
+        assert!(line.contains(part) && line.lines().count() == 1, "{part}: {line}");
+        assert!(!line.contains(&secret[8..]), "{line}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_grant_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(SignedGrant::from_bytes(&bytes).is_err());
+        let framed = [b"TWG\x01".as_slice(), &bytes].concat();
+        if let Ok(grant) = SignedGrant::from_bytes(&framed) {
+            prop_assert!(grant.verify(&[operator().public()]).is_err());
+        }
+    }
+
+    #[test]
+    fn any_grant_survives_its_bytes(
+        begin in 0u64..4_000_000_000_000, life in 1u64..4_000_000_000_000,
+        sessions in any::<Option<std::num::NonZeroU32>>(),
+        relays in proptest::option::of(proptest::collection::vec(0u8..200, 0..=8)),
+        rules in proptest::collection::vec(any_rule(), 1..=8),
+    ) {
+        let listed = |numbers: Vec<u8>| {
+            Relays::listed(&numbers.iter().map(|n| relay(n % 200).public()).collect::<Vec<_>>())
+        };
+        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+        let grant = Grant {
+            gateway: gateway().public(),
+            not_before: at(begin),
+            expires: at(begin + life),
+            sessions,
+            relays: relays.map_or(Relays::Any, listed),
+            destinations: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+        };
+        let signed = grant.clone().sign(&operator()).unwrap();
+        prop_assert_eq!(signed.verify(&[operator().public()]).unwrap(), &grant);
+    }
+}
+
+fn any_rule() -> impl Strategy<Value = String> {
+    let hosts = prop_oneof![
+        (any::<u32>(), 0u32..=32).prop_map(|(address, bits)| {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            format!("{}/{bits}", std::net::Ipv4Addr::from(address & mask))
+        }),
+        (any::<u64>(), 0u32..=64).prop_map(|(high, bits)| {
+            let mask = u64::MAX.checked_shl(64 - bits).unwrap_or(0);
+            format!("[{}]/{bits}", std::net::Ipv6Addr::from(u128::from(high & mask) << 64))
+        }),
+        "[a-z]{1,8}\\.example",
+        "\\*\\.[a-z]{1,8}\\.example",
+    ];
+    let ports = prop_oneof![
+        Just("*".to_owned()),
+        (1u16..).prop_map(|port| port.to_string()),
+        (1u16..60_000).prop_map(|port| format!("{port}-{}", port + 1000)),
+    ];
+    (hosts, ports).prop_map(|(hosts, ports)| format!("{hosts}:{ports}"))
+}

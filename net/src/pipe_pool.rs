@@ -1,0 +1,65 @@
+//! Pipes at rest, for sessions that have something to move.
+//!
+//! A session takes a pipe when bulk data has arrived and puts it back once it is empty, so there
+//! are as many pipes as sessions whose data waits for a slow receiver, and a few at rest.
+
+use std::io;
+
+use crate::splice::Pipe;
+
+/// A bounded stock of empty pipes.
+#[derive(Debug)]
+pub struct PipePool {
+    resting: Vec<Pipe>,
+    most_resting: usize,
+}
+
+impl PipePool {
+    /// A stock that keeps at most `most_resting` pipes, and makes none before it is asked.
+    #[must_use]
+    pub const fn new(most_resting: usize) -> Self {
+        Self { resting: Vec::new(), most_resting }
+    }
+
+    /// Takes a pipe from the stock, or makes one.
+    ///
+    /// # Errors
+    /// When no descriptor is left to make one.
+    pub fn take(&mut self) -> io::Result<Pipe> {
+        match self.resting.pop() {
+            Some(pipe) => Ok(pipe),
+            None => Pipe::new(),
+        }
+    }
+
+    /// Puts a pipe back. One that still holds bytes of a broken session is closed, as is one too
+    /// many.
+    pub fn put(&mut self, pipe: Pipe) {
+        if pipe.held() == 0 && self.resting.len() < self.most_resting {
+            self.resting.push(pipe);
+        }
+    }
+
+    /// Pipes at rest.
+    #[must_use]
+    pub fn resting(&self) -> usize {
+        self.resting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_pipes_rest_than_allowed() {
+        let mut pool = PipePool::new(2);
+        let pipes: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
+        for pipe in pipes {
+            pool.put(pipe);
+        }
+        assert_eq!(pool.resting(), 2);
+        pool.take().unwrap();
+        assert_eq!(pool.resting(), 1);
+    }
+}

@@ -1,0 +1,210 @@
+//! Bytes that move from socket to socket without passing through user space [splice(2)].
+//!
+//! A [`Pipe`] knows how much it holds, and takes from a socket only when it holds nothing. So
+//! `WouldBlock` is never ambiguous: from [`Pipe::fill_from`] it means that the socket has nothing
+//! to give, from [`Pipe::drain_to`] that the socket takes no more. `SPLICE_F_MORE` is never set:
+//! it holds a last short segment back for 200 ms when nothing follows, and the kernel already
+//! joins what one call drains.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Size that is asked of the kernel: its limit for users without privileges
+/// (`fs.pipe-max-size`) as it comes, and 256 pages.
+pub const PIPE_BYTES: usize = 1 << 20;
+
+/// Smallest size that is asked for: what pipe(7) gives by default.
+const LEAST_PIPE_BYTES: usize = 1 << 16;
+
+/// A kernel pipe between two sockets, and how many bytes are in it.
+#[derive(Debug)]
+pub struct Pipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    held: usize,
+    capacity: usize,
+}
+
+impl Pipe {
+    /// Makes a pipe of [`PIPE_BYTES`], or the largest power of two below it that the kernel grants
+    /// (`fs.pipe-max-size`, `fs.pipe-user-pages-soft`).
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        let mut ends = [0; 2];
+        // SAFETY: `ends` has room for the two descriptors that the kernel writes.
+        let status = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) };
+        if status < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made both descriptors, and nothing else owns them.
+        let (reader, writer) =
+            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let capacity = grow(&writer);
+        Ok(Self { reader, writer, held: 0, capacity })
+    }
+
+    /// Bytes in the pipe.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Bytes that the pipe takes when each of its pages is full.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Moves what `socket` has received into the pipe, up to its capacity. `Ok(0)`: the peer has
+    /// ended its direction.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket has nothing; any other error is the socket's.
+    ///
+    /// # Panics
+    /// When the pipe is not empty: the caller's bug.
+    pub fn fill_from(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        assert_eq!(self.held, 0, "a pipe is filled when it is empty");
+        self.held = splice(socket.as_fd(), self.writer.as_fd(), self.capacity)?;
+        Ok(self.held)
+    }
+
+    /// Moves what the pipe holds into the send queue of `socket`, as far as it takes it.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket takes nothing; any other error is the socket's.
+    ///
+    /// # Panics
+    /// When the pipe is empty: the caller's bug.
+    pub fn drain_to(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        assert_ne!(self.held, 0, "a pipe is drained when it holds something");
+        let moved = splice(self.reader.as_fd(), socket.as_fd(), self.held)?;
+        if moved == 0 {
+            let text = format!("splice moved none of {} bytes that a pipe holds", self.held);
+            return Err(io::Error::new(io::ErrorKind::WriteZero, text));
+        }
+        self.held -= moved;
+        Ok(moved)
+    }
+}
+
+/// Asks for the largest capacity there is, and returns what the pipe has.
+fn grow(pipe: &OwnedFd) -> usize {
+    let mut size = PIPE_BYTES;
+    while size > LEAST_PIPE_BYTES {
+        let wanted = libc::c_int::try_from(size).expect("at most a mebibyte");
+        // SAFETY: the descriptor is borrowed for the call, which touches no memory of ours.
+        if let Ok(size @ 1..) =
+            usize::try_from(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, wanted) })
+        {
+            return size;
+        }
+        size /= 2;
+    }
+    // SAFETY: as above.
+    let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    usize::try_from(size).unwrap_or(LEAST_PIPE_BYTES)
+}
+
+fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+    loop {
+        // SAFETY: both descriptors are borrowed for the call; null offsets are what pipes and
+        // sockets ask for, so the kernel touches no memory of ours.
+        let moved = unsafe {
+            libc::splice(
+                from.as_raw_fd(),
+                std::ptr::null_mut(),
+                to.as_raw_fd(),
+                std::ptr::null_mut(),
+                most,
+                libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK,
+            )
+        };
+        match usize::try_from(moved) {
+            Ok(moved) => return Ok(moved),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, server)
+    }
+
+    #[test]
+    fn bytes_cross_from_socket_to_socket_and_are_counted() {
+        let (mut source, inlet) = pair();
+        let (mut sink, outlet) = pair();
+        let mut pipe = Pipe::new().unwrap();
+        assert!(pipe.capacity() >= 4096);
+
+        let empty = pipe.fill_from(&inlet).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+
+        source.write_all(b"westerlies").unwrap();
+        inlet.set_nonblocking(false).unwrap();
+        assert_eq!(pipe.fill_from(&inlet).unwrap(), 10);
+        assert_eq!(pipe.held(), 10);
+        assert_eq!(pipe.drain_to(&outlet).unwrap(), 10);
+        assert_eq!(pipe.held(), 0);
+        let mut arrived = [0; 10];
+        sink.read_exact(&mut arrived).unwrap();
+        assert_eq!(&arrived, b"westerlies");
+
+        drop(source);
+        assert_eq!(pipe.fill_from(&inlet).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_socket_that_takes_no_more_leaves_the_rest_in_the_pipe() {
+        let (mut source, inlet) = pair();
+        let (_sink, outlet) = pair();
+        let feeder = std::thread::spawn(move || {
+            let block = [1; 65_536];
+            while source.write_all(&block).is_ok() {}
+        });
+        inlet.set_nonblocking(false).unwrap();
+        let mut pipe = Pipe::new().unwrap();
+        let error = loop {
+            if pipe.held() == 0 {
+                pipe.fill_from(&inlet).unwrap();
+            }
+            let before = pipe.held();
+            match pipe.drain_to(&outlet) {
+                Ok(moved) => assert_eq!(pipe.held(), before - moved),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(pipe.held() > 0);
+        drop(inlet);
+        feeder.join().unwrap();
+    }
+
+    #[test]
+    fn a_reset_shows_as_an_error() {
+        let (source, inlet) = pair();
+        crate::tcp::reset_on_close(&source).unwrap();
+        drop(source);
+        inlet.set_nonblocking(false).unwrap();
+        let error = Pipe::new().unwrap().fill_from(&inlet).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+}

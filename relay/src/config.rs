@@ -1,0 +1,375 @@
+//! What a relay and a gateway are told, in TOML. An error is one line that names the key.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tradewind_desired::{LegProfile, Route, RouteTable};
+use tradewind_grant::{
+    Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
+};
+use tradewind_net::tcp::SocketOptions;
+use tradewind_units::FlowId;
+use tradewind_units::time::as_text;
+
+use crate::RelayError;
+
+/// A relay's configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayConfig {
+    /// Where gateways and relays reach it; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// A file that holds its secret identity.
+    pub identity_file: Option<PathBuf>,
+    /// The secret identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub identity: Option<IdentityKey>,
+    /// Whose grants it trusts.
+    pub operators: Vec<OperatorPublicKey>,
+    /// What it agrees to dial; nothing unless told.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// How much it takes on.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long it waits.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// How its connections are set up.
+    #[serde(default)]
+    pub leg: LegProfiles,
+    /// Where metrics and health are served; nowhere when absent.
+    pub metrics: Option<SocketAddr>,
+    /// Threads that carry sessions; one for each core when absent.
+    pub workers: Option<usize>,
+}
+
+/// A gateway's configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// A file that holds its secret identity; not needed when no route goes over relays.
+    pub identity_file: Option<PathBuf>,
+    /// The secret identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub identity: Option<IdentityKey>,
+    /// What it may do; not needed when every route is direct.
+    pub grant: Option<SignedGrant>,
+    /// Ports whose connections all go to one destination.
+    #[serde(default)]
+    pub forward: Vec<Forward>,
+    /// Where SOCKS5 is spoken. Who reaches it uses the grant, so loopback unless `expose` is set.
+    #[serde(default)]
+    pub socks5: Vec<SocketAddr>,
+    /// Where HTTP CONNECT is spoken; as `socks5`.
+    #[serde(default)]
+    pub connect: Vec<SocketAddr>,
+    /// Whether `socks5` and `connect` may listen on other than loopback addresses.
+    #[serde(default)]
+    pub expose: bool,
+    /// Whether routes may be `direct`: this host then dials destinations itself.
+    #[serde(default)]
+    pub direct: bool,
+    /// How flows are carried.
+    #[serde(default)]
+    pub routes: RouteTable,
+    /// How much it takes on.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long it waits.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// How its connections are set up.
+    #[serde(default)]
+    pub leg: LegProfiles,
+    /// Where metrics and health are served; nowhere when absent.
+    pub metrics: Option<SocketAddr>,
+    /// Threads that carry sessions; one for each core when absent.
+    pub workers: Option<usize>,
+}
+
+/// A port whose connections all go to one destination.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forward {
+    /// Where applications reach it.
+    pub listen: SocketAddr,
+    /// Where its connections go.
+    pub to: Destination,
+    /// The flow that they belong to, for logs.
+    #[serde(default = "forward_flow")]
+    pub flow: FlowId,
+}
+
+fn forward_flow() -> FlowId {
+    FlowId::new("forward").expect("a short word")
+}
+
+fn identity_text<'de, D: serde::Deserializer<'de>>(
+    text: D,
+) -> Result<Option<IdentityKey>, D::Error> {
+    String::deserialize(text)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+/// The identity that the configuration gives or points to.
+fn load_identity(
+    file: Option<&PathBuf>,
+    inline: Option<&IdentityKey>,
+) -> Result<Option<IdentityKey>, RelayError> {
+    match (file, inline) {
+        (None, inline) => Ok(inline.cloned()),
+        (Some(_), Some(_)) => Err(refused("identity", "give either `identity_file` or `identity`")),
+        (Some(path), None) => {
+            let refused = |problem| RelayError::IdentityFile { path: path.clone(), problem };
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| refused(crate::failure::plain(&error)))?;
+            text.trim().parse().map(Some).map_err(|error| refused(format!("{error}")))
+        }
+    }
+}
+
+/// What a relay agrees to dial.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// Destinations that it dials as the last of a route.
+    pub destinations: Vec<DestinationRule>,
+    /// Relays that it dials as the next of a route.
+    pub next_hops: Vec<DestinationRule>,
+    /// Whether these rules may cover loopback addresses: for tests and laboratories.
+    pub allow_loopback: bool,
+    /// Addresses that are never dialled; its own listeners are added.
+    pub never: Vec<SocketAddr>,
+}
+
+impl PolicyConfig {
+    pub(crate) fn policy(&self, listeners: &[SocketAddr]) -> RelayPolicy {
+        RelayPolicy {
+            destinations: self.destinations.clone(),
+            next_hops: self.next_hops.clone(),
+            allow_loopback: self.allow_loopback,
+            never: self.never.iter().chain(listeners).copied().collect(),
+        }
+    }
+}
+
+/// How much a process takes on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Sessions at a time; a connection beyond is reset. Chosen: 10,000, two descriptors each.
+    pub sessions: usize,
+    /// Of these, connections that have not shown a valid header yet. Chosen: 1,000.
+    pub unauthenticated: usize,
+    /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
+    pub backlog: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { sessions: 10_000, unauthenticated: 1000, backlog: 4096 }
+    }
+}
+
+/// How long a process waits.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// For a header or proxy request after the connection opened [DESIGN 4].
+    #[serde(with = "as_text")]
+    pub header: Duration,
+    /// For each connection of a path to open; a name's addresses share it.
+    #[serde(with = "as_text")]
+    pub dial: Duration,
+    /// For the next byte of a session with both directions open.
+    #[serde(with = "as_text")]
+    pub idle: Duration,
+    /// For the next byte of a session once one direction has ended.
+    #[serde(with = "as_text")]
+    pub half_closed: Duration,
+    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`).
+    #[serde(with = "as_text")]
+    pub user: Duration,
+    /// Silence after which the kernel asks whether the peer is there.
+    #[serde(with = "as_text")]
+    pub keepalive: Duration,
+    /// For open sessions to end when draining; the rest is reset then.
+    #[serde(with = "as_text")]
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            header: Duration::from_secs(5),
+            dial: Duration::from_secs(10),
+            idle: Duration::from_secs(3600),
+            half_closed: Duration::from_secs(300),
+            user: Duration::from_secs(120),
+            keepalive: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Leg profiles by the side that opens the connection.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LegProfiles {
+    /// Connections from upstream, which this process accepts.
+    pub accept: LegProfile,
+    /// Connections to downstream, which this process dials.
+    pub dial: LegProfile,
+}
+
+impl RelayConfig {
+    /// Reads a relay's configuration.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] with the key and what would be right there.
+    pub fn parse(text: &str) -> Result<Self, RelayError> {
+        let config: Self = parse(text)?;
+        check_common(&config.limits, &config.timeouts, config.workers)?;
+        if config.listen.is_empty() {
+            return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
+        }
+        if config.identity_file.is_none() && config.identity.is_none() {
+            return Err(refused(
+                "identity_file",
+                "missing: the file of the relay's secret identity",
+            ));
+        }
+        if config.operators.is_empty() {
+            return Err(refused("operators", "expected at least one operator's public key"));
+        }
+        Ok(config)
+    }
+
+    /// The relay's secret identity.
+    pub(crate) fn identity(&self) -> Result<IdentityKey, RelayError> {
+        load_identity(self.identity_file.as_ref(), self.identity.as_ref())?
+            .ok_or_else(|| refused("identity_file", "missing"))
+    }
+}
+
+impl GatewayConfig {
+    /// Reads a gateway's configuration.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] with the key and what would be right there.
+    pub fn parse(text: &str) -> Result<Self, RelayError> {
+        let config: Self = parse(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The gateway's secret identity, if it has one.
+    pub(crate) fn identity(&self) -> Result<Option<IdentityKey>, RelayError> {
+        load_identity(self.identity_file.as_ref(), self.identity.as_ref())
+    }
+
+    fn check(&self) -> Result<(), RelayError> {
+        check_common(&self.limits, &self.timeouts, self.workers)?;
+        if self.forward.is_empty() && self.socks5.is_empty() && self.connect.is_empty() {
+            return Err(refused("forward", "expected at least one of forward, socks5 and connect"));
+        }
+        for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
+            let outside = addresses.iter().find(|address| !address.ip().is_loopback());
+            if let Some(address) = outside.filter(|_| !self.expose) {
+                let problem = format!(
+                    "{address} is no loopback address: whoever reaches it could use the grant; set `expose = true` if that is wanted"
+                );
+                return Err(refused(key, problem));
+            }
+        }
+        if !self.direct && self.routes.routes().any(|route| *route == Route::Direct) {
+            return Err(refused("routes", "a route is `direct`, which needs `direct = true`"));
+        }
+        if self.routes.routes().any(|route| matches!(route, Route::Relays(_))) {
+            if self.identity_file.is_none() && self.identity.is_none() {
+                return Err(refused("identity_file", "missing, and a route goes over relays"));
+            }
+            if self.grant.is_none() {
+                return Err(refused("grant", "missing, and a route goes over relays"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_common(
+    limits: &Limits,
+    timeouts: &Timeouts,
+    workers: Option<usize>,
+) -> Result<(), RelayError> {
+    /// More threads than any machine that this is meant for has cores.
+    const MOST_WORKERS: usize = 1024;
+    if workers.is_some_and(|count| !(1..=MOST_WORKERS).contains(&count)) {
+        return Err(refused("workers", format!("expected 1 to {MOST_WORKERS} threads")));
+    }
+    if limits.sessions == 0 {
+        return Err(refused("limits.sessions", "expected at least 1"));
+    }
+    if limits.unauthenticated == 0 {
+        return Err(refused("limits.unauthenticated", "expected at least 1"));
+    }
+    for (key, span) in [
+        ("timeouts.header", timeouts.header),
+        ("timeouts.dial", timeouts.dial),
+        ("timeouts.idle", timeouts.idle),
+        ("timeouts.half_closed", timeouts.half_closed),
+        ("timeouts.user", timeouts.user),
+    ] {
+        if span.is_zero() {
+            return Err(refused(key, "expected a span above zero"));
+        }
+    }
+    if timeouts.keepalive < Duration::from_secs(1) {
+        return Err(refused("timeouts.keepalive", "expected at least a second"));
+    }
+    Ok(())
+}
+
+fn refused(key: &str, problem: impl Into<String>) -> RelayError {
+    RelayError::Config { place: key.to_owned(), problem: problem.into() }
+}
+
+/// Reads TOML; an error names line and key.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
+    let line_of = |error: &toml::de::Error| match error.span() {
+        Some(span) => format!("line {}", text[..span.start].lines().count().max(1)),
+        None => "the whole".to_owned(),
+    };
+    let source = toml::Deserializer::parse(text)
+        .map_err(|error| refused(&line_of(&error), one_line(error.message())))?;
+    serde_path_to_error::deserialize(source).map_err(|error| {
+        let key = error.path().to_string();
+        let inner = error.inner();
+        let place = match key.as_str() {
+            "." => line_of(inner),
+            key => format!("`{key}` ({})", line_of(inner)),
+        };
+        refused(&place, one_line(inner.message()))
+    })
+}
+
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}
+
+/// Options for sockets on either side, from the profile and the time-outs.
+pub(crate) fn socket_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+    SocketOptions {
+        congestion_control: profile.congestion_control.clone(),
+        receive_buffer: profile.receive_buffer,
+        send_buffer: profile.send_buffer,
+        notsent_lowat: Some(profile.notsent_lowat),
+        user_timeout: Some(timeouts.user),
+        keepalive: Some(timeouts.keepalive),
+        nodelay: true,
+        reset_on_close: true,
+    }
+}

@@ -1,0 +1,262 @@
+//! What a worker counts: bytes by direction, connections by what became of them.
+//!
+//! Each worker counts in memory of its own and a scrape adds the workers up, so that counting
+//! costs no traffic between cores. Every connection that was accepted has exactly one outcome.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use tradewind_grant::Status;
+use tradewind_telemetry::client::collector::Collector;
+use tradewind_telemetry::client::encoding::{DescriptorEncoder, EncodeMetric};
+use tradewind_telemetry::client::metrics::MetricType;
+use tradewind_telemetry::client::metrics::counter::ConstCounter;
+use tradewind_telemetry::client::metrics::gauge::ConstGauge;
+use tradewind_telemetry::client::registry::Unit;
+
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Both directions ended in order.
+    Ended,
+    /// One side failed after the path was open.
+    Broken,
+    /// Nothing moved for too long.
+    Idle,
+    /// No whole header or request came in time, or the connection ended before.
+    NoHeader,
+    /// What came is no header or request.
+    Malformed,
+    /// A header that its gateway or neighbour did not seal, or a grant no operator signed.
+    Forged,
+    /// The path could not be opened, for the reason told upstream.
+    Failed(Status),
+    /// There was no room for it.
+    Full,
+    /// The process ended before it did.
+    Cut,
+}
+
+/// All outcomes but those of a path that could not be opened, which are named by their status.
+const PLAIN_OUTCOMES: [&str; 8] =
+    ["ended", "broken", "idle", "no_header", "malformed", "forged", "full", "cut"];
+
+/// What a path that could not be opened can fail with.
+const FAILURES: [Status; 13] = [
+    Status::GrantRefused,
+    Status::ClockSkew,
+    Status::Replayed,
+    Status::DestinationRefused,
+    Status::NextHopRefused,
+    Status::NameNotFound,
+    Status::ConnectionRefused,
+    Status::Unreachable,
+    Status::TimedOut,
+    Status::NextHopFailed,
+    Status::Overloaded,
+    Status::Draining,
+    Status::Internal,
+];
+
+impl Outcome {
+    const fn index(self) -> usize {
+        match self {
+            Self::Ended => 0,
+            Self::Broken => 1,
+            Self::Idle => 2,
+            Self::NoHeader => 3,
+            Self::Malformed => 4,
+            Self::Forged => 5,
+            Self::Full => 6,
+            Self::Cut => 7,
+            Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
+        }
+    }
+}
+
+/// Every outcome's name by index.
+fn outcome_names() -> impl Iterator<Item = (usize, &'static str)> {
+    let index = |status| Outcome::Failed(status).index();
+    let failed = FAILURES.into_iter().map(move |status| (index(status), status.as_str()));
+    PLAIN_OUTCOMES.into_iter().enumerate().chain(failed)
+}
+
+/// Bytes of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct DirectionCounts {
+    moved: AtomicU64,
+    spliced: AtomicU64,
+}
+
+impl DirectionCounts {
+    /// `count` bytes were given to the receiving side.
+    pub(crate) fn moved(&self, count: usize) {
+        self.moved.fetch_add(count as u64, Relaxed);
+    }
+
+    /// `count` of them moved by splice.
+    pub(crate) fn spliced(&self, count: usize) {
+        self.spliced.fetch_add(count as u64, Relaxed);
+    }
+}
+
+/// The counts of one worker. Aligned so that two workers share no cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counts {
+    pub(crate) up: DirectionCounts,
+    pub(crate) down: DirectionCounts,
+    /// Connections being served.
+    pub(crate) open: AtomicUsize,
+    accepted: AtomicU64,
+    shed: AtomicU64,
+    outcomes: [AtomicU64; PLAIN_OUTCOMES.len() + FAILURES.len() + 1],
+}
+
+impl Counts {
+    /// A connection was accepted.
+    pub(crate) fn accepted(&self) {
+        self.accepted.fetch_add(1, Relaxed);
+    }
+
+    /// A connection was accepted and closed at once because no descriptor was left.
+    pub(crate) fn shed(&self) {
+        self.shed.fetch_add(1, Relaxed);
+    }
+
+    /// A connection came to its end.
+    pub(crate) fn outcome(&self, outcome: Outcome) {
+        self.outcomes[outcome.index()].fetch_add(1, Relaxed);
+    }
+}
+
+/// What all workers have counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections being served now.
+    pub open: u64,
+    /// Connections closed at once because no descriptor was left.
+    pub shed: u64,
+    /// Bytes from the side that dialled to the side that was dialled.
+    pub bytes_up: u64,
+    /// Bytes the other way.
+    pub bytes_down: u64,
+    /// Of both, bytes that moved by splice.
+    pub bytes_spliced: u64,
+    /// Connections by what became of them; outcomes that never came are left out.
+    pub outcomes: std::collections::BTreeMap<&'static str, u64>,
+}
+
+impl Snapshot {
+    pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a Counts>) -> Self {
+        let mut sum = Self::default();
+        for counts in workers {
+            sum.accepted += counts.accepted.load(Relaxed);
+            sum.open += counts.open.load(Relaxed) as u64;
+            sum.shed += counts.shed.load(Relaxed);
+            sum.bytes_up += counts.up.moved.load(Relaxed);
+            sum.bytes_down += counts.down.moved.load(Relaxed);
+            sum.bytes_spliced +=
+                counts.up.spliced.load(Relaxed) + counts.down.spliced.load(Relaxed);
+            for (index, name) in outcome_names() {
+                let count = counts.outcomes[index].load(Relaxed);
+                if count > 0 {
+                    *sum.outcomes.entry(name).or_default() += count;
+                }
+            }
+        }
+        sum
+    }
+
+    /// Connections with this outcome.
+    #[must_use]
+    pub fn outcome(&self, name: &str) -> u64 {
+        self.outcomes.get(name).copied().unwrap_or(0)
+    }
+}
+
+/// Adds the workers up when it is scraped.
+pub(crate) struct CountsCollector {
+    /// `relay` or `gateway`.
+    pub(crate) program: &'static str,
+    pub(crate) workers: Vec<Arc<crate::worker::Worker>>,
+}
+
+impl fmt::Debug for CountsCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CountsCollector({})", self.program)
+    }
+}
+
+impl Collector for CountsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let sum = Snapshot::of(self.workers.iter().map(|worker| &worker.counts));
+        let name = |what: &str| format!("{}_{what}", self.program);
+        let counter = MetricType::Counter;
+
+        let text = name("accepted");
+        let help = "Connections accepted";
+        let metric = ConstCounter::new(sum.accepted);
+        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
+
+        let text = name("shed");
+        let help = "Connections closed at once because no descriptor was left";
+        let metric = ConstCounter::new(sum.shed);
+        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
+
+        let text = name("open_sessions");
+        let help = "Connections being served";
+        let metric = ConstGauge::new(sum.open as f64);
+        metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
+
+        let text = name("sessions");
+        let help = "Connections by what became of them";
+        let mut family = encoder.encode_descriptor(&text, help, None, counter)?;
+        for (_, outcome) in outcome_names() {
+            let labels = [("outcome", outcome)];
+            ConstCounter::new(sum.outcome(outcome)).encode(family.encode_family(&labels)?)?;
+        }
+
+        let text = name("moved");
+        let help = "Bytes given to the receiving side";
+        let mut family = encoder.encode_descriptor(&text, help, Some(&Unit::Bytes), counter)?;
+        for (direction, bytes) in [("up", sum.bytes_up), ("down", sum.bytes_down)] {
+            let labels = [("direction", direction)];
+            ConstCounter::new(bytes).encode(family.encode_family(&labels)?)?;
+        }
+
+        let text = name("spliced");
+        let help = "Of these, bytes that moved by splice";
+        let metric = ConstCounter::new(sum.bytes_spliced);
+        metric.encode(encoder.encode_descriptor(&text, help, Some(&Unit::Bytes), counter)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_counted_under_a_name_of_its_own() {
+        let counts = Counts::default();
+        let plain = [
+            Outcome::Ended,
+            Outcome::Broken,
+            Outcome::Idle,
+            Outcome::NoHeader,
+            Outcome::Malformed,
+            Outcome::Forged,
+            Outcome::Full,
+            Outcome::Cut,
+        ];
+        for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
+            counts.outcome(outcome);
+        }
+        let sum = Snapshot::of([&counts].into_iter());
+        assert_eq!(sum.outcomes.len(), 8 + FAILURES.len());
+        assert!(sum.outcomes.values().all(|count| *count == 1), "{sum:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The next connection of a path.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout_at};
+use tradewind_grant::{Destination, GrantError, Status};
+use tradewind_net::tcp::SocketOptions;
+
+use crate::failure::{Failure, plain};
+
+/// How connections are dialled.
+#[derive(Debug)]
+pub(crate) struct Dialler {
+    pub(crate) options: SocketOptions,
+    pub(crate) limit: Duration,
+    /// Ports that this process listens on, itself.
+    pub(crate) own_ports: Vec<u16>,
+}
+
+impl Dialler {
+    /// Connects to `address`.
+    pub(crate) async fn dial(&self, address: SocketAddr) -> Result<TcpStream, Failure> {
+        self.dial_until(address, Instant::now() + self.limit).await
+    }
+
+    async fn dial_until(
+        &self,
+        address: SocketAddr,
+        deadline: Instant,
+    ) -> Result<TcpStream, Failure> {
+        let attempt = async {
+            let socket = match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            self.options.apply(&socket)?;
+            socket.connect(address).await
+        };
+        let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
+        let stream = timeout_at(deadline, attempt).await.unwrap_or_else(|_| late());
+        let stream = stream.map_err(|error| Failure::dial(address, &error))?;
+        if self.own_ports.contains(&address.port())
+            && stream.local_addr().is_ok_and(|local| local.ip() == address.ip())
+        {
+            let message = format!("dial {address}: that is this process itself");
+            return Err(Failure::new(Status::DestinationRefused, message));
+        }
+        Ok(stream)
+    }
+
+    /// Connects to `destination`. A name is resolved once; of its addresses those that `check`
+    /// allows are dialled in turn, until one answers or the time is over.
+    pub(crate) async fn dial_destination(
+        &self,
+        destination: &Destination,
+        check: impl Fn(SocketAddr) -> Result<(), GrantError>,
+    ) -> Result<TcpStream, Failure> {
+        let deadline = Instant::now() + self.limit;
+        let (name, port) = match destination {
+            Destination::Address(address) => {
+                check(*address)?;
+                return self.dial_until(*address, deadline).await;
+            }
+            Destination::Name { name, port } => (name, *port),
+        };
+        let resolving = tokio::net::lookup_host((name.as_str(), port));
+        let found = timeout_at(deadline, resolving).await.map_err(|_| {
+            Failure::new(Status::TimedOut, format!("resolve {name}: no answer in time"))
+        })?;
+        let addresses = found.map_err(|error| {
+            Failure::new(Status::NameNotFound, format!("resolve {name}: {}", plain(&error)))
+        })?;
+        let mut refused = None;
+        let mut failed = None;
+        for address in addresses {
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            match check(address) {
+                Err(cause) => refused = Some(Failure::from(cause)),
+                Ok(()) => match self.dial_until(address, deadline).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(failure) => failed = Some(failure),
+                },
+            }
+        }
+        let none = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
+        Err(failed.or(refused).unwrap_or_else(none))
+    }
+}

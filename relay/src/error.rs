@@ -1,0 +1,44 @@
+//! Why a relay or gateway did not start.
+
+use std::io;
+use std::path::PathBuf;
+
+use tradewind_grant::GrantError;
+use tradewind_net::tcp::OptionError;
+use tradewind_telemetry::TelemetryError;
+
+/// Why a relay or gateway did not start. What befalls a session later is logged and counted.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The configuration makes no sense.
+    #[error("configuration, {place}: {problem}")]
+    Config {
+        /// The key, or the line.
+        place: String,
+        /// What is wrong there, and what would be right.
+        problem: String,
+    },
+    /// The file of the secret identity cannot be read.
+    #[error("identity file {}: {problem}", path.display())]
+    IdentityFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The gateway's grant is not for this gateway.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// A listener could not be opened.
+    #[error("{}: {}", .0.option, crate::failure::plain(&.0.source))]
+    Listen(#[from] OptionError),
+    /// A thread or its runtime could not be started.
+    #[error("cannot start a thread: {}", crate::failure::plain(.0))]
+    Runtime(#[source] io::Error),
+    /// A worker ended before it was told to.
+    #[error("worker {0} ended by a bug; see the log")]
+    Worker(usize),
+    /// The telemetry port could not be opened.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+}

@@ -1,0 +1,75 @@
+//! Why a flow could not be carried, in words that name the hop and the cause:
+//! `relay 2 (10.0.0.3:7000): dial 10.0.0.9:80: connection refused`.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tradewind_grant::{GrantError, Status};
+
+/// What went wrong in this process, as it is told upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Its class.
+    pub(crate) status: Status,
+    /// What was tried and what came of it, in one line.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// `address` could not be dialled.
+    pub(crate) fn dial(address: SocketAddr, error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let status = match error.kind() {
+            Kind::ConnectionRefused => Status::ConnectionRefused,
+            Kind::TimedOut => Status::TimedOut,
+            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown => {
+                Status::Unreachable
+            }
+            _ if out_of_descriptors(error) => Status::Overloaded,
+            _ => Status::Internal,
+        };
+        Self::new(status, format!("dial {address}: {}", plain(error)))
+    }
+}
+
+impl From<GrantError> for Failure {
+    fn from(error: GrantError) -> Self {
+        Self::new(Status::from(&error), error.to_string())
+    }
+}
+
+/// An error of the system in plain words: `connection refused`, without number or capital.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => error.kind().to_string(),
+    }
+}
+
+/// Whether this process or the system has no descriptor or buffer left.
+pub(crate) fn out_of_descriptors(error: &io::Error) -> bool {
+    /// `ENFILE`, `EMFILE`, `ENOMEM` and `ENOBUFS`, which the standard library does not name.
+    const NUMBERS: [i32; 4] = [23, 24, 12, 105];
+    error.raw_os_error().is_some_and(|number| NUMBERS.contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_error_reads_as_plain_words() {
+        let refused = io::Error::from_raw_os_error(111);
+        let failure = Failure::dial("10.0.0.9:80".parse().unwrap(), &refused);
+        assert_eq!(failure.message, "dial 10.0.0.9:80: connection refused");
+        assert_eq!(failure.status, Status::ConnectionRefused);
+        assert_eq!(plain(&io::Error::from(io::ErrorKind::TimedOut)), "timed out");
+    }
+}

@@ -1,0 +1,263 @@
+//! One application connection, from its request to its end.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tradewind_desired::{Route, RouteTable};
+use tradewind_grant::{self as grant, Destination, Nonce, Request, SealedHeader, Sealer, Status};
+use tradewind_units::FlowId;
+
+use super::{connect, socks5};
+use crate::counts::Outcome;
+use crate::dial::Dialler;
+use crate::failure::Failure;
+use crate::head::{HeadError, Unused};
+use crate::opening::{NextRelay, Waited, part};
+use crate::pump::{Broken, Direction, IdleLimits};
+use crate::relay::{carry, unix_now};
+use crate::server::{Service, write_all};
+use crate::worker::{Seat, Worker};
+
+/// What is spoken at a listener, and the flow that its connections belong to.
+#[derive(Debug)]
+pub(super) enum Entrance {
+    Forward { to: Destination, flow: FlowId },
+    Socks5(FlowId),
+    Connect(FlowId),
+}
+
+impl Entrance {
+    const fn flow(&self) -> &FlowId {
+        match self {
+            Self::Forward { flow, .. } | Self::Socks5(flow) | Self::Connect(flow) => flow,
+        }
+    }
+}
+
+/// What a gateway does with a connection.
+pub(super) struct GatewayService {
+    pub(super) entrances: Vec<Entrance>,
+    pub(super) routes: RouteTable,
+    /// Shared by all workers; held for a few keyed hashes at a time.
+    pub(super) sealer: Option<Mutex<Sealer>>,
+    pub(super) dialler: Dialler,
+    pub(super) request_limit: Duration,
+    pub(super) idle: IdleLimits,
+}
+
+/// A path that is open: the connection to its first hop, and what has moved already.
+struct Open {
+    downstream: TcpStream,
+    up: Direction,
+    down: Direction,
+}
+
+/// Why a path is not open.
+enum NotOpen {
+    Failed(Failure),
+    ApplicationGone(io::Error),
+}
+
+impl From<Failure> for NotOpen {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Why a request was not understood, and what to answer.
+struct BadRequest {
+    line: String,
+    answer: Vec<u8>,
+    outcome: Outcome,
+}
+
+impl Service for GatewayService {
+    async fn serve(&self, application: TcpStream, entrance: usize, seat: &mut Seat) -> Outcome {
+        let entrance = &self.entrances[entrance];
+        let mut unused = Unused::default();
+        let asked = self.request(&application, entrance, seat.worker(), &mut unused);
+        let destination = match asked.await {
+            Ok(destination) => destination,
+            Err(bad) => {
+                tracing::info!("refused: {}", bad.line);
+                part(application, seat.worker(), &bad.answer).await;
+                return bad.outcome;
+            }
+        };
+        seat.authenticated();
+        let (flow, worker) = (entrance.flow(), seat.worker());
+        let open = self.open(&application, flow, &destination, worker, unused.into_bytes()).await;
+        let open = match open {
+            Ok(open) => open,
+            Err(NotOpen::ApplicationGone(error)) => {
+                return broken(flow, &destination, &Broken::Upstream(error));
+            }
+            Err(NotOpen::Failed(failure)) => {
+                tracing::warn!(%flow, "flow to {destination} failed: {}", failure.message);
+                match entrance {
+                    // The application did not ask, so a reset is all that it understands.
+                    Entrance::Forward { .. } => {}
+                    Entrance::Socks5(_) => {
+                        part(application, worker, &socks5::refused(failure.status)).await;
+                    }
+                    Entrance::Connect(_) => {
+                        let answer = connect::refused(failure.status, &failure.message);
+                        part(application, worker, &answer).await;
+                    }
+                }
+                return Outcome::Failed(failure.status);
+            }
+        };
+        let answered = match entrance {
+            Entrance::Forward { .. } => Ok(()),
+            Entrance::Socks5(_) => write_all(&application, &socks5::OPENED).await,
+            Entrance::Connect(_) => write_all(&application, connect::OPENED).await,
+        };
+        let carried = match answered {
+            Ok(()) => {
+                carry(&application, &open.downstream, worker, open.up, open.down, self.idle).await
+            }
+            Err(error) => Err(Broken::Upstream(error)),
+        };
+        match carried {
+            Ok(()) => Outcome::Ended,
+            Err(error) => broken(flow, &destination, &error),
+        }
+    }
+}
+
+impl GatewayService {
+    /// What the application asks for.
+    async fn request(
+        &self,
+        application: &TcpStream,
+        entrance: &Entrance,
+        worker: &Worker,
+        unused: &mut Unused,
+    ) -> Result<Destination, BadRequest> {
+        let asking = async {
+            match entrance {
+                Entrance::Forward { to, .. } => Ok(to.clone()),
+                Entrance::Socks5(_) => request_by_socks5(application, worker, unused).await,
+                Entrance::Connect(_) => {
+                    let request = unused.read_head(
+                        application,
+                        &worker.stock,
+                        connect::MOST_BYTES,
+                        connect::request,
+                    );
+                    request.await.map_err(|error| bad_request(error, connect::ConnectError::answer))
+                }
+            }
+        };
+        let late = || BadRequest {
+            line: format!("no whole request within {:?}", self.request_limit),
+            answer: Vec::new(),
+            outcome: Outcome::NoHeader,
+        };
+        timeout(self.request_limit, asking).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Opens the path for a flow to `destination`.
+    async fn open(
+        &self,
+        application: &TcpStream,
+        flow: &FlowId,
+        destination: &Destination,
+        worker: &Worker,
+        leading: Vec<u8>,
+    ) -> Result<Open, NotOpen> {
+        let hops = match self.routes.route(destination) {
+            Route::Refuse => {
+                let message = format!("gateway: no route to {destination}");
+                return Err(Failure::new(Status::DestinationRefused, message).into());
+            }
+            Route::Direct => {
+                let dialled = self.dialler.dial_destination(destination, |_| Ok(())).await;
+                let downstream = dialled.map_err(here)?;
+                let (up, down) = (Direction::new(leading), Direction::new(Vec::new()));
+                return Ok(Open { downstream, up, down });
+            }
+            Route::Relays(hops) => hops,
+        };
+        let hops: Vec<_> = hops
+            .iter()
+            .map(|hop| grant::Hop { address: hop.address, identity: hop.identity })
+            .collect();
+        let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
+        let route = grant::Route::new(hops).map_err(|error| here(error.into()))?;
+        let header = self.seal(flow, destination, &route).map_err(here)?;
+        let address = route.hops()[0].address;
+        let downstream = self.dialler.dial(address).await.map_err(here)?;
+        let mut up = Direction::after(&header.bytes, leading);
+        let next = NextRelay { stream: &downstream, address, key: &header.downstream };
+        let limit = self.dialler.limit * legs;
+        let (reply, unused) = match next.reply(application, &mut up, worker, limit).await {
+            Waited::Replied(reply, unused) => (reply, unused),
+            Waited::Failed(failure) => return Err(here(failure).into()),
+            Waited::UpstreamGone(error) => return Err(NotOpen::ApplicationGone(error)),
+        };
+        if reply.status != Status::Ok {
+            let at = route.hops().get(reply.hop).map_or(address, |hop| hop.address);
+            let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
+            return Err(Failure::new(reply.status, message).into());
+        }
+        Ok(Open { downstream, up, down: Direction::new(unused.into_bytes()) })
+    }
+
+    fn seal(
+        &self,
+        flow: &FlowId,
+        destination: &Destination,
+        route: &grant::Route,
+    ) -> Result<SealedHeader, Failure> {
+        let Some(sealer) = &self.sealer else {
+            let message = "this gateway has no identity or grant";
+            return Err(Failure::new(Status::GrantRefused, message));
+        };
+        let entropy = tradewind_net::entropy::bytes().map_err(|error| {
+            Failure::new(Status::Internal, format!("entropy: {}", crate::failure::plain(&error)))
+        })?;
+        let request = Request { flow, destination, route };
+        let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(sealer.seal(unix_now(), Nonce::from_entropy(entropy), &request)?)
+    }
+}
+
+/// A failure of the gateway itself.
+fn here(failure: Failure) -> Failure {
+    Failure { message: format!("gateway: {}", failure.message), ..failure }
+}
+
+async fn request_by_socks5(
+    application: &TcpStream,
+    worker: &Worker,
+    unused: &mut Unused,
+) -> Result<Destination, BadRequest> {
+    let refused = |error| bad_request(error, socks5::SocksError::answer);
+    let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
+    unused.read_head(application, stock, most, socks5::greeting).await.map_err(refused)?;
+    let accepted = write_all(application, &socks5::ACCEPTED).await;
+    accepted.map_err(|error| refused(HeadError::Io(error)))?;
+    unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
+}
+
+fn bad_request<E: std::fmt::Display>(
+    error: HeadError<E>,
+    answer: impl Fn(&E) -> Vec<u8>,
+) -> BadRequest {
+    let (answer, outcome) = match &error {
+        HeadError::Parse(cause) => (answer(cause), Outcome::Malformed),
+        HeadError::TooLong(_) => (Vec::new(), Outcome::Malformed),
+        HeadError::Io(_) | HeadError::Ended(_) => (Vec::new(), Outcome::NoHeader),
+    };
+    BadRequest { line: error.to_string(), answer, outcome }
+}
+
+fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -> Outcome {
+    tracing::debug!(%flow, "flow to {destination} broke off: {error}");
+    error.outcome()
+}

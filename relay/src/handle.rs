@@ -1,0 +1,57 @@
+//! What can be seen of a relay or gateway while it runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub use crate::counts::Snapshot;
+use crate::worker::Worker;
+
+/// A view of a relay or gateway; clones see the same one.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    local_addrs: Arc<[SocketAddr]>,
+    metrics: Option<SocketAddr>,
+    workers: Arc<[Arc<Worker>]>,
+    runtimes: Arc<[tokio::runtime::Handle]>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        local_addrs: Vec<SocketAddr>,
+        metrics: Option<SocketAddr>,
+        workers: Vec<Arc<Worker>>,
+        runtimes: Vec<tokio::runtime::Handle>,
+    ) -> Self {
+        Self {
+            local_addrs: local_addrs.into(),
+            metrics,
+            workers: workers.into(),
+            runtimes: runtimes.into(),
+        }
+    }
+
+    /// Where it listens, in the order of the configuration: a gateway's port forwards, then SOCKS5,
+    /// then CONNECT. Ports that the system chose are filled in.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.local_addrs
+    }
+
+    /// Where metrics and health are served.
+    #[must_use]
+    pub const fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.workers.iter().map(|worker| &worker.counts))
+    }
+
+    /// Tasks that are alive: one for each open session and each listener of each worker.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum()
+    }
+}

@@ -1,0 +1,94 @@
+//! What comes first on a connection: a header, a reply, a proxy request. It is read under a
+//! limit, and what was read beyond it belongs to the data that follows.
+
+use std::io;
+
+use tokio::net::TcpStream;
+
+use crate::stock::Stock;
+
+/// Most bytes that one read takes while a head is incomplete, so that a peer which is not
+/// authenticated yet makes a session hold at most this and the head's own limit.
+const READ_BYTES: usize = 4096;
+
+/// What a parser made of the bytes so far.
+pub(crate) enum Progress<T> {
+    /// More bytes are needed.
+    Incomplete,
+    /// A whole head, and its length.
+    Complete(T, usize),
+}
+
+/// Why no head was read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeadError<E> {
+    /// The connection failed.
+    #[error("{}", crate::failure::plain(.0))]
+    Io(#[from] io::Error),
+    /// It ended after so many bytes.
+    #[error("connection ended after {0} bytes of an incomplete head")]
+    Ended(usize),
+    /// The head is longer than allowed.
+    #[error("head is longer than {0} bytes")]
+    TooLong(usize),
+    /// The head is no head.
+    #[error("{0}")]
+    Parse(E),
+}
+
+/// Bytes that were read from a connection and not used yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unused(Vec<u8>);
+
+impl Unused {
+    /// Reads until `parse` has a whole head of at most `limit` bytes, and returns it.
+    pub(crate) async fn read_head<T, E>(
+        &mut self,
+        stream: &TcpStream,
+        stock: &Stock,
+        limit: usize,
+        mut parse: impl FnMut(&[u8]) -> Result<Progress<T>, E>,
+    ) -> Result<T, HeadError<E>> {
+        loop {
+            if !self.0.is_empty() {
+                match parse(&self.0).map_err(HeadError::Parse)? {
+                    Progress::Complete(head, length) => {
+                        self.0.drain(..length);
+                        return Ok(head);
+                    }
+                    Progress::Incomplete if self.0.len() >= limit => {
+                        return Err(HeadError::TooLong(limit));
+                    }
+                    Progress::Incomplete => {}
+                }
+            }
+            self.read_some(stream, stock).await?;
+        }
+    }
+
+    /// The bytes that follow the last head.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    async fn read_some<E>(
+        &mut self,
+        stream: &TcpStream,
+        stock: &Stock,
+    ) -> Result<(), HeadError<E>> {
+        loop {
+            stream.readable().await?;
+            let read = stock.with_buffer(|buffer| {
+                let read = stream.try_read(&mut buffer[..READ_BYTES])?;
+                self.0.extend_from_slice(&buffer[..read]);
+                Ok(read)
+            });
+            match read {
+                Err(error) if io::Error::kind(&error) == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+                Ok(0) => return Err(HeadError::Ended(self.0.len())),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The wait for the path: the reply of the next relay, while data already goes to it.
+//!
+//! A hop header and the data after it travel in one flight, so a session moves upstream data on
+//! from the moment its next connection stands. Data the other way follows the reply.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tradewind_grant::reply::{REPLY_LIMIT, REPLY_PREFIX_BYTES, reply_length};
+use tradewind_grant::{GrantError, Reply, ReplyKey, Status};
+use tradewind_net::tcp;
+
+use crate::failure::{Failure, plain};
+use crate::head::{HeadError, Progress, Unused};
+use crate::pump::{Direction, Means, MoveError};
+use crate::worker::Worker;
+
+/// How long a connection that was refused may take to read the reason, and how much it may still
+/// send meanwhile: data that waits unread when a socket is closed turns the close into a reset,
+/// which can overtake the reason.
+const PARTING_TIME: Duration = Duration::from_secs(2);
+const MOST_PARTING_BYTES: usize = 1 << 20;
+
+/// The connection to the next relay, its header sent.
+pub(crate) struct NextRelay<'a> {
+    pub(crate) stream: &'a TcpStream,
+    pub(crate) address: SocketAddr,
+    pub(crate) key: &'a ReplyKey,
+}
+
+/// What a wait for a reply came to.
+pub(crate) enum Waited {
+    /// The next relay answered.
+    Replied(Reply, Unused),
+    /// It did not.
+    Failed(Failure),
+    /// The side that dialled is gone.
+    UpstreamGone(io::Error),
+}
+
+impl NextRelay<'_> {
+    /// Waits for the reply for at most `limit`, moving `up` meanwhile.
+    pub(crate) async fn reply(
+        &self,
+        upstream: &TcpStream,
+        up: &mut Direction,
+        worker: &Worker,
+        limit: Duration,
+    ) -> Waited {
+        let mut unused = Unused::default();
+        let waited = timeout(limit, self.reply_or_gone(upstream, up, worker, &mut unused)).await;
+        let address = self.address;
+        let failed = |status, cause: String| {
+            Waited::Failed(Failure::new(status, format!("next relay {address}: {cause}")))
+        };
+        let bytes = match waited {
+            Err(_) => return failed(Status::TimedOut, "no reply in time".to_owned()),
+            Ok(Err(gone)) => return Waited::UpstreamGone(gone),
+            Ok(Ok(Err(HeadError::Ended(_)))) => {
+                return failed(
+                    Status::NextHopFailed,
+                    "ended the connection without a reply; it refuses the header or is no relay"
+                        .to_owned(),
+                );
+            }
+            Ok(Ok(Err(HeadError::Io(error)))) => {
+                return failed(
+                    Status::NextHopFailed,
+                    format!(
+                        "{} before a reply; it refuses the header or has no room",
+                        plain(&error)
+                    ),
+                );
+            }
+            Ok(Ok(Err(error))) => return failed(Status::NextHopFailed, error.to_string()),
+            Ok(Ok(Ok(bytes))) => bytes,
+        };
+        match self.key.open(&bytes) {
+            Ok(reply) => Waited::Replied(reply, unused),
+            Err(error) => failed(Status::NextHopFailed, error.to_string()),
+        }
+    }
+
+    async fn reply_or_gone(
+        &self,
+        upstream: &TcpStream,
+        up: &mut Direction,
+        worker: &Worker,
+        unused: &mut Unused,
+    ) -> Result<Result<Vec<u8>, HeadError<GrantError>>, io::Error> {
+        let means = Means { stock: &worker.stock, counts: &worker.counts.up };
+        let mut reply =
+            pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
+        let mut blocked = false;
+        poll_fn(|cx| {
+            if !blocked && !up.ended() {
+                match up.poll_move(cx, upstream, self.stream, means) {
+                    Poll::Ready(Err(MoveError::Taking(error))) => {
+                        return Poll::Ready(Err(error));
+                    }
+                    // The next relay takes no more; what it replied says why.
+                    Poll::Ready(Err(MoveError::Giving(_))) => blocked = true,
+                    _ => {}
+                }
+            }
+            reply.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+}
+
+fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
+    if bytes.len() < REPLY_PREFIX_BYTES {
+        return Ok(Progress::Incomplete);
+    }
+    let length = reply_length(bytes)?;
+    match bytes.get(..length) {
+        Some(reply) => Ok(Progress::Complete(reply.to_vec(), length)),
+        None => Ok(Progress::Incomplete),
+    }
+}
+
+/// Sends a last word to `stream` and ends the connection so that the word arrives.
+pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
+    let parting = async {
+        crate::server::write_all(&stream, word).await?;
+        tcp::end_in_order_on_close(&stream)?;
+        tcp::finish_sending(&stream)?;
+        let mut left = MOST_PARTING_BYTES;
+        while left > 0 {
+            stream.readable().await?;
+            match worker.stock.with_buffer(|buffer| stream.try_read(buffer)) {
+                Ok(0) => break,
+                Ok(read) => left = left.saturating_sub(read),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    // Whether the word was heard or not, this is the end of the connection.
+    let _heard = timeout(PARTING_TIME, parting).await;
+}

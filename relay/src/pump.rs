@@ -1,0 +1,383 @@
+//! The two directions of a session, moved until both have ended.
+//!
+//! Each direction carries at most one load between its sockets: a few bytes that a read brought
+//! and the other side has not taken, or what a pipe holds. While a load waits nothing more is
+//! read, so a slow side stops the fast one through TCP's own window. A direction ends with the
+//! end of file it read, after the load; the other goes on. Any error ends both.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use tradewind_net::splice::Pipe;
+use tradewind_net::tcp;
+
+use crate::counts::{Counts, DirectionCounts, Outcome};
+use crate::stock::Stock;
+
+/// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
+/// first flight of 10 segments; a session that stays below is over before a pipe has paid.
+const BULKY_AFTER_BYTES: u64 = 128 * 1024;
+
+/// A bulky direction whose last move was shorter than this reads and writes the next one: copying
+/// so little costs less than handing pages over.
+const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
+
+/// Most bytes that a direction moves before other sessions get their turn. Chosen: about a
+/// millisecond of one core.
+const BYTES_PER_TURN: usize = 4 << 20;
+
+/// What has been taken from one socket and not yet been given to the other.
+#[derive(Debug)]
+enum Load {
+    Nothing,
+    Bytes { buffer: Vec<u8>, given: usize },
+    Piped(Pipe),
+}
+
+/// One direction of a session.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    load: Load,
+    /// Bytes to come that are not the flow's own.
+    overhead: usize,
+    moved: u64,
+    last_move: usize,
+    ended: bool,
+}
+
+impl Direction {
+    /// A direction that first gives `leading`, which was read ahead of it.
+    pub(crate) fn new(leading: Vec<u8>) -> Self {
+        let load = match leading.is_empty() {
+            true => Load::Nothing,
+            false => Load::Bytes { buffer: leading, given: 0 },
+        };
+        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false }
+    }
+
+    /// A direction that first gives a header and what was read ahead, in one flight.
+    pub(crate) fn after(header: &[u8], leading: Vec<u8>) -> Self {
+        let overhead = header.len();
+        Self { overhead, ..Self::new([header, &leading].concat()) }
+    }
+
+    /// Whether its end of file has been passed on.
+    pub(crate) const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether it has taken what the other side does not take.
+    const fn load_waits(&self) -> bool {
+        !matches!(self.load, Load::Nothing)
+    }
+
+    /// Moves what can be moved now. Ready once the direction has ended, in order or by an error.
+    pub(crate) fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        means: Means<'_>,
+    ) -> Poll<Result<(), MoveError>> {
+        let mut left_this_turn = BYTES_PER_TURN;
+        while !self.ended {
+            let given = match self.load {
+                Load::Nothing => match ready!(self.poll_take(cx, from, to, means))? {
+                    Some(given) => given,
+                    None => {
+                        tcp::finish_sending(to).map_err(MoveError::Giving)?;
+                        self.ended = true;
+                        0
+                    }
+                },
+                _ => ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?,
+            };
+            let overhead = self.overhead.min(given);
+            self.overhead -= overhead;
+            self.moved += (given - overhead) as u64;
+            means.counts.moved(given - overhead);
+            left_this_turn = left_this_turn.saturating_sub(given);
+            if left_this_turn == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        means: Means<'_>,
+    ) -> Poll<Result<Option<usize>, MoveError>> {
+        loop {
+            ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
+            let bulky = self.moved >= BULKY_AFTER_BYTES && self.last_move >= SPLICE_AT_LEAST_BYTES;
+            let taken = match bulky {
+                true => self.take_by_pipe(from, to, means),
+                false => self.take_by_copy(from, to, means),
+            };
+            match taken {
+                Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                taken => return Poll::Ready(taken),
+            }
+        }
+    }
+
+    fn take_by_copy(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        means: Means<'_>,
+    ) -> Result<Option<usize>, MoveError> {
+        means.stock.with_buffer(|buffer| {
+            let taken = from.try_read(buffer).map_err(MoveError::Taking)?;
+            if taken == 0 {
+                return Ok(None);
+            }
+            self.last_move = taken;
+            let given = unless_blocked(to.try_write(&buffer[..taken]));
+            let given = given.map_err(MoveError::Giving)?;
+            if given < taken {
+                self.load = Load::Bytes { buffer: buffer[given..taken].to_vec(), given: 0 };
+            }
+            Ok(Some(given))
+        })
+    }
+
+    fn take_by_pipe(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        means: Means<'_>,
+    ) -> Result<Option<usize>, MoveError> {
+        let Ok(mut pipe) = means.stock.take_pipe() else {
+            // No descriptor is left for a pipe: a session that is open goes on by copying.
+            return self.take_by_copy(from, to, means);
+        };
+        let taken = from.try_io(Interest::READABLE, || pipe.fill_from(from));
+        if !matches!(taken, Ok(1..)) {
+            means.stock.put_pipe(pipe);
+            return taken.map(|_| None).map_err(MoveError::Taking);
+        }
+        self.last_move = pipe.held();
+        let given = unless_blocked(give_piped(&mut pipe, to, means));
+        self.keep(pipe, means);
+        given.map(Some).map_err(MoveError::Giving)
+    }
+
+    /// Gives what `to` takes of the load.
+    fn poll_give(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &TcpStream,
+        means: Means<'_>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(to.poll_write_ready(cx))?;
+            let attempt = match std::mem::replace(&mut self.load, Load::Nothing) {
+                Load::Nothing => return Poll::Ready(Ok(0)),
+                Load::Bytes { buffer, given } => {
+                    let attempt = to.try_write(&buffer[given..]);
+                    let given = given + *attempt.as_ref().unwrap_or(&0);
+                    if given < buffer.len() {
+                        self.load = Load::Bytes { buffer, given };
+                    }
+                    attempt
+                }
+                Load::Piped(mut pipe) => {
+                    let attempt = give_piped(&mut pipe, to, means);
+                    self.keep(pipe, means);
+                    attempt
+                }
+            };
+            match attempt {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                attempt => return Poll::Ready(attempt),
+            }
+        }
+    }
+
+    /// Keeps a pipe that holds something; an empty one goes back.
+    fn keep(&mut self, pipe: Pipe, means: Means<'_>) {
+        match pipe.held() {
+            0 => means.stock.put_pipe(pipe),
+            _ => self.load = Load::Piped(pipe),
+        }
+    }
+}
+
+fn give_piped(pipe: &mut Pipe, to: &TcpStream, means: Means<'_>) -> io::Result<usize> {
+    let given = to.try_io(Interest::WRITABLE, || pipe.drain_to(to))?;
+    means.counts.spliced(given);
+    Ok(given)
+}
+
+/// Zero bytes instead of `WouldBlock`.
+fn unless_blocked(attempt: io::Result<usize>) -> io::Result<usize> {
+    match attempt {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        attempt => attempt,
+    }
+}
+
+/// Which of its two sockets a direction failed at.
+#[derive(Debug)]
+pub(crate) enum MoveError {
+    /// The one it reads.
+    Taking(io::Error),
+    /// The one it writes.
+    Giving(io::Error),
+}
+
+/// What a direction moves with: the worker's shared things, and where it counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Means<'a> {
+    pub(crate) stock: &'a Stock,
+    pub(crate) counts: &'a DirectionCounts,
+}
+
+/// How long a session may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IdleLimits {
+    /// With both directions open.
+    pub(crate) open: Duration,
+    /// Once one direction has ended.
+    pub(crate) half_closed: Duration,
+}
+
+/// Why a session broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// The side that dialled failed.
+    #[error("upstream: {}", crate::failure::plain(.0))]
+    Upstream(io::Error),
+    /// The side that was dialled failed.
+    #[error("downstream: {}", crate::failure::plain(.0))]
+    Downstream(io::Error),
+    /// Nothing moved for too long.
+    #[error("nothing moved for {0:?}")]
+    Idle(Duration),
+}
+
+impl Broken {
+    /// What it is counted as.
+    pub(crate) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Idle(_) => Outcome::Idle,
+            Self::Upstream(_) | Self::Downstream(_) => Outcome::Broken,
+        }
+    }
+}
+
+/// A session's two sockets, and its two directions.
+pub(crate) struct Pump<'a> {
+    pub(crate) upstream: &'a TcpStream,
+    pub(crate) downstream: &'a TcpStream,
+    pub(crate) up: &'a mut Direction,
+    pub(crate) down: &'a mut Direction,
+    pub(crate) stock: &'a Stock,
+    pub(crate) counts: &'a Counts,
+}
+
+impl Pump<'_> {
+    /// Moves both directions until both have ended in order.
+    ///
+    /// # Errors
+    /// With the first error of either socket, or when nothing moves for longer than allowed.
+    pub(crate) async fn run(self, limits: IdleLimits) -> Result<(), Broken> {
+        let up_means = Means { stock: self.stock, counts: &self.counts.up };
+        let down_means = Means { stock: self.stock, counts: &self.counts.down };
+        let timer = pin!(tokio::time::sleep(limits.open));
+        let mut idle = IdleWatch::new(limits, timer);
+        let mut upstream_error = pin!(error_of(self.upstream));
+        let mut downstream_error = pin!(error_of(self.downstream));
+        poll_fn(|cx| {
+            let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means);
+            let up = up.map_err(|error| match error {
+                MoveError::Taking(error) => Broken::Upstream(error),
+                MoveError::Giving(error) => Broken::Downstream(error),
+            })?;
+            let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means);
+            let down = down.map_err(|error| match error {
+                MoveError::Taking(error) => Broken::Downstream(error),
+                MoveError::Giving(error) => Broken::Upstream(error),
+            })?;
+            if up.is_ready() && down.is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            // A socket whose load waits is not read, so its reset would not be noticed.
+            if self.up.load_waits()
+                && let Poll::Ready(error) = upstream_error.as_mut().poll(cx)
+            {
+                return Poll::Ready(Err(Broken::Upstream(error)));
+            }
+            if self.down.load_waits()
+                && let Poll::Ready(error) = downstream_error.as_mut().poll(cx)
+            {
+                return Poll::Ready(Err(Broken::Downstream(error)));
+            }
+            let half_closed = up.is_ready() || down.is_ready();
+            idle.poll(cx, self.up.moved + self.down.moved, half_closed).map(Err)
+        })
+        .await
+    }
+}
+
+/// Ends with the error of `socket` once it has one.
+async fn error_of(socket: &TcpStream) -> io::Error {
+    let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+    match socket.ready(Interest::ERROR).await {
+        Ok(_) => socket.take_error().ok().flatten().unwrap_or_else(reset),
+        Err(error) => error,
+    }
+}
+
+/// Finds silence without a clock reading for each move: when its timer ends it looks whether
+/// anything has moved since it was set, so silence ends a session after one to two limits.
+struct IdleWatch<'a> {
+    limits: IdleLimits,
+    timer: Pin<&'a mut Sleep>,
+    moved_before: u64,
+    half_closed: bool,
+}
+
+impl<'a> IdleWatch<'a> {
+    fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>) -> Self {
+        Self { limits, timer, moved_before: 0, half_closed: false }
+    }
+
+    /// Ready once the session has been silent for too long; `moved` is what it moved in its life.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<Broken> {
+        if half_closed && !self.half_closed {
+            self.half_closed = true;
+            self.restart(moved);
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if moved == self.moved_before {
+                return Poll::Ready(Broken::Idle(self.limit()));
+            }
+            self.restart(moved);
+        }
+    }
+
+    fn restart(&mut self, moved: u64) {
+        self.moved_before = moved;
+        let deadline = Instant::now() + self.limit();
+        self.timer.as_mut().reset(deadline);
+    }
+
+    fn limit(&self) -> Duration {
+        if self.half_closed { self.limits.half_closed } else { self.limits.open }
+    }
+}

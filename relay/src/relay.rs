@@ -1,0 +1,347 @@
+//! A relay: it opens the header of each connection, dials the next hop or the destination, tells
+//! its neighbour how that went, and moves bytes both ways.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::{
+    GrantError, GrantId, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader,
+    Status, Verifier,
+};
+use tradewind_net::tcp;
+use tradewind_units::Timestamp;
+
+use crate::config::socket_options;
+use crate::counts::Outcome;
+use crate::dial::Dialler;
+use crate::failure::Failure;
+use crate::head::{HeadError, Progress, Unused};
+use crate::opening::{NextRelay, Waited, part};
+use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::server::{Server, Service, Setup, write_all};
+use crate::worker::{Seat, Worker};
+use crate::{Handle, RelayConfig, RelayError, Shutdown};
+
+/// A relay whose listeners are open.
+pub struct Relay {
+    server: Server,
+    service: Arc<RelayService>,
+    identity: PublicIdentity,
+}
+
+impl Relay {
+    /// Opens the listeners and the metrics port.
+    ///
+    /// # Errors
+    /// When the identity cannot be read or an address cannot be listened on.
+    pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
+        let verifier = Verifier::new(config.identity()?, config.operators.clone());
+        let identity = verifier.public();
+        let server = Server::bind(&Setup {
+            program: "relay",
+            addresses: &config.listen,
+            workers: config.workers,
+            limits: &config.limits,
+            accept: &socket_options(&config.leg.accept, &config.timeouts),
+            drain: config.timeouts.drain,
+            metrics: config.metrics,
+        })?;
+        let local_addrs = server.handle().local_addrs();
+        let service = Arc::new(RelayService {
+            verifier: Mutex::new(verifier),
+            policy: config.policy.policy(local_addrs),
+            dialler: Dialler {
+                options: socket_options(&config.leg.dial, &config.timeouts),
+                limit: config.timeouts.dial,
+                own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
+            },
+            grant_sessions: GrantSessions::default(),
+            header_limit: config.timeouts.header,
+            idle: IdleLimits {
+                open: config.timeouts.idle,
+                half_closed: config.timeouts.half_closed,
+            },
+        });
+        Ok(Self { server, service, identity })
+    }
+
+    /// Who this relay is.
+    #[must_use]
+    pub const fn identity(&self) -> PublicIdentity {
+        self.identity
+    }
+
+    /// What can be seen of it while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.server.handle().clone()
+    }
+
+    /// Serves until `shutdown` tells it to end. Blocks.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or ends by a bug.
+    pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        self.server.run(&self.service, shutdown)
+    }
+}
+
+/// What a relay does with a connection.
+struct RelayService {
+    /// Shared by all workers, since a replayed header may come to another one. Held for a few
+    /// keyed hashes at a time.
+    verifier: Mutex<Verifier>,
+    policy: RelayPolicy,
+    dialler: Dialler,
+    grant_sessions: GrantSessions,
+    header_limit: Duration,
+    idle: IdleLimits,
+}
+
+impl Service for RelayService {
+    async fn serve(&self, stream: TcpStream, _entrance: usize, seat: &mut Seat) -> Outcome {
+        let mut unused = Unused::default();
+        let stock = &seat.worker().stock;
+        let reading = unused.read_head(&stream, stock, HEADER_LIMIT, header_bytes);
+        let bytes = match timeout(self.header_limit, reading).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(HeadError::Parse(cause))) => {
+                tracing::debug!("refused: {cause}");
+                return Outcome::Malformed;
+            }
+            Ok(Err(error)) => {
+                tracing::debug!("refused: {error}");
+                return Outcome::NoHeader;
+            }
+            Err(_) => {
+                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
+                return Outcome::NoHeader;
+            }
+        };
+        let opened = self.open(&bytes);
+        drop(bytes);
+        let (header, next) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => return self.refuse(stream, seat, refusal).await,
+        };
+        seat.authenticated();
+        let Some(_place) = self.grant_sessions.enter(&header) else {
+            let failure = Failure::new(Status::Overloaded, "the grant's sessions are all in use");
+            return self.fail(stream, seat.worker(), &header, failure).await;
+        };
+        match next {
+            Some(next) => self.pass_on(stream, seat.worker(), &header, &next, unused).await,
+            None => self.reach_destination(stream, seat.worker(), &header, unused).await,
+        }
+    }
+}
+
+impl RelayService {
+    /// Opens a header, and seals the one for the next hop unless this is the last.
+    fn open(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
+        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let header = verifier.open(unix_now(), bytes)?;
+        match verifier.forward(&header) {
+            Ok(next) => Ok((header, next)),
+            Err(cause) => {
+                let (upstream, hop) = (Some(header.upstream), Some(header.hop));
+                Err(Box::new(Refusal { cause, upstream, hop }))
+            }
+        }
+    }
+
+    /// Refuses a header: with a word when the neighbour is proven, else in silence.
+    async fn refuse(&self, stream: TcpStream, seat: &mut Seat, refusal: Box<Refusal>) -> Outcome {
+        let failure = Failure::from(refusal.cause.clone());
+        let (Some(key), Some(hop)) = (refusal.upstream, refusal.hop) else {
+            tracing::debug!("refused: {}", failure.message);
+            return match refusal.cause {
+                GrantError::Malformed { .. } | GrantError::TooLong { .. } => Outcome::Malformed,
+                _ => Outcome::Forged,
+            };
+        };
+        tracing::info!("refused: {}", failure.message);
+        let reply = Reply::failed(failure.status, hop, &failure.message);
+        part(stream, seat.worker(), &key.seal(&reply)).await;
+        Outcome::Failed(failure.status)
+    }
+
+    /// Tells the neighbour that the path could not be opened from here on.
+    async fn fail(
+        &self,
+        stream: TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        failure: Failure,
+    ) -> Outcome {
+        tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
+        let reply = Reply::failed(failure.status, header.hop, &failure.message);
+        part(stream, worker, &header.upstream.seal(&reply)).await;
+        Outcome::Failed(failure.status)
+    }
+
+    /// The last relay's part: dials the destination.
+    async fn reach_destination(
+        &self,
+        upstream: TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        unused: Unused,
+    ) -> Outcome {
+        let check = |address| self.policy.check(&header.grant, &header.destination, address);
+        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
+            Ok(downstream) => downstream,
+            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+        };
+        let reply = header.upstream.seal(&Reply::ok(header.hop));
+        if let Err(error) = write_all(&upstream, &reply).await {
+            return broken(header, &Broken::Upstream(error));
+        }
+        let up = Direction::new(unused.into_bytes());
+        let down = Direction::new(Vec::new());
+        self.carry(upstream, downstream, worker, header, up, down).await
+    }
+
+    /// Every other relay's part: dials the next one and passes the header on.
+    async fn pass_on(
+        &self,
+        upstream: TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        unused: Unused,
+    ) -> Outcome {
+        let address = header.route.hops()[header.hop + 1].address;
+        let dialled = match self.policy.check_next_hop(address) {
+            Ok(()) => self.dialler.dial(address).await,
+            Err(cause) => Err(Failure::new(Status::NextHopRefused, cause.to_string())),
+        };
+        let downstream = match dialled {
+            Ok(downstream) => downstream,
+            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+        };
+        let mut up = Direction::after(&next.bytes, unused.into_bytes());
+        let next = NextRelay { stream: &downstream, address, key: &next.downstream };
+        let legs_left = header.route.hops().len() - header.hop;
+        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
+        let (reply, unused) = match next.reply(&upstream, &mut up, worker, limit).await {
+            Waited::Replied(reply, unused) => (reply, unused),
+            Waited::Failed(failure) => {
+                return self.fail(upstream, worker, header, failure).await;
+            }
+            Waited::UpstreamGone(error) => return broken(header, &Broken::Upstream(error)),
+        };
+        let sealed = header.upstream.seal(&reply);
+        if reply.status != Status::Ok {
+            tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);
+            part(upstream, worker, &sealed).await;
+            return Outcome::Failed(reply.status);
+        }
+        if let Err(error) = write_all(&upstream, &sealed).await {
+            return broken(header, &Broken::Upstream(error));
+        }
+        let down = Direction::new(unused.into_bytes());
+        self.carry(upstream, downstream, worker, header, up, down).await
+    }
+
+    /// Moves bytes until both directions have ended.
+    async fn carry(
+        &self,
+        upstream: TcpStream,
+        downstream: TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        up: Direction,
+        down: Direction,
+    ) -> Outcome {
+        match carry(&upstream, &downstream, worker, up, down, self.idle).await {
+            Ok(()) => Outcome::Ended,
+            Err(error) => broken(header, &error),
+        }
+    }
+}
+
+/// Moves bytes until both directions have ended in order, and only then lets the sockets close in
+/// order.
+pub(crate) async fn carry(
+    upstream: &TcpStream,
+    downstream: &TcpStream,
+    worker: &Worker,
+    mut up: Direction,
+    mut down: Direction,
+    idle: IdleLimits,
+) -> Result<(), Broken> {
+    let pump = Pump {
+        upstream,
+        downstream,
+        up: &mut up,
+        down: &mut down,
+        stock: &worker.stock,
+        counts: &worker.counts,
+    };
+    pump.run(idle).await?;
+    tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
+    tcp::end_in_order_on_close(downstream).map_err(Broken::Downstream)
+}
+
+fn broken(header: &OpenHeader, error: &Broken) -> Outcome {
+    tracing::debug!(flow = %header.flow, "flow to {} broke off: {error}", header.destination);
+    error.outcome()
+}
+
+fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
+    if bytes.len() < HEADER_PREFIX_BYTES {
+        return Ok(Progress::Incomplete);
+    }
+    let length = header_length(bytes)?;
+    match bytes.get(..length) {
+        Some(header) => Ok(Progress::Complete(header.to_vec(), length)),
+        None => Ok(Progress::Incomplete),
+    }
+}
+
+/// The time since the Unix epoch, as headers and grants count it.
+pub(crate) fn unix_now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Timestamp::ZERO + since_epoch.unwrap_or_default()
+}
+
+/// How many sessions each grant has open here.
+#[derive(Debug, Default)]
+struct GrantSessions(Mutex<BTreeMap<GrantId, u32>>);
+
+/// One session's place under its grant.
+struct GrantPlace<'a> {
+    sessions: &'a GrantSessions,
+    grant: GrantId,
+}
+
+impl GrantSessions {
+    /// Counts one more session; `None` when the grant allows no more.
+    fn enter(&self, header: &OpenHeader) -> Option<GrantPlace<'_>> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(header.grant_id).or_default();
+        if header.grant.sessions.is_some_and(|limit| *count >= limit.get()) {
+            return None;
+        }
+        *count += 1;
+        Some(GrantPlace { sessions: self, grant: header.grant_id })
+    }
+}
+
+impl Drop for GrantPlace<'_> {
+    fn drop(&mut self) {
+        let mut open = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.grant) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.grant);
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Threads, each with a runtime and listeners of its own, among which the kernel spreads
+//! connections. A session stays on the thread that accepted it.
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_telemetry::{Health, Registry};
+
+use crate::RelayError;
+use crate::config::Limits;
+use crate::counts::{CountsCollector, Outcome};
+use crate::failure::{out_of_descriptors, plain};
+use crate::handle::Handle;
+use crate::shutdown::{Phase, Shutdown};
+use crate::worker::{Room, Seat, Worker};
+
+/// Threads of each runtime that resolve names. Chosen: enough that a slow name does not stop the
+/// next one.
+const RESOLVER_THREADS: usize = 8;
+
+/// Pause after an accept that failed for want of descriptors when not even the reserve helped.
+/// Chosen: short against a handshake, long against a loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a server does with a connection.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// Serves `stream`, which came in at the listener with number `entrance`, to its end.
+    fn serve(
+        &self,
+        stream: TcpStream,
+        entrance: usize,
+        seat: &mut Seat,
+    ) -> impl Future<Output = Outcome> + Send;
+}
+
+/// How a server is set up.
+pub(crate) struct Setup<'a> {
+    pub(crate) program: &'static str,
+    pub(crate) addresses: &'a [SocketAddr],
+    pub(crate) workers: Option<usize>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) accept: &'a SocketOptions,
+    pub(crate) drain: Duration,
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// A server whose listeners are open and whose threads have not started.
+pub(crate) struct Server {
+    benches: Vec<Bench>,
+    handle: Handle,
+    health: Health,
+    telemetry: Option<tradewind_telemetry::Server>,
+    drain: Duration,
+}
+
+/// All that one thread takes with it.
+struct Bench {
+    runtime: Runtime,
+    listeners: Vec<std::net::TcpListener>,
+    worker: Arc<Worker>,
+}
+
+impl Server {
+    /// Opens the listeners.
+    pub(crate) fn bind(setup: &Setup<'_>) -> Result<Self, RelayError> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let count = setup.workers.unwrap_or_else(cores);
+        match tradewind_net::descriptors::raise_limit() {
+            Ok(limit) if limit < 2 * setup.limits.sessions as u64 => tracing::warn!(
+                limit,
+                sessions = setup.limits.sessions,
+                "fewer descriptors than two for each session; raise the limit (ulimit -n)"
+            ),
+            Ok(_) => {}
+            Err(error) => tracing::warn!("descriptor limit: {}", plain(&error)),
+        }
+        let room = Arc::new(Room::new(setup.limits));
+        let mut benches =
+            (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
+        let mut local_addrs = Vec::with_capacity(setup.addresses.len());
+        for address in setup.addresses {
+            let listeners = tcp::listen(*address, count, setup.limits.backlog, setup.accept)?;
+            let local = listeners[0].local_addr().map_err(RelayError::Runtime)?;
+            tracing::info!("listening on {local}");
+            local_addrs.push(local);
+            for (bench, listener) in benches.iter_mut().zip(listeners) {
+                bench.listeners.push(listener);
+            }
+        }
+        let workers: Vec<_> = benches.iter().map(|bench| Arc::clone(&bench.worker)).collect();
+        let health = Health::new();
+        let telemetry = setup
+            .metrics
+            .map(|address| serve_telemetry(setup.program, address, workers.clone(), &health))
+            .transpose()?;
+        let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
+        let metrics = telemetry.as_ref().map(tradewind_telemetry::Server::local_addr);
+        let handle = Handle::new(local_addrs, metrics, workers, runtimes);
+        Ok(Self { benches, handle, health, telemetry, drain: setup.drain })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Serves until told to end.
+    pub(crate) fn run<S: Service>(
+        self,
+        service: &Arc<S>,
+        shutdown: &Shutdown,
+    ) -> Result<(), RelayError> {
+        let mut threads = Vec::with_capacity(self.benches.len());
+        for (index, bench) in self.benches.into_iter().enumerate() {
+            let (service, phase) = (Arc::clone(service), shutdown.watch());
+            let thread = std::thread::Builder::new().name(format!("worker {index}"));
+            let body = move || bench.work(&service, phase, self.drain);
+            threads.push(thread.spawn(body).map_err(RelayError::Runtime)?);
+        }
+        self.health.set_ready();
+        let health = self.health.clone();
+        let mut phase = shutdown.watch();
+        let watcher = std::thread::Builder::new().name("drain".to_owned());
+        let announce = move || {
+            let runtime = Builder::new_current_thread().build();
+            if let Ok(runtime) = runtime
+                && runtime.block_on(phase.wait_for(|phase| *phase >= Phase::Draining)).is_ok()
+            {
+                health.set_not_ready("draining");
+                tracing::info!("draining: no new sessions are taken");
+            }
+        };
+        watcher.spawn(announce).map_err(RelayError::Runtime)?;
+        let mut result = Ok(());
+        for (index, thread) in threads.into_iter().enumerate() {
+            if thread.join().is_err() {
+                self.health.set_fault(format!("worker {index} ended by a bug"));
+                shutdown.stop();
+                result = Err(RelayError::Worker(index));
+            }
+        }
+        if let Some(telemetry) = self.telemetry {
+            telemetry.shutdown();
+        }
+        result
+    }
+}
+
+fn serve_telemetry(
+    program: &'static str,
+    address: SocketAddr,
+    workers: Vec<Arc<Worker>>,
+    health: &Health,
+) -> Result<tradewind_telemetry::Server, RelayError> {
+    let registry = Registry::new(program, env!("CARGO_PKG_VERSION"));
+    let collector = Box::new(CountsCollector { program, workers });
+    registry.register(|inner| inner.register_collector(collector));
+    Ok(tradewind_telemetry::serve(address, registry, health.clone())?)
+}
+
+impl Bench {
+    fn new(room: Arc<Room>) -> Result<Self, RelayError> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(RESOLVER_THREADS)
+            .build()
+            .map_err(RelayError::Runtime)?;
+        Ok(Self { runtime, listeners: Vec::new(), worker: Arc::new(Worker::new(room)) })
+    }
+
+    /// Accepts and serves until told to end. Sessions that are open when it returns are dropped
+    /// with the runtime, and their sockets are reset.
+    fn work<S: Service>(
+        self,
+        service: &Arc<S>,
+        mut phase: watch::Receiver<Phase>,
+        drain: Duration,
+    ) {
+        self.runtime.block_on(async {
+            let mut accepting = Vec::with_capacity(self.listeners.len());
+            for (entrance, listener) in self.listeners.into_iter().enumerate() {
+                let listener = TcpListener::from_std(listener).expect("a fresh listener");
+                let worker = Arc::clone(&self.worker);
+                let accept = accept(listener, entrance, Arc::clone(service), worker, phase.clone());
+                accepting.push(tokio::spawn(accept));
+            }
+            for accept in accepting {
+                accept.await.expect("accepting does not panic");
+            }
+            let _ended_or_told = tokio::select! {
+                () = self.worker.emptied() => Ok(()),
+                () = tokio::time::sleep(drain) => Ok(()),
+                told = phase.wait_for(|phase| *phase == Phase::Stopping) => told.map(|_| ()),
+            };
+        });
+        self.runtime.shutdown_background();
+    }
+}
+
+/// Accepts connections until the process drains, and then those that wait already: closing a
+/// listener resets them.
+async fn accept<S: Service>(
+    listener: TcpListener,
+    entrance: usize,
+    service: Arc<S>,
+    worker: Arc<Worker>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let mut reserve = Reserve::new();
+    let mut draining = false;
+    loop {
+        let accepted = if draining {
+            match accept_waiting(&listener).await {
+                Some(accepted) => accepted,
+                None => return,
+            }
+        } else {
+            tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = phase.wait_for(|phase| *phase >= Phase::Draining) => {
+                    draining = true;
+                    continue;
+                }
+            }
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let Some(mut seat) = worker.seat() else { continue };
+                let service = Arc::clone(&service);
+                tokio::spawn(async move {
+                    let outcome = service.serve(stream, entrance, &mut seat).await;
+                    seat.leave(outcome);
+                });
+            }
+            Err(error) if out_of_descriptors(&error) => {
+                if reserve.shed(&listener).await {
+                    worker.counts.shed();
+                } else {
+                    tracing::warn!("accept: {}", plain(&error));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+            // What befell a connection between the handshake and the accept is its own affair.
+            Err(error) => tracing::debug!("accept: {}", plain(&error)),
+        }
+    }
+}
+
+/// A connection that waits to be accepted, if there is one.
+async fn accept_waiting(listener: &TcpListener) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+    poll_fn(|cx| match listener.poll_accept(cx) {
+        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// A descriptor held back for the time when there is no other: with it a waiting connection can be
+/// accepted and reset, so that its client learns at once instead of waiting in the kernel.
+struct Reserve(Option<File>);
+
+impl Reserve {
+    fn new() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Turns one waiting connection away. False when there was no descriptor even for that.
+    async fn shed(&mut self, listener: &TcpListener) -> bool {
+        if self.0.take().is_none() {
+            *self = Self::new();
+            return false;
+        }
+        let accepted = accept_waiting(listener).await;
+        let shed = matches!(&accepted, Some(Ok(_)));
+        drop(accepted);
+        *self = Self::new();
+        shed
+    }
+}
+
+/// Writes all of `bytes`.
+pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The process's metrics, in the OpenMetrics text form.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry as Inner;
+
+use crate::process::ProcessCollector;
+
+/// The metrics of one process; clones share them.
+///
+/// It holds from the start what every process tells about itself: `tradewind_build_info` with
+/// program and version, and the `process_*` figures. All other names get the prefix `tradewind_`.
+#[derive(Debug, Clone)]
+pub struct Registry(Arc<Mutex<Inner>>);
+
+impl Registry {
+    /// The registry of `program`, e.g. `relay`, in `version`.
+    #[must_use]
+    pub fn new(program: &str, version: &str) -> Self {
+        let mut inner = Inner::default();
+        let labels = [("program", program.to_owned()), ("version", version.to_owned())];
+        inner.register(
+            "tradewind_build",
+            "Program and version of this process",
+            Info::new(labels.map(|(key, value)| (key.to_owned(), value)).to_vec()),
+        );
+        inner.register_collector(Box::new(ProcessCollector::new()));
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// Lets `register` add metrics; their names get the prefix `tradewind_`.
+    ///
+    /// Keep the metric itself (it is a shared handle) and count on it: that takes no lock.
+    pub fn register<T>(&self, register: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        register(inner.sub_registry_with_prefix("tradewind"))
+    }
+
+    /// All metrics as they stand, in OpenMetrics text. Cost: linear in the number of series.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &inner)
+            .expect("writing to a String cannot fail");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::metrics::counter::Counter;
+
+    #[test]
+    fn a_process_tells_about_itself_without_being_asked() {
+        let text = Registry::new("relay", "0.1.0").encode();
+        for name in [
+            "tradewind_build_info{program=\"relay\",version=\"0.1.0\"} 1",
+            "process_open_fds ",
+            "process_max_fds ",
+            "process_resident_memory_bytes ",
+            "process_cpu_seconds_total ",
+            "process_start_time_seconds ",
+            "process_threads ",
+        ] {
+            assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn metrics_are_counted_through_the_handle_that_was_kept() {
+        let registry = Registry::new("relay", "0.1.0");
+        let sessions = Counter::<u64>::default();
+        registry.register(|r| r.register("sessions", "Sessions opened", sessions.clone()));
+        sessions.inc_by(3);
+        assert!(registry.encode().contains("\ntradewind_sessions_total 3\n"));
+    }
+
+    #[test]
+    fn labels_cannot_break_the_text() {
+        let text = Registry::new("a\"b\n", "1").encode();
+        assert!(text.contains(r#"program="a\"b\n""#), "{text}");
+    }
+}
