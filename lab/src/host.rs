@@ -22,6 +22,9 @@ use crate::port::Port;
 pub(crate) const DEVICE: &str = "wan0";
 /// Packets (or super-packets) that wait for the emulator at a host's device before it drops any.
 const QUEUE_PACKETS: u32 = 10_000;
+/// A buffer must hold a window of payload with the kernel's overhead, and a second one that the
+/// program has not taken yet. Chosen.
+const BUFFER_PER_WINDOW: u64 = 4;
 /// What the sender's own queue holds before a back-pressure cap. The kernel gives each connection
 /// some milliseconds of it (TSQ), so it is never full; this is the bound if it were.
 const SHAPER_QUEUE_BYTES: u64 = 64 << 20;
@@ -148,9 +151,11 @@ impl Plan<'_> {
         set_if_there("net/ipv6/conf/wan0/accept_ra", "0")?;
         set_if_there("net/ipv6/conf/wan0/router_solicitations", "0")?;
         set_if_there("net/ipv6/conf/wan0/addr_gen_mode", "1")?;
+        let windows = self.peers().filter_map(|peer| self.route(peer).window);
+        let needed = windows.max().map_or(0, |window| window.as_u64() * BUFFER_PER_WINDOW);
         let first = self.first_receive_buffer;
-        set_buffer("net.ipv4.tcp_rmem", first, self.host.receive_buffer)?;
-        set_buffer("net.ipv4.tcp_wmem", None, self.host.send_buffer)
+        set_buffer("net.ipv4.tcp_rmem", first, self.host.receive_buffer, needed)?;
+        set_buffer("net.ipv4.tcp_wmem", None, self.host.send_buffer, needed)
     }
 
     fn ip_lines(&self, wiring: &Wiring) -> Vec<String> {
@@ -235,17 +240,22 @@ fn metrics(route: &HostRoute) -> String {
     words
 }
 
-/// Sets the first and the largest value of a buffer triple (least, first, largest); none exceeds
-/// the largest.
-fn set_buffer(name: &str, first: Option<Bytes>, largest: Bytes) -> Result<(), NetError> {
-    let largest = largest.as_u64().min(i32::MAX as u64);
+/// Sets the first and the largest value of a buffer triple (least, first, largest). None exceeds
+/// the largest, which is as wanted, or the kernel's but at least `needed`.
+fn set_buffer(
+    name: &str,
+    first: Option<Bytes>,
+    largest: Option<Bytes>,
+    needed: u64,
+) -> Result<(), NetError> {
     let current = sysctl::get(name)?;
     let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
     if let [_, middle, last] = &mut sizes[..] {
+        *last = largest.map_or((*last).max(needed), Bytes::as_u64).min(i32::MAX as u64);
         *middle = first.map_or(*middle, Bytes::as_u64);
-        *last = largest;
     }
-    let text: Vec<String> = sizes.iter().map(|size| (*size).min(largest).to_string()).collect();
+    let most = sizes.last().copied().unwrap_or_default();
+    let text: Vec<String> = sizes.iter().map(|size| (*size).min(most).to_string()).collect();
     sysctl::set(name, &text.join(" "))
 }
 
@@ -261,12 +271,14 @@ fn metrics(route: &HostRoute) -> String {
     words
 }
 
-/// Sets the largest value of a buffer triple (least, first, largest), and lowers the others to it.
-fn set_buffer(name: &str, wanted: Bytes) -> Result<(), NetError> {
-    let largest = wanted.as_u64().min(i32::MAX as u64);
+/// Sets the first and the largest value of a buffer triple (least, first, largest); none exceeds
+/// the largest.
+fn set_buffer(name: &str, first: Option<Bytes>, largest: Bytes) -> Result<(), NetError> {
+    let largest = largest.as_u64().min(i32::MAX as u64);
     let current = sysctl::get(name)?;
     let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
-    if let Some(last) = sizes.last_mut() {
+    if let [_, middle, last] = &mut sizes[..] {
+        *middle = first.map_or(*middle, Bytes::as_u64);
         *last = largest;
     }
     let text: Vec<String> = sizes.iter().map(|size| (*size).min(largest).to_string()).collect();
