@@ -258,29 +258,3 @@ fn set_buffer(
     let text: Vec<String> = sizes.iter().map(|size| (*size).min(most).to_string()).collect();
     sysctl::set(name, &text.join(" "))
 }
-
-/// What the kernel is told about connections over `route`, in `ip route`'s words.
-fn metrics(route: &HostRoute) -> String {
-    let mut words = format!(" congctl {}", route.congestion_control);
-    if let Some(segments) = route.initcwnd {
-        words.push_str(&format!(" initcwnd {}", segments.as_u32()));
-    }
-    if let Some(segments) = route.initrwnd {
-        words.push_str(&format!(" initrwnd {}", segments.as_u32()));
-    }
-    words
-}
-
-/// Sets the first and the largest value of a buffer triple (least, first, largest); none exceeds
-/// the largest.
-fn set_buffer(name: &str, first: Option<Bytes>, largest: Bytes) -> Result<(), NetError> {
-    let largest = largest.as_u64().min(i32::MAX as u64);
-    let current = sysctl::get(name)?;
-    let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
-    if let [_, middle, last] = &mut sizes[..] {
-        *middle = first.map_or(*middle, Bytes::as_u64);
-        *last = largest;
-    }
-    let text: Vec<String> = sizes.iter().map(|size| (*size).min(largest).to_string()).collect();
-    sysctl::set(name, &text.join(" "))
-}
