@@ -74,6 +74,7 @@ fn metrics_tell_sessions_and_bytes() {
     let (chain, mut stream) = with_session(Duration::ZERO);
     let relay = &chain.relays[0];
     let metrics = relay.handle.metrics_addr().unwrap();
+    wait_for("the count", || relay.handle.snapshot().bytes_down == 5);
     let text = get(metrics, "/metrics");
     for line in [
         "tradewind_relay_accepted_total 1",

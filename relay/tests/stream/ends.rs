@@ -249,7 +249,7 @@ fn a_session_in_which_nothing_moves_is_reset_after_its_limit() {
     let mut stream = chain.connect();
     assert!(is_reset(&digest(&mut stream).unwrap_err()));
     assert!(is_reset(&served.join().unwrap().unwrap_err()));
-    assert_eq!(chain.relays[0].handle.snapshot().outcome("idle"), 1);
+    wait_for("the count", || chain.relays[0].handle.snapshot().outcome("idle") == 1);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_half_closed_session_in_which_nothing_moves_is_reset_after_its_own_limit() {
     let mut stream = chain.connect();
     send(&mut stream, b"all of it");
     assert!(is_reset(&digest(&mut stream).unwrap_err()));
-    assert_eq!(chain.relays[0].handle.snapshot().outcome("idle"), 1);
+    wait_for("the count", || chain.relays[0].handle.snapshot().outcome("idle") == 1);
     release.send(()).unwrap();
     assert_eq!(served.join().unwrap(), (9, hash(b"all of it")));
 }

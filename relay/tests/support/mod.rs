@@ -57,8 +57,12 @@ pub fn rules() -> Vec<tradewind_grant::DestinationRule> {
 
 /// A relay's configuration for loopback, one worker, any port.
 pub fn relay_config() -> RelayConfig {
-    let key = identity();
-    let text = format!(
+    RelayConfig::parse(&relay_config_text(&identity())).unwrap()
+}
+
+/// The same as text.
+pub fn relay_config_text(key: &IdentityKey) -> String {
+    format!(
         "listen = ['127.0.0.1:0']
         identity = '{}'
         operators = ['{}']
@@ -69,8 +73,7 @@ pub fn relay_config() -> RelayConfig {
         allow_loopback = true",
         *key.to_secret_text(),
         operator().public(),
-    );
-    RelayConfig::parse(&text).unwrap()
+    )
 }
 
 /// A relay or gateway on a thread; it stops when dropped.
