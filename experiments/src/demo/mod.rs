@@ -308,8 +308,8 @@ fn places(topology: &Topology, choice: &Choice) -> Vec<Place> {
             };
             Place {
                 name: site.id.to_string(),
-                latitude_deg: location.latitude_deg(),
-                longitude_deg: location.longitude_deg(),
+                latitude_deg: location.latitude(),
+                longitude_deg: location.longitude(),
                 role,
             }
         })
