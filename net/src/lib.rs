@@ -5,12 +5,14 @@
 //! in here, each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
+pub mod affinity;
 pub mod arena;
 pub mod capability;
 pub mod clock;
 pub mod counters;
 pub mod descriptor;
 pub mod descriptors;
+pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
@@ -25,6 +27,7 @@ pub mod splice;
 pub mod sysctl;
 pub mod tcp;
 pub mod tun;
+pub mod usage;
 pub mod userns;
 pub mod virtio;
 
