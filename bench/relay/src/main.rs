@@ -38,12 +38,26 @@ struct Options {
     /// Whether proxy and load have a CPU each.
     #[arg(long, value_enum, default_value_t = Pinning::Both)]
     pinning: Pinning,
+    /// Compare only these, e.g. `haproxy,tradewind`.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    subjects: Vec<subject::Subject>,
+    /// Measure only this, e.g. `connect`.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    tasks: Vec<run::Task>,
+    /// Seconds for which streams run and connections are opened [default: 1.5, quick: 0.4].
+    #[arg(long, value_parser = seconds)]
+    window: Option<f64>,
     /// The `tradewind` program [default: the one beside this program].
     #[arg(long)]
     tradewind: Option<PathBuf>,
     /// What is printed.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let within = |seconds: &f64| (0.1..=600.0).contains(seconds);
+    text.parse().ok().filter(within).ok_or_else(|| "expected 0.1 to 600 seconds".to_owned())
 }
 
 /// Whether proxy and load have a CPU each.
@@ -86,8 +100,9 @@ fn bench(options: Options) -> anyhow::Result<()> {
         Pinning::Unpinned => vec![run::Mode::Unpinned],
         Pinning::Both => vec![run::Mode::Pinned, run::Mode::Unpinned],
     };
-    let plan = run::Plan::new(options.quick, options.rounds);
-    let results = run::run(&plan, &modes, options.tradewind)?;
+    let plan = run::Plan::new(options.quick, options.rounds, options.window);
+    let programs = subject::Programs::find(options.tradewind, &options.subjects);
+    let results = run::run(&plan, &modes, &options.tasks, &programs)?;
     let text = match options.output {
         Output::Table => report::table(&results),
         Output::Json => serde_json::to_string_pretty(&results)? + "\n",

@@ -35,12 +35,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(quick: bool, rounds: Option<u32>) -> Self {
+    pub(crate) fn new(quick: bool, rounds: Option<u32>, window_s: Option<f64>) -> Self {
         if quick {
             Self {
                 rounds: rounds.unwrap_or(3),
-                stream_window_s: 0.4,
-                connect_window_s: 0.4,
+                stream_window_s: window_s.unwrap_or(0.4),
+                connect_window_s: window_s.unwrap_or(0.4),
                 exchanges: 1000,
                 idle_sessions: 200,
                 sweep_window_s: 0.2,
@@ -48,8 +48,8 @@ impl Plan {
         } else {
             Self {
                 rounds: rounds.unwrap_or(10),
-                stream_window_s: 1.5,
-                connect_window_s: 1.5,
+                stream_window_s: window_s.unwrap_or(1.5),
+                connect_window_s: window_s.unwrap_or(1.5),
                 exchanges: 5000,
                 idle_sessions: 1000,
                 sweep_window_s: 0.8,
@@ -59,16 +59,21 @@ impl Plan {
 }
 
 /// One kind of measurement; each starts its subjects anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    Stream(usize),
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Task {
+    /// Throughput of one stream.
+    Stream,
+    /// Throughput of eight streams.
+    Streams,
+    /// Short sessions.
     Connect,
+    /// Latency of exchanges.
     Exchange,
+    /// Memory of idle sessions.
     Idle,
 }
 
-const TASKS: [Task; 5] =
-    [Task::Stream(1), Task::Stream(8), Task::Connect, Task::Exchange, Task::Idle];
+const TASKS: [Task; 5] = [Task::Stream, Task::Streams, Task::Connect, Task::Exchange, Task::Idle];
 
 /// One figure of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -176,13 +181,13 @@ impl Plan {
     }
 }
 
-/// Runs the plan in each of `modes`.
+/// Runs the plan in each of `modes`; all tasks when none is named.
 pub(crate) fn run(
     plan: &Plan,
     modes: &[Mode],
-    tradewind: Option<std::path::PathBuf>,
+    tasks: &[Task],
+    programs: &Programs,
 ) -> anyhow::Result<Results> {
-    let programs = Programs::find(tradewind);
     let cpus = affinity::allowed()?;
     let missing = |subject: Subject| Some((subject, programs.missing(subject)?.to_owned()));
     let absent: Vec<_> = Subject::ALL.into_iter().filter_map(missing).collect();
@@ -216,7 +221,8 @@ pub(crate) fn run(
             counts: server::start(&place.server)?,
             place,
             keys: Keys::new()?,
-            programs: &programs,
+            programs,
+            tasks: if tasks.is_empty() { &TASKS } else { tasks },
             proxy_cpus,
         };
         stage.run(&mut results).with_context(|| format!("{mode:?}"))?;
@@ -233,6 +239,7 @@ struct Stage<'a> {
     counts: std::sync::Arc<Counts>,
     keys: Keys,
     programs: &'a Programs,
+    tasks: &'a [Task],
     proxy_cpus: Vec<usize>,
 }
 
@@ -247,7 +254,7 @@ impl Stage<'_> {
         let mut collected: Vec<(Subject, Figure, Vec<f64>)> = Vec::new();
         for round in 0..self.plan.rounds {
             eprintln!("{:?}: round {} of {}", self.mode, round + 1, self.plan.rounds);
-            for task in TASKS {
+            for &task in self.tasks {
                 let mut turn = subjects.clone();
                 turn.rotate_left(round as usize % subjects.len());
                 let mut values: Vec<(Subject, Values)> = Vec::new();
@@ -329,10 +336,10 @@ impl Stage<'_> {
         let bench = self.bench(&running);
         let mut values = Values::new();
         match task {
-            Task::Stream(streams) => {
-                let (rate, cpu) = match streams {
-                    1 => (Figure::ThroughputOneGbps, Figure::CpuOneSPerGb),
-                    _ => (Figure::ThroughputEightGbps, Figure::CpuEightSPerGb),
+            Task::Stream | Task::Streams => {
+                let (streams, rate, cpu) = match task {
+                    Task::Stream => (1, Figure::ThroughputOneGbps, Figure::CpuOneSPerGb),
+                    _ => (8, Figure::ThroughputEightGbps, Figure::CpuEightSPerGb),
                 };
                 let window = Duration::from_secs_f64(self.plan.stream_window_s);
                 let streamed = bench.stream(streams, window)?;
@@ -384,8 +391,8 @@ struct BestSettings([HaproxySettings; 3]);
 impl BestSettings {
     fn for_task(self, task: Task) -> HaproxySettings {
         match task {
-            Task::Stream(1) => self.0[0],
-            Task::Stream(_) => self.0[1],
+            Task::Stream => self.0[0],
+            Task::Streams => self.0[1],
             Task::Connect | Task::Exchange | Task::Idle => self.0[2],
         }
     }

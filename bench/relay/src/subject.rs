@@ -20,7 +20,7 @@ use crate::nameless;
 use crate::place::{Place, Port, relay_address};
 
 /// What is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Subject {
     /// Client and server on one veth pair.
@@ -62,11 +62,13 @@ pub(crate) struct Programs {
     nginx: Result<PathBuf, String>,
     haproxy: Result<PathBuf, String>,
     tradewind: Result<PathBuf, String>,
+    /// What was asked for; all when empty.
+    asked: Vec<Subject>,
 }
 
 impl Programs {
-    /// Looks for all of them.
-    pub(crate) fn find(tradewind: Option<PathBuf>) -> Self {
+    /// Looks for all of them; only `asked` take part, or all when it is empty.
+    pub(crate) fn find(tradewind: Option<PathBuf>, asked: &[Subject]) -> Self {
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("tradewind"));
         let ours = tradewind.or_else(beside).filter(|path| path.is_file());
         let build =
@@ -87,11 +89,15 @@ impl Programs {
             haproxy: haproxy
                 .ok_or_else(|| "haproxy (Debian package haproxy) is not installed".to_owned()),
             tradewind: ours.ok_or_else(|| format!("the program `tradewind` is not there; {build}")),
+            asked: asked.to_vec(),
         }
     }
 
     /// Why `subject` cannot take part, if it cannot.
     pub(crate) fn missing(&self, subject: Subject) -> Option<&str> {
+        if !self.asked.is_empty() && !self.asked.contains(&subject) {
+            return Some("it was not asked for");
+        }
         self.path(subject)?.as_ref().err().map(String::as_str)
     }
 
