@@ -72,7 +72,7 @@ impl Programs {
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("tradewind"));
         let ours = tradewind.or_else(beside).filter(|path| path.is_file());
         let build =
-            "build it with `cargo build --release -p tradewind-cli`, or name it with --tradewind";
+            "build it with `cargo build --release -p tradewind`, or name it with --tradewind";
         let nginx = match (in_path("nginx"), Path::new(NGINX_STREAM).is_file()) {
             (Some(path), true) => Ok(path),
             (Some(_), false) => {
