@@ -60,7 +60,9 @@ fn show(operator: &OperatorPublicKey, file: &PathBuf) -> Outcome {
     println!("destinations  {}", destinations.join(", "));
     match &grant.relays {
         tradewind_grant::Relays::Any => println!("relays        any"),
-        tradewind_grant::Relays::Listed(listed) => println!("relays        {} listed", listed.len()),
+        tradewind_grant::Relays::Listed(listed) => {
+            println!("relays        {} listed", listed.len())
+        }
     }
     match grant.sessions {
         Some(limit) => println!("sessions      {limit} at a time at each relay"),

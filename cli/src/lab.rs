@@ -94,7 +94,9 @@ fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
         eprintln!("note: {note}");
     }
     print_hosts(&status);
-    eprintln!("up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends it");
+    eprintln!(
+        "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends it"
+    );
     Ok(())
 }
 
@@ -132,7 +134,14 @@ fn print_hosts(status: &Status) {
     let rows: Vec<Vec<String>> = status
         .hosts
         .iter()
-        .map(|host| vec![host.name.to_string(), host.site.to_string(), host.ipv4.to_string(), host.ipv6.to_string()])
+        .map(|host| {
+            vec![
+                host.name.to_string(),
+                host.site.to_string(),
+                host.ipv4.to_string(),
+                host.ipv6.to_string(),
+            ]
+        })
         .collect();
     table::print(&["host", "site", "IPv4", "IPv6"], &rows, 4);
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_probe::{
-    Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret, rate, rtt,
+    Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret,
+    rate, rtt,
 };
 use tradewind_units::{Bytes, Duration, UnitError, time::parse_duration};
 
@@ -130,11 +131,14 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
 
 async fn respond(config: ResponderConfig) -> Outcome {
     let responder = Responder::bind(config).await?;
-    println!("{}", serde_json::json!({
-        "schema_version": 1,
-        "ready": "responder",
-        "listen": [responder.local_addr()],
-    }));
+    println!(
+        "{}",
+        serde_json::json!({
+            "schema_version": 1,
+            "ready": "responder",
+            "listen": [responder.local_addr()],
+        })
+    );
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     responder
         .run(async move {
@@ -149,7 +153,8 @@ async fn respond(config: ResponderConfig) -> Outcome {
 
 fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
     let Some(file) = file else { return Ok(None) };
-    let secret = Secret::new(read_text(file)?.trim()).with_context(|| file.display().to_string())?;
+    let secret =
+        Secret::new(read_text(file)?.trim()).with_context(|| file.display().to_string())?;
     Ok(Some(secret))
 }
 

@@ -16,8 +16,8 @@ pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// same instant, and no more than unprivileged users may have (64 pipes of 1 MiB).
 const MOST_RESTING_PIPES: usize = 64;
 
-/// The shared things of one worker. Its lock is only ever taken by that worker's thread, and never
-/// held across a wait.
+/// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
+/// never held across a wait.
 #[derive(Debug)]
 pub(crate) struct Stock(Mutex<Shared>);
 
@@ -46,6 +46,11 @@ impl Stock {
     /// Puts a pipe back.
     pub(crate) fn put_pipe(&self, pipe: Pipe) {
         self.lock().pipes.put(pipe);
+    }
+
+    /// Pipes at rest.
+    pub(crate) fn resting_pipes(&self) -> usize {
+        self.lock().pipes.resting()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {

@@ -12,20 +12,24 @@ use tradewind_wan::{Admission, Bundle, Delivery, Ecn, HostIndex, PairChange, Top
 
 /// Three sites, shared links, caps of every kind, and all faults at once.
 fn rich_topology() -> Topology {
-    parse(
+    topology_with("duplicate = 0.02\nreorder = { share = 0.02, late_by = '400 us' }")
+}
+
+/// The same with these keys of the pairs instead of disorder.
+fn topology_with(keys: &str) -> Topology {
+    parse(&format!(
         "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[site]]\nid = 'c'\n\
          [default.pair]\nrtt = '3 ms'\nrate = '60 Mbit/s'\nqueue = '30 kB'\nloss = 0.02\n\
-         jitter = '1 ms'\necn_threshold = '9 kB'\nduplicate = 0.02\nmtu = '1400 B'\n\
-         burst_loss = { enter = 0.01, leave = 0.3 }\n\
-         reorder = { share = 0.02, late_by = '400 us' }\n\
+         jitter = '1 ms'\necn_threshold = '9 kB'\nmtu = '1400 B'\n{keys}\n\
+         burst_loss = {{ enter = 0.01, leave = 0.3 }}\n\
          [default.host]\negress = '80 Mbit/s'\ncap = 'tail-drop'\nburst = '6 kB'\n\
          per_connection = '70 Mbit/s'\ningress = '50 Mbit/s'\nqueue = '20 kB'\n\
          [[link]]\nname = 'cable'\nrate = '70 Mbit/s'\nqueue = '15 kB'\nloss = 0.01\n\
          [[pair]]\nbetween = ['a', 'c']\nvia = ['cable']\n\
          [[pair]]\nbetween = ['b', 'c']\nvia = ['cable']\nrtt = '0 ms'\njitter = '0 ms'\n\
          [[outage]]\nname = 'cut'\nmean_gap = '8 ms'\nshortest = '100 us'\nlongest = '1 ms'\n\
-         sites = ['a']\nlinks = ['cable']",
-    )
+         sites = ['a']\nlinks = ['cable']"
+    ))
     .expect("a right topology")
 }
 
@@ -60,7 +64,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-fn whole(sent: &Sent, number: usize) -> Bundle<(usize, u32)> {
+fn whole(sent: &Sent, number: usize) -> Bundle<Place> {
     Bundle {
         source: HostIndex(sent.source),
         destination: HostIndex(sent.destination),
@@ -74,7 +78,7 @@ fn whole(sent: &Sent, number: usize) -> Bundle<(usize, u32)> {
 }
 
 /// The same segments, each a bundle of its own.
-fn single(sent: &Sent, number: usize) -> Vec<Bundle<(usize, u32)>> {
+fn single(sent: &Sent, number: usize) -> Vec<Bundle<Place>> {
     let part = |index| {
         let is_last = index + 1 == sent.segments;
         let payload = if is_last { sent.last_payload } else { sent.payload };
@@ -84,19 +88,22 @@ fn single(sent: &Sent, number: usize) -> Vec<Bundle<(usize, u32)>> {
 }
 
 /// What came of a trace: every arrival of a segment with its time and mark.
-type Outcome = BTreeMap<(usize, u32), Vec<(u64, bool)>>;
+type Outcome = BTreeMap<Place, Vec<(u64, bool)>>;
 
 fn change_midway() -> PairChange {
     PairChange::parse("a,b", ["rate=20 Mbit/s", "rtt=5 ms", "loss=0.1"]).expect("a right change")
 }
 
+/// What the bundles of a trace carry: their number, and that of their first segment.
+type Place = (usize, u32);
+
 /// Runs a trace; with `coalesce` zero every segment's own time shows.
 fn run(
     trace: &[Sent],
-    pushes: impl Fn(&Sent, usize) -> Vec<Bundle<(usize, u32)>>,
+    pushes: impl Fn(&Sent, usize) -> Vec<Bundle<Place>>,
     coalesce: Duration,
     wakes: bool,
-) -> (Outcome, Wan<(usize, u32)>, Vec<Delivery<(usize, u32)>>) {
+) -> (Outcome, Wan<Place>, Vec<Delivery<Place>>) {
     let mut wan = Wan::new(&rich_topology(), 77);
     wan.set_coalesce(coalesce);
     let mut deliveries = Vec::new();
@@ -162,6 +169,30 @@ proptest! {
             for (exact, coalesced) in times.iter().zip(others) {
                 prop_assert_eq!(exact.1, coalesced.1);
                 prop_assert!(coalesced.0 >= exact.0 && coalesced.0 - exact.0 <= 250_000);
+            }
+        }
+    }
+
+    #[test]
+    fn who_wakes_at_each_deadline_is_never_early_and_at_most_a_span_late(
+        trace in prop::collection::vec(sent(), 1..60),
+    ) {
+        let mut wan: Wan<Place> = Wan::new(&topology_with(""), 5);
+        let mut pending = trace.iter().enumerate();
+        let mut next_push = pending.next().map(|(number, sent)| (sent.gap_us, number, sent));
+        loop {
+            let push_at = next_push.map(|(us, ..)| at(us));
+            let Some(now) = wan.next_deadline().into_iter().chain(push_at).min() else { break };
+            while let Some(delivery) = wan.pop_due(now) {
+                prop_assert!(delivery.due <= now);
+                let late = now.since(delivery.due);
+                prop_assert!(late <= Duration::from_micros(250), "{:?}", late);
+                let is_whole = delivery.segments.end == trace[delivery.content.0].segments;
+                prop_assert!(!is_whole || late.is_zero(), "a bundle's end is handed over at once");
+            }
+            if let Some((us, number, sent)) = next_push.filter(|(us, ..)| at(*us) <= now) {
+                wan.push(now, whole(sent, number));
+                next_push = pending.next().map(|(number, sent)| (us + sent.gap_us, number, sent));
             }
         }
     }

@@ -1,0 +1,293 @@
+//! Relays, gateways and peers on loopback, with real kernel TCP.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_grant::{Grant, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant};
+use tradewind_relay::config::{Forward, Limits, Timeouts};
+use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
+use tradewind_units::Timestamp;
+
+/// Longer than anything here takes on a loaded machine; no test passes by waiting for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+pub fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([9; 32])
+}
+
+/// A new identity for each call.
+pub fn identity() -> IdentityKey {
+    static NEXT: AtomicU8 = AtomicU8::new(10);
+    IdentityKey::from_entropy([NEXT.fetch_add(1, Ordering::Relaxed); 32])
+}
+
+pub fn unix_now() -> Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Timestamp::ZERO + now
+}
+
+/// A grant that opens all of loopback over any relay.
+pub fn grant_for(gateway: PublicIdentity) -> SignedGrant {
+    let now = unix_now();
+    Grant {
+        gateway,
+        not_before: Timestamp::from_nanos(now.as_nanos() - 60_000_000_000),
+        expires: now + Duration::from_secs(3600),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: rules(),
+    }
+    .sign(&operator())
+    .unwrap()
+}
+
+pub fn rules() -> Vec<tradewind_grant::DestinationRule> {
+    ["127.0.0.0/8:*", "[::1]/128:*"].map(|rule| rule.parse().unwrap()).to_vec()
+}
+
+/// A relay's configuration for loopback, one worker, any port.
+pub fn relay_config() -> RelayConfig {
+    RelayConfig::parse(&relay_config_text(&identity())).unwrap()
+}
+
+/// The same as text.
+pub fn relay_config_text(key: &IdentityKey) -> String {
+    format!(
+        "listen = ['127.0.0.1:0']
+        identity = '{}'
+        operators = ['{}']
+        workers = 1
+        [policy]
+        destinations = ['127.0.0.0/8:*', '[::1]/128:*']
+        next_hops = ['127.0.0.0/8:*', '[::1]/128:*']
+        allow_loopback = true",
+        *key.to_secret_text(),
+        operator().public(),
+    )
+}
+
+/// A relay or gateway on a thread; it stops when dropped.
+pub struct Running {
+    pub handle: Handle,
+    pub shutdown: Shutdown,
+    identity: Option<PublicIdentity>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn relay(config: &RelayConfig) -> Self {
+        let relay = Relay::bind(config).unwrap();
+        let (handle, identity) = (relay.handle(), relay.identity());
+        let shutdown = Shutdown::new();
+        let told = shutdown.clone();
+        let thread = std::thread::spawn(move || relay.run(&told).unwrap());
+        Self { handle, shutdown, identity: Some(identity), thread: Some(thread) }
+    }
+
+    pub fn gateway(config: &GatewayConfig) -> Self {
+        let gateway = Gateway::bind(config).unwrap();
+        let (handle, identity) = (gateway.handle(), gateway.identity());
+        let shutdown = Shutdown::new();
+        let told = shutdown.clone();
+        let thread = std::thread::spawn(move || gateway.run(&told).unwrap());
+        Self { handle, shutdown, identity, thread: Some(thread) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.handle.local_addrs()[0]
+    }
+
+    pub fn hop(&self, name: &str) -> Hop {
+        Hop {
+            name: name.parse().unwrap(),
+            address: self.address(),
+            identity: self.identity.unwrap(),
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn join(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.shutdown.stop();
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A gateway's configuration whose flows all take `route`.
+pub fn gateway_config(route: Route) -> GatewayConfig {
+    let key = identity();
+    GatewayConfig {
+        grant: Some(grant_for(key.public())),
+        identity: Some(key),
+        identity_file: None,
+        forward: Vec::new(),
+        socks5: Vec::new(),
+        connect: Vec::new(),
+        expose: false,
+        direct: true,
+        routes: RouteTable::new(Vec::new(), route).unwrap(),
+        limits: Limits::default(),
+        timeouts: Timeouts::default(),
+        leg: Default::default(),
+        metrics: None,
+        workers: Some(1),
+    }
+}
+
+pub fn forward(to: SocketAddr) -> Forward {
+    Forward {
+        listen: loopback(),
+        to: to.to_string().parse().unwrap(),
+        flow: "test".parse().unwrap(),
+    }
+}
+
+/// Relays in a row and a gateway whose first port forwards to a destination over them.
+pub struct Chain {
+    pub gateway: Running,
+    pub relays: Vec<Running>,
+}
+
+impl Chain {
+    pub fn new(relays: usize, to: SocketAddr) -> Self {
+        Self::of((0..relays).map(|_| Running::relay(&relay_config())).collect(), to)
+    }
+
+    pub fn of(relays: Vec<Running>, to: SocketAddr) -> Self {
+        let mut config = gateway_config(route_over(&relays));
+        config.forward = vec![forward(to)];
+        Self { gateway: Running::gateway(&config), relays }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.gateway.address())
+    }
+}
+
+pub fn route_over(relays: &[Running]) -> Route {
+    if relays.is_empty() {
+        return Route::Direct;
+    }
+    let name = |index: usize| format!("relay-{}", index + 1);
+    Route::Relays(relays.iter().enumerate().map(|(i, relay)| relay.hop(&name(i))).collect())
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    patient(&stream);
+    stream
+}
+
+pub fn patient(stream: &TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+}
+
+/// A destination that serves one connection with `serve`, and what that returned.
+pub fn destination<T: Send + 'static>(
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    destination_at(loopback(), serve)
+}
+
+pub fn destination_at<T: Send + 'static>(
+    address: SocketAddr,
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    let listener = TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        patient(&stream);
+        serve(stream)
+    });
+    (address, thread)
+}
+
+/// A destination that sends everything back, on a thread of its own for each connection, for as
+/// long as the test runs.
+pub fn echo() -> SocketAddr {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let _ended = io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+                let _gone = stream.shutdown(Half::Write);
+            });
+        }
+    });
+    address
+}
+
+/// Bytes that no shift or repetition leaves the same.
+pub fn content(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_ne_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+pub fn hash(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Reads to the end of file and returns the count and hash.
+pub fn digest(stream: &mut impl Read) -> io::Result<(usize, [u8; 32])> {
+    let (mut hasher, mut count) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok((count, hasher.finalize().into())),
+            read => {
+                count += read;
+                hasher.update(&buffer[..read]);
+            }
+        }
+    }
+}
+
+/// Sends `bytes` and ends the direction.
+pub fn send(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Half::Write).unwrap();
+}
+
+/// Resets the connection.
+pub fn reset(stream: TcpStream) {
+    tradewind_net::tcp::reset_on_close(&stream).unwrap();
+    drop(stream);
+}
+
+/// Waits for `event`.
+pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !event() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
