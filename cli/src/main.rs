@@ -1,2 +1,60 @@
-//! The binary `tradewind`.
-fn main() {}
+//! The binary `tradewind`: commands, tables, progress, JSON; nothing else.
+//!
+//! Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 failed, 2 wrong
+//! usage, 3 a check failed or a lab run was invalid.
+
+mod demo;
+mod gateway;
+mod grant;
+mod keygen;
+mod lab;
+mod output;
+mod probe;
+mod relay;
+
+use clap::{Parser, Subcommand};
+
+/// Carries traffic over relays in the public clouds, and only where that pays.
+#[derive(Parser)]
+#[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
+    Demo(demo::DemoArgs),
+    /// Hosts in network namespaces joined by an emulated WAN
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
+    /// Split TCP sessions here, for gateways that hold a grant
+    Relay(relay::RelayArgs),
+    /// Put an application's TCP on the overlay: port forward, SOCKS5, HTTP CONNECT
+    Gateway(gateway::GatewayArgs),
+    /// Make a key: an identity for a relay or gateway, or an operator's signing key
+    Keygen(keygen::KeygenArgs),
+    /// Sign and inspect grants: who may send what where
+    #[command(subcommand)]
+    Grant(grant::GrantCommand),
+    /// Measure round-trip times and rates
+    #[command(subcommand)]
+    Probe(probe::ProbeCommand),
+}
+
+fn main() -> std::process::ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Lab(command) => lab::run(command),
+        Command::Relay(args) => relay::run(&args),
+        Command::Gateway(args) => gateway::run(&args),
+        Command::Keygen(args) => keygen::run(&args),
+        Command::Grant(command) => grant::run(command),
+        Command::Probe(command) => probe::run(command),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("tradewind: {}", output::one_line(&error));
+        output::FAILED.into()
+    })
+}

@@ -1,1 +1,5 @@
 //! The papers' experiments and the demo, end to end, and their report.
+
+pub mod demo;
+pub mod report;
+pub mod scenario;

@@ -14,6 +14,9 @@ const UNITS: &[(&str, f64)] =
     &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9), ("Tbit/s", 1e12)];
 
 impl Bandwidth {
+    /// The fastest rate there is, 100 Tbit/s: stands for "no limit".
+    pub const MAX: Self = Self(MAX_BPS);
+
     /// A rate of `bps` bits per second.
     ///
     /// # Errors
@@ -41,6 +44,16 @@ impl Bandwidth {
     #[must_use]
     pub fn from_transfer(size: Bytes, span: Duration) -> Option<Self> {
         Self::from_mbps(size.as_u64() as f64 * 8.0 / 1e6 / span.as_secs_f64()).ok()
+    }
+
+    /// A computed rate of bytes per second, clamped to the range of rates.
+    ///
+    /// # Panics
+    /// When `bytes_per_s` is NaN or negative: the caller's bug.
+    #[must_use]
+    pub fn saturating_from_bytes_per_s(bytes_per_s: f64) -> Self {
+        assert!(bytes_per_s >= 0.0, "a rate was computed as {bytes_per_s} bytes per second");
+        Self((bytes_per_s * 8.0).round().clamp(1.0, MAX_BPS as f64) as u64)
     }
 
     /// Bits per second.

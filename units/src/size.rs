@@ -88,7 +88,10 @@ impl std::fmt::Display for Bytes {
 text::serde_as_text!(Bytes);
 
 /// A number of TCP segments, the unit of congestion windows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Segments(u32);
 
 impl Segments {
@@ -114,6 +117,20 @@ impl Segments {
     #[must_use]
     pub fn payload(self, mss: Bytes) -> Bytes {
         Bytes::new(u64::from(self.0).saturating_mul(mss.as_u64()))
+    }
+}
+
+impl TryFrom<u32> for Segments {
+    type Error = UnitError;
+
+    fn try_from(count: u32) -> Result<Self, UnitError> {
+        Self::new(count)
+    }
+}
+
+impl From<Segments> for u32 {
+    fn from(segments: Segments) -> Self {
+        segments.0
     }
 }
 

@@ -1,0 +1,61 @@
+# Tradewind: everything a newcomer types. `make help` lists it.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+# rustup puts cargo here; a shell opened before the installation does not know yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+TRADEWIND := $(TARGET_DIR)/release/tradewind
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-lint setup-bench build demo test test-lab lint bench fuzz clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+setup: ## install what building and running needs: Debian packages, the Rust toolchain
+	@scripts/setup.sh build
+
+setup-lint: setup
+	@scripts/setup.sh lint
+
+setup-bench: setup
+	@scripts/setup.sh bench
+
+build: setup ## build the binary `tradewind`
+	$(CARGO) build --locked --release -p tradewind
+	@echo "built $(TRADEWIND)"
+
+demo: build ## the CloudPilot experiment on this machine: measure, plan, deploy, carry, compare
+	$(TRADEWIND) demo $(DEMO_FLAGS)
+
+test: setup ## all tests that need no privileges and assert no times
+	$(CARGO) test --locked --workspace --all-targets
+	$(CARGO) test --locked --workspace --doc
+
+test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
+	@CARGO="$(CARGO)" TARGET_DIR="$(TARGET_DIR)" scripts/test-lab.sh
+
+lint: setup-lint ## formatting, clippy, floors, licences, sources, docs
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
+	$(CARGO) run --locked --quiet -p xtask -- layers
+	$(CARGO) deny --locked --log-level error check licenses bans sources
+
+bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab
+	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)
+	$(CARGO) run --locked --release --quiet -p tradewind-wan --example core_rate
+	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
+
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS := topology hop_header hop_reply grant_token
+fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust)
+	@scripts/setup.sh fuzz
+	@for target in $(FUZZ_TARGETS); do \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+clean: ## remove what was built
+	$(CARGO) clean

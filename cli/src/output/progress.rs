@@ -1,0 +1,48 @@
+//! Progress on standard error: bars on a terminal, a line a step elsewhere.
+
+use std::io::IsTerminal as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows the steps of a long command.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Starts with nothing to show.
+    pub(crate) fn new() -> Self {
+        Self { bar: None }
+    }
+
+    /// Begins a step of `total` units, ending the one before.
+    pub(crate) fn begin(&mut self, step: &str, total: u64) {
+        self.end();
+        if !std::io::stderr().is_terminal() {
+            eprintln!("{step} ...");
+            return;
+        }
+        let bar = ProgressBar::new(total.max(1));
+        let template = "{msg:44!} [{bar:30}] {percent:>3} % {elapsed:>4}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_message(step.to_owned());
+        bar.enable_steady_tick(std::time::Duration::from_millis(200));
+        self.bar = Some(bar);
+    }
+
+    /// Says how far the step is.
+    pub(crate) fn advance_to(&self, done: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    /// Ends the step, leaving its line.
+    pub(crate) fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Grants as bytes and as text, keys, rules and specifications.
+
+#![no_main]
+
+#[path = "../../grant/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::grant_token(data));

@@ -1,0 +1,8 @@
+//! Hop headers as a relay meets them, and the requests that gateways seal.
+
+#![no_main]
+
+#[path = "../../grant/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::hop_header(data));

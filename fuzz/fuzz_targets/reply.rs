@@ -1,0 +1,8 @@
+//! Replies as a gateway or relay meets them.
+
+#![no_main]
+
+#[path = "../../grant/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::reply(data));

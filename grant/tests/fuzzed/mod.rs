@@ -1,0 +1,174 @@
+//! What must hold for any bytes: shared by the fuzz targets and by the replay of their corpora.
+
+#![allow(dead_code, reason = "each fuzz target takes one of these")]
+#![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
+
+use std::cell::RefCell;
+
+use tradewind_grant::header::header_length;
+use tradewind_grant::reply::reply_length;
+use tradewind_grant::{
+    Destination, DestinationRule, Grant, GrantSpec, Hop, IdentityKey, Nonce, OperatorKey,
+    PublicIdentity, Relays, Reply, ReplyKey, Request, Route, Sealer, SignedGrant, Status, Verifier,
+};
+use tradewind_units::{Duration, FlowId, Timestamp};
+
+/// The same moment and the same keys as those of the tests' cast.
+const NOW: Timestamp = Timestamp::from_nanos(1_795_176_000_000_000_000);
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([1; 32])
+}
+
+fn gateway() -> IdentityKey {
+    IdentityKey::from_entropy([2; 32])
+}
+
+fn relay(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([10 + number; 32])
+}
+
+fn grant() -> Grant {
+    Grant {
+        gateway: gateway().public(),
+        not_before: NOW,
+        expires: NOW + Duration::from_secs(3600),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: ["0.0.0.0/0:*", "[::]/0:*", "10.0.0.0/8:*"]
+            .map(|r| r.parse().unwrap())
+            .into(),
+    }
+}
+
+/// A gateway and the first two relays, with warm caches.
+struct Cast {
+    sealer: Sealer,
+    relays: [Verifier; 2],
+    identities: [PublicIdentity; 2],
+    sealed: u64,
+}
+
+thread_local! {
+    static CAST: RefCell<Cast> = RefCell::new(new_cast());
+}
+
+fn new_cast() -> Cast {
+    let verifier = |number| Verifier::new(relay(number), vec![operator().public()]);
+    Cast {
+        sealer: Sealer::new(gateway(), grant().sign(&operator()).unwrap()).unwrap(),
+        relays: [verifier(1), verifier(2)],
+        identities: [relay(1).public(), relay(2).public()],
+        sealed: 0,
+    }
+}
+
+/// Takes a number's worth of bytes from the front.
+fn cut<'a>(data: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let Some((&length, rest)) = data.split_first() else { return &[] };
+    let (taken, rest) = rest.split_at(rest.len().min(usize::from(length)).min(most));
+    *data = rest;
+    taken
+}
+
+/// No bytes make a relay panic, and what a gateway seals two relays read.
+pub(crate) fn hop_header(data: &[u8]) {
+    CAST.with_borrow_mut(|cast| {
+        let _ = header_length(data);
+        if let Ok(open) = cast.relays[0].open(NOW, data) {
+            // A header of the corpus that the cast's gateway did seal.
+            assert_eq!(header_length(data), Ok(data.len()));
+            assert!(cast.relays[0].forward(&open).is_ok());
+        }
+        let _ = cast.relays[1].open(NOW, data);
+        seal_and_open(cast, data);
+    });
+}
+
+/// Reads a request out of `data` and carries it over one or two relays.
+fn seal_and_open(cast: &mut Cast, mut data: &[u8]) -> Option<()> {
+    let flow = FlowId::new(std::str::from_utf8(cut(&mut data, 64)).ok()?).ok()?;
+    let destination: Destination = std::str::from_utf8(cut(&mut data, 255)).ok()?.parse().ok()?;
+    let mut hops = Vec::new();
+    for identity in cast.identities {
+        let address = std::str::from_utf8(cut(&mut data, 60)).ok()?.parse().ok();
+        hops.extend(address.map(|address| Hop { address, identity }));
+    }
+    let route = Route::new(hops).ok()?;
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    cast.sealed += 1;
+    if cast.sealed.is_multiple_of(100_000) {
+        *cast = Cast { sealed: cast.sealed, ..new_cast() };
+    }
+    let mut entropy = [0xff; 16];
+    entropy[..8].copy_from_slice(&cast.sealed.to_be_bytes());
+    let mut header = cast.sealer.seal(NOW, Nonce::from_entropy(entropy), &request).ok()?;
+    for (index, hop) in route.hops().iter().enumerate() {
+        let number = cast.identities.iter().position(|known| *known == hop.identity)?;
+        let open = cast.relays[number].open(NOW, &header.bytes).expect("sealed for this relay");
+        assert_eq!((&open.flow, &open.destination), (&flow, &destination));
+        assert_eq!((&open.route, open.hop), (&route, index));
+        let reply = Reply::failed(Status::Internal, index, "fuzzed");
+        assert_eq!(header.downstream.open(&open.upstream.seal(&reply)), Ok(reply));
+        if let Some(next) = cast.relays[number].forward(&open).expect("the cast has no weak key") {
+            header = next;
+        }
+    }
+    Some(())
+}
+
+/// No bytes make a reader of grants panic, and each grant has one form.
+pub(crate) fn grant_token(data: &[u8]) {
+    if let Ok(signed) = SignedGrant::from_bytes(data) {
+        let again = signed.unverified().clone().sign(&operator()).expect("what was read is sound");
+        let body = 12..data.len() - 64;
+        assert_eq!(again.as_bytes()[body.clone()], data[body], "a grant has one form");
+        assert_eq!(signed.to_string().parse::<SignedGrant>().as_ref(), Ok(&signed));
+        if signed.verify(&[operator().public()]).is_ok() {
+            assert_eq!(again, signed, "only the operator signs");
+        }
+        let _ = signed.unverified().check_time(NOW);
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = text.parse::<SignedGrant>();
+    let _ = text.parse::<IdentityKey>();
+    if let Ok(rule) = text.parse::<DestinationRule>() {
+        assert_eq!(rule.to_string().parse::<DestinationRule>(), Ok(rule));
+    }
+    if let Ok(destination) = text.parse::<Destination>() {
+        assert_eq!(destination.to_string().parse::<Destination>(), Ok(destination));
+    }
+    match GrantSpec::parse(text) {
+        Ok(spec) => drop(spec.issue(NOW).and_then(|grant| grant.sign(&operator()))),
+        Err(error) => assert_eq!(error.to_string().lines().count(), 1, "{error}"),
+    }
+}
+
+thread_local! {
+    static REPLY_KEYS: [ReplyKey; 2] = reply_keys();
+}
+
+/// The gateway's key and the first relay's for one session.
+fn reply_keys() -> [ReplyKey; 2] {
+    let mut cast = new_cast();
+    let hop = Hop { address: "192.0.2.1:7000".parse().unwrap(), identity: cast.identities[0] };
+    let (flow, route) = (FlowId::new("fuzzed").unwrap(), Route::new(vec![hop]).unwrap());
+    let destination = "10.1.2.3:443".parse().unwrap();
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    let header = cast.sealer.seal(NOW, Nonce::from_entropy([7; 16]), &request).unwrap();
+    let open = cast.relays[0].open(NOW, &header.bytes).unwrap();
+    [header.downstream, open.upstream]
+}
+
+/// No bytes make a reader of replies panic or believe, and what is sealed is read.
+pub(crate) fn reply(data: &[u8]) {
+    REPLY_KEYS.with(|[gateway, relay]| {
+        let _ = reply_length(data);
+        if let Ok(reply) = gateway.open(data) {
+            assert_eq!(relay.seal(&reply), data, "a reply has one form");
+        }
+        let message = String::from_utf8_lossy(data);
+        let failed = Reply::failed(Status::Unreachable, 0, &message);
+        assert_eq!(gateway.open(&relay.seal(&failed)), Ok(failed));
+    });
+}

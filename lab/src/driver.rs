@@ -1,0 +1,329 @@
+//! The emulator's thread: packets from the hosts into the emulated network, deliveries out of it.
+//!
+//! One loop: sleep until a packet waits or a delivery is due, read a few packets, deliver what is
+//! due, and so on. It never spins: under a real-time priority that would freeze it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use tradewind_net::arena::{Arena, Slice};
+use tradewind_net::clock::{self, Urgency};
+use tradewind_net::epoll::{Bell, Epoll};
+use tradewind_net::virtio::VirtioHeader;
+use tradewind_units::{Duration, Timestamp};
+use tradewind_wan::{
+    Admission, Bundle, ChangeError, Counters, Delivery, HostIndex, PairChange, Wan,
+};
+
+use crate::address;
+use crate::error::LabError;
+use crate::host::Attachment;
+use crate::icmp;
+use crate::packet::{Layout, Version};
+use crate::rebuild::{self, Edits};
+use crate::validity::{Meters, RingDrops};
+use crate::window::WindowBounds;
+
+/// Packets read from one host before the others have their turn. Chosen: at 10 us each, well below
+/// the bound on lateness.
+const READS_IN_A_ROW: usize = 16;
+/// Longest sleep: waking late from it shows that this thread is kept from running even when no
+/// packet is there to show it.
+const HEARTBEAT: Duration = Duration::from_millis(10);
+/// The bell's token; hosts have their index.
+const BELL: u64 = u64::MAX;
+
+/// What other threads ask of the emulator.
+pub(crate) enum Request {
+    /// Change a pair of sites.
+    Apply(Box<PairChange>, Sender<Result<(), ChangeError>>),
+    /// Tell what was measured since the last reset.
+    Measure(Sender<Measurement>),
+    /// Forget what was measured.
+    Reset(Sender<()>),
+    /// End.
+    Stop,
+}
+
+/// What the emulator knows about itself and its network.
+pub(crate) struct Measurement {
+    pub(crate) meters: Meters,
+    pub(crate) counters: Counters,
+    pub(crate) ring_drops: RingDrops,
+    pub(crate) urgency: Urgency,
+    pub(crate) arena_bytes: usize,
+}
+
+/// What a delivery needs to become packets again.
+#[derive(Clone)]
+struct Content {
+    frame: Slice,
+    virtio: VirtioHeader,
+    layout: Layout,
+    window: Option<u16>,
+}
+
+/// The thread's state.
+pub(crate) struct Driver {
+    hosts: Vec<Attachment>,
+    wan: Wan<Content>,
+    windows: WindowBounds,
+    arena: Arena,
+    epoll: Epoll,
+    bell: Arc<Bell>,
+    requests: Receiver<Request>,
+    zero: Timestamp,
+    meters: Meters,
+    urgency: Urgency,
+    drops_before: RingDrops,
+}
+
+impl Driver {
+    /// Builds the state; `make_wan` runs on the calling thread, which must be the emulator's.
+    pub(crate) fn new(
+        hosts: Vec<Attachment>,
+        network: NetworkSettings<'_>,
+        bell: Arc<Bell>,
+        requests: Receiver<Request>,
+    ) -> Result<Self, LabError> {
+        clock::sharpen_timers();
+        let urgency = clock::raise_urgency();
+        let epoll = Epoll::new()?;
+        epoll.watch(&*bell, BELL)?;
+        for (index, host) in hosts.iter().enumerate() {
+            epoll.watch(&host.port, index as u64)?;
+        }
+        let mut wan = Wan::new(network.topology, network.seed);
+        if let Some(span) = network.coalesce {
+            wan.set_coalesce(span);
+        }
+        let mut driver = Self {
+            hosts,
+            wan,
+            windows: WindowBounds::new(network.topology),
+            arena: Arena::default(),
+            epoll,
+            bell,
+            requests,
+            zero: clock::monotonic(),
+            meters: Meters::start(clock::thread_cpu()),
+            urgency,
+            drops_before: RingDrops::default(),
+        };
+        driver.drops_before = driver.read_ring_drops()?;
+        Ok(driver)
+    }
+
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self) -> Result<(), LabError> {
+        let mut ready: Vec<u64> = Vec::new();
+        let mut looked = clock::monotonic();
+        loop {
+            let wait = self.time_to_sleep(looked);
+            ready.clear();
+            ready.extend(self.epoll.wait(Some(wait))?);
+            let woken = clock::monotonic();
+            if ready.is_empty() {
+                self.meters.note_gap(woken.since(looked + wait));
+            }
+            looked = woken;
+            for token in &ready {
+                if *token == BELL {
+                    self.bell.silence();
+                    if !self.serve_requests()? {
+                        return Ok(());
+                    }
+                } else {
+                    looked = self.read_host(HostIndex(*token as u16), looked);
+                }
+            }
+            looked = self.deliver_due(looked);
+        }
+    }
+
+    fn time_to_sleep(&self, now: Timestamp) -> Duration {
+        let due = self.wan.next_deadline().map(|deadline| self.to_machine_time(deadline));
+        due.map_or(HEARTBEAT, |due| due.since(now).min(HEARTBEAT))
+    }
+
+    fn to_machine_time(&self, network_time: Timestamp) -> Timestamp {
+        self.zero + network_time.since(Timestamp::ZERO)
+    }
+
+    fn to_network_time(&self, machine_time: Timestamp) -> Timestamp {
+        Timestamp::ZERO + machine_time.since(self.zero)
+    }
+
+    /// Takes up to [`READS_IN_A_ROW`] packets from a host, and delivers what falls due meanwhile.
+    fn read_host(&mut self, source: HostIndex, looked: Timestamp) -> Timestamp {
+        let mut looked = looked;
+        for _ in 0..READS_IN_A_ROW {
+            let port = &self.hosts[usize::from(source.0)].port;
+            match self.arena.read_packet(port) {
+                Ok(Some(frame)) => {
+                    let now = clock::monotonic();
+                    self.meters.note_gap(now.since(looked));
+                    looked = self.deliver_due(now);
+                    self.take_in(source, frame, looked);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.meters.read_errors += 1;
+                    break;
+                }
+            }
+        }
+        looked
+    }
+
+    /// Lets one frame enter the network.
+    fn take_in(&mut self, source: HostIndex, frame: Slice, now: Timestamp) {
+        self.meters.frames_read += 1;
+        let port = &self.hosts[usize::from(source.0)].port;
+        let Some((virtio, packet)) = port.open_frame(frame.as_bytes()) else {
+            self.meters.foreign_frames += 1;
+            return;
+        };
+        let layout = match Layout::parse(packet) {
+            Some(layout) if rebuild::is_consistent(&virtio, &layout) => layout,
+            _ => {
+                self.meters.foreign_frames += 1;
+                return;
+            }
+        };
+        let Some(destination) = self.find_destination(layout.destination) else {
+            self.meters.unroutable += 1;
+            return;
+        };
+        let ends = (source, destination);
+        let window = self.windows.field_for(now, ends, &layout, packet);
+        let bundle = Bundle {
+            source,
+            destination,
+            connection: layout.connection,
+            header_bytes: u32::from(layout.header_bytes),
+            payload_bytes: layout.total_bytes - u32::from(layout.header_bytes),
+            segment_bytes: u32::from(virtio.segment_bytes),
+            ecn: layout.ecn,
+            content: Content { frame: frame.clone(), virtio, layout, window },
+        };
+        match self.wan.push(self.to_network_time(now), bundle) {
+            Admission::Accepted => {}
+            Admission::NoRoute => self.meters.unroutable += 1,
+            Admission::TooBig { mtu } => {
+                let prefix = self.hosts[usize::from(source.0)].port.prefix_bytes();
+                let mtu = mtu.as_u64() as u32;
+                let answer = icmp::too_big(&frame.as_bytes()[prefix..], &layout, mtu);
+                self.send(source, &VirtioHeader::default(), layout.version, &[], &answer);
+            }
+        }
+    }
+
+    fn find_destination(&self, address: IpAddr) -> Option<HostIndex> {
+        address::host_of(address).filter(|host| usize::from(host.0) < self.hosts.len())
+    }
+
+    /// Delivers what is due at `now` or falls due while delivering; returns the last look at the
+    /// clock.
+    fn deliver_due(&mut self, now: Timestamp) -> Timestamp {
+        let mut now = now;
+        while let Some(delivery) = self.wan.pop_due(self.to_network_time(now)) {
+            let due = self.to_machine_time(delivery.due);
+            self.meters.note_delivery(now.since(due), delivery.segments.len() as u64);
+            self.deliver(&delivery);
+            let looked = clock::monotonic();
+            self.meters.note_gap(looked.since(now));
+            now = looked;
+        }
+        now
+    }
+
+    fn deliver(&mut self, delivery: &Delivery<Content>) {
+        let Content { frame, virtio, layout, window } = &delivery.content;
+        let prefix = self.hosts[usize::from(delivery.source.0)].port.prefix_bytes();
+        let packet = &frame.as_bytes()[prefix..];
+        let segments = delivery.segments.clone();
+        let is_whole = segments.start == 0 && segments.end == rebuild::segments_of(virtio, layout);
+        let was_marked = layout.ecn == tradewind_wan::Ecn::Marked;
+        let edits = Edits { ce_marked: delivery.ce_marked && !was_marked, window: *window };
+        if is_whole && edits == Edits::default() {
+            let packet = &packet[..layout.total_bytes as usize];
+            self.send(delivery.destination, virtio, layout.version, &[], packet);
+        } else {
+            let part = rebuild::rebuild(virtio, layout, packet, segments, edits);
+            let payload = &packet[part.payload.clone()];
+            let to = delivery.destination;
+            self.send(to, &part.virtio, layout.version, part.headers(), payload);
+        }
+    }
+
+    fn send(
+        &mut self,
+        to: HostIndex,
+        virtio: &VirtioHeader,
+        version: Version,
+        headers: &[u8],
+        payload: &[u8],
+    ) {
+        let port = &self.hosts[usize::from(to.0)].port;
+        if port.send(virtio, version, headers, payload).is_err() {
+            self.meters.write_errors += 1;
+        }
+    }
+
+    /// Answers what was asked; `false` when told to stop.
+    fn serve_requests(&mut self) -> Result<bool, LabError> {
+        while let Ok(request) = self.requests.try_recv() {
+            // Whoever asked may be gone by now; then the answer goes nowhere.
+            match request {
+                Request::Apply(change, answer) => {
+                    let now = self.to_network_time(clock::monotonic());
+                    let _ = answer.send(self.wan.apply(now, &change));
+                }
+                Request::Measure(answer) => {
+                    let measurement = self.measure()?;
+                    let _ = answer.send(measurement);
+                }
+                Request::Reset(answer) => {
+                    self.drops_before = self.read_ring_drops()?;
+                    self.meters = Meters::start(clock::thread_cpu());
+                    let _ = answer.send(());
+                }
+                Request::Stop => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn measure(&mut self) -> Result<Measurement, LabError> {
+        let mut meters = self.meters.clone();
+        meters.stop(clock::thread_cpu());
+        let ring_drops = self.read_ring_drops()?.since(&self.drops_before);
+        Ok(Measurement {
+            meters,
+            counters: self.wan.counters(),
+            ring_drops,
+            urgency: self.urgency,
+            arena_bytes: self.arena.bytes_held(),
+        })
+    }
+
+    /// Packets that hosts' devices and ports lost since the lab's start.
+    fn read_ring_drops(&mut self) -> Result<RingDrops, LabError> {
+        let mut drops = RingDrops::default();
+        for host in &mut self.hosts {
+            let counters = host.devices.read(crate::host::DEVICE)?;
+            host.port_drops += host.port.take_drops();
+            drops.add(counters.send_drops + host.port_drops, counters.receive_drops);
+        }
+        Ok(drops)
+    }
+}
+
+/// What the emulated network is made of.
+pub(crate) struct NetworkSettings<'a> {
+    pub(crate) topology: &'a tradewind_wan::Topology,
+    pub(crate) seed: u64,
+    pub(crate) coalesce: Option<Duration>,
+}

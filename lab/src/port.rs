@@ -1,0 +1,107 @@
+//! Where the emulator meets a host: its TUN device, or a packet socket at the far end of its veth.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tradewind_net::packet_socket::{ETHERNET_BYTES, PacketSocket};
+use tradewind_net::tun::Tun;
+use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
+
+use crate::packet::Version;
+
+/// One host's attachment.
+#[derive(Debug)]
+pub(crate) enum Port {
+    /// A TUN device inside the host's namespace.
+    Tun(Tun),
+    /// A packet socket on the outer end of a veth whose inner end has this hardware address.
+    Packet { socket: PacketSocket, hardware: [u8; 6] },
+}
+
+/// Hardware address of all outer ends: hosts see one neighbour.
+const NETWORK_HARDWARE: [u8; 6] = [0x02, 0x74, 0x77, 0xff, 0xff, 0xff];
+
+impl Port {
+    /// Bytes before the IP packet in what is read.
+    pub(crate) fn prefix_bytes(&self) -> usize {
+        HEADER_BYTES + self.link_bytes()
+    }
+
+    fn link_bytes(&self) -> usize {
+        match self {
+            Self::Tun(_) => 0,
+            Self::Packet { .. } => ETHERNET_BYTES,
+        }
+    }
+
+    /// Takes a read frame apart: the virtio header, as if there were no link header, and the IP
+    /// packet. `None` for what is no IP packet.
+    pub(crate) fn open_frame<'a>(&self, frame: &'a [u8]) -> Option<(VirtioHeader, &'a [u8])> {
+        let mut virtio = VirtioHeader::parse(frame)?;
+        let link = self.link_bytes();
+        virtio.header_bytes = virtio.header_bytes.saturating_sub(link as u16);
+        if virtio.needs_checksum {
+            virtio.checksum_start = virtio.checksum_start.checked_sub(link as u16)?;
+        }
+        frame.get(HEADER_BYTES + link..).map(|packet| (virtio, packet))
+    }
+
+    /// Hands the host a packet: its headers and its payload, or all of it as payload.
+    pub(crate) fn send(
+        &self,
+        virtio: &VirtioHeader,
+        version: Version,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> io::Result<()> {
+        match self {
+            Self::Tun(tun) => tun.send(&[
+                IoSlice::new(&virtio.encode()),
+                IoSlice::new(headers),
+                IoSlice::new(payload),
+            ]),
+            Self::Packet { socket, hardware } => {
+                let mut virtio = *virtio;
+                if virtio.needs_checksum || virtio.segmentation.is_some() {
+                    virtio.header_bytes += ETHERNET_BYTES as u16;
+                    virtio.checksum_start += ETHERNET_BYTES as u16;
+                }
+                socket.send(&[
+                    IoSlice::new(&virtio.encode()),
+                    IoSlice::new(&link_header(hardware, version)),
+                    IoSlice::new(headers),
+                    IoSlice::new(payload),
+                ])
+            }
+        }
+    }
+
+    /// Packets lost since the last call on the way from the host, for want of a reader; those that
+    /// the host's device itself counts are not among them.
+    pub(crate) fn take_drops(&self) -> u64 {
+        match self {
+            Self::Tun(_) => 0,
+            Self::Packet { socket, .. } => socket.take_drops(),
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tun(tun) => tun.as_fd(),
+            Self::Packet { socket, .. } => socket.as_fd(),
+        }
+    }
+}
+
+fn link_header(destination: &[u8; 6], version: Version) -> [u8; ETHERNET_BYTES] {
+    let mut header = [0; ETHERNET_BYTES];
+    header[..6].copy_from_slice(destination);
+    header[6..12].copy_from_slice(&NETWORK_HARDWARE);
+    header[12..].copy_from_slice(match version {
+        Version::V4 => &[0x08, 0x00],
+        Version::V6 => &[0x86, 0xdd],
+    });
+    header
+}

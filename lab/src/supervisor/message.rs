@@ -1,0 +1,145 @@
+//! What the commands and the lab's process say to each other: one line of JSON each way.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::net::UnixStream;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tradewind_units::{HostId, SiteId};
+
+use crate::error::LabError;
+use crate::options::Backend;
+use crate::privilege::Standing;
+use crate::validity::ValidityRecord;
+
+/// Longest line. Chosen: the status of a lab with a thousand links.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Question {
+    /// What is up, and how is it?
+    Status,
+    /// Alter a pair of sites.
+    Set { pair: String, settings: Vec<String> },
+    /// Let me onto a host: descriptors follow the answer.
+    Enter { host: HostId },
+    /// End.
+    Down,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It was done.
+    Done,
+    /// To [`Question::Status`].
+    Status(Box<Status>),
+    /// It was refused, in one line.
+    Refused(String),
+}
+
+/// A lab that is up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of this form.
+    pub schema_version: u32,
+    /// The process that holds the lab.
+    pub process: u32,
+    /// The topology's file.
+    pub topology: String,
+    /// In what standing its networks were made.
+    pub standing: Standing,
+    /// How hosts are attached.
+    pub attached_by: Backend,
+    /// How long it has been up, in seconds.
+    pub up_s: f64,
+    /// What a reader of its figures should know.
+    pub notes: Vec<String>,
+    /// The hosts.
+    pub hosts: Vec<HostStatus>,
+    /// The links that carried anything.
+    pub links: Vec<LinkStatus>,
+    /// The validity record since the start.
+    pub validity: ValidityRecord,
+}
+
+/// One host of a lab that is up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: HostId,
+    /// Where it stands.
+    pub site: SiteId,
+    /// Its IPv4 address.
+    pub ipv4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub ipv6: Ipv6Addr,
+}
+
+/// What one link has carried, in segments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Its name.
+    pub name: String,
+    /// Came in.
+    pub entered: u64,
+    /// Came out.
+    pub delivered: u64,
+    /// IP bytes that came out.
+    pub delivered_bytes: u64,
+    /// Lost for any cause.
+    pub dropped: u64,
+    /// Under way.
+    pub in_flight: u64,
+}
+
+/// Writes one line.
+pub(crate) fn say(stream: &mut UnixStream, message: &impl Serialize) -> Result<(), LabError> {
+    let mut line = serde_json::to_vec(message).expect("messages hold nothing that JSON lacks");
+    line.push(b'\n');
+    stream.write_all(&line).map_err(|e| LabError::Remote(format!("the lab's process left: {e}")))
+}
+
+/// Reads one line. Bytes behind it stay in the stream.
+pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabError> {
+    let mut line = Vec::new();
+    // One byte at a time past the line would be taken from what follows it; so no more is asked for.
+    let mut reader = BufReader::with_capacity(1, stream.take(LONGEST_LINE));
+    let heard = reader.read_until(b'\n', &mut line);
+    let count = heard.map_err(|e| LabError::Remote(format!("the lab's process left: {e}")))?;
+    if count == 0 {
+        return Err(LabError::Remote("the lab's process left without an answer".to_owned()));
+    }
+    serde_json::from_slice(&line)
+        .map_err(|e| LabError::Remote(format!("the lab's process speaks otherwise than we: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_and_no_more() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        let question = Question::Enter { host: HostId::new("tokyo").unwrap() };
+        say(&mut here, &question).unwrap();
+        here.write_all(b"rest").unwrap();
+        drop(here);
+        assert_eq!(hear::<Question>(&there).unwrap(), question);
+        let mut rest = String::new();
+        (&there).read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "rest");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        here.write_all(b"{\"dance\":1}\n").unwrap();
+        assert!(hear::<Question>(&there).is_err());
+        drop(here);
+        assert!(hear::<Question>(&there).unwrap_err().to_string().contains("left"));
+    }
+}

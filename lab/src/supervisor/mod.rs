@@ -1,0 +1,16 @@
+//! A lab that outlives the command that started it.
+//!
+//! `up` starts a process that holds the lab and answers on a local socket; `down`, `exec`, `set`
+//! and `status` ask it. One lab per user. The socket and a state file lie in one directory (see
+//! [`Place`]); should the process be killed, its namespaces are gone with it and the next `up`
+//! sweeps the two files away.
+
+mod client;
+mod message;
+mod place;
+mod server;
+
+pub use client::{down, exec, set, status, up};
+pub use message::{HostStatus, LinkStatus, Status};
+pub use place::Place;
+pub use server::{Source, serve};

@@ -1,0 +1,182 @@
+//! The process that holds the lab and answers.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
+
+use tradewind_net::signals::Signals;
+use tradewind_net::{descriptor, epoll::Epoll, userns};
+use tradewind_units::{Duration, HostId};
+use tradewind_wan::{LinkCounters, PairChange, Topology};
+
+use super::message::{Answer, HostStatus, LinkStatus, Question, Status, hear, say};
+use super::place::Place;
+use crate::error::LabError;
+use crate::lab::Lab;
+use crate::options::LabOptions;
+use crate::privilege::Standing;
+
+/// Longest that a command may take to ask. Chosen: it has its question ready when it comes.
+const PATIENCE: Duration = Duration::from_secs(5);
+const SCHEMA_VERSION: u32 = 1;
+
+/// Where a served lab comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The topology's file, for `status`.
+    pub file: String,
+    /// In what standing this process is.
+    pub standing: Standing,
+}
+
+/// Holds a lab of `topology` until `down` is asked for or SIGTERM or SIGINT comes. Writes one line
+/// to standard output once it is up. To be called before any thread is started.
+///
+/// # Errors
+/// When the lab cannot start, or another one is up.
+pub fn serve(
+    place: &Place,
+    topology: &Topology,
+    source: &Source,
+    options: &LabOptions,
+) -> Result<(), LabError> {
+    let signals = Signals::take_termination()?;
+    tradewind_net::processes::leave_terminal();
+    let lab = Lab::start(topology, options)?;
+    let socket = place.socket();
+    let at_socket = |source| LabError::File { path: socket.clone(), source };
+    place.prepare()?;
+    let listener = UnixListener::bind(&socket).map_err(at_socket)?;
+    let mut server = Server { lab, source, started: Instant::now(), place };
+    server.write_state()?;
+    println!("up");
+    // Whoever started us reads one line and may be gone.
+    let _ = std::io::stdout().flush();
+    let outcome = server.answer_until_told(&listener, &signals);
+    let last_caller = match outcome {
+        Ok(caller) => caller,
+        Err(error) => {
+            place.sweep();
+            return Err(error);
+        }
+    };
+    drop(server.lab);
+    place.sweep();
+    if let Some(mut caller) = last_caller {
+        // The lab is down whether its caller still listens or not.
+        let _ = say(&mut caller, &Answer::Done);
+    }
+    Ok(())
+}
+
+struct Server<'a> {
+    lab: Lab,
+    source: &'a Source,
+    started: Instant,
+    place: &'a Place,
+}
+
+impl Server<'_> {
+    /// Answers until asked to go down; returns who asked, if it was not a signal.
+    fn answer_until_told(
+        &mut self,
+        listener: &UnixListener,
+        signals: &Signals,
+    ) -> Result<Option<UnixStream>, LabError> {
+        const LISTENER: u64 = 0;
+        const SIGNAL: u64 = 1;
+        let mut epoll = Epoll::new()?;
+        epoll.watch(listener, LISTENER)?;
+        epoll.watch(signals, SIGNAL)?;
+        loop {
+            let ready: Vec<u64> = epoll.wait(None)?.collect();
+            if ready.contains(&SIGNAL) {
+                return Ok(None);
+            }
+            if !ready.contains(&LISTENER) {
+                continue;
+            }
+            let Ok((mut caller, _)) = listener.accept() else { continue };
+            match self.answer(&mut caller) {
+                Ok(true) => return Ok(Some(caller)),
+                Ok(false) => {}
+                Err(error) => {
+                    // A caller that left or asked nonsense harms nobody else.
+                    let _ = say(&mut caller, &Answer::Refused(error.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Answers one caller; `true` when it asked to go down.
+    fn answer(&mut self, caller: &mut UnixStream) -> Result<bool, LabError> {
+        let timed = caller.set_read_timeout(Some(PATIENCE));
+        timed.map_err(|e| LabError::Remote(format!("cannot set a time-out: {e}")))?;
+        match hear(caller)? {
+            Question::Down => return Ok(true),
+            Question::Status => say(caller, &Answer::Status(Box::new(self.status()?)))?,
+            Question::Set { pair, settings } => {
+                let change = PairChange::parse(&pair, settings.iter().map(String::as_str))?;
+                self.lab.apply(&change)?;
+                say(caller, &Answer::Done)?;
+            }
+            Question::Enter { host } => self.let_in(caller, &host)?,
+        }
+        Ok(false)
+    }
+
+    /// Hands over what a process needs to be on a host and to die with the lab.
+    fn let_in(&self, caller: &mut UnixStream, host: &HostId) -> Result<(), LabError> {
+        let namespace = self.lab.namespace(host)?;
+        let user: OwnedFd = userns::of_this_process()?;
+        let lifeline = self.lab.lifeline().read_end()?;
+        say(caller, &Answer::Done)?;
+        descriptor::send(caller, &[user.as_fd(), namespace.as_fd(), lifeline.as_fd()])?;
+        Ok(())
+    }
+
+    fn status(&self) -> Result<Status, LabError> {
+        let topology = self.lab.topology();
+        let hosts = topology.hosts.iter().map(|host| {
+            Ok(HostStatus {
+                name: host.id.clone(),
+                site: topology.sites[usize::from(host.site.0)].id.clone(),
+                ipv4: self.lab.address_v4(&host.id)?,
+                ipv6: self.lab.address_v6(&host.id)?,
+            })
+        });
+        let counters = self.lab.counters()?;
+        let busy = counters.links.iter().filter(|link| link.tally.entered > 0);
+        Ok(Status {
+            schema_version: SCHEMA_VERSION,
+            process: std::process::id(),
+            topology: self.source.file.clone(),
+            standing: self.source.standing,
+            attached_by: self.lab.attached_by(),
+            up_s: self.started.elapsed().as_secs_f64(),
+            notes: self.lab.notes().to_vec(),
+            hosts: hosts.collect::<Result<_, LabError>>()?,
+            links: busy.map(link_status).collect(),
+            validity: self.lab.validity()?,
+        })
+    }
+
+    fn write_state(&self) -> Result<(), LabError> {
+        let path = self.place.state_file();
+        let text = serde_json::to_vec_pretty(&self.status()?).expect("a status is plain data");
+        fs::write(&path, text).map_err(|source| LabError::File { path, source })
+    }
+}
+
+fn link_status(link: &LinkCounters) -> LinkStatus {
+    LinkStatus {
+        name: link.name.to_string(),
+        entered: link.tally.entered,
+        delivered: link.tally.delivered,
+        delivered_bytes: link.tally.delivered_bytes,
+        dropped: link.tally.dropped_total(),
+        in_flight: link.tally.in_flight,
+    }
+}

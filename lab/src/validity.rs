@@ -1,0 +1,371 @@
+//! Whether a run's figures mean anything.
+//!
+//! An emulator that shares its machine with what it emulates is only right while it has time to
+//! be. So every run keeps a record of how late deliveries were, what was lost other than by the
+//! topology's will, and how busy the machine was; a run that broke a bound is invalid, whatever it
+//! measured (the idea of Mininet-HiFi, CoNEXT 2012). Nothing is left out of a record but what was
+//! before the last reset.
+
+use hdrhistogram::Histogram;
+use tradewind_net::clock::{self, Urgency};
+use tradewind_net::counters::{MachineCpu, TcpMemory};
+use tradewind_units::{Duration, Timestamp};
+use tradewind_wan::Counters;
+
+use crate::driver::Measurement;
+
+/// What a valid run keeps within. The origin of each: measured on two cores, 2026-11.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Bounds {
+    /// On the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of the
+    /// shortest RTT.
+    pub lateness_us_p99: f64,
+    /// On the longest time, in microseconds, in which the emulator did not look at what is due.
+    pub gap_us_max: f64,
+    /// On the emulator thread's share of one CPU: above it, its queues grow in bursts.
+    pub emulator_cpu_ratio: f64,
+    /// On the share of all CPUs at work: above it, programs on the hosts wait for a CPU.
+    pub machine_busy_ratio: f64,
+}
+
+const LEAST_LATENESS_BOUND_US: f64 = 500.0;
+const LATENESS_SHARE_OF_RTT: f64 = 0.01;
+
+impl Bounds {
+    /// The bounds for a network whose shortest RTT between two sites is this.
+    #[must_use]
+    pub fn for_shortest_rtt(rtt: Duration) -> Self {
+        Self {
+            lateness_us_p99: (micros(rtt) * LATENESS_SHARE_OF_RTT).max(LEAST_LATENESS_BOUND_US),
+            gap_us_max: 20_000.0,
+            emulator_cpu_ratio: 0.7,
+            machine_busy_ratio: 0.8,
+        }
+    }
+}
+
+/// The record of one run, from the last reset to now.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct ValidityRecord {
+    /// Whether all bounds held.
+    pub valid: bool,
+    /// Each bound that was broken, with its figure.
+    pub reasons: Vec<String>,
+    /// How long the run was, in seconds.
+    pub span_s: f64,
+    /// Deliveries, each of one or more segments.
+    pub deliveries: u64,
+    /// Segments delivered.
+    pub segments: u64,
+    /// How much later than planned deliveries were, in microseconds: median.
+    pub lateness_us_p50: f64,
+    /// The same: 99th percentile.
+    pub lateness_us_p99: f64,
+    /// The same: the latest of all.
+    pub lateness_us_max: f64,
+    /// Longest time in which the emulator did not look at what is due, in microseconds.
+    pub gap_us_max: f64,
+    /// Packets lost between a host and the emulator, which no topology asked for.
+    pub ring_drops: u64,
+    /// Packets that a host's kernel dropped on arrival.
+    pub receive_drops: u64,
+    /// Deliveries that a host's device refused.
+    pub write_errors: u64,
+    /// Reads from a host's device that failed.
+    pub read_errors: u64,
+    /// Packets for no host of the lab (multicast, for one); not a fault.
+    pub unroutable: u64,
+    /// Frames that were no IP packet; not a fault.
+    pub foreign_frames: u64,
+    /// The emulator thread's share of one CPU.
+    pub emulator_cpu_ratio: f64,
+    /// The share of all CPUs at work, the emulator's among it.
+    pub machine_busy_ratio: f64,
+    /// TCP's memory on the whole machine as a share of where pressure begins; `None` where it is
+    /// not visible, as inside a user namespace.
+    pub tcp_memory_ratio: Option<f64>,
+    /// Links whose segments do not add up.
+    pub unconserved_links: Vec<String>,
+    /// Memory that holds packets under way, in bytes.
+    pub arena_bytes: u64,
+    /// How the kernel ranks the emulator's thread.
+    pub urgency: Urgency,
+    /// The bounds that were applied.
+    pub bounds: Bounds,
+}
+
+impl std::fmt::Display for ValidityRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = if self.valid { "valid" } else { "INVALID" };
+        write!(
+            f,
+            "{word}: late p50 {:.0} us, p99 {:.0} us, max {:.1} ms; gap {:.1} ms; emulator {:.0} % \
+             of a CPU, machine {:.0} % busy; {} segments in {:.1} s, {} ring drops",
+            self.lateness_us_p50,
+            self.lateness_us_p99,
+            self.lateness_us_max / 1e3,
+            self.gap_us_max / 1e3,
+            self.emulator_cpu_ratio * 100.0,
+            self.machine_busy_ratio * 100.0,
+            self.segments,
+            self.span_s,
+            self.ring_drops,
+        )?;
+        if !self.valid {
+            write!(f, "; because {}", self.reasons.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the emulator's thread measures about itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Meters {
+    lateness_ns: Histogram<u64>,
+    segments: u64,
+    gap: Duration,
+    started: Timestamp,
+    span: Duration,
+    cpu: Duration,
+    pub(crate) frames_read: u64,
+    pub(crate) foreign_frames: u64,
+    pub(crate) unroutable: u64,
+    pub(crate) read_errors: u64,
+    pub(crate) write_errors: u64,
+}
+
+/// Lateness is kept in nanoseconds up to here, with two digits.
+const LONGEST_LATENESS_NS: u64 = 60_000_000_000;
+
+impl Meters {
+    /// Starts measuring; `cpu` is what the thread has used so far.
+    pub(crate) fn start(cpu: Duration) -> Self {
+        let lateness_ns =
+            Histogram::new_with_bounds(1, LONGEST_LATENESS_NS, 2).expect("bounds in order");
+        Self {
+            lateness_ns,
+            segments: 0,
+            gap: Duration::ZERO,
+            started: clock::monotonic(),
+            span: Duration::ZERO,
+            cpu,
+            frames_read: 0,
+            foreign_frames: 0,
+            unroutable: 0,
+            read_errors: 0,
+            write_errors: 0,
+        }
+    }
+
+    /// Ends measuring; `cpu` is what the thread has used by now.
+    pub(crate) fn stop(&mut self, cpu: Duration) {
+        self.span = clock::monotonic().since(self.started);
+        self.cpu = cpu.saturating_sub(self.cpu);
+    }
+
+    /// Notes a delivery of `segments` segments that was this late.
+    pub(crate) fn note_delivery(&mut self, late: Duration, segments: u64) {
+        let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+        self.lateness_ns.saturating_record(nanos);
+        self.segments += segments;
+    }
+
+    /// Notes a time in which nobody looked at what is due.
+    pub(crate) fn note_gap(&mut self, gap: Duration) {
+        self.gap = self.gap.max(gap);
+    }
+
+    fn lateness_us(&self, quantile: f64) -> f64 {
+        self.lateness_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+}
+
+/// Packets lost at the hosts' devices, all hosts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RingDrops {
+    sent: u64,
+    received: u64,
+}
+
+impl RingDrops {
+    pub(crate) fn add(&mut self, sent: u64, received: u64) {
+        self.sent += sent;
+        self.received += received;
+    }
+
+    /// What was lost since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(earlier.sent),
+            received: self.received.saturating_sub(earlier.received),
+        }
+    }
+}
+
+/// What the machine did during the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachineUse {
+    pub(crate) before: MachineCpu,
+    pub(crate) after: MachineCpu,
+    pub(crate) tcp_memory: Option<TcpMemory>,
+}
+
+/// Makes the record and judges it.
+pub(crate) fn judge(
+    measured: &Measurement,
+    machine: &MachineUse,
+    bounds: Bounds,
+) -> ValidityRecord {
+    let meters = &measured.meters;
+    let busy = machine.after.busy.saturating_sub(machine.before.busy) as f64;
+    let total = machine.after.total.saturating_sub(machine.before.total).max(1) as f64;
+    let memory_ratio = |memory: TcpMemory| memory.used as f64 / memory.pressure.max(1) as f64;
+    let mut record = ValidityRecord {
+        valid: true,
+        reasons: Vec::new(),
+        span_s: meters.span.as_secs_f64(),
+        deliveries: meters.lateness_ns.len(),
+        segments: meters.segments,
+        lateness_us_p50: meters.lateness_us(0.5),
+        lateness_us_p99: meters.lateness_us(0.99),
+        lateness_us_max: meters.lateness_ns.max() as f64 / 1e3,
+        gap_us_max: micros(meters.gap),
+        ring_drops: measured.ring_drops.sent,
+        receive_drops: measured.ring_drops.received,
+        write_errors: meters.write_errors,
+        read_errors: meters.read_errors,
+        unroutable: meters.unroutable,
+        foreign_frames: meters.foreign_frames,
+        emulator_cpu_ratio: meters.cpu.as_secs_f64() / meters.span.as_secs_f64().max(1e-9),
+        machine_busy_ratio: busy / total,
+        tcp_memory_ratio: machine.tcp_memory.map(memory_ratio),
+        unconserved_links: unconserved(&measured.counters),
+        arena_bytes: measured.arena_bytes as u64,
+        urgency: measured.urgency,
+        bounds,
+    };
+    record.reasons = broken_bounds(&record);
+    record.valid = record.reasons.is_empty();
+    record
+}
+
+fn unconserved(counters: &Counters) -> Vec<String> {
+    let links = counters.links.iter().filter(|link| !link.tally.is_conserved());
+    let mut names: Vec<String> = links.map(|link| link.name.to_string()).collect();
+    if !counters.total.is_conserved() {
+        names.push("the network as a whole".to_owned());
+    }
+    names
+}
+
+/// Each bound that the record breaks, in words.
+fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
+    let bounds = &record.bounds;
+    let mut reasons = Vec::new();
+    let mut require = |holds: bool, reason: String| {
+        if !holds {
+            reasons.push(reason);
+        }
+    };
+    let (late, most_late) = (record.lateness_us_p99, bounds.lateness_us_p99);
+    require(late <= most_late, format!("lateness p99 {late:.0} us > {most_late:.0} us"));
+    let (gap, most_gap) = (record.gap_us_max, bounds.gap_us_max);
+    require(gap <= most_gap, format!("emulator stood still for {gap:.0} us > {most_gap:.0} us"));
+    let (cpu, most_cpu) = (record.emulator_cpu_ratio, bounds.emulator_cpu_ratio);
+    require(cpu <= most_cpu, format!("emulator used {cpu:.2} of a CPU > {most_cpu}"));
+    let (busy, most_busy) = (record.machine_busy_ratio, bounds.machine_busy_ratio);
+    require(busy <= most_busy, format!("machine was {busy:.2} busy > {most_busy}"));
+    for (count, what) in [
+        (record.ring_drops, "packets lost before the emulator"),
+        (record.receive_drops, "packets lost in a host's kernel"),
+        (record.write_errors, "deliveries refused by a device"),
+        (record.read_errors, "reads refused by a device"),
+    ] {
+        require(count == 0, format!("{count} {what}"));
+    }
+    if let Some(ratio) = record.tcp_memory_ratio {
+        require(ratio < 1.0, format!("TCP's memory at {ratio:.2} of its pressure limit"));
+    }
+    for link in &record.unconserved_links {
+        require(false, format!("segments of {link} do not add up"));
+    }
+    reasons
+}
+
+fn micros(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet_run() -> (Measurement, MachineUse) {
+        let mut meters = Meters::start(Duration::ZERO);
+        for _ in 0..1000 {
+            meters.note_delivery(Duration::from_micros(20), 3);
+        }
+        meters.span = Duration::from_secs(10);
+        meters.cpu = Duration::from_secs(2);
+        let measurement = Measurement {
+            meters,
+            counters: Counters { total: Default::default(), links: Vec::new() },
+            ring_drops: RingDrops::default(),
+            urgency: Urgency::Ordinary,
+            arena_bytes: 0,
+        };
+        let machine = MachineUse {
+            before: MachineCpu { busy: 100, total: 1000 },
+            after: MachineCpu { busy: 600, total: 2000 },
+            tcp_memory: Some(TcpMemory { used: 10, pressure: 100 }),
+        };
+        (measurement, machine)
+    }
+
+    fn judge_run(measured: &Measurement, machine: &MachineUse) -> ValidityRecord {
+        judge(measured, machine, Bounds::for_shortest_rtt(Duration::from_millis(20)))
+    }
+
+    #[test]
+    fn a_quiet_run_is_valid_and_tells_its_figures() {
+        let (measured, machine) = quiet_run();
+        let record = judge_run(&measured, &machine);
+        assert!(record.valid, "{record}");
+        assert_eq!((record.deliveries, record.segments), (1000, 3000));
+        assert!((record.lateness_us_p99 - 20.0).abs() < 0.5, "{}", record.lateness_us_p99);
+        assert!((record.emulator_cpu_ratio - 0.2).abs() < 1e-9);
+        assert!((record.machine_busy_ratio - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_broken_bound_makes_a_run_invalid_and_is_named() {
+        type Spoil = fn(&mut Measurement, &mut MachineUse);
+        let spoils: [(Spoil, &str); 8] = [
+            (
+                |m, _| (0..20).for_each(|_| m.meters.note_delivery(Duration::from_millis(2), 1)),
+                "lateness",
+            ),
+            (|m, _| m.meters.note_gap(Duration::from_millis(50)), "stood still"),
+            (|m, _| m.meters.cpu = Duration::from_secs(8), "of a CPU"),
+            (|_, machine| machine.after.busy = 1000, "busy"),
+            (|m, _| m.ring_drops.add(3, 0), "3 packets lost before"),
+            (|m, _| m.meters.write_errors = 2, "2 deliveries"),
+            (|_, machine| machine.tcp_memory = Some(TcpMemory { used: 9, pressure: 9 }), "memory"),
+            (|m, _| m.counters.total.entered = 5, "add up"),
+        ];
+        for (spoil, word) in spoils {
+            let (mut measured, mut machine) = quiet_run();
+            spoil(&mut measured, &mut machine);
+            let record = judge_run(&measured, &machine);
+            assert!(!record.valid && record.reasons.len() == 1, "{word}: {record}");
+            assert!(record.reasons[0].contains(word), "{word}: {record}");
+        }
+    }
+
+    #[test]
+    fn far_places_allow_more_lateness() {
+        let bound = |millis| Bounds::for_shortest_rtt(Duration::from_millis(millis));
+        assert!((bound(1).lateness_us_p99 - 500.0).abs() < 1e-6);
+        assert!((bound(200).lateness_us_p99 - 2000.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,439 @@
+//! The catalogue: regions of the clouds, what their egress costs, what their machines can do.
+//!
+//! The built-in one is the file `catalogue.toml` beside this one; each of its groups names source
+//! and date. A user's file of the same form overrides it entry by entry: a region or machine of the
+//! same id, a price rule of the same cloud, sender and receiver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tradewind_units::{Bandwidth, PricePerGb, RegionId};
+
+use crate::ModelError;
+use crate::geo::Coordinates;
+
+mod file;
+
+const BUILTIN: &str = include_str!("catalogue.toml");
+
+/// A continent, as clouds group their prices.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Continent {
+    /// Africa.
+    Africa,
+    /// Asia without the Middle East.
+    Asia,
+    /// Europe.
+    Europe,
+    /// From Israel to the Gulf.
+    MiddleEast,
+    /// North and Central America.
+    NorthAmerica,
+    /// Australia, New Zealand and the islands.
+    Oceania,
+    /// South America.
+    SouthAmerica,
+}
+
+impl Continent {
+    /// All of them, by name.
+    pub const ALL: [Self; 7] = [
+        Self::Africa,
+        Self::Asia,
+        Self::Europe,
+        Self::MiddleEast,
+        Self::NorthAmerica,
+        Self::Oceania,
+        Self::SouthAmerica,
+    ];
+
+    /// The name as the catalogue writes it, e.g. `north-america`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Africa => "africa",
+            Self::Asia => "asia",
+            Self::Europe => "europe",
+            Self::MiddleEast => "middle-east",
+            Self::NorthAmerica => "north-america",
+            Self::Oceania => "oceania",
+            Self::SouthAmerica => "south-america",
+        }
+    }
+}
+
+/// A cloud's location.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Region {
+    /// Its id, e.g. `gcp:europe-north1`.
+    pub id: RegionId,
+    /// The city, for people.
+    pub label: String,
+    /// Where it is, to about ten kilometres.
+    pub location: Coordinates,
+    /// The continent that prices go by.
+    pub continent: Continent,
+    /// Regions of one zone share a price list; the continent's name unless the catalogue says otherwise.
+    pub zone: String,
+}
+
+/// A machine type that can run a relay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmType {
+    /// Its name with its cloud, e.g. `gcp:e2-medium`.
+    pub id: String,
+    /// What it may send to other regions and the Internet.
+    pub egress_cap: Bandwidth,
+    /// What it may receive from there.
+    pub ingress_cap: Bandwidth,
+    /// What one TCP connection may carry, where the cloud limits that.
+    #[serde(default)]
+    pub per_connection_cap: Option<Bandwidth>,
+    /// On-demand price of an hour, in dollars.
+    pub usd_per_hour: tradewind_units::Money,
+    /// Where the figures are from.
+    pub source: String,
+    /// When they were true.
+    pub dated: String,
+}
+
+/// Where traffic that leaves a region goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Egress<'a> {
+    /// To another region, of the same cloud or (over the Internet) of another.
+    Region(&'a RegionId),
+    /// To an end point outside every cloud.
+    Internet,
+}
+
+impl std::fmt::Display for Egress<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Region(region) => write!(f, "`{region}`"),
+            Self::Internet => write!(f, "the Internet"),
+        }
+    }
+}
+
+/// Who a price rule is for: cloud, sender's zone, receiver's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PriceKey {
+    cloud: String,
+    from: String,
+    to: String,
+}
+
+/// A price and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PriceRule {
+    price: PricePerGb,
+    source: String,
+    dated: String,
+}
+
+/// A price with its origin, as the catalogue answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourcedPrice<'a> {
+    /// Dollars for each GB.
+    pub price: PricePerGb,
+    /// Where the figure is from.
+    pub source: &'a str,
+    /// When it was true.
+    pub dated: &'a str,
+}
+
+/// Regions, prices and machines of one date.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalogue {
+    dated: String,
+    regions: BTreeMap<RegionId, Region>,
+    prices: BTreeMap<PriceKey, PriceRule>,
+    vms: BTreeMap<String, VmType>,
+}
+
+impl Catalogue {
+    /// The catalogue that Tradewind ships.
+    #[must_use]
+    pub fn builtin() -> Self {
+        Self::parse(BUILTIN).expect("the built-in catalogue is valid: a test reads it")
+    }
+
+    /// Reads a whole catalogue.
+    ///
+    /// # Errors
+    /// When the text is no TOML of this form, lacks its date, has no region, or an entry makes no sense.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let empty = Self {
+            dated: String::new(),
+            regions: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            vms: BTreeMap::new(),
+        };
+        let catalogue = empty.overridden_by(text)?;
+        let missing = |what: &str| ModelError::CatalogueEntry {
+            entry: what.to_owned(),
+            message: "a catalogue needs it, and this one has none".to_owned(),
+        };
+        if catalogue.dated.is_empty() {
+            return Err(missing("dated"));
+        }
+        if catalogue.regions.is_empty() {
+            return Err(missing("regions"));
+        }
+        Ok(catalogue)
+    }
+
+    /// This catalogue with the entries of `text` in place of its own; `text` may hold as little as one price.
+    ///
+    /// # Errors
+    /// When the text is no TOML of this form, or an entry makes no sense.
+    pub fn overridden_by(mut self, text: &str) -> Result<Self, ModelError> {
+        let file = file::read(text)?;
+        if let Some(dated) = file.dated {
+            self.dated = dated;
+        }
+        for (id, entry) in file.regions {
+            let region = entry.into_region(id)?;
+            self.regions.insert(region.id.clone(), region);
+        }
+        for list in file.prices {
+            self.prices.extend(list.into_rules()?);
+        }
+        for vm in file.vms {
+            self.vms.insert(vm.id.clone(), vm);
+        }
+        self.check_zones()?;
+        Ok(self)
+    }
+
+    /// Refuses a price rule for a zone that no region of its cloud is in: a typing error that would go unseen.
+    fn check_zones(&self) -> Result<(), ModelError> {
+        let names = |region: &Region| [region.zone.clone(), region.continent.as_str().to_owned()];
+        let known = |cloud: &str, zone: &str| {
+            let mut same_cloud = self.regions.values().filter(|r| r.id.cloud() == cloud);
+            same_cloud.any(|region| names(region).iter().any(|name| name == zone))
+        };
+        let continents: BTreeSet<_> = Continent::ALL.iter().map(|c| c.as_str()).collect();
+        for PriceKey { cloud, from, to } in self.prices.keys() {
+            let internet =
+                to.strip_prefix("internet-").map_or(to == "internet", |c| continents.contains(c));
+            let sender_known = from == "*" || known(cloud, from);
+            let receiver_known = to == "cloud" || internet || known(cloud, to);
+            if !sender_known || !receiver_known {
+                let name = if sender_known { to } else { from };
+                return Err(ModelError::CatalogueEntry {
+                    entry: format!("prices of {cloud}"),
+                    message: format!("no region of this cloud is in a zone or continent `{name}`"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// When this catalogue was put together, e.g. `2026-11-20`.
+    #[must_use]
+    pub fn dated(&self) -> &str {
+        &self.dated
+    }
+
+    /// All regions, by id.
+    pub fn regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values()
+    }
+
+    /// The region of this id.
+    #[must_use]
+    pub fn region(&self, id: &RegionId) -> Option<&Region> {
+        self.regions.get(id)
+    }
+
+    /// The region of this id, or the error that names it.
+    ///
+    /// # Errors
+    /// When the catalogue does not hold it.
+    pub fn require(&self, id: &RegionId) -> Result<&Region, ModelError> {
+        self.region(id).ok_or_else(|| ModelError::UnknownRegion(id.clone()))
+    }
+
+    /// All machine types, by id.
+    pub fn vm_types(&self) -> impl Iterator<Item = &VmType> {
+        self.vms.values()
+    }
+
+    /// The machine type of this id, e.g. `gcp:e2-medium`.
+    #[must_use]
+    pub fn vm_type(&self, id: &str) -> Option<&VmType> {
+        self.vms.get(id)
+    }
+
+    /// What a gigabyte costs that leaves `from` for `to`.
+    ///
+    /// # Errors
+    /// When a region is not in the catalogue, or its cloud has no rule for such traffic.
+    pub fn egress_price(&self, from: &RegionId, to: Egress<'_>) -> Result<PricePerGb, ModelError> {
+        self.egress_price_with_source(from, to).map(|sourced| sourced.price)
+    }
+
+    /// As [`Catalogue::egress_price`], with source and date.
+    ///
+    /// # Errors
+    /// As [`Catalogue::egress_price`].
+    pub fn egress_price_with_source(
+        &self,
+        from: &RegionId,
+        to: Egress<'_>,
+    ) -> Result<SourcedPrice<'_>, ModelError> {
+        let sender = self.require(from)?;
+        if to == Egress::Region(from) {
+            let source = "traffic inside a region is free over private addresses";
+            return Ok(SourcedPrice { price: PricePerGb::FREE, source, dated: &self.dated });
+        }
+        let receivers = self.receivers(from, to)?;
+        let senders = [sender.zone.as_str(), sender.continent.as_str(), "*"];
+        let pairs = senders.iter().flat_map(|s| receivers.iter().map(move |r| (*s, r.as_str())));
+        for (from_zone, to_zone) in pairs {
+            let key = PriceKey {
+                cloud: from.cloud().to_owned(),
+                from: from_zone.to_owned(),
+                to: to_zone.to_owned(),
+            };
+            if let Some(rule) = self.prices.get(&key) {
+                let PriceRule { price, source, dated } = rule;
+                return Ok(SourcedPrice { price: *price, source, dated });
+            }
+        }
+        Err(ModelError::NoPrice { from: from.clone(), to: to.to_string() })
+    }
+
+    /// The receivers' names that a rule may have for this traffic, the most exact first.
+    fn receivers(&self, from: &RegionId, to: Egress<'_>) -> Result<Vec<String>, ModelError> {
+        let Egress::Region(id) = to else { return Ok(vec!["internet".to_owned()]) };
+        let receiver = self.require(id)?;
+        let continent = receiver.continent.as_str().to_owned();
+        Ok(if id.cloud() == from.cloud() {
+            vec![receiver.zone.clone(), continent, "cloud".to_owned()]
+        } else {
+            vec![format!("internet-{continent}"), "internet".to_owned()]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn price(from: &str, to: &str) -> f64 {
+        let catalogue = Catalogue::builtin();
+        let from = RegionId::new(from).unwrap();
+        let target = (to != "internet").then(|| RegionId::new(to).unwrap());
+        let to = target.as_ref().map_or(Egress::Internet, Egress::Region);
+        catalogue.egress_price(&from, to).unwrap().as_usd_per_gb()
+    }
+
+    #[test]
+    fn the_built_in_catalogue_covers_four_clouds() {
+        let catalogue = Catalogue::builtin();
+        assert_eq!(catalogue.dated(), "2026-11-20");
+        for (cloud, least) in [("aws", 25), ("azure", 25), ("gcp", 25), ("ibm", 9)] {
+            let count = catalogue.regions().filter(|r| r.id.cloud() == cloud).count();
+            assert!(count >= least, "{cloud}: {count}");
+            assert!(catalogue.vm_types().any(|vm| vm.id.starts_with(cloud)), "{cloud}");
+        }
+    }
+
+    #[test]
+    fn every_region_has_a_price_to_every_other_and_to_the_internet() {
+        let catalogue = Catalogue::builtin();
+        for from in catalogue.regions() {
+            assert!(catalogue.egress_price(&from.id, Egress::Internet).is_ok(), "{}", from.id);
+            for to in catalogue.regions() {
+                let sourced =
+                    catalogue.egress_price_with_source(&from.id, Egress::Region(&to.id)).unwrap();
+                assert!(!sourced.source.is_empty() && !sourced.dated.is_empty());
+                assert!(sourced.price.as_usd_per_gb() <= 0.2);
+            }
+        }
+    }
+
+    #[test]
+    fn the_most_exact_rule_wins() {
+        assert_eq!(price("aws:us-east-1", "aws:us-east-2"), 0.01);
+        assert_eq!(price("aws:us-east-1", "aws:us-west-2"), 0.02);
+        assert_eq!(price("aws:sa-east-1", "aws:us-east-1"), 0.138);
+        assert_eq!(price("aws:us-east-1", "gcp:us-east4"), 0.09);
+        assert_eq!(price("gcp:asia-northeast1", "gcp:asia-southeast1"), 0.05);
+        assert_eq!(price("gcp:asia-southeast2", "gcp:us-west1"), 0.15);
+        assert_eq!(price("gcp:europe-north1", "gcp:asia-southeast2"), 0.15);
+        assert_eq!(price("gcp:europe-north1", "gcp:asia-northeast1"), 0.08);
+        assert_eq!(price("gcp:us-east4", "aws:ap-southeast-2"), 0.19);
+        assert_eq!(price("gcp:europe-west2", "internet"), 0.12);
+        assert_eq!(price("azure:brazilsouth", "internet"), 0.181);
+        assert_eq!(price("gcp:us-east4", "gcp:us-east4"), 0.0);
+    }
+
+    #[test]
+    fn a_users_file_overrides_entry_by_entry() {
+        let mine = r#"
+            dated = "2027-01-01"
+            [regions]
+            "on:prem" = { label = "Cellar", continent = "europe", latitude = 52.5, longitude = 13.4 }
+            [[prices]]
+            cloud = "aws"
+            source = "our contract"
+            dated = "2027-01"
+            rules = [{ from = "north-america", to = "internet", usd_per_gb = 0.03 }]
+        "#;
+        let catalogue = Catalogue::builtin().overridden_by(mine).unwrap();
+        let ashburn = RegionId::new("aws:us-east-1").unwrap();
+        let sourced = catalogue.egress_price_with_source(&ashburn, Egress::Internet).unwrap();
+        assert_eq!((sourced.price.as_usd_per_gb(), sourced.source), (0.03, "our contract"));
+        assert_eq!(catalogue.dated(), "2027-01-01");
+        let cellar = RegionId::new("on:prem").unwrap();
+        assert!(catalogue.region(&cellar).is_some());
+        let no_price = catalogue.egress_price(&cellar, Egress::Internet).unwrap_err();
+        assert_eq!(
+            no_price.to_string(),
+            "the catalogue has no price from `on:prem` to the Internet"
+        );
+    }
+
+    #[test]
+    fn bad_data_is_refused_in_one_line_that_says_where() {
+        let cases = [
+            ("dated = ", "catalogue, line 1: "),
+            ("dated = \"x\"\n[regions]\n\"a:b\" = 3", "catalogue, line 3: "),
+            (
+                "[regions]\n\"a:b\" = { label = \"x\", continent = \"europa\", latitude = 1.0, longitude = 1.0 }",
+                "catalogue, line 2: ",
+            ),
+            (
+                "[regions]\n\"a:b\" = { label = \"x\", continent = \"asia\", latitude = 91.0, longitude = 1.0 }",
+                "catalogue, region a:b: ",
+            ),
+            (
+                "[regions]\n\"a b\" = { label = \"x\", continent = \"asia\", latitude = 9.0, longitude = 1.0 }",
+                "catalogue, region a b: ",
+            ),
+            ("colour = 3", "catalogue, line 1: "),
+            ("[regions]", "catalogue, dated: "),
+            ("dated = \"2026-01-01\"", "catalogue, regions: "),
+            (
+                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\nrules = [{ from = \"*\", to = \"cloud\", usd_per_gb = -1.0 }]",
+                "catalogue, line 5: ",
+            ),
+            (
+                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\nrules = [{ from = \"mars\", to = \"cloud\", usd_per_gb = 1.0 }]",
+                "catalogue, prices of aws: ",
+            ),
+        ];
+        for (text, start) in cases {
+            let message = Catalogue::parse(text).unwrap_err().to_string();
+            assert!(message.starts_with(start), "{message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+}

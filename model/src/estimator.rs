@@ -1,0 +1,47 @@
+//! CDD's estimate of what a third relay brings over two, from RTTs alone [CDD, "Is RTT a Good Proxy"].
+//!
+//! It holds for one question only: given two split relays near the ends, is a third one between them
+//! worth it? For the choice between direct and a relay it fails, as the paper says, so nothing may ask
+//! it that: that choice is made on completion times.
+
+use tradewind_units::Duration;
+
+/// The factor by which a download gets shorter when a relay is put between two relays.
+///
+/// `between` is the RTT of the two relays, `first` and `second` the RTTs of the legs by way of the
+/// third. `None` when both inner legs take no time, where the ratio has no meaning.
+#[must_use]
+pub fn gain_of_third_relay(between: Duration, first: Duration, second: Duration) -> Option<f64> {
+    let slowest = first.max(second);
+    (!slowest.is_zero()).then(|| between.as_secs_f64() / slowest.as_secs_f64())
+}
+
+/// The place in `candidates` of the third relay whose slower inner leg is fastest (min-max-RTT
+/// routing \[CDD\]); each candidate is the pair of its inner legs' RTTs. `None` when there is none.
+#[must_use]
+pub fn best_third_relay(candidates: &[(Duration, Duration)]) -> Option<usize> {
+    let slowest = |index: &usize| candidates[*index].0.max(candidates[*index].1);
+    (0..candidates.len()).min_by_key(slowest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_gain_is_the_old_leg_over_the_slower_new_one() {
+        assert_eq!(gain_of_third_relay(ms(246), ms(123), ms(110)), Some(2.0));
+        assert_eq!(gain_of_third_relay(ms(100), ms(150), ms(10)).map(|g| g < 1.0), Some(true));
+        assert_eq!(gain_of_third_relay(ms(100), ms(0), ms(0)), None);
+    }
+
+    #[test]
+    fn the_third_relay_of_the_smallest_slowest_leg_is_taken() {
+        assert_eq!(best_third_relay(&[(ms(200), ms(20)), (ms(110), ms(123))]), Some(1));
+        assert_eq!(best_third_relay(&[]), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! Completion time of a flow over a path of any number of legs, start-up included.
+//!
+//! FCT runs from the client's `connect()` to the last byte's arrival at the destination. The gateway
+//! sits beside the source, so its hop costs nothing. Without start-up this is CP's model: the volume
+//! over the slowest leg's rate [CP IV-B], for any number of relays.
+//!
+//! **Set-up.** The gateway dials the first relay (one RTT) and sends header and data in one flight.
+//! The relay reads the header half an RTT later and dials the next hop, and so on; the last relay
+//! dials the destination. Data waits at each relay until the next leg is up. Warm legs are dialled
+//! beforehand, so each costs half an RTT only. Direct: one RTT, then data.
+//!
+//! **Start-up.** All legs run at once, each in its own slow start. Let `T_i(b)` be when leg `i` sends
+//! byte `b`. The byte must have arrived from the leg before, the leg must have room for it in its
+//! window, and bytes leave no faster than the leg's bandwidth:
+//!
+//! ```text
+//! T_i(b) = max( T_(i-1)(b) + RTT_(i-1)/2,  T_i(a_i(b)) + RTT_i,  T_i(b') + (b - b')/bandwidth_i )
+//! a_i(b) = max( (b - initial)/2, b - window )
+//! ```
+//!
+//! `a_i(b)` is how much must be acknowledged before byte `b` may leave: in slow start the window is
+//! the initial one plus all that was acknowledged, until it reaches its limit. The recurrence is
+//! followed on a grid of bytes that holds every round's end of every leg, up to where all windows
+//! are full; from there on each leg repeats itself and the rest is closed form. Loss enters as a limit of
+//! bandwidth; queues do not enter ([CP IV-B], assumptions 2 and 3).
+
+use serde::Serialize;
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
+use crate::leg::Leg;
+
+mod grid;
+
+use grid::Grid;
+
+/// How a session comes to life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StartUp {
+    /// Not counted: CP's model, the volume over the slowest leg's rate.
+    Ignored,
+    /// Every leg is dialled when the session needs it.
+    #[default]
+    Cold,
+    /// Every leg but the last relay's to the destination waits in a pool, dialled beforehand; its
+    /// window is still the initial one. On a direct path nothing is warm.
+    Warm,
+}
+
+/// Where the time of a flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Completion {
+    /// Until the first byte is at the destination: dialling, header, propagation.
+    pub set_up: Duration,
+    /// Lost to slow start, on top of `set_up` and `steady`.
+    pub start_up: Duration,
+    /// The volume at the slowest leg's rate, or what of it does not overlap with `set_up`.
+    pub steady: Duration,
+}
+
+impl Completion {
+    /// Flow completion time: all three together.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.set_up.saturating_add(self.start_up).saturating_add(self.steady)
+    }
+}
+
+/// The rate of a path in the long run: its slowest leg's [CP IV-B]. The middle legs count.
+#[must_use]
+pub fn path_rate(legs: &[Leg]) -> Bandwidth {
+    legs.iter().map(Leg::rate).min().unwrap_or(Bandwidth::MAX)
+}
+
+/// Flow completion time of `volume` over `legs`, source to destination; see the module's text.
+///
+/// A path without legs takes no time.
+#[must_use]
+pub fn path_fct(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Duration {
+    path_completion(legs, volume, start_up).total()
+}
+
+/// As [`path_fct`], with where the time goes. Costs some ten to some hundred microseconds.
+#[must_use]
+pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Completion {
+    let steady = path_rate(legs).time_for(volume);
+    let Some(last) = legs.last() else {
+        return Completion { set_up: Duration::ZERO, start_up: Duration::ZERO, steady };
+    };
+    if start_up == StartUp::Ignored {
+        return Completion { set_up: Duration::ZERO, start_up: Duration::ZERO, steady };
+    }
+    let ready = ready_times(legs, start_up);
+    let set_up = ready[legs.len() - 1] + last.rtt.as_secs_f64() / 2.0;
+    let total = set_up.max(last_byte_sent(legs, &ready, volume) + last.rtt.as_secs_f64() / 2.0);
+    let steady = steady.as_secs_f64().min(total - set_up);
+    Completion {
+        set_up: span(set_up),
+        start_up: span(total - set_up - steady),
+        steady: span(steady),
+    }
+}
+
+/// Seconds as a span, from none to a hundred years: longer than any flow, and safe to add up.
+fn span(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 100.0 * 365.0 * 86_400.0))
+}
+
+/// When each leg can carry its first byte, in seconds since the client's `connect()`.
+fn ready_times(legs: &[Leg], start_up: StartUp) -> Vec<f64> {
+    let last = legs.len() - 1;
+    let mut ready = Vec::with_capacity(legs.len());
+    let mut header_at = 0.0;
+    for (index, leg) in legs.iter().enumerate() {
+        let rtt = leg.rtt.as_secs_f64();
+        let warm = start_up == StartUp::Warm && index < last;
+        let up = header_at + if warm { 0.0 } else { rtt };
+        ready.push(up);
+        header_at = up + rtt / 2.0;
+    }
+    ready
+}
+
+/// What the recurrence needs of a leg, in bytes and seconds.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    rtt: f64,
+    segment: f64,
+    initial: f64,
+    /// Limit of all connections' windows together, in whole segments.
+    window: f64,
+    seconds_per_byte: f64,
+}
+
+impl Pace {
+    fn of(leg: &Leg) -> Self {
+        let rtt = leg.rtt.as_secs_f64();
+        let connections = f64::from(leg.connections.max(1));
+        let bytes_per_s = leg.bandwidth_limit().as_bytes_per_s();
+        let segment = leg.mss.as_u64().max(1) as f64;
+        // A window of twice what fills the leg never holds it up; more only lengthens the grid.
+        let fills = 2.0 * (bytes_per_s * rtt + segment);
+        let limit = (leg.window.as_u64() as f64 * connections).min(fills);
+        let window = ((limit / segment).floor() * segment).max(segment);
+        let initial = f64::from(leg.initial_window.as_u32()) * segment * connections;
+        let seconds_per_byte = 1.0 / bytes_per_s;
+        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte }
+    }
+
+    /// How much must be acknowledged, in whole segments, before byte `b` may leave.
+    fn needs_acknowledged(&self, b: f64) -> f64 {
+        let bytes = ((b - self.initial) / 2.0).max(b - self.window).max(0.0);
+        (bytes / self.segment).ceil() * self.segment
+    }
+
+    /// The last byte that may leave once `acknowledged` bytes are.
+    fn allows_until(&self, acknowledged: f64) -> f64 {
+        (self.initial + 2.0 * acknowledged).min(self.window + acknowledged)
+    }
+
+    /// From this byte on the window is full and the leg repeats itself.
+    fn steady_from(&self) -> f64 {
+        2.0 * self.window - self.initial
+    }
+}
+
+/// When the last leg sends the last byte, in seconds.
+fn last_byte_sent(legs: &[Leg], ready: &[f64], volume: Bytes) -> f64 {
+    let paces: Vec<Pace> = legs.iter().map(Pace::of).collect();
+    let volume = volume.as_u64() as f64;
+    let grid = Grid::new(&paces, volume);
+    let mut arrived: Vec<f64> = Vec::new();
+    let mut last_sent = 0.0;
+    for (index, (pace, ready)) in paces.iter().zip(ready).enumerate() {
+        let sent = follow(&grid, pace, *ready, &arrived);
+        let forward = if index == 0 { 0.0 } else { last_sent + paces[index - 1].rtt / 2.0 };
+        last_sent = grid.extrapolate(pace, &sent, volume).max(forward);
+        arrived = sent.into_iter().map(|at| at + pace.rtt / 2.0).collect();
+    }
+    last_sent
+}
+
+/// When a leg sends each byte of the grid, given when each arrived at its sender (empty: at once).
+fn follow(grid: &Grid, pace: &Pace, ready: f64, arrived: &[f64]) -> Vec<f64> {
+    let points = grid.points();
+    let mut sent: Vec<f64> = Vec::with_capacity(points.len());
+    let mut after = 0;
+    for (index, &b) in points.iter().enumerate() {
+        let (before, left_at) = match index.checked_sub(1) {
+            Some(previous) => (points[previous], sent[previous]),
+            None => (0.0, ready),
+        };
+        let mut at = left_at + (b - before) * pace.seconds_per_byte;
+        let needed = pace.needs_acknowledged(b);
+        if needed > before {
+            // A step longer than the window: as many rounds as it holds windows.
+            at = at.max(left_at + ((b - before) / pace.window).ceil() * pace.rtt);
+        } else if needed > 0.0 {
+            while points[after] < needed {
+                after += 1;
+            }
+            at = at.max(between(points, &sent, after, needed, ready) + pace.rtt);
+        }
+        if let Some(arrival) = arrived.get(index) {
+            at = at.max(*arrival);
+        }
+        sent.push(at);
+    }
+    sent
+}
+
+/// When byte `b` was sent, on the line between the grid's byte `after` and the one before it.
+fn between(points: &[f64], sent: &[f64], after: usize, b: f64, ready: f64) -> f64 {
+    let (low, low_at) = match after.checked_sub(1) {
+        Some(before) => (points[before], sent[before]),
+        None => (0.0, ready),
+    };
+    let share = (b - low) / (points[after] - low);
+    low_at + share * (sent[after] - low_at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The completion-time model against closed forms, hand counts and a segment-by-segment walk.
+
+use proptest::prelude::*;
+use tradewind_units::Segments;
+
+use super::*;
+use crate::leg::{DEFAULT_MSS, RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
+use crate::tcp;
+
+const TWO_GB: Bytes = Bytes::new(2_000_000_000);
+const IW10: u64 = 14_480;
+
+fn leg(rtt_ms: u64) -> Leg {
+    Leg::new(Duration::from_millis(rtt_ms))
+}
+
+fn mbps(rate: f64) -> Bandwidth {
+    Bandwidth::from_mbps(rate).unwrap()
+}
+
+fn seconds(legs: &[Leg], volume: Bytes, start_up: StartUp) -> f64 {
+    path_fct(legs, volume, start_up).as_secs_f64()
+}
+
+fn close(a: f64, b: f64, tolerance: f64) -> bool {
+    (a - b).abs() <= tolerance
+}
+
+#[test]
+fn cloudpilots_direct_one_and_two_relay_cases_come_out_of_the_general_one() {
+    let relay = mbps(RELAY_FLOW_MBPS);
+    let home = |rtt_ms| leg(rtt_ms).capped_at(mbps(1000.0));
+    let gbit = 16.0;
+    let direct = seconds(&[home(230)], TWO_GB, StartUp::Ignored);
+    assert!(close(direct, gbit / 0.1, 1e-3), "23 Mbit / 230 ms = 100 Mbit/s: {direct}");
+    let one = seconds(&[home(100), home(150)], TWO_GB, StartUp::Ignored);
+    assert!(close(one, gbit / (0.023 / 0.150), 1e-3), "{one}");
+    let inner = leg(200).with_window(RELAY_TO_RELAY_WINDOW).capped_per_connection_at(relay);
+    let two = seconds(&[home(10), inner, home(20)], TWO_GB, StartUp::Ignored);
+    assert!(close(two, gbit / 1.0, 1e-3), "the last miles bind: {two}");
+    let slow_middle = inner.with_window(Bytes::new(2_875_000));
+    let two = seconds(&[home(10), slow_middle, home(20)], TWO_GB, StartUp::Ignored);
+    assert!(close(two, gbit / 0.115, 1e-3), "without large windows the middle leg binds: {two}");
+    let near = [leg(1), inner, leg(1)].map(|leg| leg.capped_at(mbps(5000.0)));
+    let relay_bound = seconds(&near, TWO_GB, StartUp::Ignored);
+    assert!(close(relay_bound, gbit / 1.75, 1e-3), "1750 Mbit/s a flow: {relay_bound}");
+}
+
+#[test]
+fn one_round_takes_a_handshake_and_half_an_rtt() {
+    let fct = seconds(&[leg(100)], Bytes::new(10_000), StartUp::Cold);
+    assert!(close(fct, 0.150, 1e-6), "{fct}");
+}
+
+#[test]
+fn slow_start_without_limits_takes_the_closed_forms_rounds() {
+    let unlimited = leg(100).with_window(Bytes::new(1_000_000_000));
+    for volume in [14_480, 14_481, 43_440, 43_441, 100_000, 1_000_000, 33_000_000] {
+        let volume = Bytes::new(volume);
+        let rounds = tcp::slow_start_rounds(Segments::new(10).unwrap(), DEFAULT_MSS, volume);
+        let expected = 0.1 + 0.1 * f64::from(rounds - 1) + 0.05;
+        let fct = seconds(&[unlimited], volume, StartUp::Cold);
+        assert!(close(fct, expected, 1e-4), "{volume}: {fct} for {expected}");
+    }
+}
+
+/// Rounds of one leg alone, counted one by one.
+fn rounds_counted(window: u64, volume: u64) -> f64 {
+    let (mut sent, mut next, mut rounds) = (0, IW10, 0.0);
+    while sent < volume {
+        sent += next;
+        next = (2 * next).min(window);
+        rounds += 1.0;
+    }
+    rounds
+}
+
+#[test]
+fn a_window_bound_flow_takes_the_rounds_one_counts_by_hand() {
+    let window = 185_344; // 128 segments
+    for volume in [1_000_000, 10_000_000, 123_456_789, 2_000_000_000] {
+        let leg = leg(80).with_window(Bytes::new(window));
+        let expected = 0.08 * rounds_counted(window, volume) + 0.04;
+        let fct = seconds(&[leg], Bytes::new(volume), StartUp::Cold);
+        assert!(close(fct, expected, 1e-3), "{volume}: {fct} for {expected}");
+    }
+}
+
+#[test]
+fn a_bandwidth_bound_flow_takes_its_volume_over_the_rate_and_little_more() {
+    let fct = seconds(&[leg(20).capped_at(mbps(100.0))], Bytes::new(100_000_000), StartUp::Cold);
+    // Until the window fills the path, each round idles for what the window lacks of 250 kB.
+    let idle: f64 = (0..5).map(|round| 1.0 - 14_480.0 * f64::from(1 << round) / 250_000.0).sum();
+    assert!(close(fct, 8.0 + 0.03 + 0.02 * idle, 0.003), "{fct}");
+}
+
+#[test]
+fn set_up_of_a_chain_is_a_dial_and_half_an_rtt_for_each_leg() {
+    let legs = [leg(20), leg(100), leg(40)];
+    let cold = path_completion(&legs, Bytes::new(1_000), StartUp::Cold);
+    assert!(close(cold.total().as_secs_f64(), 0.030 + 0.150 + 0.060, 1e-6), "{cold:?}");
+    let warm = seconds(&legs, Bytes::new(1_000), StartUp::Warm);
+    assert!(close(warm, 0.010 + 0.050 + 0.060, 1e-6), "{warm}");
+}
+
+#[test]
+fn the_direct_path_is_the_same_warm_or_cold() {
+    let volume = Bytes::new(5_000_000);
+    let warm = path_fct(&[leg(70)], volume, StartUp::Warm);
+    assert_eq!(warm, path_fct(&[leg(70)], volume, StartUp::Cold));
+}
+
+#[test]
+fn a_small_file_between_near_places_goes_faster_direct() {
+    // [CDD]: 17 to 18 KB between near places: the relays cost more than they bring.
+    let file = Bytes::new(17_500);
+    let direct = seconds(&[leg(70)], file, StartUp::Cold);
+    let relayed = seconds(&[leg(5), leg(70), leg(5)], file, StartUp::Cold);
+    assert!(relayed > direct, "{relayed} {direct}");
+}
+
+#[test]
+fn a_far_slow_start_is_shortened_by_a_relay_in_the_middle() {
+    let file = Bytes::new(3_900_000);
+    let direct = seconds(&[leg(250)], file, StartUp::Cold);
+    let relayed = seconds(&[leg(125), leg(125)], file, StartUp::Cold);
+    assert!(direct / relayed > 1.5, "{direct} {relayed}");
+}
+
+#[test]
+fn the_parts_add_up_to_the_whole() {
+    let legs = [leg(20), leg(100), leg(40)];
+    let parts = path_completion(&legs, Bytes::new(50_000_000), StartUp::Cold);
+    assert_eq!(parts.total(), path_fct(&legs, Bytes::new(50_000_000), StartUp::Cold));
+    assert!(parts.start_up > Duration::from_millis(100), "{parts:?}");
+    assert!(close(parts.steady.as_secs_f64(), 50_000_000.0 / 28_750_000.0, 1e-3), "{parts:?}");
+}
+
+#[test]
+fn odd_legs_do_no_harm() {
+    assert_eq!(path_fct(&[], TWO_GB, StartUp::Cold).as_secs(), 0);
+    assert!(seconds(&[leg(0)], TWO_GB, StartUp::Cold) < 1.0);
+    assert!(close(seconds(&[leg(50)], Bytes::ZERO, StartUp::Cold), 0.075, 1e-6));
+    let tiny = leg(50).with_window(Bytes::ZERO);
+    assert!(seconds(&[tiny], Bytes::new(10_000), StartUp::Cold) > 0.3);
+    let crawling = leg(50).capped_at(Bandwidth::from_bps(1).unwrap());
+    assert!(seconds(&[crawling, tiny], Bytes::new(u64::MAX), StartUp::Cold) > 1e9);
+    let mixed = [leg(300).with_window(RELAY_TO_RELAY_WINDOW), tiny];
+    assert!(seconds(&mixed, TWO_GB, StartUp::Cold).is_finite());
+}
+
+/// The same recurrence, segment by segment, with nothing skipped: slow and plain.
+fn segment_by_segment(legs: &[Leg], volume: u64) -> f64 {
+    let ready = ready_times(legs, StartUp::Cold);
+    let count = usize::try_from(volume.div_ceil(1448)).unwrap();
+    let mut arrived = vec![0.0; count];
+    for (leg, ready) in legs.iter().zip(ready) {
+        let pace = Pace::of(leg);
+        let mut sent: Vec<f64> = Vec::with_capacity(count);
+        for (segment, arrival) in arrived.iter().enumerate() {
+            let last_byte = ((segment + 1) * 1448) as f64;
+            let mut at = f64::max(*arrival, ready);
+            if let Some(before) = segment.checked_sub(1) {
+                at = at.max(sent[before] + 1448.0 * pace.seconds_per_byte);
+            }
+            let needed = pace.needs_acknowledged(last_byte);
+            if needed > 0.0 {
+                at = at.max(sent[(needed / 1448.0).ceil() as usize - 1] + pace.rtt);
+            }
+            sent.push(at);
+        }
+        arrived = sent.into_iter().map(|at| at + pace.rtt / 2.0).collect();
+    }
+    arrived.last().copied().unwrap_or(0.0)
+}
+
+fn any_leg() -> impl Strategy<Value = Leg> {
+    let caps = prop_oneof![Just(None), (5.0..500.0f64).prop_map(Some)];
+    (1u64..300, 20u64..2_000, 1u32..5, caps).prop_map(|(rtt, segments, initial, cap)| {
+        let leg = Leg {
+            initial_window: Segments::new(initial * 10).unwrap(),
+            ..leg(rtt).with_window(Bytes::new(segments * 1448))
+        };
+        cap.map_or(leg, |cap| leg.capped_at(mbps(cap)))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_grid_agrees_with_every_single_segment(
+        legs in proptest::collection::vec(any_leg(), 1..5),
+        volume in 1_000u64..60_000_000,
+    ) {
+        let fast = seconds(&legs, Bytes::new(volume), StartUp::Cold);
+        let slow = segment_by_segment(&legs, volume);
+        let longest = legs.iter().map(|leg| leg.rtt.as_secs_f64()).fold(0.0, f64::max);
+        prop_assert!(close(fast, slow, 0.01 * slow + longest), "{fast} for {slow}");
+    }
+
+    #[test]
+    fn no_fct_beats_the_slowest_legs_rate_and_more_data_takes_longer(
+        legs in proptest::collection::vec(any_leg(), 1..5),
+        volume in 1_000u64..3_000_000_000,
+    ) {
+        let steady = seconds(&legs, Bytes::new(volume), StartUp::Ignored);
+        let cold = seconds(&legs, Bytes::new(volume), StartUp::Cold);
+        let more = seconds(&legs, Bytes::new(volume * 2), StartUp::Cold);
+        let longest = legs.iter().map(|leg| leg.rtt.as_secs_f64()).fold(0.0, f64::max);
+        prop_assert!(cold >= steady - longest - 0.001 * steady, "{cold} {steady}");
+        prop_assert!(more >= cold - 0.01 * cold, "{more} {cold}");
+        prop_assert!(seconds(&legs, Bytes::new(volume), StartUp::Warm) <= cold + 1e-9);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a probe saw of a leg, as the planner reads it, and the leg that follows from it.
+
+use serde::{Deserialize, Serialize};
+use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, time};
+
+use crate::leg::{Leg, Loss};
+use crate::tcp::LossResponse;
+
+/// A measured rate within this share of `n * window / RTT` was held down by the probe's own window.
+/// Chosen: a probe's ramp and acknowledgements cost a few percent.
+const WINDOW_BOUND_SHARE: f64 = 0.8;
+
+/// How a measurement came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// TCP handshakes, and a TCP transfer for the rate.
+    Tcp,
+    /// ICMP echo; no rate.
+    Ping,
+    /// Read from a table of someone else's.
+    Imported,
+    /// Not measured at all: the distance model's guess.
+    Distance,
+}
+
+/// Round-trip times of repeated probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RttSummary {
+    /// The least: the path without queues.
+    #[serde(with = "time::as_text")]
+    pub min: Duration,
+    /// Half the probes took no longer.
+    #[serde(with = "time::as_text")]
+    pub median: Duration,
+    /// From the 10th to the 90th percentile.
+    #[serde(with = "time::as_text")]
+    pub spread: Duration,
+    /// Probes answered.
+    pub count: u32,
+}
+
+impl RttSummary {
+    /// A single figure, as imports and the distance model have it.
+    #[must_use]
+    pub const fn single(rtt: Duration) -> Self {
+        Self { min: rtt, median: rtt, spread: Duration::ZERO, count: 1 }
+    }
+}
+
+/// The rate of a probe's transfer, after its start-up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateSummary {
+    /// Payload rate of all connections together, in the steady part of the transfer.
+    pub rate: Bandwidth,
+    /// Connections used.
+    pub connections: u32,
+    /// Most bytes one connection had in flight, if the probe could tell.
+    pub window: Option<Bytes>,
+    /// Share of segments sent again, if the probe could tell.
+    pub retransmitted: Option<Ratio>,
+}
+
+/// All that is known of one leg in one direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LegMeasurement {
+    /// Who sent.
+    pub source: SiteId,
+    /// Who received.
+    pub destination: SiteId,
+    /// Round-trip times.
+    pub rtt: RttSummary,
+    /// The rate, if it was measured.
+    pub rate: Option<RateSummary>,
+    /// How.
+    pub method: Method,
+    /// When, in milliseconds of Unix time; none for the distance model.
+    pub measured_at_unix_ms: Option<u64>,
+}
+
+impl LegMeasurement {
+    /// The leg as measured: `template` with the measured RTT, and the measured rate as a cap.
+    ///
+    /// The rate caps the model's, never raises it. It counts for each connection when the leg has
+    /// more of them than the probe had. A probe that was held down by its own window tells nothing
+    /// about a leg with a larger one, so then it caps nothing.
+    #[must_use]
+    pub fn leg(&self, template: Leg) -> Leg {
+        let leg = Leg { rtt: self.rtt.min, ..template };
+        let Some(measured) = self.rate else { return leg };
+        if self.window_bound_below(&measured, &leg) {
+            return leg;
+        }
+        if leg.connections > measured.connections {
+            let each = measured.rate.scaled(1.0 / f64::from(measured.connections.max(1)));
+            leg.capped_per_connection_at(each)
+        } else {
+            leg.capped_at(measured.rate)
+        }
+    }
+
+    /// As [`LegMeasurement::leg`], with the retransmitted share taken for random loss.
+    #[must_use]
+    pub fn lossy_leg(&self, template: Leg, response: LossResponse) -> Leg {
+        let leg = self.leg(template);
+        match self.rate.and_then(|rate| rate.retransmitted) {
+            Some(ratio) if ratio > Ratio::ZERO => leg.with_loss(Loss { ratio, response }),
+            _ => leg,
+        }
+    }
+
+    /// Whether the probe's window, smaller than the leg's, explains the measured rate.
+    fn window_bound_below(&self, measured: &RateSummary, leg: &Leg) -> bool {
+        let Some(window) = measured.window else { return false };
+        let probe = leg.with_window(window).with_connections(measured.connections);
+        window < leg.window
+            && measured.rate.as_mbps() >= WINDOW_BOUND_SHARE * probe.window_limit().as_mbps()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(mbps: f64, connections: u32, window: Option<u64>) -> LegMeasurement {
+        LegMeasurement {
+            source: SiteId::new("london").unwrap(),
+            destination: SiteId::new("tokyo").unwrap(),
+            rtt: RttSummary::single(Duration::from_millis(230)),
+            rate: Some(RateSummary {
+                rate: Bandwidth::from_mbps(mbps).unwrap(),
+                connections,
+                window: window.map(Bytes::new),
+                retransmitted: Ratio::new(0.001).ok(),
+            }),
+            method: Method::Tcp,
+            measured_at_unix_ms: Some(1_700_000_000_000),
+        }
+    }
+
+    fn template() -> Leg {
+        Leg::new(Duration::from_millis(1))
+    }
+
+    #[test]
+    fn the_measured_rate_caps_the_models_and_never_raises_it() {
+        let model_mbps = 100.0;
+        assert_eq!(measured(80.0, 1, None).leg(template()).rate().as_mbps(), 80.0);
+        assert_eq!(measured(300.0, 1, None).leg(template()).rate().as_mbps(), model_mbps);
+        assert_eq!(measured(300.0, 1, None).leg(template()).rtt, Duration::from_millis(230));
+    }
+
+    #[test]
+    fn one_probes_connection_speaks_for_each_of_many() {
+        let leg = measured(80.0, 1, None).leg(template().with_connections(4));
+        assert_eq!(leg.rate().as_mbps(), 320.0);
+        let leg = measured(80.0, 4, None).leg(template());
+        assert_eq!(leg.rate().as_mbps(), 80.0);
+    }
+
+    #[test]
+    fn a_probe_held_down_by_its_window_says_nothing_of_a_larger_one() {
+        let large = template().with_window(Bytes::new(500_000_000));
+        let held_down = measured(96.0, 1, Some(2_875_000));
+        assert_eq!(held_down.leg(large).cap, None);
+        assert!(held_down.leg(template()).cap.is_some());
+        let path_bound = measured(40.0, 1, Some(2_875_000));
+        assert_eq!(path_bound.leg(large).rate().as_mbps(), 40.0);
+    }
+
+    #[test]
+    fn retransmissions_count_as_loss_only_when_asked() {
+        assert_eq!(measured(80.0, 1, None).leg(template()).loss, None);
+        let lossy = measured(80.0, 1, None).lossy_leg(template(), LossResponse::Cubic);
+        assert!(lossy.loss.is_some());
+        assert!(lossy.rate().as_mbps() < 80.0);
+    }
+}

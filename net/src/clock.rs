@@ -1,0 +1,106 @@
+//! The monotonic clock, CPU clocks, and how promptly the kernel wakes this thread.
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::error::{NetError, Result};
+
+/// Reads a kernel clock, in nanoseconds.
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec, and all clocks passed here exist on every Linux.
+    let status = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert!(status == 0, "a clock that every Linux has");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The time since this machine's boot (CLOCK_MONOTONIC), the same in every network namespace.
+#[must_use]
+pub fn monotonic() -> Timestamp {
+    Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC))
+}
+
+/// The CPU time that the calling thread has used.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    Duration::from_nanos(read(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+/// The CPU time that all threads of this process have used.
+#[must_use]
+pub fn process_cpu() -> Duration {
+    Duration::from_nanos(read(libc::CLOCK_PROCESS_CPUTIME_ID))
+}
+
+/// Asks the kernel to fire this thread's timers on time instead of grouping them (slack 1 ns).
+pub fn sharpen_timers() {
+    // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+}
+
+/// How the kernel ranks a thread against others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Urgency {
+    /// SCHED_FIFO: ahead of all ordinary threads.
+    RealTime,
+    /// nice -20: the largest share among ordinary threads.
+    Nice,
+    /// As any thread.
+    Ordinary,
+}
+
+/// Priority among real-time threads. Chosen: above nothing else that this workspace runs.
+const REAL_TIME_PRIORITY: libc::c_int = 20;
+
+/// Raises the calling thread as far as this process may, and says how far that was.
+#[must_use]
+pub fn raise_urgency() -> Urgency {
+    let parameters = libc::sched_param { sched_priority: REAL_TIME_PRIORITY };
+    // SCHED_RESET_ON_FORK: children and threads started from here are ordinary again.
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: pid 0 is the calling thread, and `parameters` lives through the call.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
+        return Urgency::RealTime;
+    }
+    // SAFETY: plain numbers; who 0 is the calling thread on Linux.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
+        return Urgency::Nice;
+    }
+    Urgency::Ordinary
+}
+
+/// Sleeps until `deadline` on the monotonic clock.
+///
+/// # Errors
+/// When a signal handler interrupts the sleep.
+pub fn sleep_until(deadline: Timestamp) -> Result<()> {
+    let nanos = deadline.as_nanos();
+    let time = libc::timespec {
+        tv_sec: (nanos / 1_000_000_000) as i64,
+        tv_nsec: (nanos % 1_000_000_000) as i64,
+    };
+    // SAFETY: `time` lives through the call; no remainder is asked for.
+    let status = unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut(),
+        )
+    };
+    match status {
+        0 => Ok(()),
+        errno => Err(NetError::system("sleep", std::io::Error::from_raw_os_error(errno))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_monotonic_clock_never_runs_back() {
+        let earlier = monotonic();
+        assert!(monotonic() >= earlier);
+    }
+}

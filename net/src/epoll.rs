@@ -1,0 +1,144 @@
+//! Waiting for many descriptors with a deadline in nanoseconds.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use tradewind_units::Duration;
+
+use crate::error::{NetError, Result};
+
+/// Most events taken from the kernel at once. Chosen: more hosts than a lab has on one machine.
+const BATCH: usize = 256;
+
+/// A set of descriptors, each with a token, that are watched for input.
+#[derive(Debug)]
+pub struct Epoll {
+    descriptor: OwnedFd,
+    events: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    /// Makes an empty set.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new() -> Result<Self> {
+        // SAFETY: takes one flag; the descriptor it returns is new and ours alone.
+        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if raw < 0 {
+            return Err(NetError::last_os("make an epoll set"));
+        }
+        // SAFETY: `raw` was just made and is owned by nobody else.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Self { descriptor, events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH] })
+    }
+
+    /// Watches `source` for input (level-triggered); `token` tells it from the others.
+    ///
+    /// # Errors
+    /// When `source` cannot be watched, or already is.
+    pub fn watch(&self, source: &impl AsFd, token: u64) -> Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
+        let (set, fd) = (self.descriptor.as_raw_fd(), source.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are open, and `event` lives through the call.
+        if unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event) } != 0 {
+            return Err(NetError::last_os("watch a descriptor"));
+        }
+        Ok(())
+    }
+
+    /// Waits until input is there or `timeout` has passed; `None` waits for input alone. Returns
+    /// the tokens that have input; none after a time-out or a signal.
+    ///
+    /// # Errors
+    /// When the kernel lacks epoll_pwait2 (before Linux 5.11).
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<impl Iterator<Item = u64> + '_> {
+        let time = timeout.map(|span| libc::timespec {
+            tv_sec: span.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: i64::from(span.subsec_nanos()),
+        });
+        let time_pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: `events` has room for BATCH events, `time` outlives the call, no signal mask.
+        let count = unsafe {
+            libc::epoll_pwait2(
+                self.descriptor.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                BATCH as libc::c_int,
+                time_pointer,
+                std::ptr::null(),
+            )
+        };
+        let count = match usize::try_from(count) {
+            Ok(count) => count,
+            Err(_) => match std::io::Error::last_os_error() {
+                error if error.kind() == std::io::ErrorKind::Interrupted => 0,
+                error if error.raw_os_error() == Some(libc::ENOSYS) => {
+                    return Err(NetError::Unsupported {
+                        ability: "epoll_pwait2",
+                        needs: "Linux 5.11 or later",
+                    });
+                }
+                error => return Err(NetError::system("wait for input", error)),
+            },
+        };
+        Ok(self.events[..count].iter().map(|event| event.u64))
+    }
+}
+
+/// A bell that one thread rings and another hears through its [`Epoll`].
+#[derive(Debug)]
+pub struct Bell {
+    descriptor: OwnedFd,
+}
+
+impl Bell {
+    /// Makes a bell that is silent.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new() -> Result<Self> {
+        // SAFETY: plain numbers; the descriptor it returns is new and ours alone.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if raw < 0 {
+            return Err(NetError::last_os("make an eventfd"));
+        }
+        // SAFETY: `raw` was just made and is owned by nobody else.
+        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(raw) } })
+    }
+
+    /// Rings: the descriptor has input until [`Bell::silence`].
+    pub fn ring(&self) {
+        let one = 1u64.to_ne_bytes();
+        // A full counter already rings, so a refused write changes nothing.
+        let _ = nix::unistd::write(&self.descriptor, &one);
+    }
+
+    /// Takes the input away.
+    pub fn silence(&self) {
+        let mut counter = [0u8; 8];
+        // Nothing to read means that it is silent already.
+        let _ = nix::unistd::read(&self.descriptor, &mut counter);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_is_heard_until_it_is_silenced() {
+        let mut set = Epoll::new().unwrap();
+        let bell = Bell::new().unwrap();
+        set.watch(&bell, 7).unwrap();
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+        bell.ring();
+        assert_eq!(set.wait(None).unwrap().collect::<Vec<_>>(), [7]);
+        bell.silence();
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,104 @@
+//! Network namespaces without names.
+//!
+//! A [`Namespace`] is a descriptor and nothing else: no file under `/run/netns`, no bind mount. It
+//! lives as long as a descriptor, a thread or a socket holds it, so nothing is left behind when
+//! its owner is killed.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::{NetError, Result};
+
+/// One network namespace, held by a descriptor.
+#[derive(Debug)]
+pub struct Namespace {
+    descriptor: OwnedFd,
+}
+
+impl Namespace {
+    /// Makes a new, empty namespace (its only device is a `lo` that is down).
+    ///
+    /// # Errors
+    /// Without the right to make one, or when the kernel's limit is reached.
+    pub fn create() -> Result<Self> {
+        in_new_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+                nix::errno::Errno::EPERM => NetError::NotPermitted {
+                    action: "make a network namespace",
+                    needs: "run as root, or where unprivileged user namespaces are allowed",
+                },
+                other => NetError::system("make a network namespace", other),
+            })?;
+            Self::of_this_thread()
+        })?
+    }
+
+    /// The namespace in which the calling thread is.
+    ///
+    /// # Errors
+    /// When `/proc` is not mounted.
+    pub fn of_this_thread() -> Result<Self> {
+        let path = "/proc/thread-self/ns/net";
+        let file = File::open(path).map_err(|e| NetError::system(format!("open {path}"), e))?;
+        Ok(Self { descriptor: file.into() })
+    }
+
+    /// Takes a namespace's descriptor that came from elsewhere.
+    #[must_use]
+    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+
+    /// Moves the calling thread into this namespace, for good.
+    ///
+    /// # Errors
+    /// Without CAP_SYS_ADMIN over the namespace.
+    pub fn enter(&self) -> Result<()> {
+        setns(&self.descriptor, CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| NetError::system("enter a network namespace", errno))
+    }
+
+    /// Runs `work` on a thread inside this namespace and waits for it. Sockets that `work` makes
+    /// stay in the namespace wherever they are used later.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered.
+    ///
+    /// # Panics
+    /// When `work` panics.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        in_new_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })?
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for Namespace {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+/// Runs `work` on a thread of its own, so that what it does to its thread's namespace ends with it.
+fn in_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn_scoped(scope, work)
+            .map_err(|e| NetError::system("start a thread", e))?;
+        match worker.join() {
+            Ok(value) => Ok(value),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}

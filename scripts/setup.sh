@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs what is missing, and only that, for one purpose: build, lint, bench or fuzz.
+# Says what it installs; says nothing when all is there.
+set -euo pipefail
+
+purpose=${1:-build}
+export PATH="$HOME/.cargo/bin:$PATH"
+
+say() { echo "setup: $*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else say "need root to run: $*"; exit 1
+  fi
+}
+
+# debian COMMAND PACKAGE ...: installs the packages unless the command is there.
+debian() {
+  local command=$1; shift
+  command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || [ -x "/sbin/$command" ] && return 0
+  command -v apt-get >/dev/null || { say "$command is missing and this is no Debian: install it (Debian calls it $*)"; exit 1; }
+  say "installing Debian packages: $*"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# cargo_tool COMMAND CRATE: builds a Cargo subcommand unless it is there.
+cargo_tool() {
+  command -v "$1" >/dev/null && return 0
+  say "building $2 with cargo"
+  cargo install --quiet --locked "$2"
+}
+
+rust() {
+  if ! command -v cargo >/dev/null; then
+    debian curl curl ca-certificates
+    say "installing Rust by rustup into ~/.cargo"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --quiet --profile minimal --default-toolchain none
+  fi
+  # rust-toolchain.toml names the version; asking for it installs it.
+  if ! rustc --version >/dev/null 2>&1; then
+    say "installing the Rust toolchain named in rust-toolchain.toml"
+    rustup toolchain install
+  fi
+}
+
+debian cc build-essential
+debian ip iproute2
+rust
+
+case $purpose in
+  build) ;;
+  lint) cargo_tool cargo-deny cargo-deny ;;
+  bench)
+    debian haproxy haproxy
+    [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || {
+      say "installing Debian packages: nginx libnginx-mod-stream"
+      as_root apt-get update -qq
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx libnginx-mod-stream >/dev/null
+    } ;;
+  fuzz)
+    rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
+    cargo_tool cargo-fuzz cargo-fuzz ;;
+  *) say "unknown purpose '$purpose': build, lint, bench or fuzz"; exit 2 ;;
+esac

@@ -1,0 +1,51 @@
+//! Values that cannot be meant, and values that stand in where a file says nothing.
+
+use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
+
+/// Longest round trip. Chosen: a hundred times what a satellite needs.
+pub(crate) const LONGEST_RTT: Duration = Duration::from_secs(60);
+/// Longest extra delay. Chosen: beyond it a path is out rather than slow.
+pub(crate) const LONGEST_JITTER: Duration = Duration::from_secs(10);
+/// Smallest and largest IP packet of a path: what every IPv4 host must take, and what the
+/// header's length field can say (RFC 791).
+const MTU: std::ops::RangeInclusive<u64> = 576..=65_535;
+/// Least room of a default queue. Chosen: a hundred full packets.
+const LEAST_QUEUE: Bytes = Bytes::new(150_000);
+
+/// Most sites and hosts. Chosen: far more than one machine can run.
+pub(crate) const MOST_SITES: usize = 256;
+pub(crate) const MOST_HOSTS: usize = 1024;
+/// Most named links that a pair may pass. Chosen: more than any real path's bottlenecks.
+pub(crate) const MOST_LINKS_ON_A_PAIR: usize = 16;
+
+/// A span of at most `longest`.
+pub(crate) fn span(text: &str, longest: Duration) -> Result<Duration, String> {
+    let span = parse_duration(text).map_err(|error: UnitError| error.to_string())?;
+    check_span(span, longest).map(|()| span)
+}
+
+/// Refuses spans above `longest`.
+pub(crate) fn check_span(span: Duration, longest: Duration) -> Result<(), String> {
+    if span > longest {
+        let unit = if longest.as_secs().is_multiple_of(60) {
+            format!("{} min", longest.as_secs() / 60)
+        } else {
+            format!("{} s", longest.as_secs())
+        };
+        return Err(format!("a span of at most {unit}, not `{} s`", span.as_secs_f64()));
+    }
+    Ok(())
+}
+
+/// Refuses packet sizes that IP does not know.
+pub(crate) fn mtu(mtu: Bytes) -> Result<(), String> {
+    if !MTU.contains(&mtu.as_u64()) {
+        return Err(format!("a packet size from 576 to 65535 bytes, not `{mtu}`"));
+    }
+    Ok(())
+}
+
+/// The queue of a link that states none: the bandwidth-delay product, but some packets at least.
+pub(crate) fn default_queue(rate: Bandwidth, rtt: Duration) -> Bytes {
+    rate.volume_in(rtt).max(LEAST_QUEUE)
+}
