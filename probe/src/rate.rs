@@ -15,8 +15,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tradewind_net::congestion;
+use tradewind_net::pacing;
 use tradewind_net::tcp_info::TcpInfo;
-use tradewind_units::Bytes;
+use tradewind_units::{Bandwidth, Bytes};
 
 use crate::connect::{open_named, resolve, unix_time_s};
 use crate::error::in_words;
@@ -57,6 +58,8 @@ pub struct RateOptions {
     pub interval: Option<Duration>,
     /// Congestion control of the sending side; `None`: the system's choice.
     pub congestion_control: Option<String>,
+    /// Most that each connection sends, where this side sends; `None`: no cap.
+    pub max_rate: Option<Bandwidth>,
     /// The responder's secret, if it has one.
     pub secret: Option<Secret>,
     /// Longest wait for the resolver, a connection, or an answer before the transfer.
@@ -73,6 +76,7 @@ impl Default for RateOptions {
             stop_when_stable: Some(StabilityRule::default()),
             interval: None,
             congestion_control: None,
+            max_rate: None,
             secret: None,
             timeout: Duration::from_secs(10),
         }
@@ -125,6 +129,11 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
     {
         return refused("congestion_control", "a name such as `cubic`", name.clone());
     }
+    if let Some(rate) = options.max_rate
+        && options.direction == Direction::Download
+    {
+        return refused("max_rate", "only with uploads: the sender is capped", rate.to_string());
+    }
     Ok(())
 }
 
@@ -166,6 +175,13 @@ impl Caller<'_> {
             congestion::set(&socket, name).map_err(|cause| ProbeError::Setting {
                 target: self.target.to_owned(),
                 setting: format!("congestion control `{name}`"),
+                cause,
+            })?;
+        }
+        if let Some(rate) = self.options.max_rate {
+            pacing::cap(&socket, rate).map_err(|cause| ProbeError::Setting {
+                target: self.target.to_owned(),
+                setting: format!("pacing at {rate}"),
                 cause,
             })?;
         }
