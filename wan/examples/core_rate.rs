@@ -51,6 +51,15 @@ const CASES: &[Case] = &[
         gap: Duration::from_micros(530),
     },
     Case {
+        name: "4 x 1 Gbit/s that overload caps of 900 Mbit/s",
+        host: "ingress = '900 Mbit/s'\nper_connection = '950 Mbit/s'",
+        pair: "",
+        pairs: 4,
+        segments: 44,
+        payload: 1448,
+        gap: Duration::from_micros(530),
+    },
+    Case {
         name: "16 x 100 Mbit/s, super-packets",
         host: "ingress = '2 Gbit/s'",
         pair: "rate = '100 Mbit/s'",

@@ -12,20 +12,24 @@ use tradewind_wan::{Admission, Bundle, Delivery, Ecn, HostIndex, PairChange, Top
 
 /// Three sites, shared links, caps of every kind, and all faults at once.
 fn rich_topology() -> Topology {
-    parse(
+    topology_with("duplicate = 0.02\nreorder = { share = 0.02, late_by = '400 us' }")
+}
+
+/// The same with these keys of the pairs instead of disorder.
+fn topology_with(keys: &str) -> Topology {
+    parse(&format!(
         "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[site]]\nid = 'c'\n\
          [default.pair]\nrtt = '3 ms'\nrate = '60 Mbit/s'\nqueue = '30 kB'\nloss = 0.02\n\
-         jitter = '1 ms'\necn_threshold = '9 kB'\nduplicate = 0.02\nmtu = '1400 B'\n\
-         burst_loss = { enter = 0.01, leave = 0.3 }\n\
-         reorder = { share = 0.02, late_by = '400 us' }\n\
+         jitter = '1 ms'\necn_threshold = '9 kB'\nmtu = '1400 B'\n{keys}\n\
+         burst_loss = {{ enter = 0.01, leave = 0.3 }}\n\
          [default.host]\negress = '80 Mbit/s'\ncap = 'tail-drop'\nburst = '6 kB'\n\
          per_connection = '70 Mbit/s'\ningress = '50 Mbit/s'\nqueue = '20 kB'\n\
          [[link]]\nname = 'cable'\nrate = '70 Mbit/s'\nqueue = '15 kB'\nloss = 0.01\n\
          [[pair]]\nbetween = ['a', 'c']\nvia = ['cable']\n\
          [[pair]]\nbetween = ['b', 'c']\nvia = ['cable']\nrtt = '0 ms'\njitter = '0 ms'\n\
          [[outage]]\nname = 'cut'\nmean_gap = '8 ms'\nshortest = '100 us'\nlongest = '1 ms'\n\
-         sites = ['a']\nlinks = ['cable']",
-    )
+         sites = ['a']\nlinks = ['cable']"
+    ))
     .expect("a right topology")
 }
 
@@ -165,6 +169,30 @@ proptest! {
             for (exact, coalesced) in times.iter().zip(others) {
                 prop_assert_eq!(exact.1, coalesced.1);
                 prop_assert!(coalesced.0 >= exact.0 && coalesced.0 - exact.0 <= 250_000);
+            }
+        }
+    }
+
+    #[test]
+    fn who_wakes_at_each_deadline_is_never_early_and_at_most_a_span_late(
+        trace in prop::collection::vec(sent(), 1..60),
+    ) {
+        let mut wan: Wan<Place> = Wan::new(&topology_with(""), 5);
+        let mut pending = trace.iter().enumerate();
+        let mut next_push = pending.next().map(|(number, sent)| (sent.gap_us, number, sent));
+        loop {
+            let push_at = next_push.map(|(us, ..)| at(us));
+            let Some(now) = wan.next_deadline().into_iter().chain(push_at).min() else { break };
+            while let Some(delivery) = wan.pop_due(now) {
+                prop_assert!(delivery.due <= now);
+                let late = now.since(delivery.due);
+                prop_assert!(late <= Duration::from_micros(250), "{:?}", late);
+                let is_whole = delivery.segments.end == trace[delivery.content.0].segments;
+                prop_assert!(!is_whole || late.is_zero(), "{:?} at {:?}", delivery, now);
+            }
+            if let Some((us, number, sent)) = next_push.filter(|(us, ..)| at(*us) <= now) {
+                wan.push(now, whole(sent, number));
+                next_push = pending.next().map(|(number, sent)| (us + sent.gap_us, number, sent));
             }
         }
     }

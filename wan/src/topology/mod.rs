@@ -1,5 +1,7 @@
 //! Sites, hosts, pairs and links, as a topology file describes them.
 
+use std::collections::BTreeMap;
+
 use tradewind_model::Catalogue;
 use tradewind_units::{Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId};
 
@@ -258,6 +260,12 @@ impl Topology {
     pub fn site(&self, id: &SiteId) -> Option<SiteIndex> {
         let place = self.sites.iter().position(|site| site.id == *id)?;
         u16::try_from(place).ok().map(SiteIndex)
+    }
+
+    /// All sites by name.
+    pub(crate) fn site_names(&self) -> BTreeMap<SiteId, SiteIndex> {
+        let indices = (0..=u16::MAX).map(SiteIndex);
+        self.sites.iter().map(|site| site.id.clone()).zip(indices).collect()
     }
 
     /// Settings of the ordered pair `from` -> `to`.
