@@ -57,6 +57,12 @@ impl Lab {
         let mut notes = Vec::new();
         let wiring = choose_wiring(options, &mut notes)?;
         let (hosts, attachments) = set_up_hosts(&topology, &wiring, options)?;
+        if let Some(rate) = attachments.iter().filter_map(|host| host.port.bearable_rate()).min() {
+            notes.push(format!(
+                "packet sockets have little room here (sysctl net.core.rmem_max), so hosts send at \
+                 most {rate}"
+            ));
+        }
         let bell = Arc::new(Bell::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
