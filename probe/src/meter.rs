@@ -159,9 +159,6 @@ impl Transfer {
         let sum = |figure: fn(&TcpInfo) -> Option<Duration>| -> Duration {
             infos.iter().filter_map(figure).sum()
         };
-        let cautious = |info: &&TcpInfo| {
-            info.slow_start_threshold.is_some() && info.retransmitted_segments == 0
-        };
         SenderSample {
             in_flight_max_bytes: self.in_flight_max,
             congestion_window_bytes: infos
@@ -174,8 +171,6 @@ impl Transfer {
             busy_us: micros(sum(|info| info.busy)),
             receive_window_limited_us: micros(sum(|info| info.receive_window_limited)),
             send_buffer_limited_us: micros(sum(|info| info.send_buffer_limited)),
-            left_slow_start_without_loss: u32::try_from(infos.iter().filter(cautious).count())
-                .unwrap_or(u32::MAX),
         }
     }
 

@@ -281,8 +281,6 @@ pub struct SenderSample {
     pub receive_window_limited_us: u64,
     /// Of this, stopped by the own send buffer.
     pub send_buffer_limited_us: u64,
-    /// Connections that left slow start although nothing of theirs was ever lost.
-    pub left_slow_start_without_loss: u32,
 }
 
 /// Why a test ended, as the responder saw it.

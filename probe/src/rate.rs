@@ -303,8 +303,9 @@ impl Caller<'_> {
                 }
             }
             if let Some(rule) = &self.options.stop_when_stable
-                && observed.is_settled(rule)
+                && let Some(part) = observed.settled_part(rule)
             {
+                observed.settled = Some(part);
                 return Ok(Ended::Stable);
             }
         }
@@ -435,6 +436,7 @@ impl Observed {
             role,
             interval,
             ended: Ended::Duration,
+            settled: None,
             own: Vec::<Record>::new(),
             own_totals: Vec::new(),
             theirs: Vec::new(),

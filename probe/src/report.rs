@@ -1,6 +1,7 @@
 //! From what both sides saw of a test to its report.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -107,8 +108,8 @@ pub struct IntervalReport {
     pub rate_mbps: f64,
     /// Payload that arrived in it.
     pub bytes: u64,
-    /// Most payload in flight, by the sender's clock; as the next three, absent where the sender
-    /// has no interval of this number.
+    /// Most payload in flight, in the sender's last interval by then; as the next three, absent
+    /// before the sender's first.
     pub in_flight_max_bytes: Option<u64>,
     /// Sum of the congestion windows at its end.
     pub congestion_window_bytes: Option<u64>,
@@ -140,6 +141,8 @@ pub(crate) struct Observed {
     pub(crate) role: Role,
     pub(crate) interval: Duration,
     pub(crate) ended: Ended,
+    /// The part that made the test end early.
+    pub(crate) settled: Option<Range<usize>>,
     pub(crate) own: Vec<Record>,
     pub(crate) own_totals: Vec<ConnectionTotals>,
     pub(crate) theirs: Vec<Record>,
@@ -153,6 +156,14 @@ impl Observed {
 
     fn sent(&self) -> &[Record] {
         if self.role == Role::Sender { &self.own } else { &self.theirs }
+    }
+
+    /// The sender's records up to the interval that ends at `end_us` by the receiver's clock. The
+    /// two clocks start within a round trip of each other.
+    fn sent_by(&self, end_us: u64) -> &[Record] {
+        let latest = micros(end_us) + self.interval / 2;
+        let sent = self.sent();
+        &sent[..sent.partition_point(|record| micros(record.end_us) <= latest)]
     }
 
     /// What arrived, in intervals; a last one shorter than half its time is left out, for a piece
@@ -172,22 +183,24 @@ impl Observed {
         full.iter().map(interval).collect()
     }
 
-    /// Whether the rate holds still for good: not when the sender only grows slowly.
-    pub(crate) fn is_settled(&self, rule: &StabilityRule) -> bool {
+    /// The part over which the rate holds still for good, if the test has come to that: not when
+    /// the sender only grows slowly.
+    pub(crate) fn settled_part(&self, rule: &StabilityRule) -> Option<Range<usize>> {
         let intervals = self.intervals();
-        let Some(start) = settled(&intervals, rule) else { return false };
-        let view = self.sender_view(&intervals, start..intervals.len());
-        window_estimate(&view).bound_by != BoundBy::Growth
+        let part = settled(&intervals, rule)?..intervals.len();
+        let growing = window_estimate(&self.sender_view(part.clone())).bound_by == BoundBy::Growth;
+        (!growing).then_some(part)
     }
 
     /// What the sender showed in the intervals `part`.
-    fn sender_view(&self, intervals: &[Interval], part: std::ops::Range<usize>) -> SenderView {
-        let samples: Vec<SenderSample> = self.sent().iter().filter_map(|r| r.sender).collect();
-        let end = part.end.min(samples.len());
-        let inside = &samples[part.start.min(end)..end];
+    fn sender_view(&self, part: Range<usize>) -> SenderView {
+        let end_of = |index: usize| self.received().get(index).map_or(0, |record| record.end_us);
+        let before = part.start.checked_sub(1).map_or(&[][..], |i| self.sent_by(end_of(i)));
+        let until = part.end.checked_sub(1).map_or(&[][..], |i| self.sent_by(end_of(i)));
         // The sender's records may lag behind the receiver's: then its last one speaks.
-        let inside = if inside.is_empty() { &samples[end.saturating_sub(1)..end] } else { inside };
-        let before = part.start.checked_sub(1).and_then(|index| samples.get(index));
+        let first = before.len().min(until.len().saturating_sub(1));
+        let inside: Vec<SenderSample> = until[first..].iter().filter_map(|r| r.sender).collect();
+        let before = before.last().and_then(|record| record.sender.as_ref());
         let (last, count) = (inside.last(), u64::try_from(inside.len()).unwrap_or(1).max(1));
         let change = |figure: fn(&SenderSample) -> u64| {
             last.map_or(0, figure).saturating_sub(before.map_or(0, figure))
@@ -197,9 +210,8 @@ impl Observed {
             let share = if busy == 0 { 0.0 } else { part as f64 / busy as f64 };
             Ratio::new(share.clamp(0.0, 1.0)).expect("clamped to a share")
         };
-        let lossless = last.is_some_and(|sample| sample.retransmits == 0);
+        let windows = || inside.iter().map(|sample| sample.congestion_window_bytes);
         SenderView {
-            bytes_per_s: mean_bytes_per_s(&intervals[part]),
             rtt_min: micros(last.map_or(0, |sample| sample.rtt_min_us)),
             rtt_steady: micros(inside.iter().map(|s| s.rtt_smoothed_us).sum::<u64>() / count),
             in_flight_max: Bytes::new(
@@ -208,8 +220,8 @@ impl Observed {
             retransmits: change(|sample| sample.retransmits),
             receive_window_limited: share(change(|sample| sample.receive_window_limited_us)),
             send_buffer_limited: share(change(|sample| sample.send_buffer_limited_us)),
-            left_slow_start_without_loss: lossless
-                && last.is_some_and(|sample| sample.left_slow_start_without_loss > 0),
+            congestion_window: Bytes::new(windows().next_back().unwrap_or(0)),
+            congestion_window_constant: inside.len() >= 3 && windows().min() == windows().max(),
         }
     }
 
@@ -238,9 +250,17 @@ impl Observed {
     }
 
     fn interval_reports(&self) -> Vec<IntervalReport> {
-        let sent = self.sent();
-        let report = |(index, record): (usize, &Record)| {
-            let sender = sent.get(index).and_then(|record| record.sender);
+        let mut records = self.received().to_vec();
+        // The rest after the last full interval is too short for a rate of its own.
+        if records.len() > self.intervals().len()
+            && let (Some(rest), Some(last)) = (records.pop(), records.last_mut())
+        {
+            last.end_us = rest.end_us;
+            last.span_us += rest.span_us;
+            last.bytes += rest.bytes;
+        }
+        let report = |record: &Record| {
+            let sender = self.sent_by(record.end_us).last().and_then(|record| record.sender);
             IntervalReport {
                 end_s: record.end_us as f64 / 1e6,
                 rate_mbps: per_second_mbps(record.bytes, micros(record.span_us)),
@@ -251,7 +271,7 @@ impl Observed {
                 retransmits: sender.map(|sample| sample.retransmits),
             }
         };
-        self.received().iter().enumerate().map(report).collect()
+        records.iter().map(report).collect()
     }
 }
 
@@ -265,12 +285,10 @@ pub(crate) fn build(
 ) -> RateReport {
     let intervals = observed.intervals();
     let rule = options.stop_when_stable.unwrap_or_default();
-    let settled_from = settled(&intervals, &rule);
-    let part = match (observed.ended, settled_from) {
-        (Ended::Stable, Some(start)) => start..intervals.len(),
-        _ => steady_part(&intervals),
-    };
-    let view = observed.sender_view(&intervals, part.clone());
+    let settled = observed.settled.clone().or_else(|| observed.settled_part(&rule));
+    let part = settled.clone().unwrap_or_else(|| steady_part(&intervals));
+    let view = observed.sender_view(part.clone());
+    let bytes_per_s = mean_bytes_per_s(&intervals[part.clone()]);
     let rates = ascending(
         intervals[part.clone()]
             .iter()
@@ -284,7 +302,7 @@ pub(crate) fn build(
     let sender = observed.sender_totals();
     let mss = sender.map_or(0, |totals| totals.mss_bytes);
     let headers = header_bytes(address, sender.is_some_and(|totals| totals.timestamps));
-    let rate_mbps = view.bytes_per_s * 8.0 / 1e6;
+    let rate_mbps = bytes_per_s * 8.0 / 1e6;
     RateReport {
         schema_version: SCHEMA_VERSION,
         target: target.to_owned(),
@@ -293,7 +311,7 @@ pub(crate) fn build(
         direction: options.direction,
         congestion_control: sender.map(|t| t.congestion_control.clone()).unwrap_or_default(),
         ended: observed.ended,
-        settled: settled_from.is_some(),
+        settled: settled.is_some(),
         duration_s: duration.as_secs_f64(),
         discarded_s: discarded.as_secs_f64(),
         rate_mbps,
@@ -305,7 +323,7 @@ pub(crate) fn build(
         rtt_min_ms: tradewind_units::time::as_millis_f64(view.rtt_min),
         rtt_steady_ms: tradewind_units::time::as_millis_f64(view.rtt_steady),
         window: window_estimate(&view),
-        window_effective_bytes: (view.bytes_per_s * view.rtt_min.as_secs_f64()).round() as u64,
+        window_effective_bytes: (bytes_per_s * view.rtt_min.as_secs_f64()).round() as u64,
         mss_bytes: mss,
         connections,
         intervals: observed.interval_reports(),
@@ -327,4 +345,148 @@ fn per_second_mbps(bytes: u64, span: Duration) -> f64 {
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_MS: u64 = 100;
+
+    fn record(index: u64, bytes: u64, sender: Option<SenderSample>) -> Record {
+        Record { end_us: (index + 1) * RTT_MS * 1000, span_us: RTT_MS * 1000, bytes, sender }
+    }
+
+    fn sample(in_flight: u64, rtt_us: u64) -> SenderSample {
+        SenderSample {
+            in_flight_max_bytes: in_flight,
+            congestion_window_bytes: in_flight,
+            rtt_smoothed_us: rtt_us,
+            rtt_min_us: RTT_MS * 1000,
+            retransmits: 0,
+            busy_us: 0,
+            receive_window_limited_us: 0,
+            send_buffer_limited_us: 0,
+        }
+    }
+
+    fn totals(bytes: u64) -> ConnectionTotals {
+        ConnectionTotals {
+            bytes,
+            retransmits: 0,
+            retransmitted_bytes: 0,
+            rtt_min_us: RTT_MS * 1000,
+            mss_bytes: 1448,
+            congestion_window_segments: 2000,
+            in_flight_max_bytes: 2_896_000,
+            timestamps: true,
+            congestion_control: "cubic".to_owned(),
+        }
+    }
+
+    /// An upload whose window doubles each round trip up to `windows`' last, as both sides saw it.
+    fn upload(windows: &[u64]) -> Observed {
+        let record_of = |(index, window): (usize, &u64)| (index as u64, *window);
+        let rounds: Vec<(u64, u64)> = windows.iter().enumerate().map(record_of).collect();
+        let total = windows.iter().sum();
+        let finish = Finish {
+            cause: crate::protocol::FinishCause::Stopped,
+            connections: vec![totals(total)],
+        };
+        Observed {
+            role: Role::Sender,
+            interval: Duration::from_millis(RTT_MS),
+            ended: Ended::Duration,
+            settled: None,
+            own: rounds
+                .iter()
+                .map(|(i, window)| record(*i, *window, Some(sample(*window, 100_200))))
+                .collect(),
+            own_totals: vec![totals(total)],
+            theirs: rounds.iter().map(|(index, window)| record(*index, *window, None)).collect(),
+            finish: Some(finish),
+        }
+    }
+
+    fn report(observed: Observed) -> RateReport {
+        let address = "192.0.2.1:7000".parse().unwrap();
+        build("there:7000", address, 0.0, &RateOptions::default(), observed)
+    }
+
+    fn window_bound(rounds: usize) -> Observed {
+        let slow_start = [181_000, 362_000, 724_000, 1_448_000];
+        upload(&[&slow_start[..], &vec![2_896_000; rounds]].concat())
+    }
+
+    #[test]
+    fn a_window_bound_upload_is_read_right() {
+        let report = report(window_bound(12));
+        assert!(report.settled);
+        assert_eq!(report.window.bound_by, BoundBy::Window);
+        assert_eq!(report.window_effective_bytes, 2_896_000);
+        assert!((report.rate_mbps - 231.68).abs() < 1e-9);
+        assert!((report.rate_ip_mbps - 240.0).abs() < 1e-9, "{}", report.rate_ip_mbps);
+        assert!((report.discarded_s - 0.6).abs() < 1e-9, "the last second counts");
+    }
+
+    #[test]
+    fn a_row_of_intervals_that_made_the_test_end_is_what_counts() {
+        let mut observed = window_bound(12);
+        observed.settled = Some(4..14);
+        observed.theirs[15].bytes = 0;
+        let report = report(observed);
+        assert!(report.settled && (report.rate_mbps - 231.68).abs() < 1e-9);
+        assert_eq!(report.intervals.len(), 16);
+    }
+
+    #[test]
+    fn the_short_rest_at_the_end_joins_the_last_interval() {
+        let mut observed = window_bound(12);
+        observed.theirs.push(Record { end_us: 1_601_000, span_us: 1000, bytes: 5, sender: None });
+        let report = report(observed);
+        let last = report.intervals.last().unwrap();
+        assert_eq!((report.intervals.len(), last.bytes), (16, 2_896_005));
+        assert!((last.rate_mbps - 229.386).abs() < 0.01);
+        assert!((report.duration_s - 1.601).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_window_that_still_moves_does_not_end_the_test() {
+        let windows: Vec<u64> = (0..12).map(|round| 2_896_000 + 1448 * round).collect();
+        let observed = upload(&windows);
+        assert_eq!(observed.settled_part(&StabilityRule::default()), None);
+        let report = report(observed);
+        assert!(!report.settled);
+        assert_eq!(report.window.bound_by, BoundBy::Growth);
+    }
+
+    #[test]
+    fn a_sender_that_lags_speaks_by_its_last_word() {
+        let mut observed = window_bound(12);
+        observed.own.truncate(5);
+        let report = report(observed);
+        assert_eq!(report.window.window, Bytes::new(2_896_000));
+        assert_eq!(report.rtt_steady_ms, 100.2);
+    }
+
+    #[test]
+    fn a_test_without_a_byte_has_a_report_without_a_rate() {
+        let mut observed = upload(&[0]);
+        observed.theirs.clear();
+        observed.own.clear();
+        let report = report(observed);
+        assert_eq!((report.rate_mbps, report.rate()), (0.0, None));
+        assert!(report.intervals.is_empty());
+    }
+
+    #[test]
+    fn a_report_survives_its_journey() {
+        let report = report(window_bound(12));
+        let json = serde_json::to_string(&report).unwrap();
+        assert!(json.contains("\"bound_by\":\"window\"") && json.contains("\"window_bytes\":"));
+        let back: RateReport = serde_json::from_str(&json).unwrap();
+        assert_eq!((back.window, back.connections), (report.window, report.connections));
+        assert_eq!((back.ended, back.total_bytes), (report.ended, report.total_bytes));
+        assert!((back.rate_mbps - report.rate_mbps).abs() < 1e-9);
+    }
 }

@@ -1,16 +1,16 @@
 //! What held a rate test back: the window, the path, or nothing yet. Pure.
 //!
 //! The planner's model is rate = min(window / RTT, capacity) [CP IV-B]: it must know which of the
-//! two a measured rate stands for. The signs, for a steady part:
+//! two a measured rate stands for. The signs, for a steady part, in this order:
 //!
-//! - the receiver's window or the send buffer stopped the sender for most of its busy time: the
-//!   kernel says so itself;
-//! - else, when no queue stands (the round trip is near its minimum), nothing was lost and what is
-//!   in flight equals rate times round trip: a window, e.g. one locked by a route;
-//! - a standing queue, losses, or more in flight than the rate explains (a rate-based control
-//!   probing): the path's capacity; the window is at least what was in flight;
-//! - slow start that ended without a loss, no queue: the control left it by caution and grows
-//!   slowly; the rate is a lower bound of everything.
+//! 1. the receiver's window or the send buffer stopped the sender for most of its busy time (the
+//!    kernel says so itself): a window;
+//! 2. a queue stands (the round trip is well above its minimum) or segments were lost: the path's
+//!    capacity, and the window is at least what was in flight;
+//! 3. the congestion window is used up: when it stays the same number it is locked, a window; when
+//!    it moves it still grows, slowly as after a loss or a cautious end of slow start, and the rate
+//!    is a lower bound of everything;
+//! 4. else the sender holds back by itself, as a rate-based control does at the path's capacity.
 
 use std::time::Duration;
 
@@ -23,15 +23,13 @@ const QUEUE_SHARE: f64 = 0.10;
 const QUEUE_FLOOR: Duration = Duration::from_millis(1);
 /// Of its busy time, how much a sender must have been stopped by a window. Chosen: half.
 const LIMITED_SHARE: f64 = 0.5;
-/// How far what is in flight may lie from rate times round trip. Chosen: the sampled maximum of
-/// what is in flight lies a little above its mean.
-const IN_FLIGHT_RANGE: std::ops::RangeInclusive<f64> = 0.85..=1.25;
+/// Of the congestion window, how much must have been in flight for it to be used up. Chosen: looks
+/// are taken between bursts, too.
+const USED_UP_SHARE: f64 = 0.9;
 
 /// What a steady part's sender showed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SenderView {
-    /// Payload per second that arrived.
-    pub bytes_per_s: f64,
     /// Least round trip of the connections.
     pub rtt_min: Duration,
     /// Smoothed round trip during the steady part.
@@ -44,8 +42,10 @@ pub struct SenderView {
     pub receive_window_limited: Ratio,
     /// Share of its busy time in which its own send buffer stopped it.
     pub send_buffer_limited: Ratio,
-    /// Whether slow start was left although nothing was ever lost.
-    pub left_slow_start_without_loss: bool,
+    /// The congestion windows together, at the end.
+    pub congestion_window: Bytes,
+    /// Whether they were the same in every interval (of at least three).
+    pub congestion_window_constant: bool,
 }
 
 /// What bound the rate.
@@ -76,17 +76,13 @@ pub fn window_estimate(view: &SenderView) -> WindowEstimate {
     let stopped = |share: Ratio| share.as_f64() >= LIMITED_SHARE;
     let allowance = view.rtt_min.mul_f64(QUEUE_SHARE).max(QUEUE_FLOOR);
     let queue_stands = view.rtt_steady > view.rtt_min + allowance;
-    let explained = view.bytes_per_s * view.rtt_steady.as_secs_f64();
-    let in_flight = view.in_flight_max.as_u64() as f64;
-    let matches = explained > 0.0 && IN_FLIGHT_RANGE.contains(&(in_flight / explained));
+    let used_up = view.in_flight_max >= view.congestion_window.scaled(USED_UP_SHARE);
     let bound_by = if stopped(view.receive_window_limited) || stopped(view.send_buffer_limited) {
         BoundBy::Window
     } else if queue_stands || view.retransmits > 0 {
         BoundBy::Capacity
-    } else if view.left_slow_start_without_loss {
-        BoundBy::Growth
-    } else if matches {
-        BoundBy::Window
+    } else if used_up && view.congestion_window > Bytes::ZERO {
+        if view.congestion_window_constant { BoundBy::Window } else { BoundBy::Growth }
     } else {
         BoundBy::Capacity
     };
@@ -116,23 +112,27 @@ pub(crate) mod plain_bytes {
 mod tests {
     use super::*;
 
-    /// CP's window over 100 ms: 2.875 MB in flight, 28.75 MB/s, no queue, no loss.
-    fn window_bound() -> SenderView {
+    /// CP's window over 100 ms: 2.875 MB in flight, no queue, no loss.
+    fn locked() -> SenderView {
         SenderView {
-            bytes_per_s: 28_750_000.0,
             rtt_min: Duration::from_millis(100),
             rtt_steady: Duration::from_micros(100_300),
             in_flight_max: Bytes::new(2_875_000),
             retransmits: 0,
             receive_window_limited: Ratio::ZERO,
             send_buffer_limited: Ratio::ZERO,
-            left_slow_start_without_loss: false,
+            congestion_window: Bytes::new(2_875_000),
+            congestion_window_constant: true,
         }
+    }
+
+    fn bound_by(view: SenderView) -> BoundBy {
+        window_estimate(&view).bound_by
     }
 
     #[test]
     fn a_locked_window_is_recognised() {
-        let estimate = window_estimate(&window_bound());
+        let estimate = window_estimate(&locked());
         assert_eq!(estimate.bound_by, BoundBy::Window);
         assert_eq!(estimate.window, Bytes::new(2_875_000));
     }
@@ -140,35 +140,37 @@ mod tests {
     #[test]
     fn the_kernels_word_about_a_full_window_or_buffer_counts_first() {
         let full = Ratio::new(0.9).unwrap();
-        let receiver = SenderView { receive_window_limited: full, ..window_bound() };
-        assert_eq!(window_estimate(&receiver).bound_by, BoundBy::Window);
-        let buffer = SenderView { send_buffer_limited: full, bytes_per_s: 9e6, ..window_bound() };
-        assert_eq!(window_estimate(&buffer).bound_by, BoundBy::Window);
+        let congestion_window = Bytes::new(9_000_000);
+        let view = SenderView { congestion_window, retransmits: 1, ..locked() };
+        let receiver = SenderView { receive_window_limited: full, ..view };
+        assert_eq!(bound_by(receiver), BoundBy::Window);
+        let buffer = SenderView { send_buffer_limited: full, ..view };
+        assert_eq!(bound_by(buffer), BoundBy::Window);
     }
 
     #[test]
     fn a_standing_queue_or_losses_mean_capacity() {
-        let queue = SenderView { rtt_steady: Duration::from_millis(140), ..window_bound() };
-        assert_eq!(window_estimate(&queue).bound_by, BoundBy::Capacity);
-        let losses = SenderView { retransmits: 3, ..window_bound() };
-        assert_eq!(window_estimate(&losses).bound_by, BoundBy::Capacity);
+        let rtt_steady = Duration::from_millis(140);
+        assert_eq!(bound_by(SenderView { rtt_steady, ..locked() }), BoundBy::Capacity);
+        assert_eq!(bound_by(SenderView { retransmits: 3, ..locked() }), BoundBy::Capacity);
     }
 
     #[test]
-    fn more_in_flight_than_the_rate_explains_means_capacity() {
-        let probing = SenderView { in_flight_max: Bytes::new(5_750_000), ..window_bound() };
-        assert_eq!(window_estimate(&probing).bound_by, BoundBy::Capacity);
+    fn a_congestion_window_that_moves_and_is_used_up_grows() {
+        let growing = SenderView { congestion_window_constant: false, ..locked() };
+        assert_eq!(bound_by(growing), BoundBy::Growth);
     }
 
     #[test]
-    fn caution_without_loss_is_growth() {
-        let cautious = SenderView { left_slow_start_without_loss: true, ..window_bound() };
-        assert_eq!(window_estimate(&cautious).bound_by, BoundBy::Growth);
+    fn a_sender_that_holds_back_by_itself_is_at_the_capacity() {
+        let congestion_window = Bytes::new(5_750_000);
+        assert_eq!(bound_by(SenderView { congestion_window, ..locked() }), BoundBy::Capacity);
     }
 
     #[test]
-    fn nothing_at_all_does_not_divide_by_zero() {
-        let nothing = SenderView { bytes_per_s: 0.0, in_flight_max: Bytes::ZERO, ..window_bound() };
-        assert_eq!(window_estimate(&nothing).bound_by, BoundBy::Capacity);
+    fn nothing_known_is_no_window() {
+        let (in_flight_max, congestion_window) = (Bytes::ZERO, Bytes::ZERO);
+        let nothing = SenderView { in_flight_max, congestion_window, ..locked() };
+        assert_eq!(bound_by(nothing), BoundBy::Capacity);
     }
 }
