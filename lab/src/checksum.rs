@@ -44,6 +44,14 @@ pub(crate) fn pseudo_header(header: &[u8], layout: &Layout, length: u32) -> u16 
     fold(sum(addresses) + protocol + u64::from(length >> 16) + u64::from(length & 0xffff))
 }
 
+/// Repairs the checksum at `at` after one word that it covers went from `before` to `after`
+/// (RFC 1624).
+pub(crate) fn repair(bytes: &mut [u8], at: usize, before: u16, after: u16) {
+    let checksum = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let repaired = !fold(u64::from(!checksum) + u64::from(!before) + u64::from(after));
+    bytes[at..at + 2].copy_from_slice(&repaired.to_be_bytes());
+}
+
 /// The checksum of `body` after a pseudo-header's sum.
 pub(crate) fn with_pseudo_header(pseudo: u16, body: &[u8]) -> u16 {
     !fold(sum(body) + u64::from(pseudo))

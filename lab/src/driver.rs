@@ -21,8 +21,9 @@ use crate::error::LabError;
 use crate::host::Attachment;
 use crate::icmp;
 use crate::packet::{Layout, Version};
-use crate::rebuild;
+use crate::rebuild::{self, Edits};
 use crate::validity::{Meters, RingDrops};
+use crate::window::WindowBounds;
 
 /// Packets read from one host before the others have their turn. Chosen: at 10 us each, well below
 /// the bound on lateness.
@@ -60,12 +61,14 @@ struct Content {
     frame: Slice,
     virtio: VirtioHeader,
     layout: Layout,
+    window: Option<u16>,
 }
 
 /// The thread's state.
 pub(crate) struct Driver {
     hosts: Vec<Attachment>,
     wan: Wan<Content>,
+    windows: WindowBounds,
     arena: Arena,
     epoll: Epoll,
     bell: Arc<Bell>,
@@ -98,6 +101,7 @@ impl Driver {
         let mut driver = Self {
             hosts,
             wan,
+            windows: WindowBounds::new(network.topology),
             arena: Arena::default(),
             epoll,
             bell,
@@ -192,6 +196,8 @@ impl Driver {
             self.meters.unroutable += 1;
             return;
         };
+        let ends = (source, destination);
+        let window = self.windows.field_for(now, ends, &layout, packet);
         let bundle = Bundle {
             source,
             destination,
@@ -200,7 +206,7 @@ impl Driver {
             payload_bytes: layout.total_bytes - u32::from(layout.header_bytes),
             segment_bytes: u32::from(virtio.segment_bytes),
             ecn: layout.ecn,
-            content: Content { frame: frame.clone(), virtio, layout },
+            content: Content { frame: frame.clone(), virtio, layout, window },
         };
         match self.wan.push(self.to_network_time(now), bundle) {
             Admission::Accepted => {}
@@ -234,17 +240,18 @@ impl Driver {
     }
 
     fn deliver(&mut self, delivery: &Delivery<Content>) {
-        let Content { frame, virtio, layout } = &delivery.content;
+        let Content { frame, virtio, layout, window } = &delivery.content;
         let prefix = self.hosts[usize::from(delivery.source.0)].port.prefix_bytes();
         let packet = &frame.as_bytes()[prefix..];
         let segments = delivery.segments.clone();
         let is_whole = segments.start == 0 && segments.end == rebuild::segments_of(virtio, layout);
         let was_marked = layout.ecn == tradewind_wan::Ecn::Marked;
-        if is_whole && (was_marked || !delivery.ce_marked) {
+        let edits = Edits { ce_marked: delivery.ce_marked && !was_marked, window: *window };
+        if is_whole && edits == Edits::default() {
             let packet = &packet[..layout.total_bytes as usize];
             self.send(delivery.destination, virtio, layout.version, &[], packet);
         } else {
-            let part = rebuild::rebuild(virtio, layout, packet, segments, delivery.ce_marked);
+            let part = rebuild::rebuild(virtio, layout, packet, segments, edits);
             let payload = &packet[part.payload.clone()];
             let to = delivery.destination;
             self.send(to, &part.virtio, layout.version, part.headers(), payload);

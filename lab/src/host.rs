@@ -15,15 +15,16 @@ use tradewind_wan::{Host, HostIndex, Topology};
 
 use crate::address;
 use crate::error::LabError;
+use crate::options::LabOptions;
 use crate::port::Port;
 
 /// The device by which every host reaches the others.
 pub(crate) const DEVICE: &str = "wan0";
 /// Packets (or super-packets) that wait for the emulator at a host's device before it drops any.
 const QUEUE_PACKETS: u32 = 10_000;
-/// IP and TCP header with timestamps, without payload.
-const HEADERS_V4: u64 = 20 + 32;
-const HEADERS_V6: u64 = 40 + 32;
+/// A buffer must hold a window of payload with the kernel's overhead, and a second one that the
+/// program has not taken yet. Chosen.
+const BUFFER_PER_WINDOW: u64 = 4;
 /// What the sender's own queue holds before a back-pressure cap. The kernel gives each connection
 /// some milliseconds of it (TSQ), so it is never full; this is the bound if it were.
 const SHAPER_QUEUE_BYTES: u64 = 64 << 20;
@@ -72,11 +73,12 @@ pub(crate) fn set_up(
     topology: &Topology,
     index: HostIndex,
     wiring: &Wiring,
+    options: &LabOptions,
 ) -> Result<(HostHandle, Attachment), LabError> {
     let host = &topology.hosts[usize::from(index.0)];
     let namespace = Arc::new(Namespace::create()?);
     let at_host = |source: NetError| LabError::Host { host: host.id.clone(), source };
-    let plan = Plan { topology, host, index };
+    let plan = Plan { topology, host, index, first_receive_buffer: options.first_receive_buffer };
     let attachment = plan.attach(&namespace, wiring).map_err(at_host)?;
     let lines = plan.ip_lines(wiring);
     iproute::batch(&namespace, Tool::Ip, &lines).map_err(|e| plan.explain(e))?;
@@ -99,6 +101,7 @@ struct Plan<'a> {
     topology: &'a Topology,
     host: &'a Host,
     index: HostIndex,
+    first_receive_buffer: Option<Bytes>,
 }
 
 impl Plan<'_> {
@@ -148,8 +151,11 @@ impl Plan<'_> {
         set_if_there("net/ipv6/conf/wan0/accept_ra", "0")?;
         set_if_there("net/ipv6/conf/wan0/router_solicitations", "0")?;
         set_if_there("net/ipv6/conf/wan0/addr_gen_mode", "1")?;
-        set_buffer("net.ipv4.tcp_rmem", self.host.receive_buffer)?;
-        set_buffer("net.ipv4.tcp_wmem", self.host.send_buffer)
+        let windows = self.peers().filter_map(|peer| self.route(peer).window);
+        let needed = windows.max().map_or(0, |window| window.as_u64() * BUFFER_PER_WINDOW);
+        let first = self.first_receive_buffer;
+        set_buffer("net.ipv4.tcp_rmem", first, self.host.receive_buffer, needed)?;
+        set_buffer("net.ipv4.tcp_wmem", None, self.host.send_buffer, needed)
     }
 
     fn ip_lines(&self, wiring: &Wiring) -> Vec<String> {
@@ -171,33 +177,14 @@ impl Plan<'_> {
         lines.push(format!("link set {DEVICE} up"));
         for peer in self.peers() {
             let route = self.route(peer);
-            let metrics = |headers| self.metrics(&route, headers);
+            let metrics = metrics(&route);
             let (to4, to6) = (address::v4(peer), address::v6(peer));
-            lines.push(format!("route add {to4}/32 dev {DEVICE} src {v4}{}", metrics(HEADERS_V4)));
+            lines.push(format!("route add {to4}/32 dev {DEVICE} src {v4}{metrics}"));
             if has_ipv6 {
-                let metrics = metrics(HEADERS_V6);
                 lines.push(format!("route add {to6}/128 dev {DEVICE} src {v6}{metrics}"));
             }
         }
         lines
-    }
-
-    /// What the kernel is told about connections over `route`, in `ip route`'s words. A locked
-    /// `cwnd` clamps the congestion window: that is the bound on bytes in flight.
-    fn metrics(&self, route: &HostRoute, headers: u64) -> String {
-        let mut words = format!(" congctl {}", route.congestion_control);
-        let mut add = |text: String| words.push_str(&text);
-        if let Some(window) = route.window {
-            let mss = self.host.mtu.as_u64().saturating_sub(headers).max(1);
-            add(format!(" cwnd lock {}", (window.as_u64() / mss).max(1)));
-        }
-        if let Some(segments) = route.initcwnd {
-            add(format!(" initcwnd {}", segments.as_u32()));
-        }
-        if let Some(segments) = route.initrwnd {
-            add(format!(" initrwnd {}", segments.as_u32()));
-        }
-        words
     }
 
     fn shaper_lines(&self, wiring: &Wiring) -> Vec<String> {
@@ -241,14 +228,33 @@ impl Plan<'_> {
     }
 }
 
-/// Sets the largest value of a buffer triple (least, first, largest), and lowers the others to it.
-fn set_buffer(name: &str, wanted: Bytes) -> Result<(), NetError> {
-    let largest = wanted.as_u64().min(i32::MAX as u64);
+/// What the kernel is told about connections over `route`, in `ip route`'s words.
+fn metrics(route: &HostRoute) -> String {
+    let mut words = format!(" congctl {}", route.congestion_control);
+    if let Some(segments) = route.initcwnd {
+        words.push_str(&format!(" initcwnd {}", segments.as_u32()));
+    }
+    if let Some(segments) = route.initrwnd {
+        words.push_str(&format!(" initrwnd {}", segments.as_u32()));
+    }
+    words
+}
+
+/// Sets the first and the largest value of a buffer triple (least, first, largest). None exceeds
+/// the largest, which is as wanted, or the kernel's but at least `needed`.
+fn set_buffer(
+    name: &str,
+    first: Option<Bytes>,
+    largest: Option<Bytes>,
+    needed: u64,
+) -> Result<(), NetError> {
     let current = sysctl::get(name)?;
     let mut sizes: Vec<u64> = current.split_whitespace().filter_map(|s| s.parse().ok()).collect();
-    if let Some(last) = sizes.last_mut() {
-        *last = largest;
+    if let [_, middle, last] = &mut sizes[..] {
+        *last = largest.map_or((*last).max(needed), Bytes::as_u64).min(i32::MAX as u64);
+        *middle = first.map_or(*middle, Bytes::as_u64);
     }
-    let text: Vec<String> = sizes.iter().map(|size| (*size).min(largest).to_string()).collect();
+    let most = sizes.last().copied().unwrap_or_default();
+    let text: Vec<String> = sizes.iter().map(|size| (*size).min(most).to_string()).collect();
     sysctl::set(name, &text.join(" "))
 }

@@ -56,7 +56,7 @@ impl Lab {
         let lifeline = Lifeline::new()?;
         let mut notes = Vec::new();
         let wiring = choose_wiring(options, &mut notes)?;
-        let (hosts, attachments) = set_up_hosts(&topology, &wiring)?;
+        let (hosts, attachments) = set_up_hosts(&topology, &wiring, options)?;
         let bell = Arc::new(Bell::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
@@ -318,9 +318,10 @@ fn choose_wiring(options: &LabOptions, notes: &mut Vec<String>) -> Result<Wiring
 fn set_up_hosts(
     topology: &Topology,
     wiring: &Wiring,
+    options: &LabOptions,
 ) -> Result<(Vec<HostHandle>, Vec<Attachment>), LabError> {
     let indices = (0..topology.hosts.len() as u16).map(HostIndex);
-    let hosts = indices.map(|index| host::set_up(topology, index, wiring));
+    let hosts = indices.map(|index| host::set_up(topology, index, wiring, options));
     Ok(hosts.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 

@@ -19,6 +19,7 @@
 //! | `host`, `port` | a namespace's set-up; TUN device or packet socket |
 //! | `driver` | the thread between the ports and the emulated network |
 //! | `packet`, `rebuild`, `checksum`, `icmp` | packets read, cut and answered |
+//! | `window` | bounds on bytes in flight |
 //!
 //! What is emulated and what is not: `docs/lab.md`.
 
@@ -37,6 +38,7 @@ mod icmp;
 mod packet;
 mod port;
 mod rebuild;
+mod window;
 
 pub use error::LabError;
 pub use lab::Lab;

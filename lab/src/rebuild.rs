@@ -42,14 +42,22 @@ pub(crate) fn segments_of(virtio: &VirtioHeader, layout: &Layout) -> u32 {
     }
 }
 
-/// Rebuilds the headers of `packet` for `segments` of it, with the mark "congestion experienced"
-/// when `ce_marked`.
+/// What the network changes in the headers that it passes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Edits {
+    /// Adds the mark "congestion experienced".
+    pub(crate) ce_marked: bool,
+    /// Replaces the field of TCP's window.
+    pub(crate) window: Option<u16>,
+}
+
+/// Rebuilds the headers of `packet` for `segments` of it.
 pub(crate) fn rebuild(
     virtio: &VirtioHeader,
     layout: &Layout,
     packet: &[u8],
     segments: Range<u32>,
-    ce_marked: bool,
+    edits: Edits,
 ) -> Rebuilt {
     let header_bytes = usize::from(layout.header_bytes);
     let total = layout.total_bytes as usize;
@@ -64,7 +72,7 @@ pub(crate) fn rebuild(
     let headers = &mut bytes[..header_bytes];
 
     let body = (header_bytes - usize::from(layout.ip_bytes) + (end - start)) as u32;
-    rewrite_ip(headers, layout, segments.start, body, ce_marked);
+    rewrite_ip(headers, layout, segments.start, body, edits.ce_marked);
     match layout.transport {
         Transport::Tcp => rewrite_tcp(headers, layout, offset as u32, is_first, is_last),
         Transport::Udp => {
@@ -72,6 +80,12 @@ pub(crate) fn rebuild(
             headers[at..at + 2].copy_from_slice(&(body as u16).to_be_bytes());
         }
         Transport::Other => {}
+    }
+    if let (Some(window), Transport::Tcp) = (edits.window, layout.transport) {
+        let at = usize::from(layout.ip_bytes) + 14;
+        let before = [headers[at], headers[at + 1]];
+        headers[at..at + 2].copy_from_slice(&window.to_be_bytes());
+        checksum::repair(headers, at + 2, u16::from_be_bytes(before), window);
     }
     if virtio.needs_checksum {
         rewrite_pseudo_sum(headers, layout, body);

@@ -150,6 +150,34 @@ pub mod as_text {
     }
 }
 
+/// Serde adapter for spans as a plain number of seconds, for fields whose name ends in `_s`.
+pub mod as_seconds {
+    use super::{Duration, MAX_SPAN_S};
+    use crate::UnitError;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes the span as seconds with a fraction.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(span.as_secs_f64())
+    }
+
+    /// Reads seconds, from 0 to a year.
+    ///
+    /// # Errors
+    /// When it is no number, or out of that range.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        if !(0.0..=MAX_SPAN_S).contains(&seconds) {
+            let refused = UnitError::new("duration", "seconds from 0 to a year", seconds);
+            return Err(serde::de::Error::custom(refused));
+        }
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

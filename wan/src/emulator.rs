@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{Bytes, Duration, Timestamp};
+use tradewind_units::{Bytes, Duration, SiteId, Timestamp};
 
 use crate::{
     Admission, Bundle, ChangeError, Counters, Delivery, DropCause, Ecn, LinkCounters, LinkName,
@@ -18,7 +18,7 @@ use crate::{
     queue::Arrival,
     routes::{Builder, EGRESS_HOP, Fabric, Next, Routes},
     segment::{Nanos, Segment, nanos},
-    topology::HostIndex,
+    topology::{HostIndex, SiteIndex},
 };
 
 /// How far apart the segments of one delivery may be, unless set. Measured: at 250 us offloaded
@@ -40,7 +40,7 @@ const HEADS_IN_VIEW: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Wan<P> {
     now: Nanos,
-    topology: Topology,
+    sites: BTreeMap<SiteId, SiteIndex>,
     routes: Routes,
     links: Vec<Link>,
     names: Vec<LinkName>,
@@ -48,7 +48,7 @@ pub struct Wan<P> {
     total: Tally,
     agenda: Agenda,
     bundles: Bundles<P>,
-    connections: BTreeMap<(HostIndex, u64), usize>,
+    connections: BTreeMap<(HostIndex, HostIndex, u64), usize>,
     connections_before_sweep: usize,
     free_links: Vec<usize>,
 }
@@ -70,7 +70,7 @@ impl<P: Clone> Wan<P> {
             connections: BTreeMap::new(),
             connections_before_sweep: CONNECTIONS_BEFORE_SWEEP,
             free_links: Vec::new(),
-            topology: topology.clone(),
+            sites: topology.site_names(),
         }
     }
 
@@ -142,8 +142,8 @@ impl<P: Clone> Wan<P> {
     /// When the change names an unknown site, or a queue that cannot hold a packet.
     pub fn apply(&mut self, now: Timestamp, change: &PairChange) -> Result<(), ChangeError> {
         self.run_until(now.as_nanos());
-        let site = |id: &tradewind_units::SiteId| {
-            self.topology.site(id).ok_or_else(|| ChangeError::UnknownSite(id.clone()))
+        let site = |id: &SiteId| {
+            self.sites.get(id).copied().ok_or_else(|| ChangeError::UnknownSite(id.clone()))
         };
         let (from, to) = (site(&change.from)?, site(&change.to)?);
         let there = self.routes.pair_of_sites(from, to);
@@ -180,7 +180,7 @@ impl<P: Clone> Wan<P> {
     fn send_off(&mut self, bundle: Bundle<P>, pair: usize, shape: Shape, fitting: u32, mtu: Bytes) {
         self.total.entered += u64::from(fitting);
         let (source, destination, ecn) = (bundle.source, bundle.destination, bundle.ecn);
-        let connection = self.connection_link(source, bundle.connection);
+        let connection = self.connection_link((source, destination, bundle.connection));
         let slot = self.bundles.admit(bundle, fitting);
         for index in 0..shape.segments {
             let bytes = shape.bytes_of(index);
@@ -303,11 +303,17 @@ impl<P: Clone> Wan<P> {
         self.bundles.deliver(now, &segment, || next_arrival(routes, links, &segment));
     }
 
-    /// When the head of a line, due at `at`, can lead to a delivery at the earliest.
+    /// When the head of a line, due at `at`, can lead to a delivery at the earliest; never if the
+    /// line's head is due at another time.
     fn soonest_of(&self, at: Nanos, line: LineId) -> Nanos {
         let link = &self.links[line.link()];
+        let Some(head) = link.line(line.kind()).front().filter(|head| head.at == at) else {
+            return Nanos::MAX;
+        };
         if line.kind() == LineKind::Queue && !link.is_ingress {
-            return at.saturating_add(link.lead);
+            let pair = &self.routes.pairs[head.segment.pair as usize];
+            let lead = link.lead.unwrap_or_else(|| self.links[pair.own_link()].wire.delay);
+            return at.saturating_add(lead);
         }
         // Segments of a bundle are handed over together: wait for the last that may join.
         let window = at.saturating_add(self.bundles.coalesce());
@@ -325,16 +331,15 @@ impl<P: Clone> Wan<P> {
     }
 
     /// The link of a connection's own cap, if its host has one.
-    fn connection_link(&mut self, source: HostIndex, connection: u64) -> Option<usize> {
-        let cap = self.routes.connection_cap(source)?;
-        if let Some(link) = self.connections.get(&(source, connection)) {
+    fn connection_link(&mut self, connection: (HostIndex, HostIndex, u64)) -> Option<usize> {
+        let cap = self.routes.connection_cap(connection.0)?;
+        if let Some(link) = self.connections.get(&connection) {
             return Some(*link);
         }
         if self.connections.len() >= self.connections_before_sweep {
             self.sweep_connections();
         }
-        // A lead of zero: the cap does not know where its connection goes.
-        let link = cap.link(0);
+        let link = cap.link();
         let index = match self.free_links.pop() {
             Some(index) => {
                 self.links[index] = link;
@@ -345,7 +350,7 @@ impl<P: Clone> Wan<P> {
                 self.links.len() - 1
             }
         };
-        self.connections.insert((source, connection), index);
+        self.connections.insert(connection, index);
         Some(index)
     }
 

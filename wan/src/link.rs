@@ -27,8 +27,9 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     /// Where its counts are kept.
     pub(crate) tally: usize,
-    /// How long a segment that leaves the queue needs at least until it arrives at its host.
-    pub(crate) lead: Nanos,
+    /// How long any segment that leaves the queue needs at least until it arrives at its host;
+    /// `None` when all that wait at one time are of one pair, whose delay tells.
+    pub(crate) lead: Option<Nanos>,
     /// Whether segments leave it for their host.
     pub(crate) is_ingress: bool,
 }
@@ -36,7 +37,7 @@ pub(crate) struct Link {
 impl Link {
     /// A link that only limits a rate.
     pub(crate) fn limiter(queue: Queue, tally: usize) -> Self {
-        Self { queue, faults: None, wire: Wire::default(), tally, lead: 0, is_ingress: false }
+        Self { queue, faults: None, wire: Wire::default(), tally, lead: None, is_ingress: false }
     }
 
     /// The line that a kind of event takes its head from.

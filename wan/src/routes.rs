@@ -9,7 +9,7 @@ use crate::{
     counters::{LinkName, Tally},
     link::{Faults, Link, Wire},
     queue::Queue,
-    segment::{Nanos, Segment, nanos},
+    segment::{Nanos, Segment},
     topology::{CapFlavour, Direction, Host, HostIndex, SiteIndex, Topology},
 };
 
@@ -49,9 +49,9 @@ pub(crate) struct ConnectionCap {
 
 impl ConnectionCap {
     /// A new connection's link.
-    pub(crate) fn link(self, lead: Nanos) -> Link {
+    pub(crate) fn link(self) -> Link {
         let queue = Queue::new(Some(self.rate), self.room).with_burst(self.burst);
-        Link { lead, ..Link::limiter(queue, self.tally) }
+        Link::limiter(queue, self.tally)
     }
 }
 
@@ -127,21 +127,29 @@ impl Routes {
         }
     }
 
-    /// Sets each link's lead: the least time from leaving its queue to the destination.
+    /// Sets the leads of the links that several pairs share: the least delay of those pairs.
     pub(crate) fn refresh_leads(&self, links: &mut [Link]) {
+        let mut hosts_at = vec![0; self.site_count];
+        let mut egresses_of = vec![Vec::new(); self.site_count];
+        for host in &self.hosts {
+            hosts_at[host.site] += 1;
+            egresses_of[host.site].extend(host.egress);
+        }
         let mut least: BTreeMap<usize, Nanos> = BTreeMap::new();
         for (index, pair) in self.pairs.iter().enumerate() {
+            let (from, to) = (index / self.site_count, index % self.site_count);
+            if from == to && hosts_at[from] < 2 {
+                continue;
+            }
             let delay = links[pair.own_link()].wire.delay;
-            let from = index / self.site_count;
-            let egresses =
-                self.hosts.iter().filter(|host| host.site == from).filter_map(|host| host.egress);
-            for link in pair.links.iter().copied().chain(egresses) {
-                let entry = least.entry(link).or_insert(delay);
+            let before_own = &pair.links[..pair.links.len() - 1];
+            for link in before_own.iter().chain(&egresses_of[from]) {
+                let entry = least.entry(*link).or_insert(delay);
                 *entry = delay.min(*entry);
             }
         }
         for (link, lead) in least {
-            links[link].lead = lead;
+            links[link].lead = Some(lead);
         }
     }
 }
@@ -247,7 +255,6 @@ impl<'a> Builder<'a> {
         let own = self.add(name, |tally| Link {
             faults: Some(Box::new(faults)),
             wire,
-            lead: nanos(pair.delay),
             ..Link::limiter(queue, tally)
         });
         let via = pair.via.iter().map(|(link, direction)| {

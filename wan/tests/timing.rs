@@ -82,12 +82,12 @@ fn a_burst_passes_a_cap_at_once_and_the_rest_at_its_rate() {
     let mut wan = Wan::new(&topology, 1);
     wan.set_coalesce(Duration::ZERO);
     push(&mut wan, at(0), bundle(A, B, 1460, 4, ()));
+    let due: Vec<f64> = arrivals(&drain(&mut wan)).iter().map(|(_, _, due)| *due).collect();
+    assert_eq!(due, [0.0, 0.0, 1000.0, 2000.0]);
+    // After 1.5 ms of silence the bucket has three quarters of its burst back.
+    push(&mut wan, at(3500), bundle(A, B, 1460, 3, ()));
     let due: Vec<u64> = drain(&mut wan).iter().map(|d| d.due.as_nanos() / 1000).collect();
-    assert_eq!(due, [0, 0, 1000, 2000]);
-    // After 1.5 ms of silence the bucket has half of its burst back.
-    push(&mut wan, at(4500), bundle(A, B, 1460, 3, ()));
-    let due: Vec<u64> = drain(&mut wan).iter().map(|d| d.due.as_nanos() / 1000).collect();
-    assert_eq!(due, [4500, 5000, 6000].map(|us| us));
+    assert_eq!(due, [3500, 4000, 5000]);
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_limit_that_is_lifted_frees_what_waits_and_a_new_one_holds_again() {
     wan.set_coalesce(Duration::ZERO);
     push(&mut wan, at(0), bundle(A, B, 1460, 3, ()));
     wan.apply(at(500), &PairChange::parse("a,b", ["rate=none"]).unwrap()).unwrap();
-    let due: Vec<u64> = drain(&mut wan).iter().map(|d| d.due.as_nanos() / 1000).collect();
-    assert_eq!(due, [500, 500, 500]);
+    let due: Vec<f64> = arrivals(&drain(&mut wan)).iter().map(|(_, _, due)| *due).collect();
+    assert_eq!(due, [500.0, 500.0, 500.0]);
     wan.apply(at(600), &PairChange::parse("a->b", ["rate=12 Mbit/s"]).unwrap()).unwrap();
     push(&mut wan, at(700), packet(A, B, 1500, ()));
     assert_eq!(drain(&mut wan)[0].due, at(1700));
@@ -154,7 +154,7 @@ fn a_deadline_is_never_later_than_the_span_that_segments_may_be_apart() {
     let mut wan = Wan::new(&topology, 1);
     push(&mut wan, at(0), bundle(A, B, 1460, 40, 0));
     push(&mut wan, at(100), packet(A, B, 60, 1));
-    push(&mut wan, at(50_000), packet(A, B, 60, 2));
+    push(&mut wan, at(10_000), packet(A, B, 60, 2));
     let mut wakes = 0;
     while let Some(deadline) = wan.next_deadline() {
         wakes += 1;

@@ -3,6 +3,8 @@
 pub(crate) mod progress;
 pub(crate) mod table;
 
+use anyhow::Context as _;
+
 /// Exit codes beside success; 2, wrong usage, is clap's.
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const CHECK_FAILED: u8 = 3;
@@ -23,6 +25,11 @@ pub(crate) enum Format {
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
+}
+
+/// Reads a text file; the error names it.
+pub(crate) fn read_text(file: &std::path::Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| file.display().to_string())
 }
 
 /// An error and its causes in one line; a cause that its effect already tells is left out.

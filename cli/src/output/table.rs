@@ -5,7 +5,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 /// Prints a table; columns from `first_number` on are aligned to the right.
 pub(crate) fn print<H: AsRef<str>>(heading: &[H], rows: &[Vec<String>], first_number: usize) {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     let aligned = |column: usize, text: &str| {
         let side = if column < first_number { CellAlignment::Left } else { CellAlignment::Right };

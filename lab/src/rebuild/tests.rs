@@ -5,6 +5,7 @@ use crate::packet::samples;
 use tradewind_wan::Ecn;
 
 const SEGMENT: usize = 1000;
+const MARK: Edits = Edits { ce_marked: true, window: None };
 
 /// A super-packet as a device hands it over: the transport checksum holds the pseudo-header's sum.
 fn super_packet(
@@ -83,7 +84,7 @@ fn every_single_segment_equals_the_packet_cut_by_hand() {
             let count = segments_of(&virtio, &layout);
             assert_eq!(count as usize, len.div_ceil(SEGMENT));
             for index in 0..count {
-                let cut = rebuild(&virtio, &layout, &packet, index..index + 1, false);
+                let cut = rebuild(&virtio, &layout, &packet, index..index + 1, Edits::default());
                 assert_eq!((cut.virtio.segmentation, cut.virtio.segment_bytes), (None, 0));
                 let payload = &packet[cut.payload.clone()];
                 let whole = finished(&cut.virtio, cut.headers(), payload);
@@ -98,15 +99,16 @@ fn every_single_segment_equals_the_packet_cut_by_hand() {
 fn a_run_cut_again_gives_the_same_segments() {
     for (version, transport) in KINDS {
         let (virtio, layout, packet) = super_packet(version, transport, 7500);
-        let run = rebuild(&virtio, &layout, &packet, 2..6, false);
+        let run = rebuild(&virtio, &layout, &packet, 2..6, Edits::default());
         assert_eq!(usize::from(run.virtio.segment_bytes), SEGMENT);
         assert_eq!(run.virtio.segmentation, virtio.segmentation);
         let run_packet = [run.headers(), &packet[run.payload.clone()]].concat();
         let run_layout = Layout::parse(&run_packet).unwrap();
         assert_eq!(segments_of(&run.virtio, &run_layout), 4);
         for index in 0..4 {
-            let again = rebuild(&run.virtio, &run_layout, &run_packet, index..index + 1, false);
-            let direct = rebuild(&virtio, &layout, &packet, index + 2..index + 3, false);
+            let again =
+                rebuild(&run.virtio, &run_layout, &run_packet, index..index + 1, Edits::default());
+            let direct = rebuild(&virtio, &layout, &packet, index + 2..index + 3, Edits::default());
             assert_eq!(again.headers(), direct.headers());
             assert_eq!(run_packet[again.payload.clone()], packet[direct.payload.clone()]);
         }
@@ -117,7 +119,7 @@ fn a_run_cut_again_gives_the_same_segments() {
 fn a_mark_keeps_all_checksums_right() {
     for (version, transport) in KINDS {
         let (virtio, layout, packet) = super_packet(version, transport, 2500);
-        let cut = rebuild(&virtio, &layout, &packet, 1..2, true);
+        let cut = rebuild(&virtio, &layout, &packet, 1..2, MARK);
         let whole = finished(&cut.virtio, cut.headers(), &packet[cut.payload.clone()]);
         assert_eq!(Layout::parse(&whole).unwrap().ecn, Ecn::Marked);
         let mut resummed = whole.clone();
@@ -130,9 +132,31 @@ fn a_mark_keeps_all_checksums_right() {
 fn a_packet_without_offloads_keeps_its_own_checksum_when_marked() {
     let packet = samples::packet(Version::V4, Transport::Tcp, &[5; 333]);
     let layout = Layout::parse(&packet).unwrap();
-    let marked = rebuild(&VirtioHeader::default(), &layout, &packet, 0..1, true);
+    let marked = rebuild(&VirtioHeader::default(), &layout, &packet, 0..1, MARK);
     let whole = [marked.headers(), &packet[marked.payload.clone()]].concat();
     let mut resummed = whole.clone();
     checksum::fill_reference(&mut resummed, 20, Transport::Tcp);
     assert_eq!(whole, resummed);
+}
+
+#[test]
+fn a_lowered_window_keeps_the_checksum_right() {
+    for window in [0, 1, 0x01f5, 0xffff] {
+        let edits = Edits { ce_marked: false, window: Some(window) };
+        let plain = samples::packet(Version::V6, Transport::Tcp, &[5; 333]);
+        let layout = Layout::parse(&plain).unwrap();
+        let edited = rebuild(&VirtioHeader::default(), &layout, &plain, 0..1, edits);
+        let whole = [edited.headers(), &plain[edited.payload.clone()]].concat();
+        let mut resummed = whole.clone();
+        checksum::fill_reference(&mut resummed, 40, Transport::Tcp);
+        assert_eq!(whole, resummed);
+
+        let (virtio, layout, packet) = super_packet(Version::V4, Transport::Tcp, 2500);
+        let cut = rebuild(&virtio, &layout, &packet, 0..1, edits);
+        let whole = finished(&cut.virtio, cut.headers(), &packet[cut.payload.clone()]);
+        let mut resummed = whole.clone();
+        checksum::fill_reference(&mut resummed, 20, Transport::Tcp);
+        assert_eq!(whole, resummed);
+        assert_eq!(whole[34..36], window.to_be_bytes());
+    }
 }

@@ -27,7 +27,7 @@ pub(crate) fn span(text: &str, longest: Duration) -> Result<Duration, String> {
 /// Refuses spans above `longest`.
 pub(crate) fn check_span(span: Duration, longest: Duration) -> Result<(), String> {
     if span > longest {
-        let unit = if longest.as_secs() % 60 == 0 {
+        let unit = if longest.as_secs().is_multiple_of(60) {
             format!("{} min", longest.as_secs() / 60)
         } else {
             format!("{} s", longest.as_secs())

@@ -1,8 +1,12 @@
 //! Sites, hosts, pairs and links, as a topology file describes them.
 
+use std::collections::BTreeMap;
+
+use tradewind_model::{Catalogue, geo::Coordinates};
 use tradewind_units::{Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId};
 
 mod error;
+mod hosts;
 pub(crate) mod limits;
 mod loss;
 mod pairs;
@@ -46,6 +50,8 @@ pub struct Site {
     pub id: SiteId,
     /// The cloud region it is, if it is one.
     pub region: Option<RegionId>,
+    /// Where it lies, if the file or the catalogue says.
+    pub location: Option<Coordinates>,
     /// Bytes in flight that bound each connection with an end here [CP VII].
     pub window: Option<Bytes>,
 }
@@ -84,10 +90,10 @@ pub struct Host {
     pub mtu: Bytes,
     /// Congestion control of its connections, as the kernel names it.
     pub congestion_control: String,
-    /// Largest receive buffer (`tcp_rmem`).
-    pub receive_buffer: Bytes,
-    /// Largest send buffer (`tcp_wmem`).
-    pub send_buffer: Bytes,
+    /// Largest receive buffer (`tcp_rmem`); `None`: the kernel's.
+    pub receive_buffer: Option<Bytes>,
+    /// Largest send buffer (`tcp_wmem`); `None`: the kernel's.
+    pub send_buffer: Option<Bytes>,
     /// Initial window of its connections; `None`: the kernel's.
     pub initcwnd: Option<Segments>,
     /// Initial receive window of its connections; `None`: the kernel's.
@@ -234,21 +240,14 @@ pub struct Reorder {
     pub late_by: Duration,
 }
 
-/// Where a topology's regions lie, and how far in time places are apart.
-pub trait Atlas {
-    /// Latitude and longitude of a region, in degrees; `None` when it is unknown.
-    fn locate(&self, region: &RegionId) -> Option<(f64, f64)>;
-    /// The round trip that is expected between two places (latitude and longitude in degrees).
-    fn rtt_between(&self, a: (f64, f64), b: (f64, f64)) -> Duration;
-}
-
 impl Topology {
-    /// Reads a topology file.
+    /// Reads a topology file. Regions and machine types are looked up in `catalogue`; pairs that
+    /// state no round trip take it from the model of round trips over distance.
     ///
     /// # Errors
     /// One clear line: what is wrong, where, and what would be right.
-    pub fn parse(text: &str, atlas: &impl Atlas) -> Result<Self, TopologyError> {
-        resolve::topology(text, atlas)
+    pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Self, TopologyError> {
+        resolve::topology(text, catalogue)
     }
 
     /// The host of that name.
@@ -263,6 +262,12 @@ impl Topology {
     pub fn site(&self, id: &SiteId) -> Option<SiteIndex> {
         let place = self.sites.iter().position(|site| site.id == *id)?;
         u16::try_from(place).ok().map(SiteIndex)
+    }
+
+    /// All sites by name.
+    pub(crate) fn site_names(&self) -> BTreeMap<SiteId, SiteIndex> {
+        let indices = (0..=u16::MAX).map(SiteIndex);
+        self.sites.iter().map(|site| site.id.clone()).zip(indices).collect()
     }
 
     /// Settings of the ordered pair `from` -> `to`.

@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use toml::Spanned;
-use tradewind_units::{Bytes, Duration, SiteId};
+use tradewind_model::{Catalogue, Coordinates, RttModel};
+use tradewind_units::{Bytes, Duration, RegionId, SiteId};
 
 use super::{
-    Atlas, Direction, LinkIndex, Loss, Pair, Reorder, Site, SiteIndex, TopologyError, limits, loss,
-    resolve::{Names, Source, room},
+    Direction, LinkIndex, Loss, Pair, Reorder, Site, SiteIndex, TopologyError, limits, loss,
+    resolve::{Names, Source, room, some_of},
     text::{File, PairSection, SiteSection, Span},
 };
 
@@ -25,13 +26,12 @@ pub(super) fn pairs(
     file: &File,
     names: &Names<'_>,
     sites: &[Site],
-    atlas: &impl Atlas,
 ) -> Result<Vec<Pair>, TopologyError> {
     let source = names.source;
-    let places = places(&file.site, sites, source, atlas)?;
     let none = PairSection::default();
     let default = default_section(file, source)?.unwrap_or(&none);
     let stated = Stated::read(file, names, sites.len())?;
+    let model = RttModel::fitted();
     let mut pairs = Vec::with_capacity(sites.len() * sites.len());
     for from in 0..sites.len() {
         for to in 0..sites.len() {
@@ -45,11 +45,11 @@ pub(super) fn pairs(
             let rtt = match layers.rtt(source)? {
                 Some(rtt) => Rtt::Stated(rtt),
                 None if from == to => Rtt::Stated(RTT_WITHIN_A_SITE),
-                None => match (places[from], places[to]) {
+                None => match (sites[from].location, sites[to].location) {
                     (Some(a), Some(b)) => {
                         let access = [from, to]
                             .map(|site| file.site[site].get_ref().access_rtt.unwrap_or_default());
-                        Rtt::Stated(atlas.rtt_between(a, b) + access[0] + access[1])
+                        Rtt::Stated(model.rtt_between(a, b) + access[0] + access[1])
                     }
                     (a, _) => Rtt::Unknown(if a.is_none() { from } else { to }),
                 },
@@ -78,40 +78,38 @@ struct Ends {
 }
 
 /// Where each site is, if the file says.
-fn places(
+pub(super) fn places(
     sections: &[Spanned<SiteSection>],
-    sites: &[Site],
     source: Source<'_>,
-    atlas: &impl Atlas,
-) -> Result<Vec<Option<(f64, f64)>>, TopologyError> {
-    let place = |(spanned, site): (&Spanned<SiteSection>, &Site)| {
+    catalogue: &Catalogue,
+) -> Result<Vec<Option<Coordinates>>, TopologyError> {
+    let place = |spanned: &Spanned<SiteSection>| {
         let section = spanned.get_ref();
         if let Some(access) = section.access_rtt {
             limits::check_span(access, limits::LONGEST_RTT)
                 .map_err(|problem| source.refuse_at(spanned, format!("access_rtt: {problem}")))?;
         }
-        if let Some(region) = &section.region {
-            return atlas.locate(region.get_ref()).map(Some).ok_or_else(|| {
-                let problem = format!(
-                    "region `{}` is not in the catalogue; a `location` would do, too",
-                    region.get_ref()
-                );
-                source.refuse_at(region, problem)
-            });
-        }
-        let Some(location) = &section.location else { return Ok(None) };
-        let (latitude, longitude) = (location.get_ref().latitude, location.get_ref().longitude);
-        if !(-90.0..=90.0).contains(&latitude) || !(-180.0..=180.0).contains(&longitude) {
-            let problem = format!(
-                "location of `{}`: a latitude from -90 to 90 and a longitude from -180 to 180, \
-                 not {latitude}, {longitude}",
-                site.id
-            );
-            return Err(source.refuse_at(location, problem));
-        }
-        Ok(Some((latitude, longitude)))
+        let Some(region) = &section.region else { return Ok(section.location) };
+        let known = catalogue
+            .region(region.get_ref())
+            .ok_or_else(|| source.refuse_at(region, unknown_region(region.get_ref(), catalogue)))?;
+        Ok(Some(known.location))
     };
-    sections.iter().zip(sites).map(place).collect()
+    sections.iter().map(place).collect()
+}
+
+/// Says which regions there would be.
+fn unknown_region(id: &RegionId, catalogue: &Catalogue) -> String {
+    let of_cloud: Vec<_> =
+        catalogue.regions().map(|region| &region.id).filter(|r| r.cloud() == id.cloud()).collect();
+    if of_cloud.is_empty() {
+        let mut clouds: Vec<_> = catalogue.regions().map(|region| region.id.cloud()).collect();
+        clouds.dedup();
+        let clouds = some_of(clouds.into_iter());
+        return format!("region `{id}` is not in the catalogue, which has the clouds {clouds}");
+    }
+    let regions = some_of(of_cloud.into_iter());
+    format!("region `{id}` is not in the catalogue, which has {regions}")
 }
 
 fn default_section<'a>(

@@ -3,26 +3,18 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use toml::Spanned;
-use tradewind_units::{Bandwidth, Bytes, HostId, SiteId};
+use tradewind_model::Catalogue;
+use tradewind_units::{Bandwidth, Bytes, SiteId};
 
-use super::{Atlas, CapFlavour, Loss};
 use super::{
-    Host, LinkIndex, Route, SharedLink, Site, SiteIndex, Topology, TopologyError, limits,
+    LinkIndex, Loss, SharedLink, Site, SiteIndex, Topology, TopologyError, hosts, limits,
     loss::{self, Outages},
     pairs,
-    text::{File, HostSection, LinkSection, RouteSection, SiteSection},
+    text::{File, LinkSection, SiteSection},
 };
 
-/// Burst of a cap unless the host says otherwise. Chosen: two offloaded super-packets.
-const BURST: Bytes = Bytes::new(128 * 1024);
 /// Interface MTU unless the host says otherwise: Ethernet's.
 const MTU: Bytes = Bytes::new(1500);
-/// Largest socket buffers unless the host says otherwise. Chosen: 5 Gbit/s over 100 ms.
-const SOCKET_BUFFER: Bytes = Bytes::new(64 * 1024 * 1024);
-/// Congestion control unless the host says otherwise: the kernel's own default.
-const CONGESTION_CONTROL: &str = "cubic";
-/// Longest name of a congestion control (the kernel's TCP_CA_NAME_MAX, less the final zero).
-const LONGEST_CONGESTION_CONTROL: usize = 15;
 /// Smallest window that can be enforced: two full segments.
 const LEAST_WINDOW: Bytes = Bytes::new(3000);
 /// The round trip at which a named link's default queue is one bandwidth-delay product. Chosen: a
@@ -74,7 +66,7 @@ impl Names<'_> {
 }
 
 /// A few names for an error's hint.
-fn some_of<T: std::fmt::Display>(names: impl ExactSizeIterator<Item = T>) -> String {
+pub(super) fn some_of<T: std::fmt::Display>(names: impl ExactSizeIterator<Item = T>) -> String {
     const SHOWN: usize = 8;
     let more = names.len() > SHOWN;
     let shown: Vec<String> = names.take(SHOWN).map(|name| format!("`{name}`")).collect();
@@ -86,7 +78,7 @@ fn some_of<T: std::fmt::Display>(names: impl ExactSizeIterator<Item = T>) -> Str
 }
 
 /// Reads and checks a whole file.
-pub(super) fn topology(text: &str, atlas: &impl Atlas) -> Result<Topology, TopologyError> {
+pub(super) fn topology(text: &str, catalogue: &Catalogue) -> Result<Topology, TopologyError> {
     let source = Source(text);
     let file: File = toml::from_str(text).map_err(|error| {
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -96,11 +88,14 @@ pub(super) fn topology(text: &str, atlas: &impl Atlas) -> Result<Topology, Topol
         let problem = "no sites: write `[[site]]` with an `id` or a `region`";
         return Err(source.refuse(0..0, problem));
     }
-    let (sites, site_names) = sites(&file.site, source)?;
+    let (mut sites, site_names) = sites(&file.site, source)?;
+    for (site, place) in sites.iter_mut().zip(pairs::places(&file.site, source, catalogue)?) {
+        site.location = place;
+    }
     let (mut links, link_names) = shared_links(&file.link, source)?;
     let names = Names { source, sites: site_names, links: link_names };
-    let hosts = hosts(&file, &names, &sites)?;
-    let mut pairs = pairs::pairs(&file, &names, &sites, atlas)?;
+    let hosts = hosts::hosts(&file, &names, &sites, catalogue)?;
+    let mut pairs = pairs::pairs(&file, &names, &sites)?;
     let outages = Outages::read(&file.outage, &names, sites.len())?;
     for (pair, of_pair) in pairs.iter_mut().zip(outages.of_pairs) {
         pair.loss.outages = of_pair;
@@ -152,7 +147,7 @@ fn sites(
         }
         let region = section.region.as_ref().map(|region| region.get_ref().clone());
         let window = section.window.as_ref().map(|window| *window.get_ref());
-        sites.push(Site { id, region, window });
+        sites.push(Site { id, region, location: None, window });
     }
     Ok((sites, names))
 }
@@ -211,118 +206,4 @@ pub(super) fn room(
         (None, Some(rate)) => Ok(limits::default_queue(rate, rtt)),
         (None, None) => Ok(Bytes::ZERO),
     }
-}
-
-fn hosts(file: &File, names: &Names<'_>, sites: &[Site]) -> Result<Vec<Host>, TopologyError> {
-    let source = names.source;
-    let none = HostSection::default();
-    let default = file.default.host.as_ref().map_or(&none, Spanned::get_ref);
-    if let Some(spanned) = &file.default.host
-        && (default.id.is_some() || default.site.is_some())
-    {
-        let problem = "`id` and `site` have no default: write them in `[[host]]`";
-        return Err(source.refuse_at(spanned, problem));
-    }
-    let mut hosts: Vec<Host> = Vec::new();
-    let mut taken: BTreeMap<HostId, ()> = BTreeMap::new();
-    for spanned in &file.host {
-        let section = spanned.get_ref();
-        let (Some(id), Some(site)) = (&section.id, &section.site) else {
-            return Err(source.refuse_at(spanned, "a host needs an `id` and the `site` it is at"));
-        };
-        if taken.insert(id.get_ref().clone(), ()).is_some() {
-            let problem = format!("a second host `{}`: ids must differ", id.get_ref());
-            return Err(source.refuse_at(id, problem));
-        }
-        let site = names.site(site.get_ref(), site.span())?;
-        hosts.push(host(id.get_ref().clone(), site, section, default, names)?);
-    }
-    for (index, site) in sites.iter().enumerate() {
-        let index = SiteIndex(u16::try_from(index).expect("sites are limited"));
-        if hosts.iter().any(|host| host.site == index) {
-            continue;
-        }
-        let id = HostId::new(site.id.as_str()).expect("a site's name is a name");
-        if taken.insert(id.clone(), ()).is_some() {
-            let problem = format!(
-                "site `{id}` has no host, and `{id}` is a host elsewhere: add a `[[host]]`"
-            );
-            return Err(source.refuse(0..0, problem));
-        }
-        hosts.push(host(id, index, &none, default, names)?);
-    }
-    if hosts.len() > limits::MOST_HOSTS {
-        let problem = format!("{} hosts: at most {}", hosts.len(), limits::MOST_HOSTS);
-        return Err(source.refuse(0..0, problem));
-    }
-    Ok(hosts)
-}
-
-fn host(
-    id: HostId,
-    site: SiteIndex,
-    section: &HostSection,
-    default: &HostSection,
-    names: &Names<'_>,
-) -> Result<Host, TopologyError> {
-    let source = names.source;
-    macro_rules! stated {
-        ($key:ident) => {
-            section.$key.as_ref().or(default.$key.as_ref())
-        };
-    }
-    let mtu = match stated!(mtu) {
-        Some(mtu) => {
-            limits::mtu(*mtu.get_ref())
-                .map_err(|problem| source.refuse_at(mtu, format!("mtu: {problem}")))?;
-            *mtu.get_ref()
-        }
-        None => MTU,
-    };
-    let queue = match stated!(queue) {
-        Some(queue) => Some(room(Some(queue), None, mtu, tradewind_units::Duration::ZERO, source)?),
-        None => None,
-    };
-    let congestion_control = match stated!(congestion_control) {
-        Some(name) => congestion_control(name, source)?,
-        None => CONGESTION_CONTROL.to_owned(),
-    };
-    let routes = section.route.iter().chain(&default.route);
-    let routes = routes.map(|section| route(section, names)).collect::<Result<_, _>>()?;
-    Ok(Host {
-        id,
-        site,
-        egress: stated!(egress).and_then(|limit| limit.0),
-        ingress: stated!(ingress).and_then(|limit| limit.0),
-        per_connection: stated!(per_connection).and_then(|limit| limit.0),
-        cap: stated!(cap).copied().unwrap_or(CapFlavour::BackPressure),
-        burst: stated!(burst).copied().unwrap_or(BURST),
-        queue,
-        mtu,
-        congestion_control,
-        receive_buffer: stated!(receive_buffer).copied().unwrap_or(SOCKET_BUFFER),
-        send_buffer: stated!(send_buffer).copied().unwrap_or(SOCKET_BUFFER),
-        initcwnd: stated!(initcwnd).copied(),
-        initrwnd: stated!(initrwnd).copied(),
-        routes,
-    })
-}
-
-fn route(section: &RouteSection, names: &Names<'_>) -> Result<Route, TopologyError> {
-    let congestion_control = match &section.congestion_control {
-        Some(name) => Some(congestion_control(name, names.source)?),
-        None => None,
-    };
-    let to = names.site(section.to.get_ref(), section.to.span())?;
-    Ok(Route { to, congestion_control, initcwnd: section.initcwnd, initrwnd: section.initrwnd })
-}
-
-fn congestion_control(name: &Spanned<String>, source: Source<'_>) -> Result<String, TopologyError> {
-    let text = name.get_ref();
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if text.is_empty() || text.len() > LONGEST_CONGESTION_CONTROL || !text.chars().all(allowed) {
-        let problem = format!("congestion_control: a kernel's name such as `cubic`, not `{text}`");
-        return Err(source.refuse_at(name, problem));
-    }
-    Ok(text.clone())
 }

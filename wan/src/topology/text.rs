@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
+use tradewind_model::Coordinates;
 use tradewind_units::{
     Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId, UnitError, time::as_text,
 };
@@ -40,17 +41,10 @@ pub(super) struct Defaults {
 pub(super) struct SiteSection {
     pub(super) id: Option<Spanned<SiteId>>,
     pub(super) region: Option<Spanned<RegionId>>,
-    pub(super) location: Option<Spanned<Location>>,
+    pub(super) location: Option<Coordinates>,
     #[serde(default, with = "as_text::option")]
     pub(super) access_rtt: Option<Duration>,
     pub(super) window: Option<Spanned<Bytes>>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Location {
-    pub(super) latitude: f64,
-    pub(super) longitude: f64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -58,6 +52,7 @@ pub(super) struct Location {
 pub(super) struct HostSection {
     pub(super) id: Option<Spanned<HostId>>,
     pub(super) site: Option<Spanned<SiteId>>,
+    pub(super) vm: Option<Spanned<String>>,
     pub(super) egress: Option<Limit>,
     pub(super) ingress: Option<Limit>,
     pub(super) per_connection: Option<Limit>,

@@ -1,36 +1,19 @@
 //! Small networks and traffic for the tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of these")]
 
-use tradewind_units::{Duration, HostId, RegionId, Timestamp};
-use tradewind_wan::topology::Atlas;
+use tradewind_model::Catalogue;
+use tradewind_units::{HostId, Timestamp};
 use tradewind_wan::{Admission, Bundle, Delivery, Ecn, HostIndex, Topology, TopologyError, Wan};
 
-/// An atlas of two regions.
-pub struct TwoRegions;
-
-impl Atlas for TwoRegions {
-    fn locate(&self, region: &RegionId) -> Option<(f64, f64)> {
-        match region.as_str() {
-            "gcp:europe-north1" => Some((60.57, 27.19)),
-            "gcp:europe-west2" => Some((51.51, -0.13)),
-            _ => None,
-        }
-    }
-
-    fn rtt_between(&self, a: (f64, f64), b: (f64, f64)) -> Duration {
-        Duration::from_secs_f64(((a.0 - b.0).abs() + (a.1 - b.1).abs()) / 1e3)
-    }
-}
-
 pub fn parse(text: &str) -> Result<Topology, TopologyError> {
-    Topology::parse(text, &TwoRegions)
+    Topology::parse(text, &Catalogue::builtin())
 }
 
 /// Sites `a` and `b`, a host at each, and a pair with `keys`.
 pub fn two_sites(keys: &str) -> Topology {
     let text =
         format!("[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[pair]]\nbetween = ['a', 'b']\n{keys}\n");
-    parse(&text).unwrap()
+    parse(&text).expect("a right topology")
 }
 
 pub const A: HostIndex = HostIndex(0);
@@ -41,7 +24,7 @@ pub fn at(micros: u64) -> Timestamp {
 }
 
 pub fn host(topology: &Topology, name: &str) -> HostIndex {
-    topology.host(&HostId::new(name).unwrap()).unwrap()
+    topology.host(&HostId::new(name).expect("a right name")).expect("a host of the topology")
 }
 
 /// A packet of `bytes` IP bytes that carries `content`.

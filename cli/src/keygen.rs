@@ -1,0 +1,53 @@
+//! `tradewind keygen`: makes the keys of relays, gateways and operators.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_grant::{IdentityKey, OperatorKey};
+
+use crate::output::Outcome;
+
+#[derive(clap::Args)]
+pub(crate) struct KeygenArgs {
+    /// What the key is for
+    kind: Kind,
+    /// Where to write the secret half; must not exist yet. The public half goes to standard output
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    /// Who a relay or gateway is
+    Identity,
+    /// Who signs grants
+    Operator,
+}
+
+pub(crate) fn run(args: &KeygenArgs) -> Outcome {
+    let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
+    let (secret, public) = match args.kind {
+        Kind::Identity => {
+            let key = IdentityKey::from_entropy(entropy);
+            (key.to_secret_text(), key.public().to_string())
+        }
+        Kind::Operator => {
+            let key = OperatorKey::from_entropy(entropy);
+            (key.to_secret_text(), key.public().to_string())
+        }
+    };
+    write_secret(&args.file, &secret)?;
+    println!("{public}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a secret that only its owner can read; never over an existing file.
+fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
+    let place = || format!("{}: write the key", file.display());
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut out = options.open(file).with_context(place)?;
+    writeln!(out, "{secret}").with_context(place)
+}

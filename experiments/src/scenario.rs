@@ -1,0 +1,200 @@
+//! An experiment's scenario file: who sends what to whom, which regions may hold relays, at which prices,
+//! over which topology.
+//!
+//! The topology is a file of its own, named by the key `topology` and read by `wan` (docs/topology.md). A scenario knows no
+//! round-trip time and no rate: the planner learns those from the probe alone.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use tradewind_units::{Bandwidth, Bytes, Money, PricePerGb, RegionId, SiteId};
+
+/// A scenario as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioFile {
+    name: String,
+    #[serde(default)]
+    assumptions: Vec<String>,
+    sites: Vec<SiteId>,
+    regions: Vec<RegionId>,
+    volume: VolumeFile,
+    budget_usd: Money,
+    relay: RelayFile,
+    topology: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumeFile {
+    nominal: Bytes,
+    carried: Bytes,
+    carried_quick: Bytes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RelayFile {
+    setup_usd: Money,
+    egress_usd_per_gb: PricePerGb,
+    capacity: Bandwidth,
+    per_connection: Bandwidth,
+}
+
+/// A scenario that holds together.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Its name, as in docs and reports.
+    pub name: String,
+    /// What it assumes, a sentence each.
+    pub assumptions: Vec<String>,
+    /// End points; every one sends to every other one (full mesh).
+    pub sites: Vec<SiteId>,
+    /// Where relays may run.
+    pub regions: Vec<RegionId>,
+    /// What each flow carries in earnest: plans and prices are made for it.
+    pub volume_nominal: Bytes,
+    /// What each flow carries in a run.
+    pub volume_carried: Bytes,
+    /// The same in a quick run.
+    pub volume_carried_quick: Bytes,
+    /// What the plan may cost.
+    pub budget: Money,
+    /// What a relay costs and can do.
+    pub relay: RelayTerms,
+    /// The emulated network, in the format of `wan`.
+    pub topology: String,
+}
+
+/// Price and limits of one relay.
+#[derive(Debug, Clone, Copy)]
+pub struct RelayTerms {
+    /// Paid once for each relay that runs.
+    pub setup: Money,
+    /// Paid for everything that leaves it.
+    pub egress: PricePerGb,
+    /// All its flows together.
+    pub capacity: Bandwidth,
+    /// Each of its flows.
+    pub per_connection: Bandwidth,
+}
+
+/// Why a scenario was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// No such TOML.
+    #[error("scenario: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// Its topology could not be read.
+    #[error("scenario: topology: {0}")]
+    Topology(#[from] std::io::Error),
+    /// The parts do not fit together.
+    #[error("scenario: {what}")]
+    Inconsistent {
+        /// What does not fit, and what would.
+        what: String,
+    },
+}
+
+impl Scenario {
+    /// The demo's scenario, `scenarios/cp-real.toml` `[CP VII-C]`.
+    pub const CP_REAL: &'static str = include_str!("../../scenarios/cp-real.toml");
+    /// Its topology, `scenarios/cp-real-wan.toml`.
+    pub const CP_REAL_WAN: &'static str = include_str!("../../scenarios/cp-real-wan.toml");
+
+    /// The demo's scenario, as it was built in.
+    ///
+    /// # Errors
+    /// None, as the tests show; the type is that of [`Scenario::parse`].
+    pub fn cp_real() -> Result<Self, ScenarioError> {
+        Self::parse(Self::CP_REAL, |_| Ok(Self::CP_REAL_WAN.to_owned()))
+    }
+
+    /// Reads a scenario file; `load` gives the text of the topology file that it names.
+    ///
+    /// # Errors
+    /// When the TOML is malformed, a key is unknown or missing, the topology cannot be read, or the parts do not fit
+    /// together.
+    pub fn parse(
+        text: &str,
+        load: impl FnOnce(&str) -> std::io::Result<String>,
+    ) -> Result<Self, ScenarioError> {
+        let file: ScenarioFile = toml::from_str(text)?;
+        check(&file)?;
+        Ok(Self {
+            name: file.name,
+            assumptions: file.assumptions,
+            sites: file.sites,
+            regions: file.regions,
+            volume_nominal: file.volume.nominal,
+            volume_carried: file.volume.carried,
+            volume_carried_quick: file.volume.carried_quick,
+            budget: file.budget_usd,
+            relay: RelayTerms {
+                setup: file.relay.setup_usd,
+                egress: file.relay.egress_usd_per_gb,
+                capacity: file.relay.capacity,
+                per_connection: file.relay.per_connection,
+            },
+            topology: load(&file.topology)?,
+        })
+    }
+
+    /// All ordered pairs of sites: the flows of a full mesh.
+    pub fn flows(&self) -> impl Iterator<Item = (&SiteId, &SiteId)> {
+        self.sites.iter().flat_map(|source| {
+            self.sites.iter().filter(move |site| *site != source).map(move |site| (source, site))
+        })
+    }
+}
+
+fn check(file: &ScenarioFile) -> Result<(), ScenarioError> {
+    let inconsistent = |what: String| Err(ScenarioError::Inconsistent { what });
+    if file.sites.len() < 2 {
+        return inconsistent(format!("sites: {} given, a mesh needs at least 2", file.sites.len()));
+    }
+    let mut names = BTreeSet::new();
+    let regions = file.regions.iter().map(RegionId::as_str);
+    for name in file.sites.iter().map(SiteId::as_str).chain(regions) {
+        if !names.insert(name) {
+            return inconsistent(format!("`{name}` is named twice among sites and regions"));
+        }
+    }
+    for (key, volume) in [
+        ("nominal", file.volume.nominal),
+        ("carried", file.volume.carried),
+        ("carried_quick", file.volume.carried_quick),
+    ] {
+        if volume == Bytes::ZERO {
+            return inconsistent(format!("volume.{key} is 0 B: a flow carries at least a byte"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_is_a_full_mesh_of_four_with_at_least_ten_regions_and_six_dollars() {
+        let scenario = Scenario::cp_real().unwrap();
+        assert_eq!(scenario.flows().count(), 12);
+        assert!(scenario.regions.len() >= 10);
+        assert_eq!(scenario.budget, Money::from_usd(6.0).unwrap());
+        assert_eq!(scenario.volume_nominal, Bytes::new(2_000_000_000));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let parse = |text: &str| Scenario::parse(text, |_| Ok(String::new()));
+        let twice = Scenario::CP_REAL.replace("\"tokyo\"]", "\"hamina\"]");
+        let error = parse(&twice).unwrap_err().to_string();
+        assert!(error.contains("`hamina` is named twice"), "{error}");
+        let empty = Scenario::CP_REAL.replace("nominal = \"2 GB\"", "nominal = \"0 B\"");
+        let error = parse(&empty).unwrap_err().to_string();
+        assert!(error.contains("volume.nominal"), "{error}");
+        let unknown = format!("colour = 1\n{}", Scenario::CP_REAL);
+        assert!(parse(&unknown).unwrap_err().to_string().contains("colour"));
+    }
+}
