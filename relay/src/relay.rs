@@ -18,12 +18,12 @@ use tradewind_units::Timestamp;
 
 use crate::config::socket_options;
 use crate::counts::Outcome;
-use crate::dial::Dialler;
+use crate::dial::{Dialler, Opening};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
-use crate::server::{Server, Service, Setup, write_all};
+use crate::server::{Server, Service, Setup};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -194,16 +194,20 @@ impl RelayService {
         unused: Unused,
     ) -> Outcome {
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
-        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
+        let leading = unused.into_bytes();
+        let opening = Opening::with(&leading);
+        let dialled = self.dialler.dial_destination(&header.destination, opening, check).await;
+        let downstream = match dialled {
             Ok(downstream) => downstream,
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        if let Err(error) = write_all(&upstream, &reply).await {
-            return broken(header, &Broken::Upstream(error));
-        }
-        let up = Direction::new(unused.into_bytes());
-        let down = Direction::new(Vec::new());
+        // A neighbour that has sent data already does not wait for the reply alone.
+        let down = match leading.is_empty() {
+            true => Direction::after(&reply, Vec::new()),
+            false => Direction::holding(reply),
+        };
+        let up = Direction::new(leading);
         self.carry(upstream, downstream, worker, header, up, down).await
     }
 
@@ -242,10 +246,7 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Outcome::Failed(reply.status);
         }
-        if let Err(error) = write_all(&upstream, &sealed).await {
-            return broken(header, &Broken::Upstream(error));
-        }
-        let down = Direction::new(unused.into_bytes());
+        let down = Direction::after(&sealed, unused.into_bytes());
         self.carry(upstream, downstream, worker, header, up, down).await
     }
 
