@@ -53,7 +53,7 @@ pub(crate) fn decode(what: &'static str, prefix: &str, text: &str) -> Result<Vec
     let refused = |problem: String| GrantError::BadText {
         what,
         problem,
-        expected: format!("`{prefix}` and base32 digits as printed by `tradewind key`"),
+        expected: format!("`{prefix}` and base32 digits as printed by `tradewind keygen`"),
     };
     let text = text.trim();
     let Some(digits) = text.strip_prefix(prefix) else {

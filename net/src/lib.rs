@@ -5,6 +5,7 @@
 //! in here, each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
+pub mod affinity;
 pub mod arena;
 pub mod capability;
 pub mod clock;
@@ -12,6 +13,7 @@ pub mod congestion;
 pub mod counters;
 pub mod descriptor;
 pub mod descriptors;
+pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
@@ -27,6 +29,7 @@ pub mod sysctl;
 pub mod tcp;
 pub mod tcp_info;
 pub mod tun;
+pub mod usage;
 pub mod userns;
 pub mod virtio;
 

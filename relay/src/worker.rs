@@ -28,9 +28,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// Room for at most `most_open` sessions.
+    pub(crate) fn new(limits: &Limits, most_open: usize) -> Self {
         Self {
-            most_open: limits.sessions,
+            most_open,
             most_unauthenticated: limits.unauthenticated,
             open: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_connection_without_room_is_turned_away_and_counted() {
         let limits = Limits { sessions: 2, unauthenticated: 1, backlog: 1 };
-        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits))));
+        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions))));
         let mut first = worker.seat().unwrap();
         assert!(worker.seat().is_none(), "one is not authenticated yet");
         first.authenticated();

@@ -48,7 +48,7 @@ pub struct Wan<P> {
     total: Tally,
     agenda: Agenda,
     bundles: Bundles<P>,
-    connections: BTreeMap<(HostIndex, u64), usize>,
+    connections: BTreeMap<(HostIndex, HostIndex, u64), usize>,
     connections_before_sweep: usize,
     free_links: Vec<usize>,
 }
@@ -180,7 +180,7 @@ impl<P: Clone> Wan<P> {
     fn send_off(&mut self, bundle: Bundle<P>, pair: usize, shape: Shape, fitting: u32, mtu: Bytes) {
         self.total.entered += u64::from(fitting);
         let (source, destination, ecn) = (bundle.source, bundle.destination, bundle.ecn);
-        let connection = self.connection_link(source, bundle.connection);
+        let connection = self.connection_link((source, destination, bundle.connection));
         let slot = self.bundles.admit(bundle, fitting);
         for index in 0..shape.segments {
             let bytes = shape.bytes_of(index);
@@ -331,9 +331,9 @@ impl<P: Clone> Wan<P> {
     }
 
     /// The link of a connection's own cap, if its host has one.
-    fn connection_link(&mut self, source: HostIndex, connection: u64) -> Option<usize> {
-        let cap = self.routes.connection_cap(source)?;
-        if let Some(link) = self.connections.get(&(source, connection)) {
+    fn connection_link(&mut self, connection: (HostIndex, HostIndex, u64)) -> Option<usize> {
+        let cap = self.routes.connection_cap(connection.0)?;
+        if let Some(link) = self.connections.get(&connection) {
             return Some(*link);
         }
         if self.connections.len() >= self.connections_before_sweep {
@@ -350,7 +350,7 @@ impl<P: Clone> Wan<P> {
                 self.links.len() - 1
             }
         };
-        self.connections.insert((source, connection), index);
+        self.connections.insert(connection, index);
         Some(index)
     }
 

@@ -188,7 +188,7 @@ proptest! {
                 let late = now.since(delivery.due);
                 prop_assert!(late <= Duration::from_micros(250), "{:?}", late);
                 let is_whole = delivery.segments.end == trace[delivery.content.0].segments;
-                prop_assert!(!is_whole || late.is_zero(), "a bundle's end is handed over at once");
+                prop_assert!(!is_whole || late.is_zero(), "{:?} at {:?}", delivery, now);
             }
             if let Some((us, number, sent)) = next_push.filter(|(us, ..)| at(*us) <= now) {
                 wan.push(now, whole(sent, number));

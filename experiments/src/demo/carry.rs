@@ -19,7 +19,7 @@ const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Bytes that arrived so far, and whether to give up: shared with whoever watches.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub(super) struct Watch {
     /// Bytes that reached the receiver.
     pub received: AtomicU64,
     /// Set from outside to end the transfer.
@@ -28,7 +28,7 @@ pub struct Watch {
 
 /// What a transfer came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
+pub(super) struct Carried {
     /// From the sender's `connect` to the arrival of the last byte.
     pub fct: Duration,
     /// Bytes that arrived.
@@ -76,7 +76,7 @@ pub enum CarryError {
 ///
 /// # Errors
 /// When a socket call fails on either end, nothing arrives for `quiet`, or `watch.stop` is set.
-pub fn carry(
+pub(super) fn carry(
     outgoing: socket2::Socket,
     dial: SocketAddr,
     listener: &TcpListener,

@@ -12,7 +12,7 @@ use tradewind_grant::{
 };
 use tradewind_lab::Lab;
 use tradewind_plan::{Flow, Plan};
-use tradewind_units::{Duration, FlowId, RelayId, SiteId, Timestamp};
+use tradewind_units::{Duration, FlowId, SiteId, Timestamp};
 
 use super::process::{Scratch, Service};
 use super::{DemoError, Stop, host_of};

@@ -114,6 +114,7 @@ impl<'a> Prober<'a> {
             .map(|((source, destination), expected)| lanes::Work {
                 source: source.clone(),
                 destination: destination.clone(),
+                peak: *expected,
                 load: *expected,
             })
             .collect();

@@ -22,7 +22,7 @@ use std::time::Instant;
 use tradewind_lab::{Lab, LabOptions};
 use tradewind_model::StartUp;
 use tradewind_model::catalogue::Catalogue;
-use tradewind_model::fct::path_fct;
+use tradewind_model::fct::{path_fct, path_rate};
 use tradewind_plan::Flow;
 use tradewind_units::{Bytes, HostId, SiteId};
 use tradewind_wan::Topology;
@@ -151,7 +151,7 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
         };
         let legs = choice.problem.legs(flow, &path).unwrap_or_default();
         let predicted = path_fct(&legs, volume, StartUp::Cold);
-        Transfer { flow: index, way, legs: legs.len(), volume, predicted }
+        Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
     };
     let direct = flows.iter().enumerate().map(|(index, flow)| transfer(index, flow, Way::Direct));
     let planned = flows
@@ -308,8 +308,8 @@ fn places(topology: &Topology, choice: &Choice) -> Vec<Place> {
             };
             Place {
                 name: site.id.to_string(),
-                latitude_deg: location.latitude_deg(),
-                longitude_deg: location.longitude_deg(),
+                latitude_deg: location.latitude(),
+                longitude_deg: location.longitude(),
                 role,
             }
         })

@@ -18,7 +18,7 @@ const QUIET: Duration = Duration::from_secs(20);
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(100);
 /// Tries of a group whose run was invalid: a busy moment of the machine should not spoil the whole.
-const TRIES: usize = 3;
+const TRIES: usize = 2;
 
 /// Direct, or over the planned path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub(super) struct Transfer {
     pub(super) way: Way,
     /// Legs of the way.
     pub(super) legs: usize,
+    /// The rate it will reach: its slowest leg's.
+    pub(super) rate: Bandwidth,
     /// What it carries.
     pub(super) volume: Bytes,
     /// Predicted completion time.
@@ -118,7 +120,12 @@ fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
     let flow = &flows[transfer.flow];
     let rate = Bandwidth::from_transfer(transfer.volume, transfer.predicted);
     let load = rate.map_or(Bandwidth::MAX, |rate| rate.scaled(transfer.legs as f64));
-    lanes::Work { source: flow.source.clone(), destination: flow.destination.clone(), load }
+    lanes::Work {
+        source: flow.source.clone(),
+        destination: flow.destination.clone(),
+        peak: transfer.rate,
+        load,
+    }
 }
 
 fn carry_group(
