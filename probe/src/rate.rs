@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tradewind_net::congestion;
 use tradewind_net::pacing;
-use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes};
 
 use crate::connect::{open_named, resolve, unix_time_s};
@@ -31,12 +30,16 @@ pub use crate::report::{ConnectionReport, Ended, IntervalReport, RateReport};
 use crate::report::{Observed, build};
 use crate::steady::StabilityRule;
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
-use crate::{ProbeError, Secret};
+use crate::{ProbeError, RttOptions, Secret, rtt};
 
 /// Shortest interval of the report. Chosen: below, wake-up times of a busy host show.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval of the report, however long the round trip. Chosen.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+/// Handshakes to learn the round trip from, and their spacing. Chosen: one round trip and 40 ms in
+/// all, longer than most hold-ups.
+const INTERVAL_SAMPLES: u32 = 5;
+const INTERVAL_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 /// How long a responder may stay silent, above five intervals. Chosen: its reports share the path
 /// with the test's own queue and losses.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -92,8 +95,11 @@ pub async fn measure(target: &str, options: &RateOptions) -> Result<RateReport, 
     check(options)?;
     let address = resolve(target, options.timeout).await?;
     let measured_at_unix_s = unix_time_s();
+    let interval = match options.interval {
+        Some(interval) => interval,
+        None => whole_round_trips(&address.to_string(), options.timeout).await,
+    };
     let control = open_named(target, address, options.timeout).await?;
-    let interval = options.interval.unwrap_or_else(|| whole_round_trips(&control));
     let mut caller = Caller { target, options, interval };
     let (test, reader, writer) = caller.negotiate(control).await?;
     let mut sockets = Vec::new();
@@ -137,10 +143,18 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`].
-fn whole_round_trips(control: &TcpStream) -> Duration {
-    let rtt = TcpInfo::of(control).ok().and_then(|info| info.rtt_min.or(info.rtt));
-    interval_for(rtt.unwrap_or_default())
+/// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`]. The least of a few
+/// handshakes: one alone may have been held up.
+async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
+    let options = RttOptions {
+        samples: INTERVAL_SAMPLES,
+        interval: INTERVAL_SAMPLE_SPACING,
+        timeout,
+        ..RttOptions::default()
+    };
+    let report = rtt::measure(target, &options).await.ok();
+    // Who cannot be reached is told so when the control connection fails.
+    interval_for(report.and_then(|report| report.rtt_min().ok()).unwrap_or_default())
 }
 
 fn interval_for(rtt: Duration) -> Duration {
