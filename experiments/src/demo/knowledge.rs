@@ -183,9 +183,12 @@ impl Knowledge {
     }
 }
 
-/// What the planner takes from a rate test. The window is told only where it bound the rate: elsewhere a larger window would
-/// not have helped.
+/// What the planner takes from a rate test: nothing where the rate still grew, for that is only a lower bound. The window is
+/// told only where it bound the rate: elsewhere a larger window would not have helped.
 fn rate_summary(report: &RateReport) -> Option<RateSummary> {
+    if report.window.bound_by == BoundBy::Growth {
+        return None;
+    }
     let bound = report.window.bound_by == BoundBy::Window;
     Some(RateSummary {
         rate: report.rate()?,
