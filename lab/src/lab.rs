@@ -338,3 +338,14 @@ fn shortest_rtt(topology: &Topology) -> Duration {
     let pairs = (0..sites).flat_map(|a| (a + 1..sites).map(move |b| (a, b)));
     pairs.map(|(a, b)| one_way(a, b) + one_way(b, a)).min().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_may_be_shared_between_threads() {
+        fn assert_shareable<T: Send + Sync>() {}
+        assert_shareable::<Lab>();
+    }
+}

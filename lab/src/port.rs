@@ -86,7 +86,7 @@ impl Port {
     }
 
     /// The rate at which the emulator may be away for [`ABSENCE`] without losing a packet, where
-    /// that is below [`UNLIMITED`]: a packet socket's buffer is small for whoever may not enlarge it.
+    /// that is below [`UNLIMITED_BPS`]: a packet socket's buffer is small for whoever may not enlarge it.
     pub(crate) fn bearable_rate(&self) -> Option<Bandwidth> {
         let Self::Packet { socket, .. } = self else { return None };
         let buffer = Bytes::new(socket.receive_buffer() as u64);

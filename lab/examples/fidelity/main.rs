@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod leftovers;
 mod mechanisms;
 mod statistics;
 mod throughput;
@@ -28,16 +29,24 @@ const CHECKS: &[Check] = &[
     Check { name: "changes while running", run: mechanisms::changes },
     Check { name: "path MTU is discovered", run: mechanisms::path_mtu },
     Check { name: "marks instead of losses", run: mechanisms::marks },
+    Check { name: "nothing remains", run: leftovers::nothing_remains },
     Check { name: "a busy machine is noticed", run: mechanisms::busy_machine },
 ];
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(outcome) = leftovers::child_role(&arguments) {
+        if let Err(error) = &outcome {
+            eprintln!("{error}");
+        }
+        return ExitCode::from(u8::from(outcome.is_err()));
+    }
     if let Err(error) = privilege::acquire() {
         eprintln!("fidelity: CANNOT RUN, so nothing was checked: {error}");
         return ExitCode::from(3);
     }
-    let filter = std::env::args().nth(1).unwrap_or_default();
-    let verdict = run_all(CHECKS, &filter);
+    let filter = arguments.first().map_or("", String::as_str);
+    let verdict = run_all(CHECKS, filter);
     println!("fidelity: {verdict}");
     ExitCode::from(verdict.exit_code())
 }

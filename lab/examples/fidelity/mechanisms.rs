@@ -23,7 +23,7 @@ fn ends() -> (HostId, HostId) {
 }
 
 /// A figure that is 1 when all is well.
-fn truth(what: &str, holds: bool) -> Figure {
+pub(crate) fn truth(what: &str, holds: bool) -> Figure {
     Figure {
         what: what.to_owned(),
         expected: 1.0,
