@@ -1,4 +1,4 @@
-//! The rate of one or more TCP connections to a responder, in either direction. [CP IV-C, TRN]
+//! The rate of one or more TCP connections to a responder, in either direction. `[CP IV-C, TRN]`
 //!
 //! The rate is counted where the payload arrives, in intervals that are whole round trips, so that
 //! a window that is sent in one burst per round trip does not beat against them. Slow start is
@@ -6,7 +6,7 @@
 //! sender's kernel tells windows, retransmissions and round trips ([`crate::window`]).
 //!
 //! One connection shows what one flow gets, often its window over the round-trip time; many show
-//! what the hosts and the path can carry [TRN].
+//! what the hosts and the path can carry `[TRN]`.
 
 use std::time::Duration;
 
