@@ -72,7 +72,7 @@ fn write(directory: &Path, report: &DemoReport) -> anyhow::Result<()> {
     for (name, text) in [("demo.json", json), ("demo.html", html::page(report))] {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-        eprintln!("wrote {}", path.display());
+        output::say(format_args!("wrote {}", path.display()));
     }
     Ok(())
 }
@@ -82,9 +82,9 @@ fn show(report: &DemoReport, args: &DemoArgs) -> anyhow::Result<()> {
         return output::json(report);
     }
     let flows = table::flows(report);
-    output::table::print(&flows.heading, &flows.rows, 2);
+    output::table::print(&flows.heading, &flows.rows, 2)?;
     for line in table::summary(report) {
-        println!("{line}");
+        output::line(line)?;
     }
     Ok(())
 }

@@ -26,7 +26,11 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let gateway = Gateway::bind(&config).with_context(place)?;
-    announce("gateway", gateway.identity().map(|identity| identity.to_string()), &gateway.handle());
+    announce(
+        "gateway",
+        gateway.identity().map(|identity| identity.to_string()),
+        &gateway.handle(),
+    )?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tradewind_grant::{IdentityKey, OperatorKey};
 
-use crate::output::Outcome;
+use crate::output::{self, Outcome};
 
 #[derive(clap::Args)]
 pub(crate) struct KeygenArgs {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
         }
     };
     write_secret(&args.file, &secret)?;
-    println!("{public}");
+    output::line(public)?;
     Ok(ExitCode::SUCCESS)
 }
 

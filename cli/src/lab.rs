@@ -91,11 +91,11 @@ fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
     }
     let status = supervisor::up(place, daemon)?;
     for note in &status.notes {
-        eprintln!("note: {note}");
+        output::say(format_args!("note: {note}"));
     }
-    print_hosts(&status);
-    eprintln!(
-        "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends it"
+    print_hosts(&status)?;
+    output::say(
+        "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends it",
     );
     Ok(())
 }
@@ -113,8 +113,9 @@ fn show(status: &Status, output: Format) -> Outcome {
         output::json(status)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{} up for {:.0} s, process {}", status.topology, status.up_s, status.process);
-    print_hosts(status);
+    let (file, since, process) = (&status.topology, status.up_s, status.process);
+    output::line(format_args!("{file} up for {since:.0} s, process {process}"))?;
+    print_hosts(status)?;
     let rows: Vec<Vec<String>> = status
         .links
         .iter()
@@ -125,12 +126,12 @@ fn show(status: &Status, output: Format) -> Outcome {
             row
         })
         .collect();
-    table::print(&["link", "segments in", "delivered", "dropped", "in flight"], &rows, 1);
-    println!("{}", status.validity);
+    table::print(&["link", "segments in", "delivered", "dropped", "in flight"], &rows, 1)?;
+    output::line(&status.validity)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_hosts(status: &Status) {
+fn print_hosts(status: &Status) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = status
         .hosts
         .iter()
@@ -143,5 +144,5 @@ fn print_hosts(status: &Status) {
             ]
         })
         .collect();
-    table::print(&["host", "site", "IPv4", "IPv6"], &rows, 4);
+    table::print(&["host", "site", "IPv4", "IPv6"], &rows, 4)
 }

@@ -22,10 +22,10 @@ pub(crate) enum ProbeCommand {
         #[arg(required = true)]
         targets: Vec<String>,
         /// Handshakes for each target
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, allow_negative_numbers = true)]
         samples: u32,
         /// From one handshake's start to the next's
-        #[arg(long, default_value = "100ms", value_parser = span)]
+        #[arg(long, default_value = "100ms", value_parser = span, allow_hyphen_values = true)]
         interval: Duration,
         /// Form of the answer
         #[arg(short, long, value_enum, default_value = "table")]
@@ -36,16 +36,16 @@ pub(crate) enum ProbeCommand {
         /// HOST:PORT of a `tradewind probe responder`
         target: String,
         /// Parallel connections
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
         connections: u32,
         /// Which way the data goes, seen from here
         #[arg(long, value_enum, default_value = "upload")]
         direction: Way,
         /// Longest time of transfer
-        #[arg(long, default_value = "10s", value_parser = span)]
+        #[arg(long, default_value = "10s", value_parser = span, allow_hyphen_values = true)]
         duration: Duration,
         /// Most data to transfer
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         volume: Option<Bytes>,
         /// End early once the rate has been steady for this long; `0s` for never
         #[arg(long, default_value = "1s", value_parser = span)]
@@ -69,7 +69,7 @@ pub(crate) enum ProbeCommand {
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
         /// Tests at once; more are refused
-        #[arg(long, default_value_t = 4)]
+        #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
         max_tests: usize,
         /// A file with a secret that callers must know
         #[arg(long, value_name = "FILE")]
@@ -138,14 +138,11 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
 
 async fn respond(config: ResponderConfig) -> Outcome {
     let responder = Responder::bind(config).await?;
-    println!(
-        "{}",
-        serde_json::json!({
-            "schema_version": 1,
-            "ready": "responder",
-            "listen": [responder.local_addr()],
-        })
-    );
+    output::line(serde_json::json!({
+        "schema_version": 1,
+        "ready": "responder",
+        "listen": [responder.local_addr()],
+    }))?;
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     responder
         .run(async move {
@@ -172,7 +169,7 @@ fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: F
     for answer in answers {
         match answer {
             Ok(report) => reports.push(report),
-            Err(error) => eprintln!("tradewind: {error}"),
+            Err(error) => output::complain(error),
         }
     }
     match output {
@@ -189,7 +186,7 @@ fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: F
                 })
                 .collect();
             let heading = ["target", "min ms", "median ms", "spread ms", "samples", "failures"];
-            table::print(&heading, &rows, 1);
+            table::print(&heading, &rows, 1)?;
         }
     }
     Ok(if reports.len() == count { ExitCode::SUCCESS } else { FAILED.into() })
@@ -200,7 +197,7 @@ fn show_rate(report: &RateReport, output: Format) -> Outcome {
         Format::Json => output::json(report)?,
         Format::Table => {
             let settled = if report.settled { "steady" } else { "not steady yet" };
-            println!(
+            output::line(format_args!(
                 "{}: {:.1} Mbit/s ({settled}; spread {:.1}) over {:.1} s, {} bytes, {} retransmits",
                 report.target,
                 report.rate_mbps,
@@ -208,12 +205,9 @@ fn show_rate(report: &RateReport, output: Format) -> Outcome {
                 report.duration_s,
                 report.total_bytes,
                 report.retransmits
-            );
-            println!(
-                "round trip {:.3} ms; window {}",
-                report.rtt_min_ms,
-                Bytes::new(report.window_effective_bytes)
-            );
+            ))?;
+            let window = Bytes::new(report.window_effective_bytes);
+            output::line(format_args!("round trip {:.3} ms; window {window}", report.rtt_min_ms))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tradewind_relay::{Handle, Relay, RelayConfig, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
 
-use crate::output::{Outcome, read_text};
+use crate::output::{self, Outcome, read_text};
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let relay = Relay::bind(&config).with_context(place)?;
-    announce("relay", Some(relay.identity().to_string()), &relay.handle());
+    announce("relay", Some(relay.identity().to_string()), &relay.handle())?;
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -50,7 +50,11 @@ pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
 }
 
 /// Says on standard output that the process is ready, who it is and where it listens, in one line of JSON.
-pub(crate) fn announce(role: &str, identity: Option<String>, handle: &Handle) {
+pub(crate) fn announce(
+    role: &str,
+    identity: Option<String>,
+    handle: &Handle,
+) -> anyhow::Result<()> {
     let ready = serde_json::json!({
         "schema_version": 1,
         "ready": role,
@@ -58,5 +62,5 @@ pub(crate) fn announce(role: &str, identity: Option<String>, handle: &Handle) {
         "listen": handle.local_addrs(),
         "metrics": handle.metrics_addr(),
     });
-    println!("{ready}");
+    output::line(ready)
 }

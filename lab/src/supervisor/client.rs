@@ -105,6 +105,7 @@ pub fn exec(
 }
 
 fn ask(place: &Place, question: &Question) -> Result<(Answer, UnixStream), LabError> {
+    place.check_owner()?;
     let path = place.socket();
     let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
