@@ -41,6 +41,9 @@ enum Verdict {
     Invalid(String),
 }
 
+/// One step: what it asserts is its verdict's text.
+type Step = fn(&Lab) -> Verdict;
+
 /// Runs all steps; tells each verdict, and the whole one by exit code and in `verdict_file`.
 pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> ExitCode {
     let lab = Lab { root, binary, out: std::env::temp_dir().join("tradewind-test-lab") };
@@ -48,7 +51,7 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         eprintln!("test-lab: {}: {error}", lab.out.display());
         return ExitCode::FAILURE;
     }
-    let steps: [(&str, fn(&Lab) -> Verdict); 4] = [
+    let steps: [(&str, Step); 4] = [
         ("fidelity", fidelity),
         ("demo", demo),
         ("altered path", altered_path),
@@ -291,11 +294,10 @@ impl Traces {
             ("processes", &self.processes, &before.processes),
             ("files", &self.files, &before.files),
         ];
-        let left = kinds.iter().find_map(|(kind, now, then)| {
+        kinds.iter().find_map(|(kind, now, then)| {
             let more: Vec<_> = now.difference(then).collect();
             (!more.is_empty()).then(|| format!("left behind: {kind} {more:?}"))
-        });
-        left
+        })
     }
 }
 

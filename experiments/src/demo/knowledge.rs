@@ -155,8 +155,7 @@ impl Knowledge {
     fn access_caps(&self, pair: &Pair) -> Result<impl Iterator<Item = Bandwidth>, KnowledgeError> {
         let window = self.window();
         let mut caps = Vec::new();
-        let ends: [(&SiteId, fn(&Pair) -> &SiteId); 2] = [(&pair.0, |p| &p.0), (&pair.1, |p| &p.1)];
-        for (site, end_of) in ends {
+        for (site, end_of) in [(&pair.0, source_of as EndOf), (&pair.1, destination_of as EndOf)] {
             if !self.sites.contains(site) {
                 continue;
             }
@@ -181,6 +180,17 @@ impl Knowledge {
         let region = self.regions.iter().find(|region| region.as_str() == name.as_str())?;
         Some(Place::Relay(region.clone()))
     }
+}
+
+/// One end of a pair.
+type EndOf = fn(&Pair) -> &SiteId;
+
+fn source_of(pair: &Pair) -> &SiteId {
+    &pair.0
+}
+
+fn destination_of(pair: &Pair) -> &SiteId {
+    &pair.1
 }
 
 /// What the planner takes from a rate test: nothing where the rate still grew, for that is only a lower bound. The window is
