@@ -120,6 +120,25 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(std::net::Shutdown::Write)
 }
 
+/// Reads what has been received, at most what `buffer` holds, without waiting on a socket that does
+/// not block. `Ok(0)`: the peer has ended its direction.
+///
+/// # Errors
+/// `WouldBlock` when nothing has been received; any other error is the socket's.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    io::Read::read(&mut &*SockRef::from(socket), buffer)
+}
+
+/// Puts `bytes` into the send queue, to travel with what is sent next (`MSG_MORE`). When nothing
+/// follows within 200 ms, the kernel sends them by themselves.
+///
+/// # Errors
+/// `WouldBlock` when the queue is full; any other error is the socket's.
+pub fn send_with_next(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(socket).send_with_flags(bytes, flags)
+}
+
 /// Acknowledges at once what arrives from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///
