@@ -139,6 +139,15 @@ pub fn send_with_next(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send_with_flags(bytes, flags)
 }
 
+/// Sends at once what [`send_with_next`] has held back.
+///
+/// # Errors
+/// When the kernel refuses the option that does it.
+pub fn send_held_back(socket: &impl AsFd) -> io::Result<()> {
+    // Setting this option pushes whatever waits, also when it is set already [tcp(7)].
+    SockRef::from(socket).set_tcp_nodelay(true)
+}
+
 /// Acknowledges at once what arrives from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///

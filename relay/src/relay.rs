@@ -275,7 +275,11 @@ pub(crate) async fn carry(
         counts: &worker.counts,
         vigil: &dialler.vigil,
     };
-    pump.run(idle).await?;
+    if let Err(broken) = pump.run(idle).await {
+        // A reply that still waits for the first data must arrive before the reset.
+        let _gone = tcp::send_held_back(upstream);
+        return Err(broken);
+    }
     tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
     tcp::end_in_order_on_close(&downstream).map_err(Broken::Downstream)
 }
