@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use tradewind_grant::{PublicIdentity, Sealer};
 use tradewind_units::FlowId;
 
-use crate::config::socket_options;
+use crate::config::{first_options, listener_options, vigil_options};
 use crate::dial::Dialler;
 use crate::pump::IdleLimits;
 use crate::server::{Server, Setup};
@@ -48,7 +48,7 @@ impl Gateway {
             addresses: &addresses,
             workers: config.workers,
             limits: &config.limits,
-            accept: &socket_options(&config.leg.accept, &config.timeouts),
+            accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -58,7 +58,8 @@ impl Gateway {
             routes: config.routes.clone(),
             sealer,
             dialler: Dialler {
-                options: socket_options(&config.leg.dial, &config.timeouts),
+                options: first_options(&config.leg.dial),
+                vigil: vigil_options(&config.timeouts),
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
