@@ -26,6 +26,7 @@ use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Open, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
 use crate::server::{Server, Service, Setup, write_all};
+use crate::side::Side;
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -207,7 +208,7 @@ impl RelayService {
         }
         let up = Direction::new(unused.into_bytes());
         let open = Open { downstream, up, down: Direction::new(Vec::new()) };
-        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
+        let carried = carry(upstream, open, worker, &self.dialler, self.idle).await;
         carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
     }
 
@@ -251,7 +252,7 @@ impl RelayService {
             return broken(header, &Broken::Upstream(error));
         }
         let open = Open { downstream, up, down: Direction::new(unused.into_bytes()) };
-        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
+        let carried = carry(upstream, open, worker, &self.dialler, self.idle).await;
         carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
     }
 }
@@ -259,16 +260,17 @@ impl RelayService {
 /// Moves bytes until both directions have ended in order, and only then lets the sockets close in
 /// order.
 pub(crate) async fn carry(
-    upstream: &TcpStream,
+    upstream: TcpStream,
     open: Open,
     worker: &Worker,
     dialler: &Dialler,
     idle: IdleLimits,
 ) -> Result<(), Broken> {
     let Open { downstream, mut up, mut down } = open;
+    let (mut upstream, mut downstream) = (Side::Heard(upstream), Side::Heard(downstream));
     let pump = Pump {
-        upstream,
-        downstream: &downstream,
+        upstream: &mut upstream,
+        downstream: &mut downstream,
         up: &mut up,
         down: &mut down,
         stock: &worker.stock,
@@ -277,10 +279,10 @@ pub(crate) async fn carry(
     };
     if let Err(broken) = pump.run(idle).await {
         // A reply that still waits for the first data must arrive before the reset.
-        let _gone = tcp::send_held_back(upstream);
+        let _gone = tcp::send_held_back(&upstream);
         return Err(broken);
     }
-    tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
+    tcp::end_in_order_on_close(&upstream).map_err(Broken::Upstream)?;
     tcp::end_in_order_on_close(&downstream).map_err(Broken::Downstream)
 }
 

@@ -110,7 +110,7 @@ impl Service for GatewayService {
             Entrance::Connect(_) => write_all(&application, connect::OPENED).await,
         };
         let carried = match answered {
-            Ok(()) => carry(&application, open, worker, &self.dialler, self.idle).await,
+            Ok(()) => carry(application, open, worker, &self.dialler, self.idle).await,
             Err(error) => Err(Broken::Upstream(error)),
         };
         match carried {
