@@ -16,7 +16,7 @@ use crate::side::Side;
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Pipes that a worker keeps at rest. Chosen: two directions of 64 sessions that move data in the
-/// same instant, and no more than unprivileged users may have (64 pipes of 1 MiB).
+/// same instant; unprivileged users may have four times as many of 256 KiB.
 const MOST_RESTING_PIPES: usize = 64;
 
 /// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
