@@ -20,7 +20,7 @@ use tradewind_units::Timestamp;
 
 use crate::config::{first_options, listener_options, vigil_options};
 use crate::counts::Outcome;
-use crate::dial::{Dialler, Opening};
+use crate::dial::Dialler;
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Open, Waited, part};
@@ -198,9 +198,7 @@ impl RelayService {
         unused: Unused,
     ) -> Outcome {
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
-        let opening = Opening::with(!unused.is_empty());
-        let dialled = self.dialler.dial_destination(&header.destination, opening, check).await;
-        let downstream = match dialled {
+        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
             Ok(downstream) => downstream,
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
