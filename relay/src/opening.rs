@@ -18,8 +18,7 @@ use tradewind_net::tcp;
 
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
-use crate::pump::{Direction, Ending, Means, MoveError};
-use crate::side::Side;
+use crate::pump::{Direction, Ending, MoveError};
 use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
@@ -28,13 +27,6 @@ use crate::worker::Worker;
 /// which can overtake the reason.
 const PARTING_TIME: Duration = Duration::from_secs(2);
 const MOST_PARTING_BYTES: usize = 1 << 20;
-
-/// A path that is open: the connection to its next hop, and what has moved already.
-pub(crate) struct Open {
-    pub(crate) downstream: TcpStream,
-    pub(crate) up: Direction,
-    pub(crate) down: Direction,
-}
 
 /// The connection to the next relay, its header sent.
 pub(crate) struct NextRelay<'a> {
@@ -103,14 +95,13 @@ impl NextRelay<'_> {
         worker: &Worker,
         unused: &mut Unused,
     ) -> Result<Result<Vec<u8>, HeadError<GrantError>>, io::Error> {
-        let means = Means { stock: &worker.stock, counts: &worker.counts.up };
+        let means = worker.means_up();
         let mut reply =
             pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;
-        let (mut from, to) = (Side::Lent(upstream), Side::Lent(self.stream));
         poll_fn(|cx| {
             if !blocked && !up.ended() {
-                match up.poll_move(cx, &mut from, &to, means, Ending::Shut) {
+                match up.poll_move(cx, upstream, self.stream, means, Ending::Shut) {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }
@@ -145,7 +136,7 @@ pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
             stream.readable().await?;
-            match worker.stock.receive(&Side::Lent(&stream), BUFFER_BYTES, <[u8]>::len) {
+            match worker.stock.receive(&stream, BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -11,13 +11,17 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::Pipe;
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp;
 
-use crate::counts::{Counts, DirectionCounts, Outcome};
-use crate::side::Side;
+use crate::counts::{DirectionCounts, Outcome};
+use crate::dial::Speaker;
+use crate::session::Keeping;
 use crate::stock::{BUFFER_BYTES, Stock};
+use crate::worker::Worker;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -70,17 +74,40 @@ impl Direction {
         Self { overhead, ..Self::new([header, &leading].concat()) }
     }
 
+    /// Who speaks first on the connection that this direction writes to.
+    pub(crate) const fn speaker(&self) -> Speaker {
+        if self.load_waits() { Speaker::Us } else { Speaker::Unknown }
+    }
+
+    /// Sends what was read ahead in the packet that completes the handshake of `to`, which was
+    /// dialled for [`Direction::speaker`].
+    pub(crate) fn start(&mut self, to: &TcpStream, means: Means<'_>) -> io::Result<()> {
+        let Load::Bytes { buffer, given } = &mut self.load else { return Ok(()) };
+        let sent = unless_blocked(to.try_write(&buffer[*given..]))?;
+        *given += sent;
+        if *given == buffer.len() {
+            self.load = Load::Nothing;
+        }
+        self.count(sent, means);
+        tcp::acknowledge_at_once(to)
+    }
+
     /// Whether its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether it has taken what the other side does not take.
+    const fn load_waits(&self) -> bool {
+        !matches!(self.load, Load::Nothing)
     }
 
     /// Moves what can be moved now. Ready once the direction has ended, in order or by an error.
     pub(crate) fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut Side<'_>,
-        to: &Side<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
         means: Means<'_>,
         ending: Ending,
     ) -> Poll<Result<(), MoveError>> {
@@ -97,19 +124,9 @@ impl Direction {
                         0
                     }
                 },
-                _ => match self.poll_give(cx, to, means) {
-                    Poll::Ready(given) => given.map_err(MoveError::Giving)?,
-                    Poll::Pending => {
-                        from.deafen().map_err(MoveError::Taking)?;
-                        let failure = from.poll_failure(cx).map(|e| Err(MoveError::Taking(e)));
-                        return failure;
-                    }
-                },
+                _ => ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?,
             };
-            let overhead = self.overhead.min(given);
-            self.overhead -= overhead;
-            self.moved += (given - overhead) as u64;
-            means.counts.moved(given - overhead);
+            self.count(given, means);
             left_this_turn = left_this_turn.saturating_sub(given);
             if left_this_turn == 0 {
                 cx.waker().wake_by_ref();
@@ -119,12 +136,20 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
+    /// Counts `given` bytes, but for those that are not the flow's own.
+    fn count(&mut self, given: usize, means: Means<'_>) {
+        let overhead = self.overhead.min(given);
+        self.overhead -= overhead;
+        self.moved += (given - overhead) as u64;
+        means.counts.moved(given - overhead);
+    }
+
     /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.
     fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut Side<'_>,
-        to: &Side<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
         means: Means<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
         loop {
@@ -135,9 +160,7 @@ impl Direction {
                 false => self.take_by_copy(from, to, means),
             };
             match taken {
-                Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    from.hear().map_err(MoveError::Taking)?;
-                }
+                Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 taken => return Poll::Ready(taken),
             }
         }
@@ -145,8 +168,8 @@ impl Direction {
 
     fn take_by_copy(
         &mut self,
-        from: &Side<'_>,
-        to: &Side<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         let taken = means.stock.receive(from, BUFFER_BYTES, |taken| {
@@ -165,15 +188,15 @@ impl Direction {
 
     fn take_by_pipe(
         &mut self,
-        from: &Side<'_>,
-        to: &Side<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         let Ok(mut pipe) = means.stock.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
             return self.take_by_copy(from, to, means);
         };
-        let taken = from.try_read_by(|| pipe.fill_from(from));
+        let taken = from.try_io(Interest::READABLE, || pipe.fill_from(from));
         if !matches!(taken, Ok(1..)) {
             means.stock.put_pipe(pipe);
             return taken.map(|_| None).map_err(MoveError::Taking);
@@ -188,7 +211,7 @@ impl Direction {
     fn poll_give(
         &mut self,
         cx: &mut Context<'_>,
-        to: &Side<'_>,
+        to: &TcpStream,
         means: Means<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
@@ -225,8 +248,8 @@ impl Direction {
     }
 }
 
-fn give_piped(pipe: &mut Pipe, to: &Side<'_>, means: Means<'_>) -> io::Result<usize> {
-    let given = to.try_write_by(|| pipe.drain_to(to))?;
+fn give_piped(pipe: &mut Pipe, to: &TcpStream, means: Means<'_>) -> io::Result<usize> {
+    let given = to.try_io(Interest::WRITABLE, || pipe.drain_to(to))?;
     means.counts.spliced(given);
     Ok(given)
 }
@@ -306,14 +329,12 @@ impl Broken {
 
 /// A session's two sockets, and its two directions.
 pub(crate) struct Pump<'a> {
-    pub(crate) upstream: &'a mut Side<'static>,
-    pub(crate) downstream: &'a mut Side<'static>,
+    pub(crate) upstream: &'a TcpStream,
+    pub(crate) downstream: &'a TcpStream,
     pub(crate) up: &'a mut Direction,
     pub(crate) down: &'a mut Direction,
-    pub(crate) stock: &'a Stock,
-    pub(crate) counts: &'a Counts,
-    /// Options that only a session of some age needs, for `downstream`.
-    pub(crate) vigil: &'a SocketOptions,
+    pub(crate) worker: &'a Worker,
+    pub(crate) keeping: &'a Keeping,
 }
 
 impl Pump<'_> {
@@ -321,11 +342,13 @@ impl Pump<'_> {
     ///
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
-    pub(crate) async fn run(self, limits: IdleLimits) -> Result<(), Broken> {
-        let up_means = Means { stock: self.stock, counts: &self.counts.up };
-        let down_means = Means { stock: self.stock, counts: &self.counts.down };
+    pub(crate) async fn run(self) -> Result<(), Broken> {
+        let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
+        let limits = self.keeping.idle;
         let timer = pin!(tokio::time::sleep(VIGIL_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
+        let mut upstream_error = ErrorWatch::new(self.upstream);
+        let mut downstream_error = ErrorWatch::new(self.downstream);
         poll_fn(|cx| {
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
@@ -342,13 +365,24 @@ impl Pump<'_> {
             if up.is_ready() && down.is_ready() {
                 return Poll::Ready(Ok(()));
             }
+            // A socket whose load waits is not read, so its reset would not be noticed.
+            if self.up.load_waits()
+                && let Poll::Ready(error) = upstream_error.poll(cx)
+            {
+                return Poll::Ready(Err(Broken::Upstream(error)));
+            }
+            if self.down.load_waits()
+                && let Poll::Ready(error) = downstream_error.poll(cx)
+            {
+                return Poll::Ready(Err(Broken::Downstream(error)));
+            }
             let half_closed = up.is_ready() || down.is_ready();
             let moved = self.up.moved + self.down.moved;
             match idle.poll(cx, moved, half_closed) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Told::Silent(limit)) => Poll::Ready(Err(Broken::Idle(limit))),
                 Poll::Ready(Told::NoLongerYoung) => {
-                    let kept = self.vigil.apply(self.downstream);
+                    let kept = self.keeping.vigil.apply(self.downstream);
                     kept.map_err(|error| Broken::Downstream(error.source))?;
                     cx.waker().wake_by_ref();
                     Poll::Pending
@@ -356,6 +390,32 @@ impl Pump<'_> {
             }
         })
         .await
+    }
+}
+
+/// Waits for the error of a socket that is not read. Made when first needed, which it seldom is.
+struct ErrorWatch<'a> {
+    socket: &'a TcpStream,
+    waiting: Option<Pin<Box<dyn Future<Output = io::Error> + Send + 'a>>>,
+}
+
+impl<'a> ErrorWatch<'a> {
+    const fn new(socket: &'a TcpStream) -> Self {
+        Self { socket, waiting: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let socket = self.socket;
+        self.waiting.get_or_insert_with(|| Box::pin(error_of(socket))).as_mut().poll(cx)
+    }
+}
+
+/// Ends with the error of `socket` once it has one.
+async fn error_of(socket: &TcpStream) -> io::Error {
+    let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+    match socket.ready(Interest::ERROR).await {
+        Ok(_) => socket.take_error().ok().flatten().unwrap_or_else(reset),
+        Err(error) => error,
     }
 }
 
