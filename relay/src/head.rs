@@ -5,6 +5,7 @@ use std::io;
 
 use tokio::net::TcpStream;
 
+use crate::side::Side;
 use crate::stock::Stock;
 
 /// Most bytes that one read takes while a head is incomplete, so that a peer which is not
@@ -83,7 +84,7 @@ impl Unused {
     ) -> Result<(), HeadError<E>> {
         loop {
             stream.readable().await?;
-            let read = stock.receive(stream, READ_BYTES, |bytes| {
+            let read = stock.receive(&Side::Lent(stream), READ_BYTES, |bytes| {
                 self.0.extend_from_slice(bytes);
                 bytes.len()
             });

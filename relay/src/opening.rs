@@ -19,6 +19,7 @@ use tradewind_net::tcp;
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
 use crate::pump::{Direction, Ending, MoveError};
+use crate::side::Side;
 use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
@@ -99,9 +100,10 @@ impl NextRelay<'_> {
         let mut reply =
             pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;
+        let (mut from, to) = (Side::Lent(upstream), Side::Lent(self.stream));
         poll_fn(|cx| {
             if !blocked && !up.ended() {
-                match up.poll_move(cx, upstream, self.stream, means, Ending::Shut) {
+                match up.poll_move(cx, &mut from, &to, means, Ending::Shut) {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }
@@ -136,7 +138,7 @@ pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
             stream.readable().await?;
-            match worker.stock.receive(&stream, BUFFER_BYTES, <[u8]>::len) {
+            match worker.stock.receive(&Side::Lent(&stream), BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -11,7 +11,6 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::Pipe;
@@ -20,6 +19,7 @@ use tradewind_net::tcp;
 use crate::counts::{DirectionCounts, Outcome};
 use crate::dial::Speaker;
 use crate::session::Keeping;
+use crate::side::Side;
 use crate::stock::{BUFFER_BYTES, Stock};
 use crate::worker::Worker;
 
@@ -106,8 +106,8 @@ impl Direction {
     pub(crate) fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &mut Side<'_>,
+        to: &Side<'_>,
         means: Means<'_>,
         ending: Ending,
     ) -> Poll<Result<(), MoveError>> {
@@ -124,7 +124,13 @@ impl Direction {
                         0
                     }
                 },
-                _ => ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?,
+                _ => match self.poll_give(cx, to, means) {
+                    Poll::Ready(given) => given.map_err(MoveError::Giving)?,
+                    Poll::Pending => {
+                        from.deafen().map_err(MoveError::Taking)?;
+                        return from.poll_failure(cx).map(|error| Err(MoveError::Taking(error)));
+                    }
+                },
             };
             self.count(given, means);
             left_this_turn = left_this_turn.saturating_sub(given);
@@ -148,8 +154,8 @@ impl Direction {
     fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &mut Side<'_>,
+        to: &Side<'_>,
         means: Means<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
         loop {
@@ -160,7 +166,9 @@ impl Direction {
                 false => self.take_by_copy(from, to, means),
             };
             match taken {
-                Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    from.hear().map_err(MoveError::Taking)?;
+                }
                 taken => return Poll::Ready(taken),
             }
         }
@@ -168,8 +176,8 @@ impl Direction {
 
     fn take_by_copy(
         &mut self,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &Side<'_>,
+        to: &Side<'_>,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         let taken = means.stock.receive(from, BUFFER_BYTES, |taken| {
@@ -188,15 +196,15 @@ impl Direction {
 
     fn take_by_pipe(
         &mut self,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &Side<'_>,
+        to: &Side<'_>,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         let Ok(mut pipe) = means.stock.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
             return self.take_by_copy(from, to, means);
         };
-        let taken = from.try_io(Interest::READABLE, || pipe.fill_from(from));
+        let taken = from.try_read_by(|| pipe.fill_from(from));
         if !matches!(taken, Ok(1..)) {
             means.stock.put_pipe(pipe);
             return taken.map(|_| None).map_err(MoveError::Taking);
@@ -211,7 +219,7 @@ impl Direction {
     fn poll_give(
         &mut self,
         cx: &mut Context<'_>,
-        to: &TcpStream,
+        to: &Side<'_>,
         means: Means<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
@@ -248,8 +256,8 @@ impl Direction {
     }
 }
 
-fn give_piped(pipe: &mut Pipe, to: &TcpStream, means: Means<'_>) -> io::Result<usize> {
-    let given = to.try_io(Interest::WRITABLE, || pipe.drain_to(to))?;
+fn give_piped(pipe: &mut Pipe, to: &Side<'_>, means: Means<'_>) -> io::Result<usize> {
+    let given = to.try_write_by(|| pipe.drain_to(to))?;
     means.counts.spliced(given);
     Ok(given)
 }
@@ -329,8 +337,8 @@ impl Broken {
 
 /// A session's two sockets, and its two directions.
 pub(crate) struct Pump<'a> {
-    pub(crate) upstream: &'a TcpStream,
-    pub(crate) downstream: &'a TcpStream,
+    pub(crate) upstream: &'a mut Side<'static>,
+    pub(crate) downstream: &'a mut Side<'static>,
     pub(crate) up: &'a mut Direction,
     pub(crate) down: &'a mut Direction,
     pub(crate) worker: &'a Worker,
@@ -347,8 +355,6 @@ impl Pump<'_> {
         let limits = self.keeping.idle;
         let timer = pin!(tokio::time::sleep(VIGIL_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
-        let mut upstream_error = ErrorWatch::new(self.upstream);
-        let mut downstream_error = ErrorWatch::new(self.downstream);
         poll_fn(|cx| {
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
@@ -365,17 +371,6 @@ impl Pump<'_> {
             if up.is_ready() && down.is_ready() {
                 return Poll::Ready(Ok(()));
             }
-            // A socket whose load waits is not read, so its reset would not be noticed.
-            if self.up.load_waits()
-                && let Poll::Ready(error) = upstream_error.poll(cx)
-            {
-                return Poll::Ready(Err(Broken::Upstream(error)));
-            }
-            if self.down.load_waits()
-                && let Poll::Ready(error) = downstream_error.poll(cx)
-            {
-                return Poll::Ready(Err(Broken::Downstream(error)));
-            }
             let half_closed = up.is_ready() || down.is_ready();
             let moved = self.up.moved + self.down.moved;
             match idle.poll(cx, moved, half_closed) {
@@ -390,32 +385,6 @@ impl Pump<'_> {
             }
         })
         .await
-    }
-}
-
-/// Waits for the error of a socket that is not read. Made when first needed, which it seldom is.
-struct ErrorWatch<'a> {
-    socket: &'a TcpStream,
-    waiting: Option<Pin<Box<dyn Future<Output = io::Error> + Send + 'a>>>,
-}
-
-impl<'a> ErrorWatch<'a> {
-    const fn new(socket: &'a TcpStream) -> Self {
-        Self { socket, waiting: None }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let socket = self.socket;
-        self.waiting.get_or_insert_with(|| Box::pin(error_of(socket))).as_mut().poll(cx)
-    }
-}
-
-/// Ends with the error of `socket` once it has one.
-async fn error_of(socket: &TcpStream) -> io::Error {
-    let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
-    match socket.ready(Interest::ERROR).await {
-        Ok(_) => socket.take_error().ok().flatten().unwrap_or_else(reset),
-        Err(error) => error,
     }
 }
 

@@ -26,6 +26,7 @@ use crate::opening::{NextRelay, Waited, part};
 use crate::pump::{Broken, Direction};
 use crate::server::{Server, Service, Setup, write_all};
 use crate::session::{GrantSessions, Keeping, Session, broken};
+use crate::side::Side;
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -275,6 +276,7 @@ fn session(
     down: Direction,
 ) -> Session {
     let (flow, destination) = (header.flow.clone(), header.destination.clone());
+    let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
     Session { flow, destination, upstream, downstream, up, down, _place: None }
 }
 

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::net::TcpStream;
 use tradewind_grant::{Destination, GrantId, OpenHeader};
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_units::FlowId;
 
 use crate::counts::Outcome;
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::side::Side;
 use crate::worker::Worker;
 
 /// A session whose path is open.
 pub(crate) struct Session {
     pub(crate) flow: FlowId,
     pub(crate) destination: Destination,
-    pub(crate) upstream: TcpStream,
-    pub(crate) downstream: TcpStream,
+    pub(crate) upstream: Side<'static>,
+    pub(crate) downstream: Side<'static>,
     pub(crate) up: Direction,
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
@@ -36,8 +36,8 @@ impl Session {
     /// Moves bytes until both directions have ended or one side has failed.
     pub(crate) async fn carry(mut self, worker: &Worker, keeping: &Keeping) -> Outcome {
         let pump = Pump {
-            upstream: &self.upstream,
-            downstream: &self.downstream,
+            upstream: &mut self.upstream,
+            downstream: &mut self.downstream,
             up: &mut self.up,
             down: &mut self.down,
             worker,

@@ -5,18 +5,18 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tradewind_net::pipe_pool::PipePool;
 use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
+
+use crate::side::Side;
 
 /// Size of the shared read buffer, hence most that one read/write turn moves. Chosen: a full GRO
 /// super-packet; larger moves go through a pipe.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Pipes that a worker keeps at rest. Chosen: two directions of 64 sessions that move data in the
-/// same instant, and no more than unprivileged users may have (64 pipes of 1 MiB).
+/// same instant; unprivileged users may have four times as many of 256 KiB.
 const MOST_RESTING_PIPES: usize = 64;
 
 /// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
@@ -36,21 +36,21 @@ impl Stock {
         Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
     }
 
-    /// Reads at most `most` bytes of what `stream` has received, and lends them to `act`. Lends
+    /// Reads at most `most` bytes of what `side` has received, and lends them to `act`. Lends
     /// nothing at the end of file.
     ///
     /// A read that leaves room in the buffer has emptied the socket, so the runtime is told that
     /// the socket is no longer readable: that spares the read that would only find out.
     pub(crate) fn receive<T>(
         &self,
-        stream: &TcpStream,
+        side: &Side<'_>,
         most: usize,
         act: impl FnOnce(&[u8]) -> T,
     ) -> io::Result<T> {
         let buffer = &mut self.lock().buffer[..most.min(BUFFER_BYTES)];
         let mut received = None;
-        let attempt = stream.try_io(Interest::READABLE, || {
-            let count = tcp::receive(stream, buffer)?;
+        let attempt = side.try_read_by(|| {
+            let count = tcp::receive(side, buffer)?;
             received = Some(count);
             match count {
                 0 => Ok(()),

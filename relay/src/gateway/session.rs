@@ -20,6 +20,7 @@ use crate::pump::{Broken, Direction};
 use crate::relay::unix_now;
 use crate::server::{Service, write_all};
 use crate::session::{Keeping, Session, broken};
+use crate::side::Side;
 use crate::worker::{Seat, Worker};
 
 /// What is spoken at a listener, and the flow that its connections belong to.
@@ -118,7 +119,8 @@ impl Service for GatewayService {
         answered.map_err(gone)?;
         let Path { downstream, up, down } = path;
         let flow = flow.clone();
-        Ok(Session { flow, destination, upstream: application, downstream, up, down, _place: None })
+        let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
+        Ok(Session { flow, destination, upstream, downstream, up, down, _place: None })
     }
 }
 
