@@ -120,16 +120,6 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(std::net::Shutdown::Write)
 }
 
-/// Holds acknowledgements back for data to travel with. Set before `connect` by one that will speak
-/// first, it saves a packet: the handshake's last step goes along with the first data. If none comes
-/// the kernel sends the step alone, some 40 ms late.
-///
-/// # Errors
-/// When the kernel refuses the option.
-pub fn acknowledge_with_data(socket: &impl AsFd) -> io::Result<()> {
-    SockRef::from(socket).set_tcp_quickack(false)
-}
-
 /// Acknowledges at once what arrives from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tradewind_grant::{Destination, GrantError, Status};
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp::SocketOptions;
 
 use crate::failure::{Failure, plain};
 
@@ -20,32 +20,15 @@ pub(crate) struct Dialler {
     pub(crate) own_ports: Vec<u16>,
 }
 
-/// What follows a handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// Data of this side, at once: it takes the handshake's last step along.
-    Data,
-    /// Nothing that is known yet.
-    Silence,
-}
-
-impl Opening {
-    /// What follows when `leading` is there to be sent.
-    pub(crate) const fn with(leading: &[u8]) -> Self {
-        if leading.is_empty() { Self::Silence } else { Self::Data }
-    }
-}
-
 impl Dialler {
-    /// Connects to a relay at `address`, to send it a header at once.
+    /// Connects to `address`.
     pub(crate) async fn dial(&self, address: SocketAddr) -> Result<TcpStream, Failure> {
-        self.dial_until(address, Opening::Data, Instant::now() + self.limit).await
+        self.dial_until(address, Instant::now() + self.limit).await
     }
 
     async fn dial_until(
         &self,
         address: SocketAddr,
-        opening: Opening,
         deadline: Instant,
     ) -> Result<TcpStream, Failure> {
         let attempt = async {
@@ -54,9 +37,6 @@ impl Dialler {
                 SocketAddr::V6(_) => TcpSocket::new_v6()?,
             };
             self.options.apply(&socket)?;
-            if opening == Opening::Data {
-                tcp::acknowledge_with_data(&socket)?;
-            }
             socket.connect(address).await
         };
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
@@ -76,14 +56,13 @@ impl Dialler {
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
-        opening: Opening,
         check: impl Fn(SocketAddr) -> Result<(), GrantError>,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit;
         let (name, port) = match destination {
             Destination::Address(address) => {
                 check(*address)?;
-                return self.dial_until(*address, opening, deadline).await;
+                return self.dial_until(*address, deadline).await;
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -100,7 +79,7 @@ impl Dialler {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             match check(address) {
                 Err(cause) => refused = Some(Failure::from(cause)),
-                Ok(()) => match self.dial_until(address, opening, deadline).await {
+                Ok(()) => match self.dial_until(address, deadline).await {
                     Ok(stream) => return Ok(stream),
                     Err(failure) => failed = Some(failure),
                 },

@@ -42,10 +42,7 @@ enum Load {
     Nothing,
     /// A word that travels with the first bytes that come, or alone after [`HOLD_LIMIT`].
     Held(Vec<u8>),
-    Bytes {
-        buffer: Vec<u8>,
-        given: usize,
-    },
+    Bytes { buffer: Vec<u8>, given: usize },
     Piped(Pipe),
 }
 
@@ -123,8 +120,7 @@ impl Direction {
         let mut left_this_turn = BYTES_PER_TURN;
         while !self.ended {
             let given = match self.load {
-                Load::Nothing | Load::Held(_) => match ready!(self.poll_take(cx, from, to, means))?
-                {
+                Load::Nothing | Load::Held(_) => match ready!(self.poll_take(cx, from, to, means))? {
                     Some(given) => given,
                     None => {
                         tcp::finish_sending(to).map_err(MoveError::Giving)?;

@@ -18,7 +18,7 @@ use tradewind_units::Timestamp;
 
 use crate::config::socket_options;
 use crate::counts::Outcome;
-use crate::dial::{Dialler, Opening};
+use crate::dial::Dialler;
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
@@ -194,14 +194,12 @@ impl RelayService {
         unused: Unused,
     ) -> Outcome {
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
-        let leading = unused.into_bytes();
-        let opening = Opening::with(&leading);
-        let dialled = self.dialler.dial_destination(&header.destination, opening, check).await;
-        let downstream = match dialled {
+        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
             Ok(downstream) => downstream,
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
         let reply = header.upstream.seal(&Reply::ok(header.hop));
+        let leading = unused.into_bytes();
         // A neighbour that has sent data already does not wait for the reply alone.
         let down = match leading.is_empty() {
             true => Direction::after(&reply, Vec::new()),

@@ -12,7 +12,7 @@ use tradewind_units::FlowId;
 
 use super::{connect, socks5};
 use crate::counts::Outcome;
-use crate::dial::{Dialler, Opening};
+use crate::dial::Dialler;
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Waited, part};
@@ -176,8 +176,7 @@ impl GatewayService {
                 return Err(Failure::new(Status::DestinationRefused, message).into());
             }
             Route::Direct => {
-                let opening = Opening::with(&leading);
-                let dialled = self.dialler.dial_destination(destination, opening, |_| Ok(())).await;
+                let dialled = self.dialler.dial_destination(destination, |_| Ok(())).await;
                 let downstream = dialled.map_err(here)?;
                 let (up, down) = (Direction::new(leading), Direction::new(Vec::new()));
                 return Ok(Open { downstream, up, down });
