@@ -32,16 +32,10 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
 
-/// How long a word waits for bytes to travel with. Chosen: longer than a near destination takes to
-/// answer, and a word that nobody waits for can bear it.
-const HOLD_LIMIT: Duration = Duration::from_millis(20);
-
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
 enum Load {
     Nothing,
-    /// A word that travels with the first bytes that come, or alone after [`HOLD_LIMIT`].
-    Held(Vec<u8>),
     Bytes { buffer: Vec<u8>, given: usize },
     Piped(Pipe),
 }
@@ -73,32 +67,6 @@ impl Direction {
         Self { overhead, ..Self::new([header, &leading].concat()) }
     }
 
-    /// A direction that gives `word` together with the first bytes that it takes: one flight less,
-    /// and one time less that the other side wakes.
-    pub(crate) fn holding(word: Vec<u8>) -> Self {
-        Self { overhead: word.len(), load: Load::Held(word), ..Self::new(Vec::new()) }
-    }
-
-    /// Whether its word still waits for bytes to travel with.
-    const fn holds(&self) -> bool {
-        matches!(self.load, Load::Held(_))
-    }
-
-    /// Lets a held word go alone.
-    fn release(&mut self) {
-        if let Load::Held(word) = std::mem::replace(&mut self.load, Load::Nothing) {
-            self.load = Load::Bytes { buffer: word, given: 0 };
-        }
-    }
-
-    /// Gives a held word that no bytes will travel with, as far as `to` takes it.
-    fn give_held(&mut self, to: &TcpStream) {
-        if let Load::Held(word) = &self.load {
-            // The session has broken off; this only tells the other side that it had been open.
-            let _given = to.try_write(word);
-        }
-    }
-
     /// Whether its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended
@@ -106,7 +74,7 @@ impl Direction {
 
     /// Whether it has taken what the other side does not take.
     const fn load_waits(&self) -> bool {
-        !matches!(self.load, Load::Nothing | Load::Held(_))
+        !matches!(self.load, Load::Nothing)
     }
 
     /// Moves what can be moved now. Ready once the direction has ended, in order or by an error.
@@ -120,7 +88,7 @@ impl Direction {
         let mut left_this_turn = BYTES_PER_TURN;
         while !self.ended {
             let given = match self.load {
-                Load::Nothing | Load::Held(_) => match ready!(self.poll_take(cx, from, to, means))? {
+                Load::Nothing => match ready!(self.poll_take(cx, from, to, means))? {
                     Some(given) => given,
                     None => {
                         tcp::finish_sending(to).map_err(MoveError::Giving)?;
@@ -172,27 +140,15 @@ impl Direction {
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         means.stock.with_buffer(|buffer| {
-            let held = match &self.load {
-                Load::Held(word) => word.len(),
-                _ => 0,
-            };
-            let taken = from.try_read(&mut buffer[held..]).map_err(MoveError::Taking)?;
+            let taken = from.try_read(buffer).map_err(MoveError::Taking)?;
             if taken == 0 {
-                if self.holds() {
-                    self.release();
-                    return Ok(Some(0));
-                }
                 return Ok(None);
             }
             self.last_move = taken;
-            if let Load::Held(word) = std::mem::replace(&mut self.load, Load::Nothing) {
-                buffer[..held].copy_from_slice(&word);
-            }
-            let filled = held + taken;
-            let given = unless_blocked(to.try_write(&buffer[..filled]));
+            let given = unless_blocked(to.try_write(&buffer[..taken]));
             let given = given.map_err(MoveError::Giving)?;
-            if given < filled {
-                self.load = Load::Bytes { buffer: buffer[given..filled].to_vec(), given: 0 };
+            if given < taken {
+                self.load = Load::Bytes { buffer: buffer[given..taken].to_vec(), given: 0 };
             }
             Ok(Some(given))
         })
@@ -229,10 +185,7 @@ impl Direction {
         loop {
             ready!(to.poll_write_ready(cx))?;
             let attempt = match std::mem::replace(&mut self.load, Load::Nothing) {
-                held @ (Load::Nothing | Load::Held(_)) => {
-                    self.load = held;
-                    return Poll::Ready(Ok(0));
-                }
+                Load::Nothing => return Poll::Ready(Ok(0)),
                 Load::Bytes { buffer, given } => {
                     let attempt = to.try_write(&buffer[given..]);
                     let given = given + *attempt.as_ref().unwrap_or(&0);
@@ -346,21 +299,14 @@ impl Pump<'_> {
         let down_means = Means { stock: self.stock, counts: &self.counts.down };
         let timer = pin!(tokio::time::sleep(limits.open));
         let mut idle = IdleWatch::new(limits, timer);
-        let mut hold = pin!(self.down.holds().then(|| tokio::time::sleep(HOLD_LIMIT)));
         let mut upstream_error = pin!(error_of(self.upstream));
         let mut downstream_error = pin!(error_of(self.downstream));
-        let ended = poll_fn(|cx| {
+        poll_fn(|cx| {
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means);
             let up = up.map_err(|error| match error {
                 MoveError::Taking(error) => Broken::Upstream(error),
                 MoveError::Giving(error) => Broken::Downstream(error),
             })?;
-            if let Some(hold) = hold.as_mut().as_pin_mut()
-                && self.down.holds()
-                && hold.poll(cx).is_ready()
-            {
-                self.down.release();
-            }
             let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means);
             let down = down.map_err(|error| match error {
                 MoveError::Taking(error) => Broken::Downstream(error),
@@ -383,9 +329,7 @@ impl Pump<'_> {
             let half_closed = up.is_ready() || down.is_ready();
             idle.poll(cx, self.up.moved + self.down.moved, half_closed).map(Err)
         })
-        .await;
-        self.down.give_held(self.upstream);
-        ended
+        .await
     }
 }
 

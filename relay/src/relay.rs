@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
-use crate::server::{Server, Service, Setup};
+use crate::server::{Server, Service, Setup, write_all};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -199,13 +199,11 @@ impl RelayService {
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        let leading = unused.into_bytes();
-        // A neighbour that has sent data already does not wait for the reply alone.
-        let down = match leading.is_empty() {
-            true => Direction::after(&reply, Vec::new()),
-            false => Direction::holding(reply),
-        };
-        let up = Direction::new(leading);
+        if let Err(error) = write_all(&upstream, &reply).await {
+            return broken(header, &Broken::Upstream(error));
+        }
+        let up = Direction::new(unused.into_bytes());
+        let down = Direction::new(Vec::new());
         self.carry(upstream, downstream, worker, header, up, down).await
     }
 
@@ -244,7 +242,10 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Outcome::Failed(reply.status);
         }
-        let down = Direction::after(&sealed, unused.into_bytes());
+        if let Err(error) = write_all(&upstream, &sealed).await {
+            return broken(header, &Broken::Upstream(error));
+        }
+        let down = Direction::new(unused.into_bytes());
         self.carry(upstream, downstream, worker, header, up, down).await
     }
 
