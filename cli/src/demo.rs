@@ -1,6 +1,7 @@
 //! `tradewind demo`: CloudPilot's experiment on this machine.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -61,11 +62,8 @@ fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
     let Some(file) = file else { return Ok(Scenario::cp_real()?) };
     let beside = file.parent().unwrap_or(Path::new("."));
     let load = |name: &str| {
-        let path = beside.join(name);
-        let named = |error: std::io::Error| {
-            std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
-        std::fs::read_to_string(&path).map_err(named)
+        // The line names the file already.
+        read_text(&beside.join(name)).map_err(|error| io::Error::other(output::one_line(&error)))
     };
     Scenario::parse(&read_text(file)?, load).with_context(|| file.display().to_string())
 }
