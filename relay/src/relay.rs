@@ -18,7 +18,7 @@ use tradewind_units::Timestamp;
 
 use crate::config::socket_options;
 use crate::counts::Outcome;
-use crate::dial::Dialler;
+use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
@@ -42,6 +42,8 @@ impl Relay {
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let verifier = Verifier::new(config.identity()?, config.operators.clone());
         let identity = verifier.public();
+        let dial_options = socket_options(&config.leg.dial, &config.timeouts);
+        try_options(&dial_options)?;
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
@@ -56,7 +58,7 @@ impl Relay {
             verifier: Mutex::new(verifier),
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
-                options: socket_options(&config.leg.dial, &config.timeouts),
+                options: dial_options,
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
