@@ -120,6 +120,34 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(std::net::Shutdown::Write)
 }
 
+/// Reads what has been received, at most what `buffer` holds, without waiting on a socket that does
+/// not block. `Ok(0)`: the peer has ended its direction.
+///
+/// # Errors
+/// `WouldBlock` when nothing has been received; any other error is the socket's.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    io::Read::read(&mut &*SockRef::from(socket), buffer)
+}
+
+/// Puts `bytes` into the send queue, to travel with what is sent next (`MSG_MORE`). When nothing
+/// follows within 200 ms, the kernel sends them by themselves.
+///
+/// # Errors
+/// `WouldBlock` when the queue is full; any other error is the socket's.
+pub fn send_with_next(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(socket).send_with_flags(bytes, flags)
+}
+
+/// Sends at once what [`send_with_next`] has held back.
+///
+/// # Errors
+/// When the kernel refuses the option that does it.
+pub fn send_held_back(socket: &impl AsFd) -> io::Result<()> {
+    // Setting this option pushes whatever waits, also when it is set already [tcp(7)].
+    SockRef::from(socket).set_tcp_nodelay(true)
+}
+
 /// Acknowledges at once what arrives from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///

@@ -360,17 +360,35 @@ fn one_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
-/// Options for sockets on either side, from the profile and the time-outs.
-pub(crate) fn socket_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+/// Options that every connection needs from its start.
+pub(crate) fn first_options(profile: &LegProfile) -> SocketOptions {
     SocketOptions {
         congestion_control: profile.congestion_control.clone(),
         receive_buffer: profile.receive_buffer,
         send_buffer: profile.send_buffer,
         notsent_lowat: Some(profile.notsent_lowat),
-        user_timeout: Some(timeouts.user),
-        keepalive: Some(timeouts.keepalive),
         nodelay: true,
         reset_on_close: true,
+        ..SocketOptions::default()
+    }
+}
+
+/// Options that watch over the peer of a connection that lasts.
+pub(crate) fn vigil_options(timeouts: &Timeouts) -> SocketOptions {
+    SocketOptions {
+        user_timeout: Some(timeouts.user),
+        keepalive: Some(timeouts.keepalive),
+        ..SocketOptions::default()
+    }
+}
+
+/// Both, for listeners: what they accept inherits the options at no cost.
+pub(crate) fn listener_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+    let vigil = vigil_options(timeouts);
+    SocketOptions {
+        user_timeout: vigil.user_timeout,
+        keepalive: vigil.keepalive,
+        ..first_options(profile)
     }
 }
 

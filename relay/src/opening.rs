@@ -18,7 +18,8 @@ use tradewind_net::tcp;
 
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
-use crate::pump::{Direction, Means, MoveError};
+use crate::pump::{Direction, Ending, Means, MoveError};
+use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
 /// How long a connection that was refused may take to read the reason, and how much it may still
@@ -26,6 +27,13 @@ use crate::worker::Worker;
 /// which can overtake the reason.
 const PARTING_TIME: Duration = Duration::from_secs(2);
 const MOST_PARTING_BYTES: usize = 1 << 20;
+
+/// A path that is open: the connection to its next hop, and what has moved already.
+pub(crate) struct Open {
+    pub(crate) downstream: TcpStream,
+    pub(crate) up: Direction,
+    pub(crate) down: Direction,
+}
 
 /// The connection to the next relay, its header sent.
 pub(crate) struct NextRelay<'a> {
@@ -100,7 +108,7 @@ impl NextRelay<'_> {
         let mut blocked = false;
         poll_fn(|cx| {
             if !blocked && !up.ended() {
-                match up.poll_move(cx, upstream, self.stream, means) {
+                match up.poll_move(cx, upstream, self.stream, means, Ending::Shut) {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }
@@ -135,7 +143,7 @@ pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
             stream.readable().await?;
-            match worker.stock.with_buffer(|buffer| stream.try_read(buffer)) {
+            match worker.stock.receive(&stream, BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

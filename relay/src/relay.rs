@@ -2,10 +2,12 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
@@ -16,12 +18,12 @@ use tradewind_grant::{
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
-use crate::config::socket_options;
+use crate::config::{first_options, listener_options, vigil_options};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
-use crate::opening::{NextRelay, Waited, part};
+use crate::opening::{NextRelay, Open, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
 use crate::server::{Server, Service, Setup, write_all};
 use crate::worker::{Seat, Worker};
@@ -42,14 +44,14 @@ impl Relay {
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let verifier = Verifier::new(config.identity()?, config.operators.clone());
         let identity = verifier.public();
-        let dial_options = socket_options(&config.leg.dial, &config.timeouts);
+        let dial_options = first_options(&config.leg.dial);
         try_options(&dial_options)?;
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
             workers: config.workers,
             limits: &config.limits,
-            accept: &socket_options(&config.leg.accept, &config.timeouts),
+            accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -59,6 +61,7 @@ impl Relay {
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
                 options: dial_options,
+                vigil: vigil_options(&config.timeouts),
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
@@ -201,12 +204,13 @@ impl RelayService {
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        if let Err(error) = write_all(&upstream, &reply).await {
+        if let Err(error) = agree(&upstream, &reply, !unused.is_empty()).await {
             return broken(header, &Broken::Upstream(error));
         }
         let up = Direction::new(unused.into_bytes());
-        let down = Direction::new(Vec::new());
-        self.carry(upstream, downstream, worker, header, up, down).await
+        let open = Open { downstream, up, down: Direction::new(Vec::new()) };
+        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
+        carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
     }
 
     /// Every other relay's part: dials the next one and passes the header on.
@@ -227,6 +231,7 @@ impl RelayService {
             Ok(downstream) => downstream,
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
+        let early = !unused.is_empty();
         let mut up = Direction::after(&next.bytes, unused.into_bytes());
         let next = NextRelay { stream: &downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
@@ -244,27 +249,12 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Outcome::Failed(reply.status);
         }
-        if let Err(error) = write_all(&upstream, &sealed).await {
+        if let Err(error) = agree(&upstream, &sealed, early).await {
             return broken(header, &Broken::Upstream(error));
         }
-        let down = Direction::new(unused.into_bytes());
-        self.carry(upstream, downstream, worker, header, up, down).await
-    }
-
-    /// Moves bytes until both directions have ended.
-    async fn carry(
-        &self,
-        upstream: TcpStream,
-        downstream: TcpStream,
-        worker: &Worker,
-        header: &OpenHeader,
-        up: Direction,
-        down: Direction,
-    ) -> Outcome {
-        match carry(&upstream, &downstream, worker, up, down, self.idle).await {
-            Ok(()) => Outcome::Ended,
-            Err(error) => broken(header, &error),
-        }
+        let open = Open { downstream, up, down: Direction::new(unused.into_bytes()) };
+        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
+        carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
     }
 }
 
@@ -272,23 +262,43 @@ impl RelayService {
 /// order.
 pub(crate) async fn carry(
     upstream: &TcpStream,
-    downstream: &TcpStream,
+    open: Open,
     worker: &Worker,
-    mut up: Direction,
-    mut down: Direction,
+    dialler: &Dialler,
     idle: IdleLimits,
 ) -> Result<(), Broken> {
+    let Open { downstream, mut up, mut down } = open;
     let pump = Pump {
         upstream,
-        downstream,
+        downstream: &downstream,
         up: &mut up,
         down: &mut down,
         stock: &worker.stock,
         counts: &worker.counts,
+        vigil: &dialler.vigil,
     };
-    pump.run(idle).await?;
+    if let Err(broken) = pump.run(idle).await {
+        // A reply that still waits for the first data must arrive before the reset.
+        let _gone = tcp::send_held_back(upstream);
+        return Err(broken);
+    }
     tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
-    tcp::end_in_order_on_close(downstream).map_err(Broken::Downstream)
+    tcp::end_in_order_on_close(&downstream).map_err(Broken::Downstream)
+}
+
+/// Tells the neighbour that the path is open. Whoever sent data right behind its header does not
+/// wait for the word, so there it travels with the first data of the destination: a packet less for
+/// each short session.
+async fn agree(upstream: &TcpStream, reply: &[u8], early: bool) -> io::Result<()> {
+    if !early {
+        return write_all(upstream, reply).await;
+    }
+    upstream.writable().await?;
+    match upstream.try_io(Interest::WRITABLE, || tcp::send_with_next(upstream, reply)) {
+        Ok(sent) => write_all(upstream, &reply[sent..]).await,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => write_all(upstream, reply).await,
+        Err(error) => Err(error),
+    }
 }
 
 fn broken(header: &OpenHeader, error: &Broken) -> Outcome {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use tradewind_grant::{GrantError, PublicIdentity, Sealer};
 use tradewind_units::FlowId;
 
-use crate::config::socket_options;
+use crate::config::{first_options, listener_options, vigil_options};
 use crate::dial::{Dialler, try_options};
 use crate::pump::IdleLimits;
 use crate::relay::unix_now;
@@ -51,7 +51,7 @@ impl Gateway {
             }
             _ => None,
         };
-        let dial_options = socket_options(&config.leg.dial, &config.timeouts);
+        let dial_options = first_options(&config.leg.dial);
         try_options(&dial_options)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
         let server = Server::bind(&Setup {
@@ -59,7 +59,7 @@ impl Gateway {
             addresses: &addresses,
             workers: config.workers,
             limits: &config.limits,
-            accept: &socket_options(&config.leg.accept, &config.timeouts),
+            accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -70,6 +70,7 @@ impl Gateway {
             sealer,
             dialler: Dialler {
                 options: dial_options,
+                vigil: vigil_options(&config.timeouts),
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },

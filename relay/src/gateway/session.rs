@@ -15,7 +15,7 @@ use crate::counts::Outcome;
 use crate::dial::Dialler;
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
-use crate::opening::{NextRelay, Waited, part};
+use crate::opening::{NextRelay, Open, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits};
 use crate::relay::{carry, unix_now};
 use crate::server::{Service, write_all};
@@ -46,13 +46,6 @@ pub(super) struct GatewayService {
     pub(super) dialler: Dialler,
     pub(super) request_limit: Duration,
     pub(super) idle: IdleLimits,
-}
-
-/// A path that is open: the connection to its first hop, and what has moved already.
-struct Open {
-    downstream: TcpStream,
-    up: Direction,
-    down: Direction,
 }
 
 /// Why a path is not open.
@@ -117,9 +110,7 @@ impl Service for GatewayService {
             Entrance::Connect(_) => write_all(&application, connect::OPENED).await,
         };
         let carried = match answered {
-            Ok(()) => {
-                carry(&application, &open.downstream, worker, open.up, open.down, self.idle).await
-            }
+            Ok(()) => carry(&application, open, worker, &self.dialler, self.idle).await,
             Err(error) => Err(Broken::Upstream(error)),
         };
         match carried {
