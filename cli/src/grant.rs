@@ -1,6 +1,6 @@
 //! `tradewind grant`: signs grants and shows what they allow.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -40,7 +40,7 @@ pub(crate) fn run(command: GrantCommand) -> Outcome {
     }
 }
 
-fn issue(key: &PathBuf, spec: &PathBuf) -> Outcome {
+fn issue(key: &Path, spec: &Path) -> Outcome {
     let operator: OperatorKey =
         read_text(key)?.trim().parse().with_context(|| key.display().to_string())?;
     let spec_text = read_text(spec)?;
@@ -51,11 +51,11 @@ fn issue(key: &PathBuf, spec: &PathBuf) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(operator: &OperatorPublicKey, file: &PathBuf) -> Outcome {
+fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let place = || file.display().to_string();
     let signed: SignedGrant = read_text(file)?.trim().parse().with_context(place)?;
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
-    show_terms(&grant)?;
+    show_terms(grant)?;
     grant.check_time(now()).with_context(place)?;
     let left = grant.expires.since(now());
     output::line(format_args!("expires       in {} h", left.as_secs() / 3600))?;

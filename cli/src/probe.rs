@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use tradewind_probe::steady::StabilityRule;
 use tradewind_probe::{
     Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret,
     rate, rtt,
 };
-use tradewind_units::{Bytes, Duration, UnitError, time::parse_duration};
+use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
 use crate::output::{self, FAILED, Format, Outcome, read_text, table};
 
@@ -46,9 +47,12 @@ pub(crate) enum ProbeCommand {
         /// Most data to transfer
         #[arg(long, allow_hyphen_values = true)]
         volume: Option<Bytes>,
-        /// Go on for the whole duration, even when the rate is steady
-        #[arg(long)]
-        whole: bool,
+        /// End early once the rate has been steady for this long; `0s` for never
+        #[arg(long, default_value = "1s", value_parser = span)]
+        steady_for: Duration,
+        /// Most that each connection sends (uploads only)
+        #[arg(long, value_name = "RATE")]
+        max_rate: Option<Bandwidth>,
         /// Congestion control of the sending side
         #[arg(long)]
         congestion_control: Option<String>,
@@ -100,7 +104,8 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
             direction,
             duration,
             volume,
-            whole,
+            steady_for,
+            max_rate,
             congestion_control,
             secret,
             output,
@@ -114,7 +119,9 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
                 connections,
                 duration,
                 volume,
-                stop_when_stable: if whole { None } else { defaults.stop_when_stable },
+                stop_when_stable: (!steady_for.is_zero())
+                    .then(|| StabilityRule { span: steady_for, ..StabilityRule::default() }),
+                max_rate,
                 congestion_control,
                 secret: read_secret(secret.as_ref())?,
                 ..defaults

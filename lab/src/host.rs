@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tradewind_net::counters::DeviceTable;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
-use tradewind_net::packet_socket::{ETHERNET_BYTES, PacketSocket};
+use tradewind_net::packet_socket::PacketSocket;
 use tradewind_net::tun::{Offloads, Tun};
 use tradewind_net::{NetError, capability, processes, sysctl};
 use tradewind_units::{Bytes, HostId};
@@ -82,7 +82,7 @@ pub(crate) fn set_up(
     let attachment = plan.attach(&namespace, wiring).map_err(at_host)?;
     let lines = plan.ip_lines(wiring);
     iproute::batch(&namespace, Tool::Ip, &lines).map_err(|e| plan.explain(e))?;
-    let shaper = plan.shaper_lines(wiring);
+    let shaper = plan.shaper_lines(&attachment.port);
     iproute::batch(&namespace, Tool::Tc, &shaper).map_err(at_host)?;
     Ok((HostHandle { id: host.id.clone(), index, namespace }, attachment))
 }
@@ -187,16 +187,13 @@ impl Plan<'_> {
         lines
     }
 
-    fn shaper_lines(&self, wiring: &Wiring) -> Vec<String> {
-        let Some(rate) = self.host.egress.filter(|_| needs_shaper(self.host)) else {
+    fn shaper_lines(&self, port: &Port) -> Vec<String> {
+        let asked = self.host.egress.filter(|_| needs_shaper(self.host));
+        let Some(rate) = asked.into_iter().chain(port.bearable_rate()).min() else {
             return Vec::new();
         };
         // The shaper counts the link header, too, where there is one; rates are of IP bytes.
-        let mtu = self.host.mtu.as_u64();
-        let link = match wiring {
-            Wiring::Tun(_) => 0,
-            Wiring::Packet { .. } => ETHERNET_BYTES as u64,
-        };
+        let (mtu, link) = (self.host.mtu.as_u64(), port.link_bytes() as u64);
         let shaped = u128::from(rate.as_bps()) * u128::from(mtu + link) / u128::from(mtu);
         let burst = self.host.burst.as_u64().max(2 * (mtu + link));
         vec![format!(

@@ -57,6 +57,12 @@ impl Lab {
         let mut notes = Vec::new();
         let wiring = choose_wiring(options, &mut notes)?;
         let (hosts, attachments) = set_up_hosts(&topology, &wiring, options)?;
+        if let Some(rate) = attachments.iter().filter_map(|host| host.port.bearable_rate()).min() {
+            notes.push(format!(
+                "packet sockets have little room here (sysctl net.core.rmem_max), so hosts send at \
+                 most {rate}"
+            ));
+        }
         let bell = Arc::new(Bell::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
@@ -331,4 +337,15 @@ fn shortest_rtt(topology: &Topology) -> Duration {
     let one_way = |from, to| topology.pair(SiteIndex(from), SiteIndex(to)).delay;
     let pairs = (0..sites).flat_map(|a| (a + 1..sites).map(move |b| (a, b)));
     pairs.map(|(a, b)| one_way(a, b) + one_way(b, a)).min().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_may_be_shared_between_threads() {
+        fn assert_shareable<T: Send + Sync>() {}
+        assert_shareable::<Lab>();
+    }
 }

@@ -7,6 +7,8 @@ use tradewind_net::packet_socket::{ETHERNET_BYTES, PacketSocket};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
 
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
 use crate::packet::Version;
 
 /// One host's attachment.
@@ -18,6 +20,12 @@ pub(crate) enum Port {
     Packet { socket: PacketSocket, hardware: [u8; 6] },
 }
 
+/// How long the emulator may leave a host's packets waiting. Chosen: four times what a valid run's
+/// lateness allows.
+const ABSENCE: Duration = Duration::from_millis(2);
+/// Beyond this a host sends as fast as it can: no machine that this is for emulates more.
+const UNLIMITED_BPS: u64 = 10_000_000_000;
+
 /// Hardware address of all outer ends: hosts see one neighbour.
 const NETWORK_HARDWARE: [u8; 6] = [0x02, 0x74, 0x77, 0xff, 0xff, 0xff];
 
@@ -27,7 +35,8 @@ impl Port {
         HEADER_BYTES + self.link_bytes()
     }
 
-    fn link_bytes(&self) -> usize {
+    /// Bytes of the link header.
+    pub(crate) fn link_bytes(&self) -> usize {
         match self {
             Self::Tun(_) => 0,
             Self::Packet { .. } => ETHERNET_BYTES,
@@ -74,6 +83,14 @@ impl Port {
                 ])
             }
         }
+    }
+
+    /// The rate at which the emulator may be away for [`ABSENCE`] without losing a packet, where
+    /// that is below [`UNLIMITED_BPS`]: a packet socket's buffer is small for whoever may not enlarge it.
+    pub(crate) fn bearable_rate(&self) -> Option<Bandwidth> {
+        let Self::Packet { socket, .. } = self else { return None };
+        let buffer = Bytes::new(socket.receive_buffer() as u64);
+        Bandwidth::from_transfer(buffer, ABSENCE).filter(|rate| rate.as_bps() < UNLIMITED_BPS)
     }
 
     /// Packets lost since the last call on the way from the host, for want of a reader; those that

@@ -20,6 +20,7 @@ pub mod error;
 pub mod iproute;
 pub mod lifeline;
 pub mod netns;
+pub mod pacing;
 pub mod packet_socket;
 pub mod pipe_pool;
 pub mod processes;

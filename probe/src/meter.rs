@@ -52,9 +52,18 @@ pub(crate) struct Transfer {
     interval: Interval,
     look: Interval,
     bytes_before: u64,
-    retransmits_at_start: u64,
     in_flight_max: u64,
-    in_flight_max_each: Vec<u64>,
+    seen: Vec<Seen>,
+}
+
+/// What the looks at one sending connection showed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    in_flight_max: u64,
+    /// Until the first retransmission: after one, the kernel also takes samples from TCP
+    /// timestamps, which are cut to whole milliseconds.
+    rtt_min: Option<Duration>,
+    retransmits_at_start: u32,
 }
 
 impl Transfer {
@@ -69,7 +78,7 @@ impl Transfer {
         }
         let start = Instant::now();
         let look = (interval / LOOKS_PER_INTERVAL).max(SHORTEST_LOOK);
-        let mut transfer = Self {
+        Self {
             role,
             movers,
             start,
@@ -77,13 +86,10 @@ impl Transfer {
             interval: ticks(start, interval),
             look: ticks(start, look),
             bytes_before: 0,
-            retransmits_at_start: 0,
             in_flight_max: 0,
-            in_flight_max_each: vec![0; connections.len()],
+            seen: connections.iter().map(Seen::at_start).collect(),
             connections,
-        };
-        transfer.retransmits_at_start = transfer.retransmits();
-        transfer
+        }
     }
 
     /// How long the transfer has run.
@@ -122,8 +128,8 @@ impl Transfer {
 
     /// What this side knows of each connection.
     pub(crate) fn totals(&self) -> Vec<ConnectionTotals> {
-        let connections = self.connections.iter().zip(&self.in_flight_max_each);
-        connections.map(|(data, in_flight_max)| totals(data, *in_flight_max)).collect()
+        let connections = self.connections.iter().zip(&self.seen);
+        connections.map(|(data, seen)| totals(data, seen)).collect()
     }
 
     fn cut_interval(&mut self) -> Record {
@@ -143,11 +149,10 @@ impl Transfer {
 
     fn look_at_windows(&mut self) {
         let mut sum = 0;
-        for (data, maximum) in self.connections.iter().zip(&mut self.in_flight_max_each) {
+        for (data, seen) in self.connections.iter().zip(&mut self.seen) {
             let Ok(info) = TcpInfo::of(&*data.socket) else { continue };
-            let in_flight = info.in_flight().as_u64();
-            *maximum = in_flight.max(*maximum);
-            sum += in_flight;
+            seen.take(&info);
+            sum += info.in_flight().as_u64();
         }
         self.in_flight_max = sum.max(self.in_flight_max);
     }
@@ -166,16 +171,18 @@ impl Transfer {
                 .map(|info| info.congestion_window_payload().as_u64())
                 .sum(),
             rtt_smoothed_us: micros(sum(|info| info.rtt) / count),
-            rtt_min_us: infos.iter().filter_map(|info| info.rtt_min).min().map_or(0, micros),
-            retransmits: self.retransmits().saturating_sub(self.retransmits_at_start),
+            rtt_min_us: self.seen.iter().filter_map(|seen| seen.rtt_min).min().map_or(0, micros),
+            retransmits: self.retransmits(&infos),
             busy_us: micros(sum(|info| info.busy)),
             receive_window_limited_us: micros(sum(|info| info.receive_window_limited)),
             send_buffer_limited_us: micros(sum(|info| info.send_buffer_limited)),
         }
     }
 
-    fn retransmits(&self) -> u64 {
-        self.infos().iter().map(|info| u64::from(info.retransmitted_segments)).sum()
+    fn retransmits(&self, infos: &[TcpInfo]) -> u64 {
+        let now: u64 = infos.iter().map(|info| u64::from(info.retransmitted_segments)).sum();
+        let before: u64 = self.seen.iter().map(|seen| u64::from(seen.retransmits_at_start)).sum();
+        now.saturating_sub(before)
     }
 
     fn infos(&self) -> Vec<TcpInfo> {
@@ -183,19 +190,34 @@ impl Transfer {
     }
 }
 
-fn totals(data: &Data, in_flight_max_bytes: u64) -> ConnectionTotals {
+impl Seen {
+    fn at_start(data: &Data) -> Self {
+        let Ok(info) = TcpInfo::of(&*data.socket) else { return Self::default() };
+        let retransmits_at_start = info.retransmitted_segments;
+        Self { retransmits_at_start, rtt_min: info.rtt_min, in_flight_max: 0 }
+    }
+
+    fn take(&mut self, info: &TcpInfo) {
+        self.in_flight_max = self.in_flight_max.max(info.in_flight().as_u64());
+        if info.retransmitted_segments == self.retransmits_at_start {
+            self.rtt_min = info.rtt_min;
+        }
+    }
+}
+
+fn totals(data: &Data, seen: &Seen) -> ConnectionTotals {
     let info = TcpInfo::of(&*data.socket).ok();
     let figure = |figure: fn(&TcpInfo) -> u64| info.as_ref().map_or(0, figure);
     ConnectionTotals {
         bytes: data.moved(),
         retransmits: figure(|info| info.retransmitted_segments.into()),
         retransmitted_bytes: figure(|info| info.bytes_retransmitted.unwrap_or_default().as_u64()),
-        rtt_min_us: figure(|info| info.rtt_min.map_or(0, micros)),
+        rtt_min_us: seen.rtt_min.map_or(0, micros),
         mss_bytes: info.map_or(0, |i| u32::try_from(i.send_mss.as_u64()).unwrap_or(0)),
         congestion_window_segments: info
             .and_then(|info| info.congestion_window)
             .map_or(0, Segments::as_u32),
-        in_flight_max_bytes,
+        in_flight_max_bytes: seen.in_flight_max,
         timestamps: info.is_some_and(|info| info.timestamps),
         congestion_control: congestion::of(&*data.socket).unwrap_or_default(),
     }

@@ -1,4 +1,4 @@
-//! The rate of one or more TCP connections to a responder, in either direction. [CP IV-C, TRN]
+//! The rate of one or more TCP connections to a responder, in either direction. `[CP IV-C, TRN]`
 //!
 //! The rate is counted where the payload arrives, in intervals that are whole round trips, so that
 //! a window that is sent in one burst per round trip does not beat against them. Slow start is
@@ -6,7 +6,7 @@
 //! sender's kernel tells windows, retransmissions and round trips ([`crate::window`]).
 //!
 //! One connection shows what one flow gets, often its window over the round-trip time; many show
-//! what the hosts and the path can carry [TRN].
+//! what the hosts and the path can carry `[TRN]`.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tradewind_net::congestion;
-use tradewind_net::tcp_info::TcpInfo;
-use tradewind_units::Bytes;
+use tradewind_net::pacing;
+use tradewind_units::{Bandwidth, Bytes};
 
 use crate::connect::{open_named, resolve, unix_time_s};
 use crate::error::in_words;
@@ -30,12 +30,16 @@ pub use crate::report::{ConnectionReport, Ended, IntervalReport, RateReport};
 use crate::report::{Observed, build};
 use crate::steady::StabilityRule;
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
-use crate::{ProbeError, Secret};
+use crate::{ProbeError, RttOptions, Secret, rtt};
 
 /// Shortest interval of the report. Chosen: below, wake-up times of a busy host show.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval of the report, however long the round trip. Chosen.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+/// Handshakes to learn the round trip from, and their spacing. Chosen: one round trip and 40 ms in
+/// all, longer than most hold-ups.
+const INTERVAL_SAMPLES: u32 = 5;
+const INTERVAL_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 /// How long a responder may stay silent, above five intervals. Chosen: its reports share the path
 /// with the test's own queue and losses.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -57,6 +61,8 @@ pub struct RateOptions {
     pub interval: Option<Duration>,
     /// Congestion control of the sending side; `None`: the system's choice.
     pub congestion_control: Option<String>,
+    /// Most that each connection sends, where this side sends; `None`: no cap.
+    pub max_rate: Option<Bandwidth>,
     /// The responder's secret, if it has one.
     pub secret: Option<Secret>,
     /// Longest wait for the resolver, a connection, or an answer before the transfer.
@@ -73,6 +79,7 @@ impl Default for RateOptions {
             stop_when_stable: Some(StabilityRule::default()),
             interval: None,
             congestion_control: None,
+            max_rate: None,
             secret: None,
             timeout: Duration::from_secs(10),
         }
@@ -88,8 +95,11 @@ pub async fn measure(target: &str, options: &RateOptions) -> Result<RateReport, 
     check(options)?;
     let address = resolve(target, options.timeout).await?;
     let measured_at_unix_s = unix_time_s();
+    let interval = match options.interval {
+        Some(interval) => interval,
+        None => whole_round_trips(&address.to_string(), options.timeout).await,
+    };
     let control = open_named(target, address, options.timeout).await?;
-    let interval = options.interval.unwrap_or_else(|| whole_round_trips(&control));
     let mut caller = Caller { target, options, interval };
     let (test, reader, writer) = caller.negotiate(control).await?;
     let mut sockets = Vec::new();
@@ -125,13 +135,26 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
     {
         return refused("congestion_control", "a name such as `cubic`", name.clone());
     }
+    if let Some(rate) = options.max_rate
+        && options.direction == Direction::Download
+    {
+        return refused("max_rate", "only with uploads: the sender is capped", rate.to_string());
+    }
     Ok(())
 }
 
-/// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`].
-fn whole_round_trips(control: &TcpStream) -> Duration {
-    let rtt = TcpInfo::of(control).ok().and_then(|info| info.rtt_min.or(info.rtt));
-    interval_for(rtt.unwrap_or_default())
+/// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`]. The least of a few
+/// handshakes: one alone may have been held up.
+async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
+    let options = RttOptions {
+        samples: INTERVAL_SAMPLES,
+        interval: INTERVAL_SAMPLE_SPACING,
+        timeout,
+        ..RttOptions::default()
+    };
+    let report = rtt::measure(target, &options).await.ok();
+    // Who cannot be reached is told so when the control connection fails.
+    interval_for(report.and_then(|report| report.rtt_min().ok()).unwrap_or_default())
 }
 
 fn interval_for(rtt: Duration) -> Duration {
@@ -166,6 +189,13 @@ impl Caller<'_> {
             congestion::set(&socket, name).map_err(|cause| ProbeError::Setting {
                 target: self.target.to_owned(),
                 setting: format!("congestion control `{name}`"),
+                cause,
+            })?;
+        }
+        if let Some(rate) = self.options.max_rate {
+            pacing::cap(&socket, rate).map_err(|cause| ProbeError::Setting {
+                target: self.target.to_owned(),
+                setting: format!("pacing at {rate}"),
                 cause,
             })?;
         }

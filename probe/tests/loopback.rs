@@ -296,14 +296,16 @@ async fn what_is_no_responder_is_told_from_one() {
         }
         listener
     });
+    let interval = Some(Duration::from_millis(100));
+    let one_connection = RateOptions { interval, ..RateOptions::default() };
     for _ in answers {
-        let error = rate::measure(&target, &RateOptions::default()).await.unwrap_err();
+        let error = rate::measure(&target, &one_connection).await.unwrap_err();
         assert!(matches!(error, ProbeError::Protocol { .. }), "{error:?}");
         assert!(error.to_string().contains(&target));
     }
     let _silent = server.await.unwrap();
     let timeout = Duration::from_millis(50);
-    let options = RateOptions { timeout, ..RateOptions::default() };
+    let options = RateOptions { timeout, ..one_connection };
     let error = rate::measure(&target, &options).await.unwrap_err().to_string();
     assert!(error.contains("says nothing"), "{error}");
 }

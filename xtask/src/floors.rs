@@ -20,8 +20,14 @@ const FLOORS: &[(u8, &[&str])] = &[
     (8, &["cli"]),
 ];
 
-/// The two imports on one floor that the house allows.
-const EXCEPTIONS: &[(&str, &str)] = &[("model", "units"), ("packet", "fec")];
+/// The imports on one floor that the house allows: models compute with units, packet services use
+/// the erasure code, and what agents should run is compiled from a plan and holds identities.
+const EXCEPTIONS: &[(&str, &str)] =
+    &[("model", "units"), ("packet", "fec"), ("desired", "plan"), ("desired", "grant")];
+
+/// Where side-by-side benchmarks live: above the house, importing what they measure.
+const BENCHMARKS: &str = "bench/";
+const BENCHMARK_FLOOR: u8 = 9;
 
 /// Members of the workspace that stand outside the house: they and the house know nothing of each
 /// other.
@@ -30,6 +36,9 @@ const OUTSIDE: &[&str] = &["xtask"];
 const PREFIX: &str = "tradewind-";
 
 fn floor_of(name: &str) -> Option<u8> {
+    if name.starts_with(BENCHMARKS) {
+        return Some(BENCHMARK_FLOOR);
+    }
     FLOORS.iter().find(|(_, names)| names.contains(&name)).map(|(floor, _)| *floor)
 }
 
@@ -163,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_floors_others_crates_and_the_two_exceptions_are_fine() {
+    fn lower_floors_others_crates_and_the_exceptions_are_fine() {
         let relay = "[dependencies]\ntradewind-net.workspace = true\nserde = \"1\"\n";
         assert!(check("relay", relay).is_empty());
         assert!(check("model", "[dependencies]\ntradewind-units = { path = \"u\" }\n").is_empty());
@@ -198,6 +207,21 @@ mod tests {
         let renamed = "[dependencies]\nx = { package = \"tradewind-cli\", path = \"../cli\" }\n";
         assert_eq!(check("probe", renamed).len(), 1);
         assert_eq!(check("probe", "[dependencies.tradewind-cli]\nworkspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn benchmarks_import_all_and_nothing_imports_them() {
+        assert!(
+            check("bench/relay", "[dependencies]\ntradewind-cli.workspace = true\n").is_empty()
+        );
+        let text = "[dependencies]\ntradewind-bench-relay = { path = \"../bench/relay\" }\n";
+        assert_eq!(check("cli", text).len(), 1);
+    }
+
+    #[test]
+    fn what_is_desired_comes_from_plans_and_never_the_other_way() {
+        assert!(check("desired", "[dependencies]\ntradewind-plan.workspace = true\n").is_empty());
+        assert_eq!(check("plan", "[dependencies]\ntradewind-desired.workspace = true\n").len(), 1);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`.
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, and the lab's figures: `test-lab`.
 //!
 //! | module | checks |
 //! |---|---|
 //! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | what every Rust file must and must not hold |
+//! | [`test_lab`] | what is promised of real runs in the lab |
 //! | [`lexer`] | (tells code, comments and literals apart) |
 //!
 //! A violation is one line, `file:line: what and what would be right`. It belongs to no floor and
@@ -12,13 +13,14 @@
 mod floors;
 mod lexer;
 mod sources;
+mod test_lab;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER]";
+const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test-lab BINARY [VERDICT_FILE]";
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
     let root = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["layers"] => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
         ["layers", folder] => PathBuf::from(folder),
+        ["test-lab", binary, ref rest @ ..] if rest.len() < 2 => {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            return test_lab::run(&root, Path::new(binary), rest.first().map(Path::new));
+        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

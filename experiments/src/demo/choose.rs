@@ -15,6 +15,7 @@ use tradewind_units::{FlowId, RegionId, SiteId};
 use super::knowledge::Knowledge;
 use super::measure::{Pair, Prober};
 use super::{DemoError, Stop};
+use crate::report::MeasuredLeg;
 use crate::scenario::Scenario;
 
 /// Most relays on a path `[CP IV-B]`.
@@ -31,7 +32,7 @@ pub(super) struct Choice {
     /// The best affordable plan.
     pub(super) plan: Plan,
     /// Rate tests that were run.
-    pub(super) tests: usize,
+    pub(super) measured: Vec<MeasuredLeg>,
     /// Legs of the plan whose rate was not measured.
     pub(super) unmeasured: usize,
 }
@@ -64,20 +65,29 @@ pub(super) fn choose(
     let mut wanted: BTreeSet<Pair> = direct.collect();
     let mut tests = 0;
     for round in 0.. {
-        let tests_of_round = wanted
-            .iter()
-            .map(|pair| Ok((pair.clone(), knowledge.expected_rate(pair)?)))
-            .collect::<Result<Vec<_>, DemoError>>()?;
-        let total = (tests + wanted.len()) as u64;
-        let rates = prober.rates(&tests_of_round, |done| told(tests as u64 + done, total))?;
-        tests += rates.len();
-        knowledge.learn(rates);
-
+        // What sites send and receive comes first: it tells how much of a leg between relays is worth measuring.
+        let (between, of_sites): (Vec<Pair>, Vec<Pair>) =
+            wanted.into_iter().partition(|pair| knowledge.is_between_relays(pair));
+        let total = (tests + between.len() + of_sites.len()) as u64;
+        for pairs in [of_sites, between] {
+            let batch = pairs.iter().map(|pair| knowledge.test(pair));
+            let batch = batch.collect::<Result<Vec<_>, _>>()?;
+            let rates = prober.rates(&batch, |done| told(tests as u64 + done, total))?;
+            tests += rates.len();
+            knowledge.learn(rates);
+        }
         let problem = problem(scenario, flows.clone(), knowledge)?;
         let plan = solve(&problem, stop)?;
-        wanted = legs_of(&plan, &flows).filter(|pair| !knowledge.has_rate(pair)).collect();
+        let unmeasured: BTreeSet<Pair> =
+            legs_of(&plan, &flows).filter(|pair| !knowledge.has_rate(pair)).collect();
+        wanted = unmeasured
+            .iter()
+            .filter(|pair| prober.effort().between_relays || !knowledge.is_between_relays(pair))
+            .cloned()
+            .collect();
         if wanted.is_empty() || round + 1 == MAX_ROUNDS {
-            return Ok(Choice { problem, plan, tests, unmeasured: wanted.len() });
+            let measured = knowledge.measured();
+            return Ok(Choice { problem, plan, measured, unmeasured: unmeasured.len() });
         }
     }
     unreachable!("the last round returns")

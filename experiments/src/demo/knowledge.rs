@@ -14,7 +14,8 @@ use tradewind_probe::window::BoundBy;
 use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Bytes, RegionId, SiteId, UnitError, time};
 
-use super::measure::Pair;
+use super::measure::{Pair, RateTest};
+use crate::report::MeasuredLeg;
 
 /// A measured rate this far below what the window allows was bound by something else. Chosen: beyond a probe's own error.
 const CLEARLY_BELOW: f64 = 0.9;
@@ -50,14 +51,45 @@ impl Knowledge {
         self.rates.extend(rates);
     }
 
+    /// Every rate test, for the report.
+    pub(super) fn measured(&self) -> Vec<MeasuredLeg> {
+        let leg = |(pair, report): (&Pair, &RateReport)| MeasuredLeg {
+            source: pair.0.to_string(),
+            destination: pair.1.to_string(),
+            rtt_ms: self.rtts.get(pair).map_or(report.rtt_min_ms, |rtt| rtt.rtt_min_ms),
+            rate_mbps: report.rate_mbps,
+            bound_by: match report.window.bound_by {
+                BoundBy::Window => "window",
+                BoundBy::Capacity => "capacity",
+                BoundBy::Growth => "growth",
+            }
+            .into(),
+            test_s: report.duration_s,
+        };
+        self.rates.iter().map(leg).collect()
+    }
+
     /// Whether the rate of a pair was measured.
     pub(super) fn has_rate(&self, pair: &Pair) -> bool {
         self.rates.contains_key(pair)
     }
 
-    /// The rate that a test of this pair will see, if hope is right.
-    pub(super) fn expected_rate(&self, pair: &Pair) -> Result<Bandwidth, KnowledgeError> {
-        Ok(self.leg(pair, self.window())?.rate())
+    /// A test of this pair: what it will see if hope is right, and how much is worth seeing. A leg between relays is of no use
+    /// beyond what any site was seen to send or receive.
+    pub(super) fn test(&self, pair: &Pair) -> Result<RateTest, KnowledgeError> {
+        let expected = self.leg(pair, self.window())?.rate();
+        let max_rate = if self.is_between_relays(pair) {
+            let of_sites = self.rates.iter().filter(|(pair, _)| !self.is_between_relays(pair));
+            of_sites.filter_map(|(_, report)| report.rate()).max()
+        } else {
+            None
+        };
+        Ok(RateTest { pair: pair.clone(), expected, max_rate })
+    }
+
+    /// Whether neither end is a site.
+    pub(super) fn is_between_relays(&self, pair: &Pair) -> bool {
+        !self.sites.contains(&pair.0) && !self.sites.contains(&pair.1)
     }
 
     /// Every leg that a path could have: between sites, from and to relays, and between relays.
@@ -76,8 +108,7 @@ impl Knowledge {
     /// One leg as far as it is known; see the module's text.
     fn leg(&self, pair: &Pair, site_window: Bytes) -> Result<Leg, KnowledgeError> {
         let rtt = self.rtt(pair)?;
-        let between_relays = !self.sites.contains(&pair.0) && !self.sites.contains(&pair.1);
-        let window = if between_relays { RELAY_TO_RELAY_WINDOW } else { site_window };
+        let window = if self.is_between_relays(pair) { RELAY_TO_RELAY_WINDOW } else { site_window };
         let template =
             Leg::new(rtt.min).with_window(window).capped_per_connection_at(self.per_connection);
         let measurement = LegMeasurement {
@@ -124,8 +155,7 @@ impl Knowledge {
     fn access_caps(&self, pair: &Pair) -> Result<impl Iterator<Item = Bandwidth>, KnowledgeError> {
         let window = self.window();
         let mut caps = Vec::new();
-        let ends: [(&SiteId, fn(&Pair) -> &SiteId); 2] = [(&pair.0, |p| &p.0), (&pair.1, |p| &p.1)];
-        for (site, end_of) in ends {
+        for (site, end_of) in [(&pair.0, source_of as EndOf), (&pair.1, destination_of as EndOf)] {
             if !self.sites.contains(site) {
                 continue;
             }
@@ -152,9 +182,23 @@ impl Knowledge {
     }
 }
 
-/// What the planner takes from a rate test. The window is told only where it bound the rate: elsewhere a larger window would
-/// not have helped.
+/// One end of a pair.
+type EndOf = fn(&Pair) -> &SiteId;
+
+fn source_of(pair: &Pair) -> &SiteId {
+    &pair.0
+}
+
+fn destination_of(pair: &Pair) -> &SiteId {
+    &pair.1
+}
+
+/// What the planner takes from a rate test: nothing where the rate still grew, for that is only a lower bound. The window is
+/// told only where it bound the rate: elsewhere a larger window would not have helped.
 fn rate_summary(report: &RateReport) -> Option<RateSummary> {
+    if report.window.bound_by == BoundBy::Growth {
+        return None;
+    }
     let bound = report.window.bound_by == BoundBy::Window;
     Some(RateSummary {
         rate: report.rate()?,

@@ -21,6 +21,10 @@ pub(super) struct Effort {
     pub(super) rtt_interval: Duration,
     /// Longest rate test.
     pub(super) rate_duration: Duration,
+    /// How long a rate must be steady to end its test early.
+    pub(super) steady_for: Duration,
+    /// Whether the rates between relays are measured, too.
+    pub(super) between_relays: bool,
 }
 
 impl Effort {
@@ -29,17 +33,40 @@ impl Effort {
         rtt_samples: 20,
         rtt_interval: Duration::from_millis(100),
         rate_duration: Duration::from_secs(8),
+        steady_for: Duration::from_secs(1),
+        between_relays: true,
     };
     /// Enough on a path without queues.
     pub(super) const QUICK: Self = Self {
         rtt_samples: 4,
         rtt_interval: Duration::from_millis(100),
         rate_duration: Duration::from_secs(4),
+        steady_for: Duration::from_millis(500),
+        between_relays: false,
     };
 }
 
 /// An ordered pair of places.
 pub(super) type Pair = (SiteId, SiteId);
+
+/// A rate test to run.
+#[derive(Debug, Clone)]
+pub(super) struct RateTest {
+    /// Who sends to whom.
+    pub(super) pair: Pair,
+    /// The rate that it will see, as far as one can tell.
+    pub(super) expected: Bandwidth,
+    /// Most that it sends: more would be of no use to any path.
+    pub(super) max_rate: Option<Bandwidth>,
+}
+
+impl RateTest {
+    fn work(&self) -> lanes::Work {
+        let rate = self.max_rate.map_or(self.expected, |most| most.min(self.expected));
+        let (source, destination) = self.pair.clone();
+        lanes::Work { source, destination, peak: rate, load: rate }
+    }
+}
 
 /// The probe on the hosts of a lab.
 pub(super) struct Prober<'a> {
@@ -102,28 +129,19 @@ impl<'a> Prober<'a> {
         Ok(reports)
     }
 
-    /// Rates of one connection over these pairs; several at once where they share no host and the machine can carry
-    /// their expected rates. `done` is told how many have ended.
+    /// Rates of one connection each; several tests at once where they leave each other room. `done` is told how many have
+    /// ended.
     pub(super) fn rates(
         &self,
-        pairs: &[(Pair, Bandwidth)],
+        tests: &[RateTest],
         mut done: impl FnMut(u64),
     ) -> Result<BTreeMap<Pair, RateReport>, DemoError> {
-        let tests: Vec<lanes::Work> = pairs
-            .iter()
-            .map(|((source, destination), expected)| lanes::Work {
-                source: source.clone(),
-                destination: destination.clone(),
-                peak: *expected,
-                load: *expected,
-            })
-            .collect();
+        let work: Vec<lanes::Work> = tests.iter().map(RateTest::work).collect();
         let mut reports = BTreeMap::new();
-        for group in lanes::groups(&tests) {
+        for group in lanes::groups(&work) {
             let mut questions = Vec::new();
             for index in group {
-                let pair = &pairs[index].0;
-                questions.push((pair.clone(), self.rate_question(pair)?));
+                questions.push((tests[index].pair.clone(), self.rate_question(&tests[index])?));
             }
             for (pair, question) in questions {
                 reports.insert(pair, question.answer(self.stop)?);
@@ -133,13 +151,23 @@ impl<'a> Prober<'a> {
         Ok(reports)
     }
 
-    fn rate_question(&self, (source, destination): &Pair) -> Result<Question, DemoError> {
+    fn rate_question(&self, test: &RateTest) -> Result<Question, DemoError> {
+        let (source, destination) = &test.pair;
         let [from, to] = [source, destination].map(super::host_of);
         let mut command = self.lab.command(&from, self.program)?;
         command.args(["probe", "rate", "--output", "json"]);
         command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);
+        command.args(["--steady-for", &format!("{} ms", self.effort.steady_for.as_millis())]);
+        if let Some(rate) = test.max_rate {
+            command.args(["--max-rate", &rate.to_string()]);
+        }
         command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(&to)?));
         Question::ask(command, &format!("rate-{source}-{destination}"), self.scratch)
+    }
+
+    /// How much is measured.
+    pub(super) const fn effort(&self) -> Effort {
+        self.effort
     }
 
     /// The demo has one host a site, of the site's name.

@@ -258,6 +258,7 @@ fn report(
         valid: false,
         invalid_because,
         relays: relay_results(choice),
+        measured: choice.measured.clone(),
         places: places(topology, choice),
         flows,
         cost_usd: choice.plan.cost.as_usd(),
@@ -282,10 +283,11 @@ fn assumptions(options: &DemoOptions, choice: &Choice) -> Vec<String> {
     ));
     lines.push(format!(
         "{} rates were measured; {} legs of the plan rest on the model alone",
-        choice.tests, choice.unmeasured
+        choice.measured.len(),
+        choice.unmeasured
     ));
     if options.quick {
-        lines.push("a quick run: fewer handshakes, shorter rate tests, smaller volumes".into());
+        lines.push("a quick run: fewer handshakes, shorter rate tests, none between relays, smaller volumes".into());
     }
     lines
 }

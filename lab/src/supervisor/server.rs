@@ -92,6 +92,7 @@ impl Server<'_> {
         loop {
             let ready: Vec<u64> = epoll.wait(None)?.collect();
             if ready.contains(&SIGNAL) {
+                eprintln!("lab: ended by a signal");
                 return Ok(None);
             }
             if !ready.contains(&LISTENER) {
@@ -114,7 +115,10 @@ impl Server<'_> {
         let timed = caller.set_read_timeout(Some(PATIENCE));
         timed.map_err(|e| LabError::Remote(format!("cannot set a time-out: {e}")))?;
         match hear(caller)? {
-            Question::Down => return Ok(true),
+            Question::Down => {
+                eprintln!("lab: ended on demand");
+                return Ok(true);
+            }
             Question::Status => say(caller, &Answer::Status(Box::new(self.status()?)))?,
             Question::Set { pair, settings } => {
                 let change = PairChange::parse(&pair, settings.iter().map(String::as_str))?;
