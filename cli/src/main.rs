@@ -30,6 +30,9 @@ enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
     /// Hosts in network namespaces joined by an emulated WAN
+    ///
+    /// There is one lab for each place, by default one for each user; the environment variable
+    /// TRADEWIND_RUNTIME_DIR names another directory, for a second lab.
     #[command(subcommand)]
     Lab(lab::LabCommand),
     /// Split TCP sessions here, for gateways that hold a grant
