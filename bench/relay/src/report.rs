@@ -31,16 +31,10 @@ pub(crate) fn table(results: &Results) -> String {
     for &mode in &results.modes {
         line(&mut text, format_args!("\n{}", explained(mode)));
         for (_, [one, eight, other]) in results.haproxy_best.iter().filter(|(m, _)| *m == mode) {
-            let show = |s: &crate::subject::HaproxySettings| {
-                format!("{} thread(s) and {} KiB pipes", s.threads, s.pipe_kib)
-            };
             line(
                 &mut text,
                 format_args!(
-                    "HAProxy's best settings: {} for 1 stream, {} for 8, {} for all else",
-                    show(one),
-                    show(eight),
-                    show(other)
+                    "HAProxy's best settings: {one} (1 stream); {eight} (8); {other} (all else)"
                 ),
             );
         }

@@ -1,8 +1,8 @@
 //! What is compared, and how each is started.
 //!
 //! All proxies read their configuration from standard input and leave no file. nginx and HAProxy get
-//! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads and
-//! size of pipes are swept, see `run`.
+//! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads,
+//! splicing and size of pipes are swept, see `run`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -52,8 +52,30 @@ impl Subject {
 pub(crate) struct HaproxySettings {
     /// `nbthread`.
     pub(crate) threads: usize,
+    /// Whether it is told to splice at all.
+    pub(crate) splice: bool,
     /// `tune.pipesize` in KiB.
     pub(crate) pipe_kib: u32,
+}
+
+impl HaproxySettings {
+    /// All that are tried.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let pipes = [(false, 64), (true, 64), (true, 256), (true, 1024)];
+        let with =
+            move |threads| pipes.map(|(splice, pipe_kib)| Self { threads, splice, pipe_kib });
+        [1, 2].into_iter().flat_map(with)
+    }
+}
+
+impl std::fmt::Display for HaproxySettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "nbthread {}, ", self.threads)?;
+        match self.splice {
+            true => write!(f, "splice by {} KiB", self.pipe_kib),
+            false => f.write_str("no splice"),
+        }
+    }
 }
 
 /// Where the programs are; a missing one is a word of explanation.
@@ -284,15 +306,15 @@ fn nginx_config(workers: usize) -> String {
 }
 
 fn haproxy_config(settings: HaproxySettings) -> String {
-    let HaproxySettings { threads, pipe_kib } = settings;
+    let HaproxySettings { threads, splice, pipe_kib } = settings;
+    let splice = if splice { " option splice-request\n option splice-response\n" } else { "" };
     let listeners = Port::ALL.map(|port| {
         let (listen, server) = (port.at_proxy(), port.behind_relay());
         format!("listen {port:?}\n bind {listen} backlog 4096\n server s {server}\n")
     });
     format!(
         "global\n nbthread {threads}\n maxconn 8000\n maxpipes 1500\n tune.pipesize {}\n\
-         defaults\n mode tcp\n option splice-auto\n option tcp-smart-accept\n\
-         option tcp-smart-connect\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n{}",
+         defaults\n mode tcp\n{splice} option tcp-smart-accept\n option tcp-smart-connect\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n{}",
         pipe_kib * 1024,
         listeners.concat()
     )
