@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a lab run was invalid.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
