@@ -1,6 +1,8 @@
 //! Whatever a user gets wrong is told in one line that says what and where, with a non-zero status
 //! and without a panic. Needs no privileges: all of this is refused before anything is made.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpListener;

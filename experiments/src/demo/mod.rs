@@ -167,7 +167,8 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
             Way::Direct => Vec::new(),
             Way::Planned => regions_of(&choice.plan, &choice.plan.flows[index]),
         };
-        let legs = choice.problem.legs(flow, &path).unwrap_or_default();
+        let legs = choice.problem.legs(flow, &path);
+        let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
         Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
     };
