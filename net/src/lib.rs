@@ -14,6 +14,7 @@ pub mod descriptors;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
+pub mod idle;
 pub mod iproute;
 pub mod lifeline;
 pub mod netns;
