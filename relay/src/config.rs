@@ -160,7 +160,8 @@ impl PolicyConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Sessions at a time; a connection beyond is reset. Chosen: 10,000, two descriptors each.
+    /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and some
+    /// for pipes, which fit into 20,000.
     pub sessions: usize,
     /// Of these, connections that have not shown a valid header yet. Chosen: 1,000.
     pub unauthenticated: usize,
@@ -170,7 +171,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 10_000, unauthenticated: 1000, backlog: 4096 }
+        Self { sessions: 8000, unauthenticated: 1000, backlog: 4096 }
     }
 }
 

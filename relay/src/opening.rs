@@ -18,7 +18,7 @@ use tradewind_net::tcp;
 
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
-use crate::pump::{Direction, Ending, Means, MoveError};
+use crate::pump::{Direction, Ending, MoveError};
 use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
@@ -102,7 +102,7 @@ impl NextRelay<'_> {
         worker: &Worker,
         unused: &mut Unused,
     ) -> Result<Result<Vec<u8>, HeadError<GrantError>>, io::Error> {
-        let means = Means { stock: &worker.stock, counts: &worker.counts.up };
+        let means = worker.means_up();
         let mut reply =
             pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;

@@ -18,6 +18,7 @@ use tradewind_net::splice::Pipe;
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::counts::{Counts, DirectionCounts, Outcome};
+use crate::dial::Speaker;
 use crate::stock::{BUFFER_BYTES, Stock};
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
@@ -71,6 +72,24 @@ impl Direction {
         Self { overhead, ..Self::new([header, &leading].concat()) }
     }
 
+    /// Who speaks first on the connection that this direction writes to.
+    pub(crate) const fn speaker(&self) -> Speaker {
+        if self.load_waits() { Speaker::Us } else { Speaker::Unknown }
+    }
+
+    /// Sends what was read ahead in the packet that completes the handshake of `to`, which was
+    /// dialled for [`Direction::speaker`].
+    pub(crate) fn start(&mut self, to: &TcpStream, means: Means<'_>) -> io::Result<()> {
+        let Load::Bytes { buffer, given } = &mut self.load else { return Ok(()) };
+        let sent = unless_blocked(to.try_write(&buffer[*given..]))?;
+        *given += sent;
+        if *given == buffer.len() {
+            self.load = Load::Nothing;
+        }
+        self.count(sent, means);
+        tcp::acknowledge_at_once(to)
+    }
+
     /// Whether its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended
@@ -105,10 +124,7 @@ impl Direction {
                 },
                 _ => ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?,
             };
-            let overhead = self.overhead.min(given);
-            self.overhead -= overhead;
-            self.moved += (given - overhead) as u64;
-            means.counts.moved(given - overhead);
+            self.count(given, means);
             left_this_turn = left_this_turn.saturating_sub(given);
             if left_this_turn == 0 {
                 cx.waker().wake_by_ref();
@@ -116,6 +132,14 @@ impl Direction {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Counts `given` bytes, but for those that are not the flow's own.
+    fn count(&mut self, given: usize, means: Means<'_>) {
+        let overhead = self.overhead.min(given);
+        self.overhead -= overhead;
+        self.moved += (given - overhead) as u64;
+        means.counts.moved(given - overhead);
     }
 
     /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.

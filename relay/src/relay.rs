@@ -20,7 +20,7 @@ use tradewind_units::Timestamp;
 
 use crate::config::{first_options, listener_options, vigil_options};
 use crate::counts::Outcome;
-use crate::dial::{Dialler, try_options};
+use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Open, Waited, part};
@@ -198,16 +198,22 @@ impl RelayService {
         header: &OpenHeader,
         unused: Unused,
     ) -> Outcome {
+        let early = !unused.is_empty();
+        let mut up = Direction::new(unused.into_bytes());
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
-        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
+        let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
+        let downstream = match dialled {
             Ok(downstream) => downstream,
             Err(failure) => return self.fail(upstream, worker, header, failure).await,
         };
+        let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        if let Err(error) = agree(&upstream, &reply, !unused.is_empty()).await {
+        if let Err(error) = agree(&upstream, &reply, early).await {
             return broken(header, &Broken::Upstream(error));
         }
-        let up = Direction::new(unused.into_bytes());
+        if let Err(error) = started {
+            return broken(header, &Broken::Downstream(error));
+        }
         let open = Open { downstream, up, down: Direction::new(Vec::new()) };
         let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
         carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
@@ -224,7 +230,7 @@ impl RelayService {
     ) -> Outcome {
         let address = header.route.hops()[header.hop + 1].address;
         let dialled = match self.policy.check_next_hop(address) {
-            Ok(()) => self.dialler.dial(address).await,
+            Ok(()) => self.dialler.dial(address, Speaker::Us).await,
             Err(cause) => Err(Failure::new(Status::NextHopRefused, cause.to_string())),
         };
         let downstream = match dialled {
@@ -233,6 +239,8 @@ impl RelayService {
         };
         let early = !unused.is_empty();
         let mut up = Direction::after(&next.bytes, unused.into_bytes());
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(&downstream, worker.means_up());
         let next = NextRelay { stream: &downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);

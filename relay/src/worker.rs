@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::config::Limits;
 use crate::counts::{Counts, Outcome};
+use crate::pump::Means;
 use crate::stock::Stock;
 
 /// What one thread shares among its sessions.
@@ -58,6 +59,11 @@ impl Worker {
             return None;
         }
         Some(seat)
+    }
+
+    /// What an upstream direction moves with.
+    pub(crate) fn means_up(&self) -> Means<'_> {
+        Means { stock: &self.stock, counts: &self.counts.up }
     }
 
     /// Waits until this worker serves no connection.

@@ -12,8 +12,8 @@ use tradewind_units::FlowId;
 
 use super::{connect, socks5};
 use crate::counts::Outcome;
-use crate::dial::Dialler;
-use crate::failure::Failure;
+use crate::dial::{Dialler, Speaker};
+use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Open, Waited, part};
 use crate::pump::{Broken, Direction, IdleLimits};
@@ -167,10 +167,13 @@ impl GatewayService {
                 return Err(Failure::new(Status::DestinationRefused, message).into());
             }
             Route::Direct => {
-                let dialled = self.dialler.dial_destination(destination, |_| Ok(())).await;
+                let mut up = Direction::new(leading);
+                let any = |_| Ok(());
+                let dialled = self.dialler.dial_destination(destination, up.speaker(), any).await;
                 let downstream = dialled.map_err(here)?;
-                let (up, down) = (Direction::new(leading), Direction::new(Vec::new()));
-                return Ok(Open { downstream, up, down });
+                up.start(&downstream, worker.means_up())
+                    .map_err(|error| here(Failure::new(Status::Internal, plain(&error))))?;
+                return Ok(Open { downstream, up, down: Direction::new(Vec::new()) });
             }
             Route::Relays(hops) => hops,
         };
@@ -182,8 +185,10 @@ impl GatewayService {
         let route = grant::Route::new(hops).map_err(|error| here(error.into()))?;
         let header = self.seal(flow, destination, &route).map_err(here)?;
         let address = route.hops()[0].address;
-        let downstream = self.dialler.dial(address).await.map_err(here)?;
+        let downstream = self.dialler.dial(address, Speaker::Us).await.map_err(here)?;
         let mut up = Direction::after(&header.bytes, leading);
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(&downstream, worker.means_up());
         let next = NextRelay { stream: &downstream, address, key: &header.downstream };
         let limit = self.dialler.limit * legs;
         let (reply, unused) = match next.reply(application, &mut up, worker, limit).await {
@@ -210,7 +215,7 @@ impl GatewayService {
             return Err(Failure::new(Status::GrantRefused, message));
         };
         let entropy = tradewind_net::entropy::bytes().map_err(|error| {
-            Failure::new(Status::Internal, format!("entropy: {}", crate::failure::plain(&error)))
+            Failure::new(Status::Internal, format!("entropy: {}", plain(&error)))
         })?;
         let request = Request { flow, destination, route };
         let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
