@@ -15,6 +15,8 @@ use tradewind_units::FlowId;
 use tradewind_units::time::as_text;
 
 use crate::RelayError;
+use crate::pump::IdleLimits;
+use crate::session::Keeping;
 
 /// A relay's configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -374,18 +376,20 @@ pub(crate) fn first_options(profile: &LegProfile) -> SocketOptions {
     }
 }
 
-/// Options that watch over the peer of a connection that lasts.
-pub(crate) fn vigil_options(timeouts: &Timeouts) -> SocketOptions {
-    SocketOptions {
+/// How sessions are kept, with the options that watch over the peer of one that lasts.
+pub(crate) fn keeping(timeouts: &Timeouts) -> Keeping {
+    let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
+    let vigil = SocketOptions {
         user_timeout: Some(timeouts.user),
         keepalive: Some(timeouts.keepalive),
         ..SocketOptions::default()
-    }
+    };
+    Keeping { idle, vigil }
 }
 
-/// Both, for listeners: what they accept inherits the options at no cost.
+/// All of these, for listeners: what they accept inherits the options at no cost.
 pub(crate) fn listener_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
-    let vigil = vigil_options(timeouts);
+    let vigil = keeping(timeouts).vigil;
     SocketOptions {
         user_timeout: vigil.user_timeout,
         keepalive: vigil.keepalive,

@@ -27,8 +27,6 @@ pub(crate) enum Speaker {
 #[derive(Debug)]
 pub(crate) struct Dialler {
     pub(crate) options: SocketOptions,
-    /// Options for connections that have lasted for a while.
-    pub(crate) vigil: SocketOptions,
     pub(crate) limit: Duration,
     /// Ports that this process listens on, itself.
     pub(crate) own_ports: Vec<u16>,

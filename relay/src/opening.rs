@@ -28,13 +28,6 @@ use crate::worker::Worker;
 const PARTING_TIME: Duration = Duration::from_secs(2);
 const MOST_PARTING_BYTES: usize = 1 << 20;
 
-/// A path that is open: the connection to its next hop, and what has moved already.
-pub(crate) struct Open {
-    pub(crate) downstream: TcpStream,
-    pub(crate) up: Direction,
-    pub(crate) down: Direction,
-}
-
 /// The connection to the next relay, its header sent.
 pub(crate) struct NextRelay<'a> {
     pub(crate) stream: &'a TcpStream,

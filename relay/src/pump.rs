@@ -15,11 +15,13 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::Pipe;
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp;
 
-use crate::counts::{Counts, DirectionCounts, Outcome};
+use crate::counts::{DirectionCounts, Outcome};
 use crate::dial::Speaker;
+use crate::session::Keeping;
 use crate::stock::{BUFFER_BYTES, Stock};
+use crate::worker::Worker;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -331,10 +333,8 @@ pub(crate) struct Pump<'a> {
     pub(crate) downstream: &'a TcpStream,
     pub(crate) up: &'a mut Direction,
     pub(crate) down: &'a mut Direction,
-    pub(crate) stock: &'a Stock,
-    pub(crate) counts: &'a Counts,
-    /// Options that only a session of some age needs, for `downstream`.
-    pub(crate) vigil: &'a SocketOptions,
+    pub(crate) worker: &'a Worker,
+    pub(crate) keeping: &'a Keeping,
 }
 
 impl Pump<'_> {
@@ -342,13 +342,13 @@ impl Pump<'_> {
     ///
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
-    pub(crate) async fn run(self, limits: IdleLimits) -> Result<(), Broken> {
-        let up_means = Means { stock: self.stock, counts: &self.counts.up };
-        let down_means = Means { stock: self.stock, counts: &self.counts.down };
+    pub(crate) async fn run(self) -> Result<(), Broken> {
+        let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
+        let limits = self.keeping.idle;
         let timer = pin!(tokio::time::sleep(VIGIL_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
-        let mut upstream_error = pin!(error_of(self.upstream));
-        let mut downstream_error = pin!(error_of(self.downstream));
+        let mut upstream_error = ErrorWatch::new(self.upstream);
+        let mut downstream_error = ErrorWatch::new(self.downstream);
         poll_fn(|cx| {
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
@@ -367,12 +367,12 @@ impl Pump<'_> {
             }
             // A socket whose load waits is not read, so its reset would not be noticed.
             if self.up.load_waits()
-                && let Poll::Ready(error) = upstream_error.as_mut().poll(cx)
+                && let Poll::Ready(error) = upstream_error.poll(cx)
             {
                 return Poll::Ready(Err(Broken::Upstream(error)));
             }
             if self.down.load_waits()
-                && let Poll::Ready(error) = downstream_error.as_mut().poll(cx)
+                && let Poll::Ready(error) = downstream_error.poll(cx)
             {
                 return Poll::Ready(Err(Broken::Downstream(error)));
             }
@@ -382,7 +382,7 @@ impl Pump<'_> {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Told::Silent(limit)) => Poll::Ready(Err(Broken::Idle(limit))),
                 Poll::Ready(Told::NoLongerYoung) => {
-                    let kept = self.vigil.apply(self.downstream);
+                    let kept = self.keeping.vigil.apply(self.downstream);
                     kept.map_err(|error| Broken::Downstream(error.source))?;
                     cx.waker().wake_by_ref();
                     Poll::Pending
@@ -390,6 +390,23 @@ impl Pump<'_> {
             }
         })
         .await
+    }
+}
+
+/// Waits for the error of a socket that is not read. Made when first needed, which it seldom is.
+struct ErrorWatch<'a> {
+    socket: &'a TcpStream,
+    waiting: Option<Pin<Box<dyn Future<Output = io::Error> + Send + 'a>>>,
+}
+
+impl<'a> ErrorWatch<'a> {
+    const fn new(socket: &'a TcpStream) -> Self {
+        Self { socket, waiting: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let socket = self.socket;
+        self.waiting.get_or_insert_with(|| Box::pin(error_of(socket))).as_mut().poll(cx)
     }
 }
 

@@ -1,7 +1,6 @@
 //! A relay: it opens the header of each connection, dials the next hop or the destination, tells
 //! its neighbour how that went, and moves bytes both ways.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +11,21 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
-    GrantError, GrantId, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader,
-    Status, Verifier,
+    GrantError, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader, Status,
+    Verifier,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
-use crate::config::{first_options, listener_options, vigil_options};
+use crate::config::{first_options, keeping, listener_options};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
-use crate::opening::{NextRelay, Open, Waited, part};
-use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::opening::{NextRelay, Waited, part};
+use crate::pump::{Broken, Direction};
 use crate::server::{Server, Service, Setup, write_all};
+use crate::session::{GrantSessions, Keeping, Session, broken};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -61,16 +61,12 @@ impl Relay {
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
                 options: dial_options,
-                vigil: vigil_options(&config.timeouts),
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
-            idle: IdleLimits {
-                open: config.timeouts.idle,
-                half_closed: config.timeouts.half_closed,
-            },
+            keeping: keeping(&config.timeouts),
         });
         Ok(Self { server, service, identity })
     }
@@ -105,11 +101,20 @@ struct RelayService {
     dialler: Dialler,
     grant_sessions: GrantSessions,
     header_limit: Duration,
-    idle: IdleLimits,
+    keeping: Keeping,
 }
 
 impl Service for RelayService {
-    async fn serve(&self, stream: TcpStream, _entrance: usize, seat: &mut Seat) -> Outcome {
+    fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    async fn open(
+        &self,
+        stream: TcpStream,
+        _entrance: usize,
+        seat: &mut Seat,
+    ) -> Result<Session, Outcome> {
         let mut unused = Unused::default();
         let stock = &seat.worker().stock;
         let reading = unused.read_head(&stream, stock, HEADER_LIMIT, header_bytes);
@@ -117,38 +122,38 @@ impl Service for RelayService {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(HeadError::Parse(cause))) => {
                 tracing::debug!("refused: {cause}");
-                return Outcome::Malformed;
+                return Err(Outcome::Malformed);
             }
             Ok(Err(error)) => {
                 tracing::debug!("refused: {error}");
-                return Outcome::NoHeader;
+                return Err(Outcome::NoHeader);
             }
             Err(_) => {
                 tracing::debug!("refused: no whole header within {:?}", self.header_limit);
-                return Outcome::NoHeader;
+                return Err(Outcome::NoHeader);
             }
         };
-        let opened = self.open(&bytes);
-        drop(bytes);
-        let (header, next) = match opened {
-            Ok(opened) => opened,
-            Err(refusal) => return self.refuse(stream, seat, refusal).await,
+        let (header, next) = match self.verify(&bytes) {
+            Ok(verified) => verified,
+            Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
         };
         seat.authenticated();
-        let Some(_place) = self.grant_sessions.enter(&header) else {
+        let worker = seat.worker();
+        let Some(place) = self.grant_sessions.enter(&header) else {
             let failure = Failure::new(Status::Overloaded, "the grant's sessions are all in use");
-            return self.fail(stream, seat.worker(), &header, failure).await;
+            return Err(self.fail(stream, worker, &header, failure).await);
         };
-        match next {
-            Some(next) => self.pass_on(stream, seat.worker(), &header, &next, unused).await,
-            None => self.reach_destination(stream, seat.worker(), &header, unused).await,
-        }
+        let session = match next {
+            Some(next) => self.pass_on(stream, worker, &header, &next, unused).await?,
+            None => self.reach_destination(stream, worker, &header, unused).await?,
+        };
+        Ok(Session { _place: Some(place), ..session })
     }
 }
 
 impl RelayService {
     /// Opens a header, and seals the one for the next hop unless this is the last.
-    fn open(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
+    fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
         let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
         let header = verifier.open(unix_now(), bytes)?;
         match verifier.forward(&header) {
@@ -197,26 +202,24 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         unused: Unused,
-    ) -> Outcome {
+    ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
         let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
         };
         let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
         if let Err(error) = agree(&upstream, &reply, early).await {
-            return broken(header, &Broken::Upstream(error));
+            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
         }
         if let Err(error) = started {
-            return broken(header, &Broken::Downstream(error));
+            return Err(broken(&header.flow, &header.destination, &Broken::Downstream(error)));
         }
-        let open = Open { downstream, up, down: Direction::new(Vec::new()) };
-        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
-        carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
+        Ok(session(header, upstream, downstream, up, Direction::new(Vec::new())))
     }
 
     /// Every other relay's part: dials the next one and passes the header on.
@@ -227,7 +230,7 @@ impl RelayService {
         header: &OpenHeader,
         next: &SealedHeader,
         unused: Unused,
-    ) -> Outcome {
+    ) -> Result<Session, Outcome> {
         let address = header.route.hops()[header.hop + 1].address;
         let dialled = match self.policy.check_next_hop(address) {
             Ok(()) => self.dialler.dial(address, Speaker::Us).await,
@@ -235,7 +238,7 @@ impl RelayService {
         };
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
         };
         let early = !unused.is_empty();
         let mut up = Direction::after(&next.bytes, unused.into_bytes());
@@ -247,51 +250,34 @@ impl RelayService {
         let (reply, unused) = match next.reply(&upstream, &mut up, worker, limit).await {
             Waited::Replied(reply, unused) => (reply, unused),
             Waited::Failed(failure) => {
-                return self.fail(upstream, worker, header, failure).await;
+                return Err(self.fail(upstream, worker, header, failure).await);
             }
-            Waited::UpstreamGone(error) => return broken(header, &Broken::Upstream(error)),
+            Waited::UpstreamGone(error) => {
+                return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
+            }
         };
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
             tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);
             part(upstream, worker, &sealed).await;
-            return Outcome::Failed(reply.status);
+            return Err(Outcome::Failed(reply.status));
         }
         if let Err(error) = agree(&upstream, &sealed, early).await {
-            return broken(header, &Broken::Upstream(error));
+            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
         }
-        let open = Open { downstream, up, down: Direction::new(unused.into_bytes()) };
-        let carried = carry(&upstream, open, worker, &self.dialler, self.idle).await;
-        carried.map_or_else(|error| broken(header, &error), |()| Outcome::Ended)
+        Ok(session(header, upstream, downstream, up, Direction::new(unused.into_bytes())))
     }
 }
 
-/// Moves bytes until both directions have ended in order, and only then lets the sockets close in
-/// order.
-pub(crate) async fn carry(
-    upstream: &TcpStream,
-    open: Open,
-    worker: &Worker,
-    dialler: &Dialler,
-    idle: IdleLimits,
-) -> Result<(), Broken> {
-    let Open { downstream, mut up, mut down } = open;
-    let pump = Pump {
-        upstream,
-        downstream: &downstream,
-        up: &mut up,
-        down: &mut down,
-        stock: &worker.stock,
-        counts: &worker.counts,
-        vigil: &dialler.vigil,
-    };
-    if let Err(broken) = pump.run(idle).await {
-        // A reply that still waits for the first data must arrive before the reset.
-        let _gone = tcp::send_held_back(upstream);
-        return Err(broken);
-    }
-    tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
-    tcp::end_in_order_on_close(&downstream).map_err(Broken::Downstream)
+fn session(
+    header: &OpenHeader,
+    upstream: TcpStream,
+    downstream: TcpStream,
+    up: Direction,
+    down: Direction,
+) -> Session {
+    let (flow, destination) = (header.flow.clone(), header.destination.clone());
+    Session { flow, destination, upstream, downstream, up, down, _place: None }
 }
 
 /// Tells the neighbour that the path is open. Whoever sent data right behind its header does not
@@ -309,11 +295,6 @@ async fn agree(upstream: &TcpStream, reply: &[u8], early: bool) -> io::Result<()
     }
 }
 
-fn broken(header: &OpenHeader, error: &Broken) -> Outcome {
-    tracing::debug!(flow = %header.flow, "flow to {} broke off: {error}", header.destination);
-    error.outcome()
-}
-
 fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
@@ -329,39 +310,4 @@ fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
 pub(crate) fn unix_now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Timestamp::ZERO + since_epoch.unwrap_or_default()
-}
-
-/// How many sessions each grant has open here.
-#[derive(Debug, Default)]
-struct GrantSessions(Mutex<BTreeMap<GrantId, u32>>);
-
-/// One session's place under its grant.
-struct GrantPlace<'a> {
-    sessions: &'a GrantSessions,
-    grant: GrantId,
-}
-
-impl GrantSessions {
-    /// Counts one more session; `None` when the grant allows no more.
-    fn enter(&self, header: &OpenHeader) -> Option<GrantPlace<'_>> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(header.grant_id).or_default();
-        if header.grant.sessions.is_some_and(|limit| *count >= limit.get()) {
-            return None;
-        }
-        *count += 1;
-        Some(GrantPlace { sessions: self, grant: header.grant_id })
-    }
-}
-
-impl Drop for GrantPlace<'_> {
-    fn drop(&mut self) {
-        let mut open = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.grant) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.grant);
-            }
-        }
-    }
 }

@@ -20,6 +20,7 @@ use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
+use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
 use crate::worker::{Room, Seat, Worker};
 
@@ -33,13 +34,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a server does with a connection.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Serves `stream`, which came in at the listener with number `entrance`, to its end.
-    fn serve(
+    /// How its sessions are kept.
+    fn keeping(&self) -> &Keeping;
+
+    /// Opens the path for `stream`, which came in at the listener with number `entrance`; else tells
+    /// what became of it.
+    fn open(
         &self,
         stream: TcpStream,
         entrance: usize,
         seat: &mut Seat,
-    ) -> impl Future<Output = Outcome> + Send;
+    ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 }
 
 /// How a server is set up.
@@ -248,7 +253,12 @@ async fn accept<S: Service>(
                 let Some(mut seat) = worker.seat() else { continue };
                 let service = Arc::clone(&service);
                 tokio::spawn(async move {
-                    let outcome = service.serve(stream, entrance, &mut seat).await;
+                    // Opening takes more memory than carrying: it is given back in between.
+                    let opening = Box::pin(service.open(stream, entrance, &mut seat));
+                    let outcome = match opening.await {
+                        Ok(session) => session.carry(seat.worker(), service.keeping()).await,
+                        Err(outcome) => outcome,
+                    };
                     seat.leave(outcome);
                 });
             }

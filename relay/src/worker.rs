@@ -66,6 +66,11 @@ impl Worker {
         Means { stock: &self.stock, counts: &self.counts.up }
     }
 
+    /// What a downstream direction moves with.
+    pub(crate) fn means_down(&self) -> Means<'_> {
+        Means { stock: &self.stock, counts: &self.counts.down }
+    }
+
     /// Waits until this worker serves no connection.
     pub(crate) async fn emptied(&self) {
         loop {

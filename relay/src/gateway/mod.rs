@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex};
 use tradewind_grant::{GrantError, PublicIdentity, Sealer};
 use tradewind_units::FlowId;
 
-use crate::config::{first_options, listener_options, vigil_options};
+use crate::config::{first_options, keeping, listener_options};
 use crate::dial::{Dialler, try_options};
-use crate::pump::IdleLimits;
 use crate::relay::unix_now;
 use crate::server::{Server, Setup};
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
@@ -70,15 +69,11 @@ impl Gateway {
             sealer,
             dialler: Dialler {
                 options: dial_options,
-                vigil: vigil_options(&config.timeouts),
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
             request_limit: config.timeouts.header,
-            idle: IdleLimits {
-                open: config.timeouts.idle,
-                half_closed: config.timeouts.half_closed,
-            },
+            keeping: keeping(&config.timeouts),
         });
         Ok(Self { server, service, identity: public })
     }
