@@ -25,6 +25,7 @@ pub mod pacing;
 pub mod packet_socket;
 pub mod pipe_pool;
 pub mod processes;
+pub mod registration;
 pub mod signals;
 pub mod splice;
 pub mod sysctl;

@@ -1,0 +1,46 @@
+//! What the runtime is told about a socket.
+
+use std::io;
+use std::net::TcpStream;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Registers a socket that does not block for writing only: the runtime hears of room to write and
+/// of failure, and of nothing that arrives. Must be called inside a runtime.
+///
+/// # Errors
+/// When the runtime or the kernel has no room; the socket is closed then.
+pub fn for_writing(stream: TcpStream) -> io::Result<AsyncFd<TcpStream>> {
+    // SAFETY: a `TcpStream` owns its descriptor, names the same one throughout its life and closes
+    // it only when dropped, which `AsyncFd` does after it has taken the descriptor off the runtime.
+    unsafe { AsyncFd::register_with_interest(stream, Interest::WRITABLE) }.map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_socket_for_writing_hears_of_a_reset_and_not_of_data() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (near, _) = listener.accept().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let near = for_writing(near).unwrap();
+            drop(near.writable().await.unwrap());
+            far.write_all(b"data").unwrap();
+            let heard = tokio::time::timeout(std::time::Duration::from_millis(50), near.readable());
+            assert!(heard.await.is_err());
+            socket2::SockRef::from(&far).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            drop(far);
+            drop(near.readable().await.unwrap());
+            let error = near.get_ref().take_error().unwrap().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        });
+    }
+}
