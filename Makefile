@@ -35,7 +35,7 @@ test: setup ## all tests that need no privileges and assert no times
 	$(CARGO) test --locked --workspace --doc
 
 test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
-	@CARGO="$(CARGO)" TARGET_DIR="$(TARGET_DIR)" scripts/test-lab.sh
+	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict
 
 lint: setup-lint ## formatting, clippy, floors, licences, sources, docs
 	$(CARGO) fmt --all --check

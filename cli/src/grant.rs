@@ -1,13 +1,13 @@
 //! `tradewind grant`: signs grants and shows what they allow.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tradewind_grant::{GrantSpec, OperatorKey, OperatorPublicKey, SignedGrant};
+use tradewind_grant::{Grant, GrantSpec, OperatorKey, OperatorPublicKey, Relays, SignedGrant};
 use tradewind_units::{Duration, Timestamp};
 
-use crate::output::{Outcome, read_text};
+use crate::output::{self, Outcome, read_text};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum GrantCommand {
@@ -40,36 +40,42 @@ pub(crate) fn run(command: GrantCommand) -> Outcome {
     }
 }
 
-fn issue(key: &PathBuf, spec: &PathBuf) -> Outcome {
+fn issue(key: &Path, spec: &Path) -> Outcome {
     let operator: OperatorKey =
         read_text(key)?.trim().parse().with_context(|| key.display().to_string())?;
     let spec_text = read_text(spec)?;
     let place = || spec.display().to_string();
     let spec = GrantSpec::parse(&spec_text).with_context(place)?;
     let signed = spec.issue(now()).and_then(|grant| grant.sign(&operator)).with_context(place)?;
-    println!("{signed}");
+    output::line(signed)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(operator: &OperatorPublicKey, file: &PathBuf) -> Outcome {
+fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let place = || file.display().to_string();
     let signed: SignedGrant = read_text(file)?.trim().parse().with_context(place)?;
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
-    println!("gateway       {}", grant.gateway);
-    let destinations: Vec<String> = grant.destinations.iter().map(ToString::to_string).collect();
-    println!("destinations  {}", destinations.join(", "));
-    match &grant.relays {
-        tradewind_grant::Relays::Any => println!("relays        any"),
-        tradewind_grant::Relays::Listed(listed) => println!("relays        {} listed", listed.len()),
-    }
-    match grant.sessions {
-        Some(limit) => println!("sessions      {limit} at a time at each relay"),
-        None => println!("sessions      no limit"),
-    }
+    show_terms(grant)?;
     grant.check_time(now()).with_context(place)?;
-    let left = grant.expires.since(now());
-    println!("expires       in {} h", left.as_secs() / 3600);
+    let minutes = grant.expires.since(now()).as_secs() / 60;
+    output::line(format_args!("expires       in {} h {} min", minutes / 60, minutes % 60))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn show_terms(grant: &Grant) -> anyhow::Result<()> {
+    let destinations: Vec<String> = grant.destinations.iter().map(ToString::to_string).collect();
+    let relays = match &grant.relays {
+        Relays::Any => "any".to_owned(),
+        Relays::Listed(listed) => format!("{} listed", listed.len()),
+    };
+    let sessions = match grant.sessions {
+        Some(limit) => format!("{limit} at a time at each relay"),
+        None => "no limit".to_owned(),
+    };
+    output::line(format_args!("gateway       {}", grant.gateway))?;
+    output::line(format_args!("destinations  {}", destinations.join(", ")))?;
+    output::line(format_args!("relays        {relays}"))?;
+    output::line(format_args!("sessions      {sessions}"))
 }
 
 /// Time since the Unix epoch, as `tradewind_grant` counts it.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tradewind_grant::{IdentityKey, OperatorKey};
 
-use crate::output::Outcome;
+use crate::output::{self, Outcome};
 
 #[derive(clap::Args)]
 pub(crate) struct KeygenArgs {
@@ -27,8 +27,7 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &KeygenArgs) -> Outcome {
-    let mut entropy = [0; 32];
-    getrandom::fill(&mut entropy).context("read the system's entropy")?;
+    let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
     let (secret, public) = match args.kind {
         Kind::Identity => {
             let key = IdentityKey::from_entropy(entropy);
@@ -40,7 +39,7 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
         }
     };
     write_secret(&args.file, &secret)?;
-    println!("{public}");
+    output::line(public)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,11 +12,15 @@ mod output;
 mod probe;
 mod relay;
 
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a lab run was invalid.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -27,6 +31,9 @@ enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
     /// Hosts in network namespaces joined by an emulated WAN
+    ///
+    /// There is one lab for each place, by default one for each user; the environment variable
+    /// TRADEWIND_RUNTIME_DIR names another directory, for a second lab.
     #[command(subcommand)]
     Lab(lab::LabCommand),
     /// Split TCP sessions here, for gateways that hold a grant
@@ -43,8 +50,12 @@ enum Command {
     Probe(probe::ProbeCommand),
 }
 
-fn main() -> std::process::ExitCode {
-    let outcome = match Cli::parse().command {
+fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(answer) => return answer_usage(&answer),
+    };
+    let outcome = match command {
         Command::Demo(args) => demo::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Relay(args) => relay::run(&args),
@@ -54,7 +65,24 @@ fn main() -> std::process::ExitCode {
         Command::Probe(command) => probe::run(command),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("tradewind: {}", output::one_line(&error));
+        output::complain(output::one_line(&error));
         output::FAILED.into()
     })
+}
+
+/// Help and version are answers and print as they are; anything else is a mistake and takes one line.
+fn answer_usage(answer: &clap::Error) -> ExitCode {
+    let help = matches!(
+        answer.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if help {
+        // A reader that has left has what it wanted.
+        let _ = answer.print();
+    } else {
+        output::complain(output::usage_line(answer));
+    }
+    ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(output::FAILED))
 }

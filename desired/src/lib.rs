@@ -2,13 +2,16 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`compile`](mod@compile) | from a plan to route tables |
 //! | [`route_table`] | which path a gateway puts a flow on |
 //! | [`profile`] | how the connections of a leg are set up |
 //!
 //! Relays and gateways read these, never plans.
 
+pub mod compile;
 pub mod profile;
 pub mod route_table;
 
+pub use compile::{Inventory, compile};
 pub use profile::LegProfile;
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -60,6 +60,9 @@ pub enum DesiredError {
         /// The name.
         relay: RelayId,
     },
+    /// A plan holds a flow that nobody described.
+    #[error("flow `{0}` is planned, but its ends are not known")]
+    UnknownFlow(tradewind_units::FlowId),
     /// A route goes over one relay twice.
     #[error("{route}: relay `{relay}` is on the path twice")]
     Loop {

@@ -135,6 +135,19 @@ impl Destination {
         }
     }
 
+    /// The rule that covers this destination and nothing else.
+    #[must_use]
+    pub fn as_rule(&self) -> DestinationRule {
+        let hosts = match self {
+            Self::Address(address) => {
+                let prefix_bits = if address.is_ipv4() { 32 } else { 128 };
+                Hosts::Range { base: address.ip(), prefix_bits }
+            }
+            Self::Name { name, .. } => Hosts::Name(name.clone()),
+        };
+        DestinationRule { hosts, first_port: self.port(), last_port: self.port() }
+    }
+
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Address(address) => put_socket_addr(out, *address),
@@ -382,3 +395,20 @@ impl fmt::Display for DestinationRule {
 }
 
 text::serde_as_text!(DestinationRule);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_as_a_rule_covers_itself_and_no_neighbour() {
+        let rule = "10.0.0.7:443".parse::<Destination>().unwrap().as_rule();
+        assert_eq!(rule, "10.0.0.7/32:443".parse().unwrap());
+        assert!(rule.covers_address("10.0.0.7:443".parse().unwrap()));
+        for other in ["10.0.0.6:443", "10.0.0.7:444"] {
+            assert!(!rule.covers_address(other.parse().unwrap()));
+        }
+        let name = "example.com:80".parse::<Destination>().unwrap().as_rule();
+        assert_eq!(name, "example.com:80".parse().unwrap());
+    }
+}

@@ -191,7 +191,7 @@ impl std::str::FromStr for OperatorPublicKey {
             _ => Err(GrantError::BadText {
                 what,
                 problem: "its bytes are no Ed25519 key".to_owned(),
-                expected: "a key as printed by `tradewind key`".to_owned(),
+                expected: "a key as printed by `tradewind keygen`".to_owned(),
             }),
         }
     }

@@ -29,5 +29,5 @@ fn the_corpus_of_grants_holds() {
 
 #[test]
 fn the_corpus_of_replies_holds() {
-    replay("reply", fuzzed::reply);
+    replay("hop_reply", fuzzed::hop_reply);
 }

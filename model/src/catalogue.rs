@@ -219,12 +219,12 @@ impl Catalogue {
         };
         let continents: BTreeSet<_> = Continent::ALL.iter().map(|c| c.as_str()).collect();
         for PriceKey { cloud, from, to } in self.prices.keys() {
-            let over_internet =
-                to.strip_prefix("internet-").is_some_and(|c| continents.contains(c));
-            let to_known = to == "cloud" || to == "internet" || over_internet || known(cloud, to);
-            let (ok, name) =
-                if from != "*" && !known(cloud, from) { (false, from) } else { (to_known, to) };
-            if !ok {
+            let internet =
+                to.strip_prefix("internet-").map_or(to == "internet", |c| continents.contains(c));
+            let sender_known = from == "*" || known(cloud, from);
+            let receiver_known = to == "cloud" || internet || known(cloud, to);
+            if !sender_known || !receiver_known {
+                let name = if sender_known { to } else { from };
                 return Err(ModelError::CatalogueEntry {
                     entry: format!("prices of {cloud}"),
                     message: format!("no region of this cloud is in a zone or continent `{name}`"),

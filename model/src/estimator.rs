@@ -17,7 +17,7 @@ pub fn gain_of_third_relay(between: Duration, first: Duration, second: Duration)
 }
 
 /// The place in `candidates` of the third relay whose slower inner leg is fastest (min-max-RTT
-/// routing [CDD]); each candidate is the pair of its inner legs' RTTs. `None` when there is none.
+/// routing \[CDD\]); each candidate is the pair of its inner legs' RTTs. `None` when there is none.
 #[must_use]
 pub fn best_third_relay(candidates: &[(Duration, Duration)]) -> Option<usize> {
     let slowest = |index: &usize| candidates[*index].0.max(candidates[*index].1);

@@ -95,10 +95,15 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
     let total = set_up.max(last_byte_sent(legs, &ready, volume) + last.rtt.as_secs_f64() / 2.0);
     let steady = steady.as_secs_f64().min(total - set_up);
     Completion {
-        set_up: Duration::from_secs_f64(set_up),
-        start_up: Duration::from_secs_f64((total - set_up - steady).max(0.0)),
-        steady: Duration::from_secs_f64(steady),
+        set_up: span(set_up),
+        start_up: span(total - set_up - steady),
+        steady: span(steady),
     }
+}
+
+/// Seconds as a span, from none to a hundred years: longer than any flow, and safe to add up.
+fn span(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 100.0 * 365.0 * 86_400.0))
 }
 
 /// When each leg can carry its first byte, in seconds since the client's `connect()`.
@@ -120,8 +125,9 @@ fn ready_times(legs: &[Leg], start_up: StartUp) -> Vec<f64> {
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rtt: f64,
+    segment: f64,
     initial: f64,
-    /// Limit of all connections' windows together; never more than the leg's bandwidth can fill.
+    /// Limit of all connections' windows together, in whole segments.
     window: f64,
     seconds_per_byte: f64,
 }
@@ -131,16 +137,20 @@ impl Pace {
         let rtt = leg.rtt.as_secs_f64();
         let connections = f64::from(leg.connections.max(1));
         let bytes_per_s = leg.bandwidth_limit().as_bytes_per_s();
-        let mss = leg.mss.as_u64().max(1) as f64;
-        let limit = leg.window.as_u64() as f64 * connections;
-        let window = limit.min(bytes_per_s * rtt).max(mss);
-        let initial = leg.initial_window.payload(leg.mss).as_u64().max(1) as f64 * connections;
-        Self { rtt, initial: initial.min(window), window, seconds_per_byte: 1.0 / bytes_per_s }
+        let segment = leg.mss.as_u64().max(1) as f64;
+        // A window of twice what fills the leg never holds it up; more only lengthens the grid.
+        let fills = 2.0 * (bytes_per_s * rtt + segment);
+        let limit = (leg.window.as_u64() as f64 * connections).min(fills);
+        let window = ((limit / segment).floor() * segment).max(segment);
+        let initial = f64::from(leg.initial_window.as_u32()) * segment * connections;
+        let seconds_per_byte = 1.0 / bytes_per_s;
+        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte }
     }
 
-    /// How much must be acknowledged before byte `b` may leave.
+    /// How much must be acknowledged, in whole segments, before byte `b` may leave.
     fn needs_acknowledged(&self, b: f64) -> f64 {
-        ((b - self.initial) / 2.0).max(b - self.window).max(0.0)
+        let bytes = ((b - self.initial) / 2.0).max(b - self.window).max(0.0);
+        (bytes / self.segment).ceil() * self.segment
     }
 
     /// The last byte that may leave once `acknowledged` bytes are.
@@ -174,27 +184,39 @@ fn last_byte_sent(legs: &[Leg], ready: &[f64], volume: Bytes) -> f64 {
 fn follow(grid: &Grid, pace: &Pace, ready: f64, arrived: &[f64]) -> Vec<f64> {
     let points = grid.points();
     let mut sent: Vec<f64> = Vec::with_capacity(points.len());
-    let mut acknowledged = 0;
-    let mut previous = (0.0, ready);
+    let mut after = 0;
     for (index, &b) in points.iter().enumerate() {
-        let mut at = previous.1 + (b - previous.0) * pace.seconds_per_byte;
+        let (before, left_at) = match index.checked_sub(1) {
+            Some(previous) => (points[previous], sent[previous]),
+            None => (0.0, ready),
+        };
+        let mut at = left_at + (b - before) * pace.seconds_per_byte;
         let needed = pace.needs_acknowledged(b);
-        if needed > previous.0 {
+        if needed > before {
             // A step longer than the window: as many rounds as it holds windows.
-            at = at.max(previous.1 + ((b - previous.0) / pace.window).ceil() * pace.rtt);
+            at = at.max(left_at + ((b - before) / pace.window).ceil() * pace.rtt);
         } else if needed > 0.0 {
-            while points[acknowledged] < needed {
-                acknowledged += 1;
+            while points[after] < needed {
+                after += 1;
             }
-            at = at.max(sent[acknowledged] + pace.rtt);
+            at = at.max(between(points, &sent, after, needed, ready) + pace.rtt);
         }
         if let Some(arrival) = arrived.get(index) {
             at = at.max(*arrival);
         }
         sent.push(at);
-        previous = (b, at);
     }
     sent
+}
+
+/// When byte `b` was sent, on the line between the grid's byte `after` and the one before it.
+fn between(points: &[f64], sent: &[f64], after: usize, b: f64, ready: f64) -> f64 {
+    let (low, low_at) = match after.checked_sub(1) {
+        Some(before) => (points[before], sent[before]),
+        None => (0.0, ready),
+    };
+    let share = (b - low) / (points[after] - low);
+    low_at + share * (sent[after] - low_at)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One leg: a hop between two neighbours, carried by one or more TCP connections [CP IV-B], [TRN].
+//! One leg: a hop between two neighbours, carried by one or more TCP connections [CP IV-B], \[TRN\].
 //!
 //! Its rate is the least of what windows, connections, caps and loss allow:
 //! `min(n * window / RTT, n * per-connection cap, n * loss-limited rate, cap)`.

@@ -4,12 +4,13 @@
 //! |---|---|---|
 //! | [`catalogue`] | regions, egress prices, machines; dated and overridable | the clouds' lists |
 //! | [`geo`] | coordinates, distance, and a distance-to-RTT model with its error | fitted, `docs/rtt-model.md` |
-//! | [`leg`] | one hop between neighbours and its rate | [CP IV-B], [TRN] |
+//! | [`leg`] | one hop between neighbours and its rate | [CP IV-B], \[TRN\] |
 //! | [`tcp`] | slow-start rounds, rate under loss | Mathis 1997, RFC 9438 |
-//! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], [CDD] |
+//! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], \[CDD\] |
 //! | [`cost`] | what a path costs | [CP VII-A] |
 //! | [`measurement`] | what a probe saw, and a leg made of it | |
-//! | [`estimator`] | gain of a third relay over two | [CDD] |
+//! | [`sharing`] | what each flow of one host gets of its machine's cap | \[TRN\] |
+//! | [`estimator`] | gain of a third relay over two | \[CDD\] |
 //!
 //! Everything is a pure function of its arguments. A rate here is that of payload; headers are the
 //! business of whoever sets a cap in other bytes.
@@ -21,6 +22,7 @@ pub mod fct;
 pub mod geo;
 pub mod leg;
 pub mod measurement;
+pub mod sharing;
 pub mod tcp;
 
 pub use catalogue::{Catalogue, Continent, Egress, Region};

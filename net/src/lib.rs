@@ -5,12 +5,15 @@
 //! in here, each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
+pub mod affinity;
 pub mod arena;
 pub mod capability;
 pub mod clock;
+pub mod congestion;
 pub mod counters;
 pub mod descriptor;
 pub mod descriptors;
+pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
@@ -18,6 +21,7 @@ pub mod idle;
 pub mod iproute;
 pub mod lifeline;
 pub mod netns;
+pub mod pacing;
 pub mod packet_socket;
 pub mod pipe_pool;
 pub mod processes;
@@ -25,7 +29,9 @@ pub mod signals;
 pub mod splice;
 pub mod sysctl;
 pub mod tcp;
+pub mod tcp_info;
 pub mod tun;
+pub mod usage;
 pub mod userns;
 pub mod virtio;
 

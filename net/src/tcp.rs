@@ -2,15 +2,14 @@
 //!
 //! A [`SocketOptions`] is applied before `connect` or `listen`: accepted sockets inherit every
 //! option here from their listener, so that accepting costs no further system call.
-//! [`TcpInfo`] is the kernel's own account of a connection [tcp(7), `struct tcp_info`]; the struct
-//! grew with the kernels, so each field that an older kernel leaves out is `None`.
+//! What the kernel tells about a connection is in [`crate::tcp_info`].
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
+use tradewind_units::{Bytes, Duration};
 
 /// Options of a socket; what is `None` or `false` stays as the system has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -121,6 +120,44 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(std::net::Shutdown::Write)
 }
 
+/// Reads what has been received, at most what `buffer` holds, without waiting on a socket that does
+/// not block. `Ok(0)`: the peer has ended its direction.
+///
+/// # Errors
+/// `WouldBlock` when nothing has been received; any other error is the socket's.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    io::Read::read(&mut &*SockRef::from(socket), buffer)
+}
+
+/// Puts `bytes` into the send queue, to travel with what is sent next (`MSG_MORE`). When nothing
+/// follows within 200 ms, the kernel sends them by themselves.
+///
+/// # Errors
+/// `WouldBlock` when the queue is full; any other error is the socket's.
+pub fn send_with_next(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    SockRef::from(socket).send_with_flags(bytes, flags)
+}
+
+/// Sends at once what [`send_with_next`] has held back.
+///
+/// # Errors
+/// When the kernel refuses the option that does it.
+pub fn send_held_back(socket: &impl AsFd) -> io::Result<()> {
+    // Setting this option pushes whatever waits, also when it is set already [tcp(7)].
+    SockRef::from(socket).set_tcp_nodelay(true)
+}
+
+/// Lets the acknowledgement that completes the handshake wait for the first data, for a socket that
+/// is about to connect and to send at once: a packet less, and the peer wakes up once. Undone by
+/// [`acknowledge_at_once`] when the data is sent.
+///
+/// # Errors
+/// When the kernel refuses the option.
+pub fn acknowledge_with_data(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_quickack(false)
+}
+
 /// Acknowledges at once what arrives from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///
@@ -187,118 +224,6 @@ pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
     Ok(Bytes::new(u64::try_from(queued).unwrap_or(0)))
 }
 
-/// The kernel's account of one connection [tcp(7)].
-#[derive(Debug, Clone, PartialEq)]
-pub struct TcpInfo {
-    /// Smoothed round-trip time; zero before the first sample.
-    pub rtt: Duration,
-    /// Mean deviation of the round-trip time.
-    pub rtt_deviation: Duration,
-    /// Least round-trip time of the last minutes; `None` before the first sample.
-    pub rtt_min: Option<Duration>,
-    /// Payload of a full segment.
-    pub send_mss: Bytes,
-    /// Congestion window; `None` when the kernel reports zero.
-    pub congestion_window: Option<Segments>,
-    /// Segments in flight.
-    pub unacked_segments: u32,
-    /// Segments sent again in the life of the connection.
-    pub retransmitted_segments: u32,
-    /// Rate at which the kernel releases data; `None` when it does not pace.
-    pub pacing_rate: Option<Bandwidth>,
-    /// Rate of the last delivery sample.
-    pub delivery_rate: Option<Bandwidth>,
-    /// Whether that sample was limited by the sender's lack of data.
-    pub delivery_rate_app_limited: bool,
-    /// Payload that the peer acknowledged.
-    pub bytes_acked: Option<Bytes>,
-    /// Payload that arrived here.
-    pub bytes_received: Option<Bytes>,
-    /// Bytes that wait unsent.
-    pub unsent: Option<Bytes>,
-    /// Payload sent again.
-    pub bytes_retransmitted: Option<Bytes>,
-    /// Window that the peer offers.
-    pub send_window: Option<Bytes>,
-    /// Window that this side offers.
-    pub receive_window: Option<Bytes>,
-}
-
-/// Longer than any `struct tcp_info` so far (280 bytes in Linux 6.18).
-const INFO_CAPACITY: usize = 512;
-
-impl TcpInfo {
-    /// Reads the account of `socket`.
-    ///
-    /// # Errors
-    /// When `socket` is no TCP socket.
-    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
-        let mut raw = [0u8; INFO_CAPACITY];
-        let length = read_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut raw)?;
-        Ok(Self::parse(&raw[..length]))
-    }
-
-    /// Reads the kernel's struct of whatever length this kernel gives.
-    fn parse(raw: &[u8]) -> Self {
-        let u32_at = |offset: usize| {
-            let bytes = raw.get(offset..offset + 4)?;
-            Some(u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
-        };
-        let u64_at = |offset: usize| {
-            let bytes = raw.get(offset..offset + 8)?;
-            Some(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
-        };
-        let micros = |offset| u32_at(offset).map(|us| Duration::from_micros(us.into()));
-        let rate = |offset| {
-            let bytes_per_s = u64_at(offset).filter(|rate| *rate != u64::MAX)?;
-            Bandwidth::from_bps(bytes_per_s.saturating_mul(8)).ok()
-        };
-        let bytes32 = |offset| u32_at(offset).map(|count| Bytes::new(count.into()));
-        Self {
-            send_mss: bytes32(16).unwrap_or_default(),
-            unacked_segments: u32_at(24).unwrap_or(0),
-            rtt: micros(68).unwrap_or_default(),
-            rtt_deviation: micros(72).unwrap_or_default(),
-            congestion_window: u32_at(80).and_then(|count| Segments::new(count).ok()),
-            retransmitted_segments: u32_at(100).unwrap_or(0),
-            pacing_rate: rate(104),
-            bytes_acked: u64_at(120).map(Bytes::new),
-            bytes_received: u64_at(128).map(Bytes::new),
-            unsent: bytes32(144),
-            rtt_min: micros(148).filter(|rtt| rtt.as_micros() != u128::from(u32::MAX)),
-            delivery_rate: rate(160),
-            delivery_rate_app_limited: raw.get(7).is_some_and(|flags| flags & 1 == 1),
-            bytes_retransmitted: u64_at(208).map(Bytes::new),
-            send_window: bytes32(228),
-            receive_window: bytes32(232),
-        }
-    }
-}
-
-/// Fills `value` from `getsockopt` and returns how much of it the kernel wrote.
-fn read_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: &mut [u8],
-) -> io::Result<usize> {
-    let mut length = libc::socklen_t::try_from(value.len()).expect("a small buffer");
-    // SAFETY: `value` is writable for `length` bytes and the kernel writes no more than that.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            value.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(length as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,26 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_what_it_knows_of_a_connection() {
+    fn what_the_peer_has_acknowledged_is_no_longer_queued() {
         let (mut client, mut server) = pair(&SocketOptions::default());
         client.write_all(&[7; 10_000]).unwrap();
         server.read_exact(&mut [0; 10_000]).unwrap();
-        let info = TcpInfo::of(&server).unwrap();
-        assert_eq!(info.bytes_received, Some(Bytes::new(10_000)));
-        let info = TcpInfo::of(&client).unwrap();
-        assert!(info.send_mss > Bytes::new(500), "{info:?}");
-        assert!(info.congestion_window.is_some(), "{info:?}");
         assert_eq!(unacknowledged(&client).unwrap(), Bytes::ZERO);
-    }
-
-    #[test]
-    fn an_older_kernels_shorter_account_is_read_as_far_as_it_goes() {
-        let mut raw = [0u8; 104];
-        raw[68..72].copy_from_slice(&1500u32.to_ne_bytes());
-        raw[80..84].copy_from_slice(&10u32.to_ne_bytes());
-        let info = TcpInfo::parse(&raw);
-        assert_eq!(info.rtt, Duration::from_micros(1500));
-        assert_eq!(info.congestion_window, Segments::new(10).ok());
-        assert_eq!((info.rtt_min, info.delivery_rate, info.send_window), (None, None, None));
     }
 }

@@ -15,6 +15,8 @@ use tradewind_units::FlowId;
 use tradewind_units::time::as_text;
 
 use crate::RelayError;
+use crate::pump::IdleLimits;
+use crate::session::Keeping;
 
 /// A relay's configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -160,7 +162,8 @@ impl PolicyConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Sessions at a time; a connection beyond is reset. Chosen: 10,000, two descriptors each.
+    /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and some
+    /// for pipes, which fit into 20,000.
     pub sessions: usize,
     /// Of these, connections that have not shown a valid header yet. Chosen: 1,000.
     pub unauthenticated: usize,
@@ -170,7 +173,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 10_000, unauthenticated: 1000, backlog: 4096 }
+        Self { sessions: 8000, unauthenticated: 1000, backlog: 4096 }
     }
 }
 
@@ -340,7 +343,7 @@ fn refused(key: &str, problem: impl Into<String>) -> RelayError {
 /// Reads TOML; an error names line and key.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
     let line_of = |error: &toml::de::Error| match error.span() {
-        Some(span) => format!("line {}", text[..span.start].lines().count().max(1)),
+        Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
         None => "the whole".to_owned(),
     };
     let source = toml::Deserializer::parse(text)
@@ -360,16 +363,155 @@ fn one_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
-/// Options for sockets on either side, from the profile and the time-outs.
-pub(crate) fn socket_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+/// Options that every connection needs from its start.
+pub(crate) fn first_options(profile: &LegProfile) -> SocketOptions {
     SocketOptions {
         congestion_control: profile.congestion_control.clone(),
         receive_buffer: profile.receive_buffer,
         send_buffer: profile.send_buffer,
         notsent_lowat: Some(profile.notsent_lowat),
-        user_timeout: Some(timeouts.user),
-        keepalive: Some(timeouts.keepalive),
         nodelay: true,
         reset_on_close: true,
+        ..SocketOptions::default()
+    }
+}
+
+/// How sessions are kept, with the options that watch over the peer of one that lasts.
+pub(crate) fn keeping(timeouts: &Timeouts) -> Keeping {
+    let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
+    let vigil = SocketOptions {
+        user_timeout: Some(timeouts.user),
+        keepalive: Some(timeouts.keepalive),
+        ..SocketOptions::default()
+    };
+    Keeping { idle, vigil }
+}
+
+/// All of these, for listeners: what they accept inherits the options at no cost.
+pub(crate) fn listener_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+    let vigil = keeping(timeouts).vigil;
+    SocketOptions {
+        user_timeout: vigil.user_timeout,
+        keepalive: vigil.keepalive,
+        ..first_options(profile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_grant::{Grant, OperatorKey, Relays};
+    use tradewind_units::Timestamp;
+
+    const OPERATOR: [u8; 32] = [9; 32];
+
+    fn relay_text(rest: &str) -> String {
+        let operator = OperatorKey::from_entropy(OPERATOR).public();
+        format!(
+            "listen = ['127.0.0.1:0']\nidentity_file = 'key'\noperators = ['{operator}']\n{rest}"
+        )
+    }
+
+    fn line(result: Result<impl Sized, RelayError>) -> String {
+        let line = result.err().expect("refused").to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line
+    }
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let config = RelayConfig::parse(&relay_text("[timeouts]\nidle = '2 h'")).unwrap();
+        assert_eq!(config.timeouts.idle, Duration::from_secs(7200));
+        assert_eq!(config.timeouts.header, Duration::from_secs(5));
+        assert!(config.policy.destinations.is_empty(), "default deny");
+        assert_eq!(config.metrics, None);
+    }
+
+    #[test]
+    fn errors_of_a_relays_configuration_name_the_key() {
+        for (rest, expected) in [
+            ("foo = 1", "configuration, `foo` (line 4): unknown field `foo`"),
+            ("[limits]\nsessions = 'x'", "configuration, `limits.sessions` (line 5): invalid type"),
+            ("[timeouts]\nidle = '5'", "configuration, `timeouts.idle` (line 5): duration: a span"),
+            ("[timeouts]\nidle = '0 s'", "configuration, timeouts.idle: expected a span above"),
+            (
+                "[policy]\ndestinations = ['10.0.0.1/8:1']",
+                "configuration, `policy.destinations[0]` (line 5): destination rule `10.0.0.1/8:1`",
+            ),
+            ("workers = 0", "configuration, workers: expected 1 to 1024"),
+            ("[limits", "configuration, line 4: "),
+        ] {
+            let line = line(RelayConfig::parse(&relay_text(rest)));
+            assert!(line.starts_with(expected), "{line}");
+        }
+        let line = line(RelayConfig::parse("listen = []\noperators = []"));
+        assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
+    }
+
+    #[test]
+    fn a_secret_never_shows_in_an_error() {
+        let secret = IdentityKey::from_entropy([7; 32]).to_secret_text();
+        let cut = &secret[..secret.len() - 3];
+        let text = format!("listen = ['127.0.0.1:0']\noperators = []\nidentity = '{cut}'");
+        let line = line(RelayConfig::parse(&text));
+        assert!(line.contains("identity") && !line.contains(&cut[10..30]), "{line}");
+    }
+
+    #[test]
+    fn a_gateway_must_mean_what_opens_it_to_others() {
+        for (text, expected) in [
+            ("", "configuration, forward: expected at least one of forward, socks5 and connect"),
+            ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
+            (
+                "connect = ['127.0.0.1:0']\n[routes]\ndefault = 'direct'",
+                "configuration, routes: a route is `direct`, which needs `direct = true`",
+            ),
+            (
+                "connect = ['127.0.0.1:0']\n[routes]\ndefault = ['lima']",
+                "configuration, `routes` (line 2): default: relay `lima` is not listed",
+            ),
+        ] {
+            let line = line(GatewayConfig::parse(text));
+            assert!(line.starts_with(expected), "{line}");
+        }
+        let exposed = "socks5 = ['0.0.0.0:1080']\nexpose = true";
+        assert!(GatewayConfig::parse(exposed).is_ok());
+    }
+
+    #[test]
+    fn a_missing_identity_file_is_named() {
+        let mut config = RelayConfig::parse(&relay_text("")).unwrap();
+        config.identity_file = Some("/nonexistent/relay.key".into());
+        let line = line(crate::Relay::bind(&config));
+        let expected = "identity file /nonexistent/relay.key: no such file or directory";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn the_manuals_examples_are_valid() {
+        let manual = include_str!("../../docs/relay.md");
+        let gateway = IdentityKey::from_entropy([1; 32]).public();
+        let grant = Grant {
+            gateway,
+            not_before: Timestamp::ZERO,
+            expires: Timestamp::FAR_FUTURE,
+            sessions: None,
+            relays: Relays::Any,
+            destinations: vec!["10.0.0.0/8:*".parse().unwrap()],
+        };
+        let grant = grant.sign(&OperatorKey::from_entropy(OPERATOR)).unwrap().to_string();
+        let relay = |seed| IdentityKey::from_entropy([seed; 32]).public().to_string();
+        let manual = manual
+            .replace("GRANT", &grant)
+            .replace("OPERATOR", &OperatorKey::from_entropy(OPERATOR).public().to_string())
+            .replace("RELAY-1", &relay(2))
+            .replace("RELAY-2", &relay(3));
+        let example = |name: &str| {
+            let start = format!("```toml\n# {name}\n");
+            let (_, rest) = manual.split_once(&start).expect("the example is there");
+            rest.split("```").next().unwrap_or_default().to_owned()
+        };
+        RelayConfig::parse(&example("relay")).unwrap();
+        GatewayConfig::parse(&example("gateway")).unwrap();
     }
 }

@@ -7,9 +7,21 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tradewind_grant::{Destination, GrantError, Status};
-use tradewind_net::tcp::SocketOptions;
+use tradewind_net::tcp::{self, SocketOptions};
 
+use crate::RelayError;
 use crate::failure::{Failure, plain};
+
+/// Who speaks first on a new connection, as far as is known before it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    /// This side: it has something to send and starts with [`Direction::start`].
+    ///
+    /// [`Direction::start`]: crate::pump::Direction::start
+    Us,
+    /// Nobody knows.
+    Unknown,
+}
 
 /// How connections are dialled.
 #[derive(Debug)]
@@ -20,15 +32,27 @@ pub(crate) struct Dialler {
     pub(crate) own_ports: Vec<u16>,
 }
 
+/// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
+/// and not by every session.
+pub(crate) fn try_options(options: &SocketOptions) -> Result<(), RelayError> {
+    let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
+    Ok(options.apply(&socket)?)
+}
+
 impl Dialler {
     /// Connects to `address`.
-    pub(crate) async fn dial(&self, address: SocketAddr) -> Result<TcpStream, Failure> {
-        self.dial_until(address, Instant::now() + self.limit).await
+    pub(crate) async fn dial(
+        &self,
+        address: SocketAddr,
+        speaker: Speaker,
+    ) -> Result<TcpStream, Failure> {
+        self.dial_until(address, speaker, Instant::now() + self.limit).await
     }
 
     async fn dial_until(
         &self,
         address: SocketAddr,
+        speaker: Speaker,
         deadline: Instant,
     ) -> Result<TcpStream, Failure> {
         let attempt = async {
@@ -37,6 +61,9 @@ impl Dialler {
                 SocketAddr::V6(_) => TcpSocket::new_v6()?,
             };
             self.options.apply(&socket)?;
+            if speaker == Speaker::Us {
+                tcp::acknowledge_with_data(&socket)?;
+            }
             socket.connect(address).await
         };
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
@@ -56,13 +83,14 @@ impl Dialler {
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
+        speaker: Speaker,
         check: impl Fn(SocketAddr) -> Result<(), GrantError>,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit;
         let (name, port) = match destination {
             Destination::Address(address) => {
                 check(*address)?;
-                return self.dial_until(*address, deadline).await;
+                return self.dial_until(*address, speaker, deadline).await;
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -79,7 +107,7 @@ impl Dialler {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             match check(address) {
                 Err(cause) => refused = Some(Failure::from(cause)),
-                Ok(()) => match self.dial_until(address, deadline).await {
+                Ok(()) => match self.dial_until(address, speaker, deadline).await {
                     Ok(stream) => return Ok(stream),
                     Err(failure) => failed = Some(failure),
                 },

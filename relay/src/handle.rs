@@ -54,4 +54,10 @@ impl Handle {
     pub fn tasks(&self) -> usize {
         self.runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum()
     }
+
+    /// Pipes that the workers keep for the next bulky session, two descriptors each.
+    #[must_use]
+    pub fn resting_pipes(&self) -> usize {
+        self.workers.iter().map(|worker| worker.stock.resting_pipes()).sum()
+    }
 }

@@ -66,6 +66,11 @@ impl Unused {
         }
     }
 
+    /// Whether nothing has come behind the last head.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The bytes that follow the last head.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -78,13 +83,12 @@ impl Unused {
     ) -> Result<(), HeadError<E>> {
         loop {
             stream.readable().await?;
-            let read = stock.with_buffer(|buffer| {
-                let read = stream.try_read(&mut buffer[..READ_BYTES])?;
-                self.0.extend_from_slice(&buffer[..read]);
-                Ok(read)
+            let read = stock.receive(stream, READ_BYTES, |bytes| {
+                self.0.extend_from_slice(bytes);
+                bytes.len()
             });
             match read {
-                Err(error) if io::Error::kind(&error) == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
                 Ok(0) => return Err(HeadError::Ended(self.0.len())),
                 Ok(_) => return Ok(()),

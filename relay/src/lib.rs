@@ -14,7 +14,7 @@
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
-//! | `pump`, `stock` | the moving of bytes, and what it moves with |
+//! | `session`, `pump`, `stock` | a session from then on: the moving of bytes, and what it moves with |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -30,6 +30,7 @@ mod opening;
 mod pump;
 pub mod relay;
 mod server;
+mod session;
 pub mod shutdown;
 mod stock;
 mod worker;

@@ -18,7 +18,8 @@ use tradewind_net::tcp;
 
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
-use crate::pump::{Direction, Means, MoveError};
+use crate::pump::{Direction, Ending, MoveError};
+use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
 /// How long a connection that was refused may take to read the reason, and how much it may still
@@ -94,13 +95,13 @@ impl NextRelay<'_> {
         worker: &Worker,
         unused: &mut Unused,
     ) -> Result<Result<Vec<u8>, HeadError<GrantError>>, io::Error> {
-        let means = Means { stock: &worker.stock, counts: &worker.counts.up };
+        let means = worker.means_up();
         let mut reply =
             pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;
         poll_fn(|cx| {
             if !blocked && !up.ended() {
-                match up.poll_move(cx, upstream, self.stream, means) {
+                match up.poll_move(cx, upstream, self.stream, means, Ending::Shut) {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }
@@ -135,7 +136,7 @@ pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
             stream.readable().await?;
-            match worker.stock.with_buffer(|buffer| stream.try_read(buffer)) {
+            match worker.stock.receive(&stream, BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

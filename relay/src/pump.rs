@@ -17,8 +17,11 @@ use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
 
-use crate::counts::{Counts, DirectionCounts, Outcome};
-use crate::stock::Stock;
+use crate::counts::{DirectionCounts, Outcome};
+use crate::dial::Speaker;
+use crate::session::Keeping;
+use crate::stock::{BUFFER_BYTES, Stock};
+use crate::worker::Worker;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -31,6 +34,10 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// Most bytes that a direction moves before other sessions get their turn. Chosen: about a
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
+
+/// Age at which a session gets the options that watch over its peer. Chosen: a peer that vanishes is
+/// found after minutes anyway, and most sessions are over before, so that they are spared the calls.
+const VIGIL_AFTER: Duration = Duration::from_secs(5);
 
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
@@ -67,6 +74,24 @@ impl Direction {
         Self { overhead, ..Self::new([header, &leading].concat()) }
     }
 
+    /// Who speaks first on the connection that this direction writes to.
+    pub(crate) const fn speaker(&self) -> Speaker {
+        if self.load_waits() { Speaker::Us } else { Speaker::Unknown }
+    }
+
+    /// Sends what was read ahead in the packet that completes the handshake of `to`, which was
+    /// dialled for [`Direction::speaker`].
+    pub(crate) fn start(&mut self, to: &TcpStream, means: Means<'_>) -> io::Result<()> {
+        let Load::Bytes { buffer, given } = &mut self.load else { return Ok(()) };
+        let sent = unless_blocked(to.try_write(&buffer[*given..]))?;
+        *given += sent;
+        if *given == buffer.len() {
+            self.load = Load::Nothing;
+        }
+        self.count(sent, means);
+        tcp::acknowledge_at_once(to)
+    }
+
     /// Whether its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended
@@ -84,6 +109,7 @@ impl Direction {
         from: &TcpStream,
         to: &TcpStream,
         means: Means<'_>,
+        ending: Ending,
     ) -> Poll<Result<(), MoveError>> {
         let mut left_this_turn = BYTES_PER_TURN;
         while !self.ended {
@@ -91,17 +117,16 @@ impl Direction {
                 Load::Nothing => match ready!(self.poll_take(cx, from, to, means))? {
                     Some(given) => given,
                     None => {
-                        tcp::finish_sending(to).map_err(MoveError::Giving)?;
+                        if ending == Ending::Shut {
+                            tcp::finish_sending(to).map_err(MoveError::Giving)?;
+                        }
                         self.ended = true;
                         0
                     }
                 },
                 _ => ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?,
             };
-            let overhead = self.overhead.min(given);
-            self.overhead -= overhead;
-            self.moved += (given - overhead) as u64;
-            means.counts.moved(given - overhead);
+            self.count(given, means);
             left_this_turn = left_this_turn.saturating_sub(given);
             if left_this_turn == 0 {
                 cx.waker().wake_by_ref();
@@ -109,6 +134,14 @@ impl Direction {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Counts `given` bytes, but for those that are not the flow's own.
+    fn count(&mut self, given: usize, means: Means<'_>) {
+        let overhead = self.overhead.min(given);
+        self.overhead -= overhead;
+        self.moved += (given - overhead) as u64;
+        means.counts.moved(given - overhead);
     }
 
     /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.
@@ -139,19 +172,18 @@ impl Direction {
         to: &TcpStream,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
-        means.stock.with_buffer(|buffer| {
-            let taken = from.try_read(buffer).map_err(MoveError::Taking)?;
-            if taken == 0 {
+        let taken = means.stock.receive(from, BUFFER_BYTES, |taken| {
+            if taken.is_empty() {
                 return Ok(None);
             }
-            self.last_move = taken;
-            let given = unless_blocked(to.try_write(&buffer[..taken]));
-            let given = given.map_err(MoveError::Giving)?;
-            if given < taken {
-                self.load = Load::Bytes { buffer: buffer[given..taken].to_vec(), given: 0 };
+            self.last_move = taken.len();
+            let given = unless_blocked(to.try_write(taken))?;
+            if given < taken.len() {
+                self.load = Load::Bytes { buffer: taken[given..].to_vec(), given: 0 };
             }
             Ok(Some(given))
-        })
+        });
+        taken.map_err(MoveError::Taking)?.map_err(MoveError::Giving)
     }
 
     fn take_by_pipe(
@@ -239,6 +271,22 @@ pub(crate) enum MoveError {
     Giving(io::Error),
 }
 
+/// How a direction's end of file is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The sending direction is shut: the other direction goes on.
+    Shut,
+    /// Nothing is done: the other direction has ended, and both sockets are about to be closed.
+    Close,
+}
+
+impl Ending {
+    /// How one direction ends, given the other.
+    const fn after(other: &Direction) -> Self {
+        if other.ended { Self::Close } else { Self::Shut }
+    }
+}
+
 /// What a direction moves with: the worker's shared things, and where it counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Means<'a> {
@@ -285,8 +333,8 @@ pub(crate) struct Pump<'a> {
     pub(crate) downstream: &'a TcpStream,
     pub(crate) up: &'a mut Direction,
     pub(crate) down: &'a mut Direction,
-    pub(crate) stock: &'a Stock,
-    pub(crate) counts: &'a Counts,
+    pub(crate) worker: &'a Worker,
+    pub(crate) keeping: &'a Keeping,
 }
 
 impl Pump<'_> {
@@ -294,20 +342,22 @@ impl Pump<'_> {
     ///
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
-    pub(crate) async fn run(self, limits: IdleLimits) -> Result<(), Broken> {
-        let up_means = Means { stock: self.stock, counts: &self.counts.up };
-        let down_means = Means { stock: self.stock, counts: &self.counts.down };
-        let timer = pin!(tokio::time::sleep(limits.open));
+    pub(crate) async fn run(self) -> Result<(), Broken> {
+        let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
+        let limits = self.keeping.idle;
+        let timer = pin!(tokio::time::sleep(VIGIL_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
-        let mut upstream_error = pin!(error_of(self.upstream));
-        let mut downstream_error = pin!(error_of(self.downstream));
+        let mut upstream_error = ErrorWatch::new(self.upstream);
+        let mut downstream_error = ErrorWatch::new(self.downstream);
         poll_fn(|cx| {
-            let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means);
+            let ending = Ending::after(self.down);
+            let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
             let up = up.map_err(|error| match error {
                 MoveError::Taking(error) => Broken::Upstream(error),
                 MoveError::Giving(error) => Broken::Downstream(error),
             })?;
-            let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means);
+            let ending = Ending::after(self.up);
+            let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means, ending);
             let down = down.map_err(|error| match error {
                 MoveError::Taking(error) => Broken::Downstream(error),
                 MoveError::Giving(error) => Broken::Upstream(error),
@@ -317,19 +367,46 @@ impl Pump<'_> {
             }
             // A socket whose load waits is not read, so its reset would not be noticed.
             if self.up.load_waits()
-                && let Poll::Ready(error) = upstream_error.as_mut().poll(cx)
+                && let Poll::Ready(error) = upstream_error.poll(cx)
             {
                 return Poll::Ready(Err(Broken::Upstream(error)));
             }
             if self.down.load_waits()
-                && let Poll::Ready(error) = downstream_error.as_mut().poll(cx)
+                && let Poll::Ready(error) = downstream_error.poll(cx)
             {
                 return Poll::Ready(Err(Broken::Downstream(error)));
             }
             let half_closed = up.is_ready() || down.is_ready();
-            idle.poll(cx, self.up.moved + self.down.moved, half_closed).map(Err)
+            let moved = self.up.moved + self.down.moved;
+            match idle.poll(cx, moved, half_closed) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Told::Silent(limit)) => Poll::Ready(Err(Broken::Idle(limit))),
+                Poll::Ready(Told::NoLongerYoung) => {
+                    let kept = self.keeping.vigil.apply(self.downstream);
+                    kept.map_err(|error| Broken::Downstream(error.source))?;
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
         })
         .await
+    }
+}
+
+/// Waits for the error of a socket that is not read. Made when first needed, which it seldom is.
+struct ErrorWatch<'a> {
+    socket: &'a TcpStream,
+    waiting: Option<Pin<Box<dyn Future<Output = io::Error> + Send + 'a>>>,
+}
+
+impl<'a> ErrorWatch<'a> {
+    const fn new(socket: &'a TcpStream) -> Self {
+        Self { socket, waiting: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let socket = self.socket;
+        self.waiting.get_or_insert_with(|| Box::pin(error_of(socket))).as_mut().poll(cx)
     }
 }
 
@@ -342,6 +419,14 @@ async fn error_of(socket: &TcpStream) -> io::Error {
     }
 }
 
+/// What the watch has found.
+enum Told {
+    /// The session has lasted longer than most.
+    NoLongerYoung,
+    /// Nothing has moved for this long.
+    Silent(Duration),
+}
+
 /// Finds silence without a clock reading for each move: when its timer ends it looks whether
 /// anything has moved since it was set, so silence ends a session after one to two limits.
 struct IdleWatch<'a> {
@@ -349,23 +434,28 @@ struct IdleWatch<'a> {
     timer: Pin<&'a mut Sleep>,
     moved_before: u64,
     half_closed: bool,
+    young: bool,
 }
 
 impl<'a> IdleWatch<'a> {
     fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>) -> Self {
-        Self { limits, timer, moved_before: 0, half_closed: false }
+        Self { limits, timer, moved_before: 0, half_closed: false, young: true }
     }
 
-    /// Ready once the session has been silent for too long; `moved` is what it moved in its life.
-    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<Broken> {
+    /// Ready when there is something to tell; `moved` is what the session moved in its life.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<Told> {
         if half_closed && !self.half_closed {
             self.half_closed = true;
             self.restart(moved);
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
+            if std::mem::take(&mut self.young) {
+                self.restart(moved);
+                return Poll::Ready(Told::NoLongerYoung);
+            }
             if moved == self.moved_before {
-                return Poll::Ready(Broken::Idle(self.limit()));
+                return Poll::Ready(Told::Silent(self.limit()));
             }
             self.restart(moved);
         }
@@ -378,6 +468,7 @@ impl<'a> IdleWatch<'a> {
     }
 
     fn limit(&self) -> Duration {
-        if self.half_closed { self.limits.half_closed } else { self.limits.open }
+        let limit = if self.half_closed { self.limits.half_closed } else { self.limits.open };
+        if self.young { limit.min(VIGIL_AFTER) } else { limit }
     }
 }

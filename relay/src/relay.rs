@@ -1,29 +1,31 @@
 //! A relay: it opens the header of each connection, dials the next hop or the destination, tells
 //! its neighbour how that went, and moves bytes both ways.
 
-use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
-    GrantError, GrantId, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader,
-    Status, Verifier,
+    GrantError, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader, Status,
+    Verifier,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
-use crate::config::socket_options;
+use crate::config::{first_options, keeping, listener_options};
 use crate::counts::Outcome;
-use crate::dial::Dialler;
+use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
-use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::pump::{Broken, Direction};
 use crate::server::{Server, Service, Setup, write_all};
+use crate::session::{GrantSessions, Keeping, Session, broken};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -42,12 +44,14 @@ impl Relay {
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let verifier = Verifier::new(config.identity()?, config.operators.clone());
         let identity = verifier.public();
+        let dial_options = first_options(&config.leg.dial);
+        try_options(&dial_options)?;
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
             workers: config.workers,
             limits: &config.limits,
-            accept: &socket_options(&config.leg.accept, &config.timeouts),
+            accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -56,16 +60,13 @@ impl Relay {
             verifier: Mutex::new(verifier),
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
-                options: socket_options(&config.leg.dial, &config.timeouts),
+                options: dial_options,
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
-            idle: IdleLimits {
-                open: config.timeouts.idle,
-                half_closed: config.timeouts.half_closed,
-            },
+            keeping: keeping(&config.timeouts),
         });
         Ok(Self { server, service, identity })
     }
@@ -100,11 +101,20 @@ struct RelayService {
     dialler: Dialler,
     grant_sessions: GrantSessions,
     header_limit: Duration,
-    idle: IdleLimits,
+    keeping: Keeping,
 }
 
 impl Service for RelayService {
-    async fn serve(&self, stream: TcpStream, _entrance: usize, seat: &mut Seat) -> Outcome {
+    fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    async fn open(
+        &self,
+        stream: TcpStream,
+        _entrance: usize,
+        seat: &mut Seat,
+    ) -> Result<Session, Outcome> {
         let mut unused = Unused::default();
         let stock = &seat.worker().stock;
         let reading = unused.read_head(&stream, stock, HEADER_LIMIT, header_bytes);
@@ -112,38 +122,38 @@ impl Service for RelayService {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(HeadError::Parse(cause))) => {
                 tracing::debug!("refused: {cause}");
-                return Outcome::Malformed;
+                return Err(Outcome::Malformed);
             }
             Ok(Err(error)) => {
                 tracing::debug!("refused: {error}");
-                return Outcome::NoHeader;
+                return Err(Outcome::NoHeader);
             }
             Err(_) => {
                 tracing::debug!("refused: no whole header within {:?}", self.header_limit);
-                return Outcome::NoHeader;
+                return Err(Outcome::NoHeader);
             }
         };
-        let opened = self.open(&bytes);
-        drop(bytes);
-        let (header, next) = match opened {
-            Ok(opened) => opened,
-            Err(refusal) => return self.refuse(stream, seat, refusal).await,
+        let (header, next) = match self.verify(&bytes) {
+            Ok(verified) => verified,
+            Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
         };
         seat.authenticated();
-        let Some(_place) = self.grant_sessions.enter(&header) else {
+        let worker = seat.worker();
+        let Some(place) = self.grant_sessions.enter(&header) else {
             let failure = Failure::new(Status::Overloaded, "the grant's sessions are all in use");
-            return self.fail(stream, seat.worker(), &header, failure).await;
+            return Err(self.fail(stream, worker, &header, failure).await);
         };
-        match next {
-            Some(next) => self.pass_on(stream, seat.worker(), &header, &next, unused).await,
-            None => self.reach_destination(stream, seat.worker(), &header, unused).await,
-        }
+        let session = match next {
+            Some(next) => self.pass_on(stream, worker, &header, &next, unused).await?,
+            None => self.reach_destination(stream, worker, &header, unused).await?,
+        };
+        Ok(Session { _place: Some(place), ..session })
     }
 }
 
 impl RelayService {
     /// Opens a header, and seals the one for the next hop unless this is the last.
-    fn open(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
+    fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
         let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
         let header = verifier.open(unix_now(), bytes)?;
         match verifier.forward(&header) {
@@ -192,19 +202,24 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         unused: Unused,
-    ) -> Outcome {
+    ) -> Result<Session, Outcome> {
+        let early = !unused.is_empty();
+        let mut up = Direction::new(unused.into_bytes());
         let check = |address| self.policy.check(&header.grant, &header.destination, address);
-        let downstream = match self.dialler.dial_destination(&header.destination, check).await {
+        let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
+        let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
         };
+        let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        if let Err(error) = write_all(&upstream, &reply).await {
-            return broken(header, &Broken::Upstream(error));
+        if let Err(error) = agree(&upstream, &reply, early).await {
+            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
         }
-        let up = Direction::new(unused.into_bytes());
-        let down = Direction::new(Vec::new());
-        self.carry(upstream, downstream, worker, header, up, down).await
+        if let Err(error) = started {
+            return Err(broken(&header.flow, &header.destination, &Broken::Downstream(error)));
+        }
+        Ok(session(header, upstream, downstream, up, Direction::new(Vec::new())))
     }
 
     /// Every other relay's part: dials the next one and passes the header on.
@@ -215,83 +230,69 @@ impl RelayService {
         header: &OpenHeader,
         next: &SealedHeader,
         unused: Unused,
-    ) -> Outcome {
+    ) -> Result<Session, Outcome> {
         let address = header.route.hops()[header.hop + 1].address;
         let dialled = match self.policy.check_next_hop(address) {
-            Ok(()) => self.dialler.dial(address).await,
+            Ok(()) => self.dialler.dial(address, Speaker::Us).await,
             Err(cause) => Err(Failure::new(Status::NextHopRefused, cause.to_string())),
         };
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return self.fail(upstream, worker, header, failure).await,
+            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
         };
+        let early = !unused.is_empty();
         let mut up = Direction::after(&next.bytes, unused.into_bytes());
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(&downstream, worker.means_up());
         let next = NextRelay { stream: &downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
         let (reply, unused) = match next.reply(&upstream, &mut up, worker, limit).await {
             Waited::Replied(reply, unused) => (reply, unused),
             Waited::Failed(failure) => {
-                return self.fail(upstream, worker, header, failure).await;
+                return Err(self.fail(upstream, worker, header, failure).await);
             }
-            Waited::UpstreamGone(error) => return broken(header, &Broken::Upstream(error)),
+            Waited::UpstreamGone(error) => {
+                return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
+            }
         };
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
             tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);
             part(upstream, worker, &sealed).await;
-            return Outcome::Failed(reply.status);
+            return Err(Outcome::Failed(reply.status));
         }
-        if let Err(error) = write_all(&upstream, &sealed).await {
-            return broken(header, &Broken::Upstream(error));
+        if let Err(error) = agree(&upstream, &sealed, early).await {
+            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
         }
-        let down = Direction::new(unused.into_bytes());
-        self.carry(upstream, downstream, worker, header, up, down).await
-    }
-
-    /// Moves bytes until both directions have ended.
-    async fn carry(
-        &self,
-        upstream: TcpStream,
-        downstream: TcpStream,
-        worker: &Worker,
-        header: &OpenHeader,
-        up: Direction,
-        down: Direction,
-    ) -> Outcome {
-        match carry(&upstream, &downstream, worker, up, down, self.idle).await {
-            Ok(()) => Outcome::Ended,
-            Err(error) => broken(header, &error),
-        }
+        Ok(session(header, upstream, downstream, up, Direction::new(unused.into_bytes())))
     }
 }
 
-/// Moves bytes until both directions have ended in order, and only then lets the sockets close in
-/// order.
-pub(crate) async fn carry(
-    upstream: &TcpStream,
-    downstream: &TcpStream,
-    worker: &Worker,
-    mut up: Direction,
-    mut down: Direction,
-    idle: IdleLimits,
-) -> Result<(), Broken> {
-    let pump = Pump {
-        upstream,
-        downstream,
-        up: &mut up,
-        down: &mut down,
-        stock: &worker.stock,
-        counts: &worker.counts,
-    };
-    pump.run(idle).await?;
-    tcp::end_in_order_on_close(upstream).map_err(Broken::Upstream)?;
-    tcp::end_in_order_on_close(downstream).map_err(Broken::Downstream)
+fn session(
+    header: &OpenHeader,
+    upstream: TcpStream,
+    downstream: TcpStream,
+    up: Direction,
+    down: Direction,
+) -> Session {
+    let (flow, destination) = (header.flow.clone(), header.destination.clone());
+    Session { flow, destination, upstream, downstream, up, down, _place: None }
 }
 
-fn broken(header: &OpenHeader, error: &Broken) -> Outcome {
-    tracing::debug!(flow = %header.flow, "flow to {} broke off: {error}", header.destination);
-    error.outcome()
+/// Tells the neighbour that the path is open. Whoever sent data right behind its header does not
+/// wait for the word, so there it travels with the first data of the destination: a packet less for
+/// each short session.
+async fn agree(upstream: &TcpStream, reply: &[u8], early: bool) -> io::Result<()> {
+    if !early {
+        return write_all(upstream, reply).await;
+    }
+    upstream.writable().await?;
+    match upstream.try_io(Interest::WRITABLE, || tcp::send_with_next(upstream, reply)) {
+        Ok(sent) => write_all(upstream, &reply[sent..]).await,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => write_all(upstream, reply).await,
+        Err(error) => Err(error),
+    }
 }
 
 fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
@@ -309,39 +310,4 @@ fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
 pub(crate) fn unix_now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Timestamp::ZERO + since_epoch.unwrap_or_default()
-}
-
-/// How many sessions each grant has open here.
-#[derive(Debug, Default)]
-struct GrantSessions(Mutex<BTreeMap<GrantId, u32>>);
-
-/// One session's place under its grant.
-struct GrantPlace<'a> {
-    sessions: &'a GrantSessions,
-    grant: GrantId,
-}
-
-impl GrantSessions {
-    /// Counts one more session; `None` when the grant allows no more.
-    fn enter(&self, header: &OpenHeader) -> Option<GrantPlace<'_>> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(header.grant_id).or_default();
-        if header.grant.sessions.is_some_and(|limit| *count >= limit.get()) {
-            return None;
-        }
-        *count += 1;
-        Some(GrantPlace { sessions: self, grant: header.grant_id })
-    }
-}
-
-impl Drop for GrantPlace<'_> {
-    fn drop(&mut self) {
-        let mut open = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.grant) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.grant);
-            }
-        }
-    }
 }

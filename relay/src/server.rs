@@ -20,6 +20,7 @@ use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
+use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
 use crate::worker::{Room, Seat, Worker};
 
@@ -33,13 +34,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a server does with a connection.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Serves `stream`, which came in at the listener with number `entrance`, to its end.
-    fn serve(
+    /// How its sessions are kept.
+    fn keeping(&self) -> &Keeping;
+
+    /// Opens the path for `stream`, which came in at the listener with number `entrance`; else tells
+    /// what became of it.
+    fn open(
         &self,
         stream: TcpStream,
         entrance: usize,
         seat: &mut Seat,
-    ) -> impl Future<Output = Outcome> + Send;
+    ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 }
 
 /// How a server is set up.
@@ -74,16 +79,7 @@ impl Server {
     pub(crate) fn bind(setup: &Setup<'_>) -> Result<Self, RelayError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
-        match tradewind_net::descriptors::raise_limit() {
-            Ok(limit) if limit < 2 * setup.limits.sessions as u64 => tracing::warn!(
-                limit,
-                sessions = setup.limits.sessions,
-                "fewer descriptors than two for each session; raise the limit (ulimit -n)"
-            ),
-            Ok(_) => {}
-            Err(error) => tracing::warn!("descriptor limit: {}", plain(&error)),
-        }
-        let room = Arc::new(Room::new(setup.limits));
+        let room = Arc::new(Room::new(setup.limits, affordable_sessions(setup.limits.sessions)));
         let mut benches =
             (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
@@ -152,6 +148,27 @@ impl Server {
         }
         result
     }
+}
+
+/// The sessions that the process's descriptors allow, `wanted` at most: two for each, with an
+/// eighth of all kept for pipes and a few for the process itself. Admitting more would let
+/// connections in that can then not be carried on.
+fn affordable_sessions(wanted: usize) -> usize {
+    const OWN_DESCRIPTORS: usize = 16;
+    let limit = match tradewind_net::descriptors::raise_limit() {
+        Ok(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
+        Err(error) => {
+            tracing::warn!("descriptor limit: {}", plain(&error));
+            return wanted;
+        }
+    };
+    let affordable = (limit - limit / 8).saturating_sub(OWN_DESCRIPTORS) / 2;
+    if affordable < wanted {
+        tracing::warn!(
+            "{limit} descriptors allow {affordable} sessions, not {wanted}; raise the limit (ulimit -n)"
+        );
+    }
+    wanted.min(affordable).max(1)
 }
 
 fn serve_telemetry(
@@ -236,7 +253,12 @@ async fn accept<S: Service>(
                 let Some(mut seat) = worker.seat() else { continue };
                 let service = Arc::clone(&service);
                 tokio::spawn(async move {
-                    let outcome = service.serve(stream, entrance, &mut seat).await;
+                    // Opening takes more memory than carrying: it is given back in between.
+                    let opening = Box::pin(service.open(stream, entrance, &mut seat));
+                    let outcome = match opening.await {
+                        Ok(session) => session.carry(seat.worker(), service.keeping()).await,
+                        Err(outcome) => outcome,
+                    };
                     seat.leave(outcome);
                 });
             }

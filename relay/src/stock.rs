@@ -5,8 +5,11 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tradewind_net::pipe_pool::PipePool;
 use tradewind_net::splice::Pipe;
+use tradewind_net::tcp;
 
 /// Size of the shared read buffer, hence most that one read/write turn moves. Chosen: a full GRO
 /// super-packet; larger moves go through a pipe.
@@ -16,8 +19,8 @@ pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// same instant, and no more than unprivileged users may have (64 pipes of 1 MiB).
 const MOST_RESTING_PIPES: usize = 64;
 
-/// The shared things of one worker. Its lock is only ever taken by that worker's thread, and never
-/// held across a wait.
+/// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
+/// never held across a wait.
 #[derive(Debug)]
 pub(crate) struct Stock(Mutex<Shared>);
 
@@ -33,9 +36,33 @@ impl Stock {
         Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
     }
 
-    /// Lends the buffer to `act`.
-    pub(crate) fn with_buffer<T>(&self, act: impl FnOnce(&mut [u8]) -> T) -> T {
-        act(&mut self.lock().buffer)
+    /// Reads at most `most` bytes of what `stream` has received, and lends them to `act`. Lends
+    /// nothing at the end of file.
+    ///
+    /// A read that leaves room in the buffer has emptied the socket, so the runtime is told that
+    /// the socket is no longer readable: that spares the read that would only find out.
+    pub(crate) fn receive<T>(
+        &self,
+        stream: &TcpStream,
+        most: usize,
+        act: impl FnOnce(&[u8]) -> T,
+    ) -> io::Result<T> {
+        let buffer = &mut self.lock().buffer[..most.min(BUFFER_BYTES)];
+        let mut received = None;
+        let attempt = stream.try_io(Interest::READABLE, || {
+            let count = tcp::receive(stream, buffer)?;
+            received = Some(count);
+            match count {
+                0 => Ok(()),
+                count if count == buffer.len() => Ok(()),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match (received, attempt) {
+            (Some(count), _) => Ok(act(&buffer[..count])),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => unreachable!("an attempt that succeeds has received"),
+        }
     }
 
     /// Takes an empty pipe.
@@ -46,6 +73,11 @@ impl Stock {
     /// Puts a pipe back.
     pub(crate) fn put_pipe(&self, pipe: Pipe) {
         self.lock().pipes.put(pipe);
+    }
+
+    /// Pipes at rest.
+    pub(crate) fn resting_pipes(&self) -> usize {
+        self.lock().pipes.resting()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::config::Limits;
 use crate::counts::{Counts, Outcome};
+use crate::pump::Means;
 use crate::stock::Stock;
 
 /// What one thread shares among its sessions.
@@ -28,9 +29,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// Room for at most `most_open` sessions.
+    pub(crate) fn new(limits: &Limits, most_open: usize) -> Self {
         Self {
-            most_open: limits.sessions,
+            most_open,
             most_unauthenticated: limits.unauthenticated,
             open: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
@@ -57,6 +59,16 @@ impl Worker {
             return None;
         }
         Some(seat)
+    }
+
+    /// What an upstream direction moves with.
+    pub(crate) fn means_up(&self) -> Means<'_> {
+        Means { stock: &self.stock, counts: &self.counts.up }
+    }
+
+    /// What a downstream direction moves with.
+    pub(crate) fn means_down(&self) -> Means<'_> {
+        Means { stock: &self.stock, counts: &self.counts.down }
     }
 
     /// Waits until this worker serves no connection.
@@ -118,7 +130,7 @@ mod tests {
     #[test]
     fn a_connection_without_room_is_turned_away_and_counted() {
         let limits = Limits { sessions: 2, unauthenticated: 1, backlog: 1 };
-        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits))));
+        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions))));
         let mut first = worker.seat().unwrap();
         assert!(worker.seat().is_none(), "one is not authenticated yet");
         first.authenticated();

@@ -34,7 +34,7 @@ pub use time::{Duration, Timestamp};
 
 /// Why a value was refused: what it should have been, and what it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{quantity}: {expected}, not `{value}`")]
+#[error("{quantity}: {expected}, not `{}`", shown(value))]
 pub struct UnitError {
     /// What the value was meant to be, e.g. `bandwidth`.
     pub quantity: &'static str,
@@ -51,5 +51,32 @@ impl UnitError {
         value: impl std::fmt::Display,
     ) -> Self {
         Self { quantity, expected, value: value.to_string() }
+    }
+}
+
+/// Most characters of an offending value that an error shows. Chosen: a line of a terminal.
+const MOST_SHOWN: usize = 80;
+
+/// `value` fit for one line: control characters escaped, the rest of a long one left out.
+fn shown(value: &str) -> String {
+    let mut characters = value.chars();
+    let start = characters.by_ref().take(MOST_SHOWN).flat_map(char::escape_debug);
+    let mut start: String = start.collect();
+    if characters.next().is_some() {
+        start.push('…');
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_whatever_the_value_was() {
+        let error = SiteId::new("a\nb\u{1b}[31m").unwrap_err();
+        assert!(error.to_string().ends_with("not `a\\nb\\u{1b}[31m`"), "{error}");
+        let long = "9".repeat(1_000_000).parse::<Bytes>().unwrap_err();
+        assert!(long.to_string().len() < 300);
     }
 }

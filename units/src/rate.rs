@@ -85,7 +85,7 @@ impl Bandwidth {
     /// How much passes in `span`, rounded down to whole bytes.
     #[must_use]
     pub fn volume_in(self, span: Duration) -> Bytes {
-        let bytes = u128::from(self.0) * span.as_nanos() / 8_000_000_000;
+        let bytes = u128::from(self.0).saturating_mul(span.as_nanos()) / 8_000_000_000;
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
@@ -115,7 +115,7 @@ impl std::fmt::Display for Bandwidth {
     }
 }
 
-text::serde_as_text!(Bandwidth);
+text::serde_as_text!(Bandwidth, |rate: &Bandwidth| text::exact_scaled(rate.0, UNITS));
 
 #[cfg(test)]
 mod tests {
@@ -133,6 +133,20 @@ mod tests {
         for text in ["500 Mbit/s", "1.75 Gbit/s", "64 kbit/s", "1 bit/s"] {
             assert_eq!(text.parse::<Bandwidth>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_stored_rate_is_exact() {
+        for bps in [1, 999, 1_234_567_890, 1_750_000_000, 100_000_000_000_000] {
+            let rate = Bandwidth::from_bps(bps).unwrap();
+            let stored = toml::Value::try_from(rate).unwrap();
+            assert_eq!(stored.try_into::<Bandwidth>().unwrap(), rate);
+        }
+    }
+
+    #[test]
+    fn what_passes_in_forever_is_the_largest_size() {
+        assert_eq!(Bandwidth::MAX.volume_in(Duration::MAX), Bytes::new(u64::MAX));
     }
 
     #[test]

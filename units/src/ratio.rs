@@ -23,7 +23,8 @@ impl Ratio {
         if !(0.0..=1.0).contains(&value) {
             return Err(UnitError::new("ratio", "a share from 0 to 1", value));
         }
-        Ok(Self(value))
+        // Adding zero makes the zero with a sign an ordinary one.
+        Ok(Self(value + 0.0))
     }
 
     /// The share as a number from 0 to 1.
@@ -79,6 +80,7 @@ mod tests {
         for value in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(Ratio::new(value).is_err());
         }
+        assert_eq!(Ratio::new(-0.0).unwrap().to_string(), "0");
         assert_eq!("1 %".parse::<Ratio>().unwrap(), Ratio::new(0.01).unwrap());
         assert!("101%".parse::<Ratio>().is_err());
     }

@@ -85,7 +85,7 @@ impl std::fmt::Display for Bytes {
     }
 }
 
-text::serde_as_text!(Bytes);
+text::serde_as_text!(Bytes, |size: &Bytes| text::exact_scaled(size.0, DECIMAL));
 
 /// A number of TCP segments, the unit of congestion windows.
 #[derive(
@@ -143,6 +143,19 @@ mod tests {
         assert_eq!("2.875 MB".parse::<Bytes>().unwrap(), Bytes::new(2_875_000));
         assert_eq!("64 KiB".parse::<Bytes>().unwrap(), Bytes::new(65_536));
         assert_eq!(Bytes::new(2_875_000).to_string(), "2.875 MB");
+    }
+
+    #[test]
+    fn a_stored_size_is_exact_though_a_shown_one_is_rounded() {
+        assert_eq!(Bytes::new(123_456_789).to_string(), "123.457 MB");
+        for (count, text) in
+            [(123_456_789, "123456.789 kB"), (2_875_000, "2.875 MB"), (0, "0 B"), (1, "1 B")]
+        {
+            let stored = toml::Value::try_from(Bytes::new(count)).unwrap();
+            assert_eq!(stored.as_str(), Some(text));
+            assert_eq!(stored.try_into::<Bytes>().unwrap(), Bytes::new(count));
+        }
+        assert_eq!(format!("[{:>9}]", Bytes::new(1500)), "[   1.5 kB]");
     }
 
     #[test]

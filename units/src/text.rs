@@ -19,7 +19,22 @@ pub(crate) fn parse_scaled(
     Ok(number * scale)
 }
 
-/// Writes `value` with the largest unit that keeps it at one or above, with at most three decimals.
+/// The text that reads back as exactly `value` (up to 2^53): in the largest unit in which it has at
+/// most three decimals.
+pub(crate) fn exact_scaled(value: u64, units_ascending: &[(&str, f64)]) -> String {
+    let thousandths = u128::from(value) * 1000;
+    let largest_exact = units_ascending.iter().rev().find(|(_, scale)| {
+        let scale = *scale as u64;
+        value >= scale && thousandths.is_multiple_of(scale.into())
+    });
+    let (name, scale) = largest_exact.unwrap_or(&units_ascending[0]);
+    let in_unit = thousandths / (*scale as u128);
+    let number = format!("{}.{:03}", in_unit / 1000, in_unit % 1000);
+    format!("{} {name}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Writes `value` for people: with the largest unit that keeps it at one or above, rounded to at
+/// most three decimals.
 pub(crate) fn format_scaled(
     f: &mut std::fmt::Formatter<'_>,
     value: f64,
@@ -29,15 +44,19 @@ pub(crate) fn format_scaled(
     let (name, scale) = fits.unwrap_or(&units_ascending[0]);
     let number = format!("{:.3}", value / scale);
     let number = number.trim_end_matches('0').trim_end_matches('.');
-    write!(f, "{number} {name}")
+    f.pad(&format!("{number} {name}"))
 }
 
-/// Implements `Serialize` and `Deserialize` through `Display` and `FromStr`.
+/// Implements `Serialize` and `Deserialize` through text, read by `FromStr`: the text of `Display`,
+/// or the exact one in the given units, since `Display` rounds.
 macro_rules! serde_as_text {
     ($type:ty) => {
+        crate::text::serde_as_text!($type, |value: &$type| value.to_string());
+    };
+    ($type:ty, $text:expr) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(&$text(self))
             }
         }
 

@@ -122,7 +122,7 @@ pub mod as_text {
     /// The same for a span that may be absent: add `#[serde(default)]` beside it.
     pub mod option {
         use super::Duration;
-        use serde::{Deserializer, Serializer};
+        use serde::{Deserialize, Deserializer, Serializer};
 
         /// Writes the span, or nothing.
         ///
@@ -138,15 +138,47 @@ pub mod as_text {
             }
         }
 
-        /// Reads a span that is there.
+        /// Reads a span, or nothing.
         ///
         /// # Errors
         /// As [`super::super::parse_duration`].
         pub fn deserialize<'de, D: Deserializer<'de>>(
             deserializer: D,
         ) -> Result<Option<Duration>, D::Error> {
-            super::deserialize(deserializer).map(Some)
+            let Some(text) = <Option<std::borrow::Cow<'de, str>>>::deserialize(deserializer)?
+            else {
+                return Ok(None);
+            };
+            super::super::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
         }
+    }
+}
+
+/// Serde adapter for spans as a plain number of seconds, for fields whose name ends in `_s`.
+pub mod as_seconds {
+    use super::{Duration, MAX_SPAN_S};
+    use crate::UnitError;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes the span as seconds with a fraction.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(span.as_secs_f64())
+    }
+
+    /// Reads seconds, from 0 to a year.
+    ///
+    /// # Errors
+    /// When it is no number, or out of that range.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        if !(0.0..=MAX_SPAN_S).contains(&seconds) {
+            let refused = UnitError::new("duration", "seconds from 0 to a year", seconds);
+            return Err(serde::de::Error::custom(refused));
+        }
+        Ok(Duration::from_secs_f64(seconds))
     }
 }
 
@@ -183,6 +215,22 @@ mod tests {
     struct Holder {
         #[serde(with = "as_text")]
         span: Duration,
+    }
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct MayHold {
+        #[serde(default, with = "as_text::option")]
+        span: Option<Duration>,
+    }
+
+    #[test]
+    fn a_span_that_is_absent_survives_a_round_trip() {
+        for span in [None, Some(Duration::from_millis(30))] {
+            let json = serde_json::to_string(&MayHold { span }).unwrap();
+            assert_eq!(serde_json::from_str::<MayHold>(&json).unwrap(), MayHold { span });
+            let text = toml::to_string(&MayHold { span }).unwrap();
+            assert_eq!(toml::from_str::<MayHold>(&text).unwrap(), MayHold { span });
+        }
     }
 
     proptest! {

@@ -3,7 +3,12 @@
 pub(crate) mod progress;
 pub(crate) mod table;
 
-use anyhow::Context as _;
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
 
 /// Exit codes beside success; 2, wrong usage, is clap's.
 pub(crate) const FAILED: u8 = 1;
@@ -21,31 +26,79 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Writes a line of data to standard output. A reader that has left (`| head -1`) has what it
+/// wanted; whatever else is in the way is an error.
+pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says a line on standard error, whether somebody listens or not.
+pub(crate) fn say(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Says why a command failed, in the one form that errors have.
+pub(crate) fn complain(text: impl Display) {
+    say(format_args!("tradewind: {text}"));
+}
+
 /// Prints `value` as indented JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    line(serde_json::to_string_pretty(value)?)
 }
 
 /// Reads a text file; the error names it.
-pub(crate) fn read_text(file: &std::path::Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| file.display().to_string())
+pub(crate) fn read_text(file: &Path) -> anyhow::Result<String> {
+    read_named(file).with_context(|| file.display().to_string())
 }
 
-/// An error and its causes in one line; a cause that its effect already tells is left out.
+fn read_named(file: &Path) -> anyhow::Result<String> {
+    /// Far above every key, grant, configuration and topology. Chosen.
+    const LONGEST: u64 = 64 << 20;
+    let mut bytes = Vec::new();
+    fs::File::open(file)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        bail!("longer than {} MiB: not a file of ours", LONGEST >> 20);
+    }
+    String::from_utf8(bytes).map_err(|_| anyhow!("not a text file (UTF-8)"))
+}
+
+/// An error and its causes in one line; a cause that its effect already tells is left out, and so
+/// is the number that stands behind a system error's words.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        if !line.contains(&text) {
+        let text = without_number(&text);
+        if !line.to_lowercase().contains(&text.to_lowercase()) {
             if !line.is_empty() {
                 line.push_str(": ");
             }
-            line.push_str(&text);
+            line.push_str(text);
         }
     }
     line
+}
+
+fn without_number(text: &str) -> &str {
+    text.split_once(" (os error ")
+        .filter(|(_, rest)| rest.ends_with(')'))
+        .map_or(text, |(word, _)| word)
+}
+
+/// What is wrong with a command line, in one line: clap's own words, without its advice on layout.
+pub(crate) fn usage_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).collect();
+    let words = first.join(" ");
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{} (see `--help`)", words.trim_start_matches("error: "))
 }
 
 #[cfg(test)]
@@ -58,5 +111,9 @@ mod tests {
         assert_eq!(one_line(&error), "open a.toml: no such file");
         let error = anyhow::anyhow!("refused").context("dial 10.0.0.1:80");
         assert_eq!(one_line(&error), "dial 10.0.0.1:80: refused");
+        let system = std::io::Error::from_raw_os_error(98);
+        let error =
+            anyhow::Error::new(system).context("listen on [::1]:80: address already in use");
+        assert_eq!(one_line(&error), "listen on [::1]:80: address already in use");
     }
 }

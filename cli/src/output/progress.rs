@@ -19,7 +19,7 @@ impl Progress {
     pub(crate) fn begin(&mut self, step: &str, total: u64) {
         self.end();
         if !std::io::stderr().is_terminal() {
-            eprintln!("{step} ...");
+            super::say(format_args!("{step} ..."));
             return;
         }
         let bar = ProgressBar::new(total.max(1));

@@ -3,9 +3,13 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 /// Prints a table; columns from `first_number` on are aligned to the right.
-pub(crate) fn print<H: AsRef<str>>(heading: &[H], rows: &[Vec<String>], first_number: usize) {
+pub(crate) fn print<H: AsRef<str>>(
+    heading: &[H],
+    rows: &[Vec<String>],
+    first_number: usize,
+) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     let aligned = |column: usize, text: &str| {
         let side = if column < first_number { CellAlignment::Left } else { CellAlignment::Right };
@@ -18,5 +22,5 @@ pub(crate) fn print<H: AsRef<str>>(heading: &[H], rows: &[Vec<String>], first_nu
     for row in rows {
         table.add_row(cells(&mut row.iter().map(String::as_str)));
     }
-    println!("{table}");
+    super::line(table)
 }

@@ -19,7 +19,7 @@ const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Bytes that arrived so far, and whether to give up: shared with whoever watches.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub(super) struct Watch {
     /// Bytes that reached the receiver.
     pub received: AtomicU64,
     /// Set from outside to end the transfer.
@@ -28,7 +28,7 @@ pub struct Watch {
 
 /// What a transfer came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
+pub(super) struct Carried {
     /// From the sender's `connect` to the arrival of the last byte.
     pub fct: Duration,
     /// Bytes that arrived.
@@ -76,7 +76,7 @@ pub enum CarryError {
 ///
 /// # Errors
 /// When a socket call fails on either end, nothing arrives for `quiet`, or `watch.stop` is set.
-pub fn carry(
+pub(super) fn carry(
     outgoing: socket2::Socket,
     dial: SocketAddr,
     listener: &TcpListener,
@@ -88,7 +88,7 @@ pub fn carry(
     let sent_hash = hash_of(volume, seed);
     let result = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(listener, volume, quiet, watch));
-        let sent = send(outgoing, dial, volume, seed, watch);
+        let sent = send(outgoing, dial, volume, seed, quiet, watch);
         if sent.is_err() {
             watch.stop.store(true, Ordering::Relaxed);
         }
@@ -117,11 +117,12 @@ fn send(
     dial: SocketAddr,
     volume: u64,
     seed: u64,
+    quiet: Duration,
     watch: &Watch,
 ) -> Result<(Instant, TcpStream), CarryError> {
     let failed = |what| move |source| CarryError::Io { what, address: dial, source };
     let started = Instant::now();
-    socket.connect(&dial.into()).map_err(failed("connect to"))?;
+    socket.connect_timeout(&dial.into(), quiet).map_err(failed("connect to"))?;
     let mut stream = TcpStream::from(socket);
     stream.set_write_timeout(Some(STOP_CHECK)).map_err(failed("set up"))?;
     for block in Content::new(volume, seed) {

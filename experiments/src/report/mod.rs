@@ -31,6 +31,8 @@ pub struct DemoReport {
     pub flows: Vec<FlowResult>,
     /// Relays that ran.
     pub relays: Vec<RelayResult>,
+    /// Rates that were measured, in the order of their pairs.
+    pub measured: Vec<MeasuredLeg>,
     /// Sites and regions, for the map.
     pub places: Vec<Place>,
     /// Price of the plan at nominal volumes, set-up included, in dollars.
@@ -74,6 +76,23 @@ pub struct FlowResult {
     pub sha256_ok: bool,
     /// Whether the lab kept time during both transfers.
     pub valid: bool,
+}
+
+/// One rate test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredLeg {
+    /// Who sent.
+    pub source: String,
+    /// Who received.
+    pub destination: String,
+    /// Least round-trip time, in milliseconds.
+    pub rtt_ms: f64,
+    /// Steady rate of one connection, in megabits of payload per second.
+    pub rate_mbps: f64,
+    /// What bound it: `window`, `capacity` or `growth`.
+    pub bound_by: String,
+    /// How long the test took, in seconds.
+    pub test_s: f64,
 }
 
 /// One relay that ran.
@@ -210,6 +229,7 @@ pub(crate) mod tests {
                 flow("london", "hamina", &[], 1.0, 1.0),
             ],
             relays: vec![RelayResult { region: "gcp:asia-northeast1".into(), count: 1, flows: 1 }],
+            measured: vec![],
             places: vec![
                 place("tokyo", 35.7, 139.7, Role::Site),
                 place("london", 51.5, -0.1, Role::Site),

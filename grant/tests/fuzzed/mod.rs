@@ -161,7 +161,7 @@ fn reply_keys() -> [ReplyKey; 2] {
 }
 
 /// No bytes make a reader of replies panic or believe, and what is sealed is read.
-pub(crate) fn reply(data: &[u8]) {
+pub(crate) fn hop_reply(data: &[u8]) {
     REPLY_KEYS.with(|[gateway, relay]| {
         let _ = reply_length(data);
         if let Ok(reply) = gateway.open(data) {

@@ -1,12 +1,17 @@
 //! Where a user's lab is found.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use tradewind_net::capability;
 
 use crate::error::LabError;
+
+/// Names the place, where the user's usual one will not do: one lab for each place.
+const RUNTIME_DIR: &str = "TRADEWIND_RUNTIME_DIR";
 
 /// The directory that holds the lab's socket, state file and log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,16 +20,22 @@ pub struct Place {
 }
 
 impl Place {
-    /// The calling user's: `/run/tradewind` for root, else `$XDG_RUNTIME_DIR/tradewind`, else a
-    /// directory of the user's own under `/tmp`. To be asked before entering a user namespace, in
-    /// which everybody is root.
+    /// The calling user's: `$TRADEWIND_RUNTIME_DIR` if it is set, else `/run/tradewind` for root,
+    /// else `$XDG_RUNTIME_DIR/tradewind`, else a directory of the user's own under `/tmp`. To be
+    /// asked before entering a user namespace, in which everybody is root.
     #[must_use]
     pub fn of_this_user() -> Self {
-        let user = capability::user_id();
-        let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-            _ if user == 0 => PathBuf::from("/run/tradewind"),
-            Some(runtime) => PathBuf::from(runtime).join("tradewind"),
-            None => PathBuf::from(format!("/tmp/tradewind-{user}")),
+        // A variable that is set to nothing says nothing.
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self::of(capability::user_id(), variable)
+    }
+
+    fn of(user: u32, variable: impl Fn(&'static str) -> Option<OsString>) -> Self {
+        let directory = match (variable(RUNTIME_DIR), variable("XDG_RUNTIME_DIR")) {
+            (Some(chosen), _) => PathBuf::from(chosen),
+            (None, _) if user == 0 => PathBuf::from("/run/tradewind"),
+            (None, Some(runtime)) => PathBuf::from(runtime).join("tradewind"),
+            (None, None) => PathBuf::from(format!("/tmp/tradewind-{user}")),
         };
         Self { directory }
     }
@@ -62,7 +73,27 @@ impl Place {
     /// Makes the directory, for its owner alone.
     pub(crate) fn prepare(&self) -> Result<(), LabError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        made.map_err(|source| LabError::File { path: self.directory.clone(), source })
+        made.map_err(|source| self.error(source))?;
+        self.check_owner()
+    }
+
+    /// Refuses a directory of another user, who could answer in the lab's stead: anybody may make
+    /// one under `/tmp`. One that is not there is nobody's.
+    pub(crate) fn check_owner(&self) -> Result<(), LabError> {
+        match fs::symlink_metadata(&self.directory) {
+            Ok(found) if !found.is_dir() => Err(self.error(ErrorKind::NotADirectory.into())),
+            Ok(found) if found.uid() != capability::user_id() => {
+                let whose = format!("it belongs to user {}, not to you", found.uid());
+                Err(self.error(io::Error::new(ErrorKind::PermissionDenied, whose)))
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn error(&self, source: io::Error) -> LabError {
+        LabError::File { path: self.directory.clone(), source }
     }
 
     /// Takes the socket and the state file away.
@@ -71,5 +102,36 @@ impl Place {
             // What is not there needs no sweeping.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_word_comes_first_then_what_the_system_offers() {
+        let place = |user, set: &[(&str, &str)]| {
+            let variable = |name: &str| set.iter().find(|(key, _)| *key == name);
+            let value = |name| variable(name).map(|(_, value)| OsString::from(value));
+            Place::of(user, value).directory.display().to_string()
+        };
+        let chosen = ("TRADEWIND_RUNTIME_DIR", "/tmp/mine");
+        let offered = ("XDG_RUNTIME_DIR", "/run/user/7");
+        assert_eq!(place(0, &[chosen, offered]), "/tmp/mine");
+        assert_eq!(place(7, &[chosen, offered]), "/tmp/mine");
+        assert_eq!(place(0, &[offered]), "/run/tradewind");
+        assert_eq!(place(7, &[offered]), "/run/user/7/tradewind");
+        assert_eq!(place(7, &[]), "/tmp/tradewind-7");
+    }
+
+    #[test]
+    fn what_is_no_directory_of_ours_is_refused_with_its_name() {
+        let file = std::env::temp_dir().join(format!("tradewind-place-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let error = Place::at(&file).check_owner().unwrap_err().to_string();
+        fs::remove_file(&file).unwrap();
+        assert!(error.contains("tradewind-place-") && error.contains("not a directory"), "{error}");
+        assert!(Place::at("/nonexistent/place").check_owner().is_ok());
     }
 }

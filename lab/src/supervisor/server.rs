@@ -51,9 +51,8 @@ pub fn serve(
     let listener = UnixListener::bind(&socket).map_err(at_socket)?;
     let mut server = Server { lab, source, started: Instant::now(), place };
     server.write_state()?;
-    println!("up");
     // Whoever started us reads one line and may be gone.
-    let _ = std::io::stdout().flush();
+    let _ = writeln!(std::io::stdout(), "up");
     let outcome = server.answer_until_told(&listener, &signals);
     let last_caller = match outcome {
         Ok(caller) => caller,

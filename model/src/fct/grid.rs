@@ -70,12 +70,12 @@ fn rounds_beyond(pace: &Pace, end: f64, volume: f64) -> f64 {
     ((volume - end) / pace.window).ceil()
 }
 
-/// The last byte of each round of a leg that runs alone.
+/// The last byte of each round of a leg that runs alone, and the first segment of the next.
 fn push_rounds(points: &mut Vec<f64>, pace: &Pace, end: f64) {
     let mut last = pace.initial;
     let mut room = MAX_POINTS;
     while last < end && room > 0.0 {
-        points.push(last);
+        points.extend([last, last + pace.segment]);
         last = pace.allows_until(last);
         room -= 1.0;
     }

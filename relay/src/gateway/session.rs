@@ -12,13 +12,14 @@ use tradewind_units::FlowId;
 
 use super::{connect, socks5};
 use crate::counts::Outcome;
-use crate::dial::Dialler;
-use crate::failure::Failure;
+use crate::dial::{Dialler, Speaker};
+use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Waited, part};
-use crate::pump::{Broken, Direction, IdleLimits};
-use crate::relay::{carry, unix_now};
+use crate::pump::{Broken, Direction};
+use crate::relay::unix_now;
 use crate::server::{Service, write_all};
+use crate::session::{Keeping, Session, broken};
 use crate::worker::{Seat, Worker};
 
 /// What is spoken at a listener, and the flow that its connections belong to.
@@ -45,11 +46,11 @@ pub(super) struct GatewayService {
     pub(super) sealer: Option<Mutex<Sealer>>,
     pub(super) dialler: Dialler,
     pub(super) request_limit: Duration,
-    pub(super) idle: IdleLimits,
+    pub(super) keeping: Keeping,
 }
 
 /// A path that is open: the connection to its first hop, and what has moved already.
-struct Open {
+struct Path {
     downstream: TcpStream,
     up: Direction,
     down: Direction,
@@ -75,7 +76,16 @@ struct BadRequest {
 }
 
 impl Service for GatewayService {
-    async fn serve(&self, application: TcpStream, entrance: usize, seat: &mut Seat) -> Outcome {
+    fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    async fn open(
+        &self,
+        application: TcpStream,
+        entrance: usize,
+        seat: &mut Seat,
+    ) -> Result<Session, Outcome> {
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
         let asked = self.request(&application, entrance, seat.worker(), &mut unused);
@@ -84,31 +94,20 @@ impl Service for GatewayService {
             Err(bad) => {
                 tracing::info!("refused: {}", bad.line);
                 part(application, seat.worker(), &bad.answer).await;
-                return bad.outcome;
+                return Err(bad.outcome);
             }
         };
         seat.authenticated();
         let (flow, worker) = (entrance.flow(), seat.worker());
-        let open = self.open(&application, flow, &destination, worker, unused.into_bytes()).await;
-        let open = match open {
-            Ok(open) => open,
-            Err(NotOpen::ApplicationGone(error)) => {
-                return broken(flow, &destination, &Broken::Upstream(error));
-            }
+        let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
+        let path = self.path(&application, flow, &destination, worker, unused.into_bytes()).await;
+        let path = match path {
+            Ok(path) => path,
+            Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
             Err(NotOpen::Failed(failure)) => {
                 tracing::warn!(%flow, "flow to {destination} failed: {}", failure.message);
-                match entrance {
-                    // The application did not ask, so a reset is all that it understands.
-                    Entrance::Forward { .. } => {}
-                    Entrance::Socks5(_) => {
-                        part(application, worker, &socks5::refused(failure.status)).await;
-                    }
-                    Entrance::Connect(_) => {
-                        let answer = connect::refused(failure.status, &failure.message);
-                        part(application, worker, &answer).await;
-                    }
-                }
-                return Outcome::Failed(failure.status);
+                refuse(application, entrance, worker, &failure).await;
+                return Err(Outcome::Failed(failure.status));
             }
         };
         let answered = match entrance {
@@ -116,15 +115,24 @@ impl Service for GatewayService {
             Entrance::Socks5(_) => write_all(&application, &socks5::OPENED).await,
             Entrance::Connect(_) => write_all(&application, connect::OPENED).await,
         };
-        let carried = match answered {
-            Ok(()) => {
-                carry(&application, &open.downstream, worker, open.up, open.down, self.idle).await
-            }
-            Err(error) => Err(Broken::Upstream(error)),
-        };
-        match carried {
-            Ok(()) => Outcome::Ended,
-            Err(error) => broken(flow, &destination, &error),
+        answered.map_err(gone)?;
+        let Path { downstream, up, down } = path;
+        let flow = flow.clone();
+        Ok(Session { flow, destination, upstream: application, downstream, up, down, _place: None })
+    }
+}
+
+/// Tells the application that its path could not be opened.
+async fn refuse(application: TcpStream, entrance: &Entrance, worker: &Worker, failure: &Failure) {
+    match entrance {
+        // The application did not ask, so a reset is all that it understands.
+        Entrance::Forward { .. } => {}
+        Entrance::Socks5(_) => {
+            part(application, worker, &socks5::refused(failure.status)).await;
+        }
+        Entrance::Connect(_) => {
+            let answer = connect::refused(failure.status, &failure.message);
+            part(application, worker, &answer).await;
         }
     }
 }
@@ -162,24 +170,27 @@ impl GatewayService {
     }
 
     /// Opens the path for a flow to `destination`.
-    async fn open(
+    async fn path(
         &self,
         application: &TcpStream,
         flow: &FlowId,
         destination: &Destination,
         worker: &Worker,
         leading: Vec<u8>,
-    ) -> Result<Open, NotOpen> {
+    ) -> Result<Path, NotOpen> {
         let hops = match self.routes.route(destination) {
             Route::Refuse => {
                 let message = format!("gateway: no route to {destination}");
                 return Err(Failure::new(Status::DestinationRefused, message).into());
             }
             Route::Direct => {
-                let dialled = self.dialler.dial_destination(destination, |_| Ok(())).await;
+                let mut up = Direction::new(leading);
+                let any = |_| Ok(());
+                let dialled = self.dialler.dial_destination(destination, up.speaker(), any).await;
                 let downstream = dialled.map_err(here)?;
-                let (up, down) = (Direction::new(leading), Direction::new(Vec::new()));
-                return Ok(Open { downstream, up, down });
+                up.start(&downstream, worker.means_up())
+                    .map_err(|error| here(Failure::new(Status::Internal, plain(&error))))?;
+                return Ok(Path { downstream, up, down: Direction::new(Vec::new()) });
             }
             Route::Relays(hops) => hops,
         };
@@ -191,8 +202,10 @@ impl GatewayService {
         let route = grant::Route::new(hops).map_err(|error| here(error.into()))?;
         let header = self.seal(flow, destination, &route).map_err(here)?;
         let address = route.hops()[0].address;
-        let downstream = self.dialler.dial(address).await.map_err(here)?;
+        let downstream = self.dialler.dial(address, Speaker::Us).await.map_err(here)?;
         let mut up = Direction::after(&header.bytes, leading);
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(&downstream, worker.means_up());
         let next = NextRelay { stream: &downstream, address, key: &header.downstream };
         let limit = self.dialler.limit * legs;
         let (reply, unused) = match next.reply(application, &mut up, worker, limit).await {
@@ -205,7 +218,7 @@ impl GatewayService {
             let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
             return Err(Failure::new(reply.status, message).into());
         }
-        Ok(Open { downstream, up, down: Direction::new(unused.into_bytes()) })
+        Ok(Path { downstream, up, down: Direction::new(unused.into_bytes()) })
     }
 
     fn seal(
@@ -219,7 +232,7 @@ impl GatewayService {
             return Err(Failure::new(Status::GrantRefused, message));
         };
         let entropy = tradewind_net::entropy::bytes().map_err(|error| {
-            Failure::new(Status::Internal, format!("entropy: {}", crate::failure::plain(&error)))
+            Failure::new(Status::Internal, format!("entropy: {}", plain(&error)))
         })?;
         let request = Request { flow, destination, route };
         let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,9 +268,4 @@ fn bad_request<E: std::fmt::Display>(
         HeadError::Io(_) | HeadError::Ended(_) => (Vec::new(), Outcome::NoHeader),
     };
     BadRequest { line: error.to_string(), answer, outcome }
-}
-
-fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -> Outcome {
-    tracing::debug!(%flow, "flow to {destination} broke off: {error}");
-    error.outcome()
 }

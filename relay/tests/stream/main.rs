@@ -1,6 +1,11 @@
 //! Sessions over gateways and relays on loopback, with real kernel TCP.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod chain;
+mod drain;
+mod ends;
+mod proxies;
+mod refusal;

@@ -1,6 +1,5 @@
 //! Relays, gateways and peers on loopback, with real kernel TCP.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
@@ -58,8 +57,12 @@ pub fn rules() -> Vec<tradewind_grant::DestinationRule> {
 
 /// A relay's configuration for loopback, one worker, any port.
 pub fn relay_config() -> RelayConfig {
-    let key = identity();
-    let text = format!(
+    RelayConfig::parse(&relay_config_text(&identity())).unwrap()
+}
+
+/// The same as text.
+pub fn relay_config_text(key: &IdentityKey) -> String {
+    format!(
         "listen = ['127.0.0.1:0']
         identity = '{}'
         operators = ['{}']
@@ -70,8 +73,7 @@ pub fn relay_config() -> RelayConfig {
         allow_loopback = true",
         *key.to_secret_text(),
         operator().public(),
-    );
-    RelayConfig::parse(&text).unwrap()
+    )
 }
 
 /// A relay or gateway on a thread; it stops when dropped.

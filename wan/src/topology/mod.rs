@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_model::Catalogue;
+use tradewind_model::{Catalogue, geo::Coordinates};
 use tradewind_units::{Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId};
 
 mod error;
@@ -50,6 +50,8 @@ pub struct Site {
     pub id: SiteId,
     /// The cloud region it is, if it is one.
     pub region: Option<RegionId>,
+    /// Where it lies, if the file or the catalogue says.
+    pub location: Option<Coordinates>,
     /// Bytes in flight that bound each connection with an end here [CP VII].
     pub window: Option<Bytes>,
 }

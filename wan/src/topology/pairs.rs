@@ -26,10 +26,8 @@ pub(super) fn pairs(
     file: &File,
     names: &Names<'_>,
     sites: &[Site],
-    catalogue: &Catalogue,
 ) -> Result<Vec<Pair>, TopologyError> {
     let source = names.source;
-    let places = places(&file.site, source, catalogue)?;
     let none = PairSection::default();
     let default = default_section(file, source)?.unwrap_or(&none);
     let stated = Stated::read(file, names, sites.len())?;
@@ -47,7 +45,7 @@ pub(super) fn pairs(
             let rtt = match layers.rtt(source)? {
                 Some(rtt) => Rtt::Stated(rtt),
                 None if from == to => Rtt::Stated(RTT_WITHIN_A_SITE),
-                None => match (places[from], places[to]) {
+                None => match (sites[from].location, sites[to].location) {
                     (Some(a), Some(b)) => {
                         let access = [from, to]
                             .map(|site| file.site[site].get_ref().access_rtt.unwrap_or_default());
@@ -80,7 +78,7 @@ struct Ends {
 }
 
 /// Where each site is, if the file says.
-fn places(
+pub(super) fn places(
     sections: &[Spanned<SiteSection>],
     source: Source<'_>,
     catalogue: &Catalogue,

@@ -88,11 +88,14 @@ pub(super) fn topology(text: &str, catalogue: &Catalogue) -> Result<Topology, To
         let problem = "no sites: write `[[site]]` with an `id` or a `region`";
         return Err(source.refuse(0..0, problem));
     }
-    let (sites, site_names) = sites(&file.site, source)?;
+    let (mut sites, site_names) = sites(&file.site, source)?;
+    for (site, place) in sites.iter_mut().zip(pairs::places(&file.site, source, catalogue)?) {
+        site.location = place;
+    }
     let (mut links, link_names) = shared_links(&file.link, source)?;
     let names = Names { source, sites: site_names, links: link_names };
     let hosts = hosts::hosts(&file, &names, &sites, catalogue)?;
-    let mut pairs = pairs::pairs(&file, &names, &sites, catalogue)?;
+    let mut pairs = pairs::pairs(&file, &names, &sites)?;
     let outages = Outages::read(&file.outage, &names, sites.len())?;
     for (pair, of_pair) in pairs.iter_mut().zip(outages.of_pairs) {
         pair.loss.outages = of_pair;
@@ -144,7 +147,7 @@ fn sites(
         }
         let region = section.region.as_ref().map(|region| region.get_ref().clone());
         let window = section.window.as_ref().map(|window| *window.get_ref());
-        sites.push(Site { id, region, window });
+        sites.push(Site { id, region, location: None, window });
     }
     Ok((sites, names))
 }

@@ -5,4 +5,4 @@
 #[path = "../../grant/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::reply(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::hop_reply(data));

@@ -1,0 +1,20 @@
+//! Files in memory without a name: nothing is left behind however this process ends.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::Context;
+
+/// A file that holds `content`, read from its beginning.
+pub(crate) fn file(content: &[u8]) -> anyhow::Result<File> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Relaxed);
+    let path = format!("/dev/shm/tradewind-bench-{}-{number}", std::process::id());
+    let open = File::options().read(true).write(true).create_new(true).open(&path);
+    let mut file = open.with_context(|| format!("make {path}"))?;
+    std::fs::remove_file(&path).with_context(|| format!("remove {path}"))?;
+    file.write_all(content).with_context(|| format!("write {path}"))?;
+    file.rewind().with_context(|| format!("rewind {path}"))?;
+    Ok(file)
+}

@@ -1,0 +1,125 @@
+//! Where the benchmark takes place: three namespaces that end with this process.
+//!
+//! ```text
+//! client 10.77.1.2 ---- 10.77.1.1 relay 10.77.2.1 ---- 10.77.2.2 server
+//!        10.77.3.2 ------------------------------------ 10.77.3.1
+//! ```
+//! The lower pair is the bare path that a session takes without a relay.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tradewind_net::iproute::{Tool, batch, require};
+use tradewind_net::netns::Namespace;
+use tradewind_net::sysctl;
+
+/// The three namespaces.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) client: Arc<Namespace>,
+    pub(crate) relay: Arc<Namespace>,
+    pub(crate) server: Arc<Namespace>,
+}
+
+const RELAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
+const SERVER_TO_RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
+const SERVER_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
+
+/// What the server does with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// Discards what comes.
+    Sink,
+    /// Answers one short request and closes.
+    Answer,
+    /// Sends back what comes.
+    Echo,
+}
+
+impl Port {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Sink, Self::Answer, Self::Echo];
+
+    /// The server's port for it; the proxies listen at the same number.
+    pub(crate) const fn number(self) -> u16 {
+        match self {
+            Self::Sink => 9001,
+            Self::Answer => 9002,
+            Self::Echo => 9003,
+        }
+    }
+
+    /// Where a client finds the server without a relay.
+    pub(crate) fn direct(self) -> SocketAddr {
+        (SERVER_TO_CLIENT, self.number()).into()
+    }
+
+    /// Where a relay finds the server.
+    pub(crate) fn behind_relay(self) -> SocketAddr {
+        (SERVER_TO_RELAY, self.number()).into()
+    }
+
+    /// Where a client finds a proxy that has one port for each destination.
+    pub(crate) fn at_proxy(self) -> SocketAddr {
+        (RELAY_TO_CLIENT, self.number()).into()
+    }
+}
+
+/// Where a client finds our relay.
+pub(crate) fn relay_address() -> SocketAddr {
+    (RELAY_TO_CLIENT, 7000).into()
+}
+
+impl Place {
+    /// Makes the namespaces and joins them.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        require(Tool::Ip)?;
+        let place = Self {
+            client: Arc::new(Namespace::create()?),
+            relay: Arc::new(Namespace::create()?),
+            server: Arc::new(Namespace::create()?),
+        };
+        let (own, relay, server) = (std::process::id(), &place.relay, &place.server);
+        let fd = |namespace: &Namespace| format!("/proc/{own}/fd/{}", namespace.as_raw_fd());
+        let pair = |name: &str, other: &Namespace, peer: &str| {
+            format!("link add {name} type veth peer name {peer} netns {}", fd(other))
+        };
+        let up = |device: &str, address: &str| {
+            [format!("addr add {address}/24 dev {device}"), format!("link set {device} up")]
+        };
+        let join = |groups: &[[String; 2]]| {
+            let mut lines = vec!["link set lo up".to_owned()];
+            lines.extend(groups.iter().flatten().cloned());
+            lines
+        };
+        batch(
+            &place.client,
+            Tool::Ip,
+            &[pair("relay", relay, "client"), pair("server", server, "client")],
+        )?;
+        batch(relay, Tool::Ip, &[pair("server", server, "relay")])?;
+        batch(
+            &place.client,
+            Tool::Ip,
+            &join(&[up("relay", "10.77.1.2"), up("server", "10.77.3.2")]),
+        )?;
+        batch(relay, Tool::Ip, &join(&[up("client", "10.77.1.1"), up("server", "10.77.2.1")]))?;
+        batch(server, Tool::Ip, &join(&[up("relay", "10.77.2.2"), up("client", "10.77.3.1")]))?;
+        for namespace in [&place.client, relay, server] {
+            namespace.run(prepare)?.context("prepare a namespace")?;
+        }
+        Ok(place)
+    }
+}
+
+/// Many short connections need many ports, and again soon. Congestion control must not pace: on a path
+/// without delay that would measure timers. Every kernel allows reno in every namespace.
+fn prepare() -> anyhow::Result<()> {
+    sysctl::set("net.ipv4.tcp_congestion_control", "reno")?;
+    sysctl::set("net.ipv4.ip_local_port_range", "10000 65535")?;
+    sysctl::set("net.ipv4.tcp_tw_reuse", "1")?;
+    sysctl::set("net.core.somaxconn", "4096")?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The results as a table for people.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::run::{Figure, Mode, Results};
+use crate::subject::Subject;
+
+/// One table for each mode, with what one must know to read it.
+pub(crate) fn table(results: &Results) -> String {
+    let mut text = String::new();
+    let line = |text: &mut String, words: std::fmt::Arguments<'_>| {
+        text.write_fmt(words).and_then(|()| text.write_char('\n')).expect("a string takes it");
+    };
+    line(
+        &mut text,
+        format_args!(
+            "kernel {}, {} CPUs, {} rounds",
+            results.kernel,
+            results.cpus,
+            results.plan.rounds()
+        ),
+    );
+    for program in &results.programs {
+        line(&mut text, format_args!("{program}"));
+    }
+    for (subject, why) in &results.absent {
+        line(&mut text, format_args!("{} is absent: {why}", subject.name()));
+    }
+    for &mode in &results.modes {
+        line(&mut text, format_args!("\n{}", explained(mode)));
+        for (_, [one, eight, other]) in results.haproxy_best.iter().filter(|(m, _)| *m == mode) {
+            line(
+                &mut text,
+                format_args!(
+                    "HAProxy's best settings: {one} (1 stream); {eight} (8); {other} (all else)"
+                ),
+            );
+        }
+        line(&mut text, format_args!("{}", mode_table(results, mode)));
+    }
+    line(
+        &mut text,
+        format_args!(
+            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\nof Tradewind to HAProxy with its 95 % confidence interval (Student's t on logarithms)."
+        ),
+    );
+    text
+}
+
+const fn explained(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Pinned => "Pinned: load on the first CPU, the proxy on the second",
+        Mode::Unpinned => "Unpinned: load and proxy share all CPUs, the kernel chooses",
+    }
+}
+
+fn mode_table(results: &Results, mode: Mode) -> Table {
+    let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
+    let subjects: Vec<Subject> = Subject::ALL.into_iter().filter(|s| !absent(s)).collect();
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    let mut head = vec![String::new()];
+    head.extend(subjects.iter().map(|subject| subject.name().to_owned()));
+    head.push("Tradewind / HAProxy".to_owned());
+    table.set_header(head);
+    for figure in Figure::ALL {
+        let mut row = vec![figure.label().to_owned()];
+        for &subject in &subjects {
+            let series = results
+                .series
+                .iter()
+                .find(|s| (s.mode, s.figure, s.subject) == (mode, figure, subject));
+            row.push(series.map_or(String::new(), |series| shown(series.median)));
+        }
+        let ratio = results.ratios_to_haproxy.iter().find(|r| (r.mode, r.figure) == (mode, figure));
+        row.push(ratio.map_or(String::new(), |ratio| {
+            let estimate = ratio.estimate;
+            format!("{:.2} [{:.2}, {:.2}]", estimate.ratio, estimate.low, estimate.high)
+        }));
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Three figures that mean something.
+fn shown(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}

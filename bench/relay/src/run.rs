@@ -1,0 +1,432 @@
+//! The order of things: the sweep of HAProxy's settings, then rounds of measurements in turns.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tradewind_net::{affinity, capability};
+
+use crate::access::Keys;
+use crate::measure::Bench;
+use crate::place::Place;
+use crate::server::{self, Counts};
+use crate::stats::{RatioEstimate, median, ratio};
+use crate::subject::{HaproxySettings, Programs, Running, Start, Subject};
+
+/// Whether proxy and load have a CPU each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Load on the first CPU, the proxy on the second.
+    Pinned,
+    /// The kernel chooses.
+    Unpinned,
+}
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Plan {
+    rounds: u32,
+    stream_window_s: f64,
+    connect_window_s: f64,
+    exchanges: usize,
+    idle_sessions: usize,
+    sweep_window_s: f64,
+}
+
+impl Plan {
+    pub(crate) fn new(quick: bool, rounds: Option<u32>, window_s: Option<f64>) -> Self {
+        if quick {
+            Self {
+                rounds: rounds.unwrap_or(3),
+                stream_window_s: window_s.unwrap_or(0.4),
+                connect_window_s: window_s.unwrap_or(0.4),
+                exchanges: 1000,
+                idle_sessions: 200,
+                sweep_window_s: 0.3,
+            }
+        } else {
+            Self {
+                rounds: rounds.unwrap_or(10),
+                stream_window_s: window_s.unwrap_or(1.5),
+                connect_window_s: window_s.unwrap_or(1.5),
+                exchanges: 5000,
+                idle_sessions: 1000,
+                sweep_window_s: 1.0,
+            }
+        }
+    }
+}
+
+/// One kind of measurement; each starts its subjects anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Task {
+    /// Throughput of one stream.
+    Stream,
+    /// Throughput of eight streams.
+    Streams,
+    /// Short sessions.
+    Connect,
+    /// Latency of exchanges.
+    Exchange,
+    /// Memory of idle sessions.
+    Idle,
+}
+
+const TASKS: [Task; 5] = [Task::Stream, Task::Streams, Task::Connect, Task::Exchange, Task::Idle];
+
+/// One figure of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Figure {
+    ThroughputOneGbps,
+    CpuOneSPerGb,
+    ThroughputEightGbps,
+    CpuEightSPerGb,
+    ConnectionsPerS,
+    CpuUsPerConnection,
+    ExchangeP50Us,
+    ExchangeP99Us,
+    AddedP50Us,
+    AddedP99Us,
+    IdleMemoryMbPer1000,
+}
+
+impl Figure {
+    /// In the order of the table.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::ThroughputOneGbps,
+        Self::CpuOneSPerGb,
+        Self::ThroughputEightGbps,
+        Self::CpuEightSPerGb,
+        Self::ConnectionsPerS,
+        Self::CpuUsPerConnection,
+        Self::ExchangeP50Us,
+        Self::ExchangeP99Us,
+        Self::AddedP50Us,
+        Self::AddedP99Us,
+        Self::IdleMemoryMbPer1000,
+    ];
+
+    /// What the table calls it, with its unit.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::ThroughputOneGbps => "throughput, 1 stream, Gbit/s",
+            Self::CpuOneSPerGb => "  CPU s per GB",
+            Self::ThroughputEightGbps => "throughput, 8 streams, Gbit/s",
+            Self::CpuEightSPerGb => "  CPU s per GB",
+            Self::ConnectionsPerS => "short sessions per s",
+            Self::CpuUsPerConnection => "  CPU us per session",
+            Self::ExchangeP50Us => "64 B exchange p50, us",
+            Self::ExchangeP99Us => "64 B exchange p99, us",
+            Self::AddedP50Us => "  added to direct, p50, us",
+            Self::AddedP99Us => "  added to direct, p99, us",
+            Self::IdleMemoryMbPer1000 => "PSS of 1,000 idle sessions, MB",
+        }
+    }
+}
+
+/// All values of one figure of one subject in one mode, by round.
+#[derive(Debug, Serialize)]
+pub(crate) struct Series {
+    pub(crate) mode: Mode,
+    pub(crate) figure: Figure,
+    pub(crate) subject: Subject,
+    pub(crate) median: f64,
+    pub(crate) values: Vec<f64>,
+}
+
+/// How much our figure is HAProxy's.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) mode: Mode,
+    pub(crate) figure: Figure,
+    #[serde(flatten)]
+    pub(crate) estimate: RatioEstimate,
+}
+
+/// Settings of HAProxy and what they came to in the sweep.
+#[derive(Debug, Serialize)]
+pub(crate) struct Swept {
+    pub(crate) mode: Mode,
+    settings: HaproxySettings,
+    stream_1_gbps: f64,
+    stream_8_gbps: f64,
+    connections_per_s: f64,
+}
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    schema_version: u32,
+    pub(crate) kernel: String,
+    pub(crate) cpus: usize,
+    pub(crate) programs: Vec<String>,
+    pub(crate) plan: Plan,
+    pub(crate) modes: Vec<Mode>,
+    /// Subjects that could not take part, and why.
+    pub(crate) absent: Vec<(Subject, String)>,
+    /// HAProxy's settings that were tried.
+    pub(crate) haproxy_sweep: Vec<Swept>,
+    /// The best of them by mode: for one stream, for eight, and for all else.
+    pub(crate) haproxy_best: Vec<(Mode, [HaproxySettings; 3])>,
+    pub(crate) series: Vec<Series>,
+    pub(crate) ratios_to_haproxy: Vec<Comparison>,
+}
+
+impl Plan {
+    /// How many rounds there are.
+    pub(crate) const fn rounds(&self) -> u32 {
+        self.rounds
+    }
+}
+
+/// Runs the plan in each of `modes`; all tasks when none is named.
+pub(crate) fn run(
+    plan: &Plan,
+    modes: &[Mode],
+    tasks: &[Task],
+    programs: &Programs,
+) -> anyhow::Result<Results> {
+    let cpus = affinity::allowed()?;
+    let missing = |subject: Subject| Some((subject, programs.missing(subject)?.to_owned()));
+    let absent: Vec<_> = Subject::ALL.into_iter().filter_map(missing).collect();
+    for (subject, why) in &absent {
+        eprintln!("{} is absent: {why}", subject.name());
+    }
+    let mut results = Results {
+        schema_version: 1,
+        kernel: capability::kernel_release(),
+        cpus: cpus.len(),
+        programs: programs.versions(),
+        plan: *plan,
+        modes: modes.to_vec(),
+        absent,
+        haproxy_sweep: Vec::new(),
+        haproxy_best: Vec::new(),
+        series: Vec::new(),
+        ratios_to_haproxy: Vec::new(),
+    };
+    for &mode in modes {
+        let (load_cpus, proxy_cpus) = match (mode, cpus.as_slice()) {
+            (Mode::Pinned, [first, second, ..]) => (vec![*first], vec![*second]),
+            (Mode::Pinned, _) => anyhow::bail!("pinning needs two CPUs, {} are there", cpus.len()),
+            (Mode::Unpinned, all) => (all.to_vec(), all.to_vec()),
+        };
+        affinity::restrict(&load_cpus)?;
+        let place = Place::new()?;
+        let stage = Stage {
+            plan: *plan,
+            mode,
+            counts: server::start(&place.server)?,
+            place,
+            keys: Keys::new()?,
+            programs,
+            tasks: if tasks.is_empty() { &TASKS } else { tasks },
+            proxy_cpus,
+        };
+        stage.run(&mut results).with_context(|| format!("{mode:?}"))?;
+        affinity::restrict(&cpus)?;
+    }
+    Ok(results)
+}
+
+/// One mode's place and cast.
+struct Stage<'a> {
+    plan: Plan,
+    mode: Mode,
+    place: Place,
+    counts: std::sync::Arc<Counts>,
+    keys: Keys,
+    programs: &'a Programs,
+    tasks: &'a [Task],
+    proxy_cpus: Vec<usize>,
+}
+
+/// What one measurement of one subject gave.
+type Values = Vec<(Figure, f64)>;
+
+impl Stage<'_> {
+    fn run(&self, results: &mut Results) -> anyhow::Result<()> {
+        let present = |subject: &Subject| self.programs.missing(*subject).is_none();
+        let subjects: Vec<Subject> = Subject::ALL.into_iter().filter(present).collect();
+        let haproxy = self.sweep(results)?;
+        let mut collected: Vec<(Subject, Figure, Vec<f64>)> = Vec::new();
+        for round in 0..self.plan.rounds {
+            eprintln!("{:?}: round {} of {}", self.mode, round + 1, self.plan.rounds);
+            for &task in self.tasks {
+                let mut turn = subjects.clone();
+                turn.rotate_left(round as usize % subjects.len());
+                let mut values: Vec<(Subject, Values)> = Vec::new();
+                for subject in turn {
+                    let measured = self.measure(subject, task, haproxy.for_task(task));
+                    values.push((
+                        subject,
+                        measured
+                            .with_context(|| format!("{task:?} by way of {}", subject.name()))?,
+                    ));
+                }
+                add_latency(&mut values);
+                collect(&mut collected, values);
+            }
+        }
+        self.conclude(collected, results);
+        Ok(())
+    }
+
+    /// Tries HAProxy's settings and keeps the best for each kind of task.
+    fn sweep(&self, results: &mut Results) -> anyhow::Result<BestSettings> {
+        let mut best =
+            BestSettings([HaproxySettings { threads: 1, splice: true, pipe_kib: 64 }; 3]);
+        if self.programs.missing(Subject::Haproxy).is_some() {
+            return Ok(best);
+        }
+        eprintln!("{:?}: trying HAProxy's settings", self.mode);
+        let window = Duration::from_secs_f64(self.plan.sweep_window_s);
+        let mut top = [0.0; 3];
+        for settings in HaproxySettings::all() {
+            let running = Running::start(Subject::Haproxy, settings, self.start())?;
+            let bench = self.bench(&running);
+            let reached = [
+                bench.stream(1, window)?.gbps,
+                bench.stream(8, window)?.gbps,
+                bench.connect(window)?.per_s,
+            ];
+            for (index, value) in reached.into_iter().enumerate() {
+                if value > top[index] {
+                    top[index] = value;
+                    best.0[index] = settings;
+                }
+            }
+            let [stream_1_gbps, stream_8_gbps, connections_per_s] = reached;
+            results.haproxy_sweep.push(Swept {
+                mode: self.mode,
+                settings,
+                stream_1_gbps,
+                stream_8_gbps,
+                connections_per_s,
+            });
+        }
+        results.haproxy_best.push((self.mode, best.0));
+        Ok(best)
+    }
+
+    fn start(&self) -> Start<'_> {
+        Start {
+            programs: self.programs,
+            place: &self.place,
+            keys: &self.keys,
+            cpus: &self.proxy_cpus,
+        }
+    }
+
+    fn bench<'a>(&'a self, running: &'a Running) -> Bench<'a> {
+        Bench { place: &self.place, keys: &self.keys, counts: &self.counts, running }
+    }
+
+    fn measure(
+        &self,
+        subject: Subject,
+        task: Task,
+        haproxy: HaproxySettings,
+    ) -> anyhow::Result<Values> {
+        let running = Running::start(subject, haproxy, self.start())?;
+        let bench = self.bench(&running);
+        let mut values = Values::new();
+        match task {
+            Task::Stream | Task::Streams => {
+                let (streams, rate, cpu) = match task {
+                    Task::Stream => (1, Figure::ThroughputOneGbps, Figure::CpuOneSPerGb),
+                    _ => (8, Figure::ThroughputEightGbps, Figure::CpuEightSPerGb),
+                };
+                let window = Duration::from_secs_f64(self.plan.stream_window_s);
+                let streamed = bench.stream(streams, window)?;
+                values.push((rate, streamed.gbps));
+                values.extend(streamed.cpu_s_per_gb.map(|value| (cpu, value)));
+            }
+            Task::Connect => {
+                let window = Duration::from_secs_f64(self.plan.connect_window_s);
+                let connected = bench.connect(window)?;
+                values.push((Figure::ConnectionsPerS, connected.per_s));
+                values.extend(connected.cpu_us.map(|value| (Figure::CpuUsPerConnection, value)));
+            }
+            Task::Exchange => {
+                let exchanged = bench.exchange(self.plan.exchanges)?;
+                values.push((Figure::ExchangeP50Us, exchanged.p50_us));
+                values.push((Figure::ExchangeP99Us, exchanged.p99_us));
+            }
+            Task::Idle => {
+                let memory = bench.idle_memory(self.plan.idle_sessions)?;
+                let mb = memory.map(|bytes| bytes.as_u64() as f64 / 1e6);
+                values.extend(mb.map(|value| (Figure::IdleMemoryMbPer1000, value)));
+            }
+        }
+        Ok(values)
+    }
+
+    fn conclude(&self, collected: Vec<(Subject, Figure, Vec<f64>)>, results: &mut Results) {
+        for figure in Figure::ALL {
+            let of = |wanted: Subject| {
+                let found = collected.iter().find(|(s, f, _)| (*s, *f) == (wanted, figure));
+                found.map(|(_, _, values)| values.as_slice())
+            };
+            let pair = of(Subject::Tradewind).zip(of(Subject::Haproxy));
+            if let Some(estimate) = pair.and_then(|(ours, theirs)| ratio(ours, theirs)) {
+                results.ratios_to_haproxy.push(Comparison { mode: self.mode, figure, estimate });
+            }
+        }
+        for (subject, figure, values) in collected {
+            let median = median(&values);
+            results.series.push(Series { mode: self.mode, figure, subject, median, values });
+        }
+    }
+}
+
+/// HAProxy's best settings for one stream, for eight, and for all else.
+#[derive(Debug, Clone, Copy)]
+struct BestSettings([HaproxySettings; 3]);
+
+impl BestSettings {
+    fn for_task(self, task: Task) -> HaproxySettings {
+        match task {
+            Task::Stream => self.0[0],
+            Task::Streams => self.0[1],
+            Task::Connect | Task::Exchange | Task::Idle => self.0[2],
+        }
+    }
+}
+
+/// Adds what each proxy adds to the bare path's latency of the same round.
+fn add_latency(values: &mut [(Subject, Values)]) {
+    let look = |values: &Values, wanted: Figure| {
+        values.iter().find(|(figure, _)| *figure == wanted).map(|(_, value)| *value)
+    };
+    let direct = values
+        .iter()
+        .find(|(subject, _)| *subject == Subject::Direct)
+        .map(|(_, v)| (look(v, Figure::ExchangeP50Us), look(v, Figure::ExchangeP99Us)));
+    let Some((Some(p50), Some(p99))) = direct else { return };
+    for (subject, values) in values {
+        if *subject == Subject::Direct {
+            continue;
+        }
+        for (from, to, base) in [
+            (Figure::ExchangeP50Us, Figure::AddedP50Us, p50),
+            (Figure::ExchangeP99Us, Figure::AddedP99Us, p99),
+        ] {
+            let added = look(values, from).map(|value| (to, value - base));
+            values.extend(added);
+        }
+    }
+}
+
+fn collect(collected: &mut Vec<(Subject, Figure, Vec<f64>)>, measured: Vec<(Subject, Values)>) {
+    for (subject, values) in measured {
+        for (figure, value) in values {
+            match collected.iter_mut().find(|(s, f, _)| (*s, *f) == (subject, figure)) {
+                Some((_, _, series)) => series.push(value),
+                None => collected.push((subject, figure, vec![value])),
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The server's side of the load: three listeners, each with threads that block.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use tradewind_net::discard::discard;
+use tradewind_net::netns::Namespace;
+use tradewind_net::tcp::{self, SocketOptions};
+
+use crate::place::Port;
+
+/// Size of a short request and of its answer.
+pub(crate) const SHORT_BYTES: usize = 100;
+/// What every answer consists of.
+pub(crate) const ANSWER: [u8; SHORT_BYTES] = [b'a'; SHORT_BYTES];
+/// Threads that answer short requests: more than sessions that wait for one at a time.
+const ANSWERING_THREADS: usize = 24;
+/// Connections that wait to be accepted: as many as Linux allows by itself.
+const BACKLOG: u16 = 4096;
+/// Size of one receive of the sink.
+const SINK_BYTES: usize = 1 << 20;
+
+/// Pause of the sink when little had come: at 20 Gbit/s 250 KB come meanwhile.
+const SINK_PAUSE: Duration = Duration::from_micros(100);
+
+/// What the server has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Bytes that the sink took.
+    pub(crate) sunk: AtomicU64,
+}
+
+/// Starts the server's threads; they end with the process.
+pub(crate) fn start(namespace: &Namespace) -> anyhow::Result<Arc<Counts>> {
+    let counts = Arc::new(Counts::default());
+    let options = SocketOptions::default();
+    let listeners = namespace
+        .run(|| Port::ALL.map(|port| tcp::listen(port_address(port), 1, BACKLOG, &options)))?;
+    for (port, listener) in Port::ALL.into_iter().zip(listeners) {
+        let mut listener = listener.context("listen in the server's namespace")?;
+        let listener = listener.pop().expect("one listener was asked for");
+        listener.set_nonblocking(false).context("make a listener wait")?;
+        let listener = Arc::new(listener);
+        let threads = if port == Port::Answer { ANSWERING_THREADS } else { 1 };
+        for _ in 0..threads {
+            let (listener, counts) = (Arc::clone(&listener), Arc::clone(&counts));
+            thread::Builder::new()
+                .name(format!("server {port:?}"))
+                .spawn(move || serve(port, &listener, &counts))
+                .context("start a server thread")?;
+        }
+    }
+    Ok(counts)
+}
+
+fn port_address(port: Port) -> std::net::SocketAddr {
+    (std::net::Ipv4Addr::UNSPECIFIED, port.number()).into()
+}
+
+fn serve(port: Port, listener: &TcpListener, counts: &Arc<Counts>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else { continue };
+        match port {
+            // A client that is killed in the middle of a request is its own concern.
+            Port::Answer => drop(answer(stream)),
+            Port::Sink | Port::Echo => {
+                let counts = Arc::clone(counts);
+                let session = move || match port {
+                    Port::Sink => sink(&stream, &counts),
+                    _ => echo(stream),
+                };
+                // The client sees the connection end when no thread can be had.
+                drop(thread::Builder::new().stack_size(64 << 10).spawn(session));
+            }
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream) -> io::Result<()> {
+    let mut request = [0; SHORT_BYTES];
+    stream.read_exact(&mut request)?;
+    stream.write_all(&ANSWER)
+}
+
+/// The sink does not wait at its socket but looks again after [`SINK_PAUSE`]: whoever sends to a thread
+/// that waits pays for waking it on another CPU, which no sender over a real wire does.
+fn sink(stream: &TcpStream, counts: &Counts) {
+    while let Ok(taken @ 1..) = discard(stream, SINK_BYTES) {
+        counts.sunk.fetch_add(taken as u64, Relaxed);
+        if taken < SINK_BYTES / 2 {
+            thread::sleep(SINK_PAUSE);
+        }
+    }
+}
+
+fn echo(mut stream: TcpStream) {
+    let mut buffer = [0; 4096];
+    drop(stream.set_nodelay(true));
+    while let Ok(taken @ 1..) = stream.read(&mut buffer) {
+        if stream.write_all(&buffer[..taken]).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Ratios of paired values, with confidence intervals.
+
+use serde::Serialize;
+
+/// A ratio of two paired series: the geometric mean of the pairs' ratios and its 95 % confidence interval,
+/// by Student's t on their logarithms.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct RatioEstimate {
+    pub(crate) ratio: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) pairs: usize,
+}
+
+/// Estimates how much larger `ours` are than `theirs`, pair by pair; `None` without two pairs.
+pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
+    let logs: Vec<f64> = ours.iter().zip(theirs).map(|(one, other)| (one / other).ln()).collect();
+    let logs: Vec<f64> = logs.into_iter().filter(|log| log.is_finite()).collect();
+    if logs.len() < 2 {
+        return None;
+    }
+    let (mean, half) = mean_and_half_width(&logs);
+    let pairs = logs.len();
+    Some(RatioEstimate {
+        ratio: mean.exp(),
+        low: (mean - half).exp(),
+        high: (mean + half).exp(),
+        pairs,
+    })
+}
+
+/// The middle value, or the mean of the middle two; 0 for none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    let deviation = (square / (count - 1.0)).sqrt();
+    (mean, t_975(values.len() - 1) * deviation / count.sqrt())
+}
+
+/// The 97.5 % quantile of Student's t with `freedom` degrees of freedom: exact values up to 10, then
+/// the Cornish-Fisher expansion around the normal one (off by less than 0.001 there).
+fn t_975(freedom: usize) -> f64 {
+    const EXACT: [f64; 10] =
+        [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    const NORMAL: f64 = 1.959_964;
+    if let Some(exact) = freedom.checked_sub(1).and_then(|index| EXACT.get(index)) {
+        return *exact;
+    }
+    let (z, n) = (NORMAL, freedom as f64);
+    z + (z.powi(3) + z) / (4.0 * n)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * n.powi(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_ratio_has_a_narrow_interval() {
+        let estimate = ratio(&[2.0, 4.0, 6.0], &[1.0, 2.0, 3.0]).unwrap();
+        assert!((estimate.ratio - 2.0).abs() < 1e-12);
+        assert!((estimate.high - estimate.low).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_students_t() {
+        // Logs 0 and 1: mean 0.5, deviation 0.7071, half width 12.706 * 0.5.
+        let estimate = ratio(&[1.0, std::f64::consts::E], &[1.0, 1.0]).unwrap();
+        assert!((estimate.ratio.ln() - 0.5).abs() < 1e-9);
+        assert!((estimate.high.ln() - 0.5 - 6.353).abs() < 1e-3);
+        assert!(ratio(&[1.0], &[1.0]).is_none());
+        assert!((t_975(11) - 2.201).abs() < 1e-3);
+        assert!((t_975(30) - 2.042).abs() < 1e-3);
+    }
+
+    #[test]
+    fn medians_of_odd_and_even_series() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

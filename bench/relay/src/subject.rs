@@ -1,0 +1,331 @@
+//! What is compared, and how each is started.
+//!
+//! All proxies read their configuration from standard input and leave no file. nginx and HAProxy get
+//! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads,
+//! splicing and size of pipes are swept, see `run`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, bail};
+use tradewind_net::lifeline::Lifeline;
+use tradewind_net::netns::Namespace;
+use tradewind_net::{affinity, processes, usage};
+use tradewind_units::{Bytes, Duration};
+
+use crate::access::{Access, DESTINATIONS, Gateway, Keys};
+use crate::nameless;
+use crate::place::{Place, Port, relay_address};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Subject {
+    /// Client and server on one veth pair.
+    Direct,
+    /// nginx with its `stream` module.
+    Nginx,
+    /// HAProxy in `mode tcp` with splicing.
+    Haproxy,
+    /// Our relay.
+    Tradewind,
+}
+
+impl Subject {
+    /// All, in the order of the table.
+    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Haproxy, Self::Tradewind];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+            Self::Tradewind => "Tradewind",
+        }
+    }
+}
+
+/// What HAProxy leaves to its users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct HaproxySettings {
+    /// `nbthread`.
+    pub(crate) threads: usize,
+    /// Whether it is told to splice at all.
+    pub(crate) splice: bool,
+    /// `tune.pipesize` in KiB.
+    pub(crate) pipe_kib: u32,
+}
+
+impl HaproxySettings {
+    /// All that are tried.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let pipes = [(false, 64), (true, 64), (true, 256), (true, 1024)];
+        let with =
+            move |threads| pipes.map(|(splice, pipe_kib)| Self { threads, splice, pipe_kib });
+        [1, 2].into_iter().flat_map(with)
+    }
+}
+
+impl std::fmt::Display for HaproxySettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "nbthread {}, ", self.threads)?;
+        match self.splice {
+            true => write!(f, "splice by {} KiB", self.pipe_kib),
+            false => f.write_str("no splice"),
+        }
+    }
+}
+
+/// Where the programs are; a missing one is a word of explanation.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    nginx: Result<PathBuf, String>,
+    haproxy: Result<PathBuf, String>,
+    tradewind: Result<PathBuf, String>,
+    /// What was asked for; all when empty.
+    asked: Vec<Subject>,
+}
+
+impl Programs {
+    /// Looks for all of them; only `asked` take part, or all when it is empty.
+    pub(crate) fn find(tradewind: Option<PathBuf>, asked: &[Subject]) -> Self {
+        let beside = || Some(std::env::current_exe().ok()?.parent()?.join("tradewind"));
+        let ours = tradewind.or_else(beside).filter(|path| path.is_file());
+        let build =
+            "build it with `cargo build --release -p tradewind`, or name it with --tradewind";
+        let nginx = match (in_path("nginx"), Path::new(NGINX_STREAM).is_file()) {
+            (Some(path), true) => Ok(path),
+            (Some(_), false) => {
+                Err(format!("{NGINX_STREAM} (Debian package libnginx-mod-stream) is not installed"))
+            }
+            (None, _) => {
+                Err("nginx (Debian packages nginx-light, libnginx-mod-stream) is not installed"
+                    .to_owned())
+            }
+        };
+        let haproxy = in_path("haproxy");
+        Self {
+            nginx,
+            haproxy: haproxy
+                .ok_or_else(|| "haproxy (Debian package haproxy) is not installed".to_owned()),
+            tradewind: ours.ok_or_else(|| format!("the program `tradewind` is not there; {build}")),
+            asked: asked.to_vec(),
+        }
+    }
+
+    /// Why `subject` cannot take part, if it cannot.
+    pub(crate) fn missing(&self, subject: Subject) -> Option<&str> {
+        if !self.asked.is_empty() && !self.asked.contains(&subject) {
+            return Some("it was not asked for");
+        }
+        self.path(subject)?.as_ref().err().map(String::as_str)
+    }
+
+    fn path(&self, subject: Subject) -> Option<&Result<PathBuf, String>> {
+        match subject {
+            Subject::Direct => None,
+            Subject::Nginx => Some(&self.nginx),
+            Subject::Haproxy => Some(&self.haproxy),
+            Subject::Tradewind => Some(&self.tradewind),
+        }
+    }
+
+    /// The first line of what each program says its version is.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let ask = |path: &Result<PathBuf, String>, flag: &str| {
+            let output = Command::new(path.as_ref().ok()?).arg(flag).output().ok()?;
+            let text = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+        };
+        [(&self.nginx, "-v"), (&self.haproxy, "-v"), (&self.tradewind, "--version")]
+            .into_iter()
+            .filter_map(|(path, flag)| ask(path, flag))
+            .collect()
+    }
+}
+
+const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|dir| dir.join(program)).find(|p| p.is_file())
+}
+
+/// How a subject is started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) programs: &'a Programs,
+    pub(crate) place: &'a Place,
+    pub(crate) keys: &'a Keys,
+    /// The CPUs that the proxy may use.
+    pub(crate) cpus: &'a [usize],
+}
+
+/// A subject that runs. A proxy ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    subject: Subject,
+    child: Option<Child>,
+    _lifeline: Lifeline,
+    namespace: Arc<Namespace>,
+}
+
+/// How long a proxy may take to listen.
+const READY_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Running {
+    /// Starts `subject` and waits until it listens.
+    pub(crate) fn start(
+        subject: Subject,
+        haproxy: HaproxySettings,
+        start: Start<'_>,
+    ) -> anyhow::Result<Self> {
+        let lifeline = Lifeline::new()?;
+        let namespace = Arc::clone(&start.place.relay);
+        let mut running = Self { subject, child: None, _lifeline: lifeline, namespace };
+        let Some(path) = start.programs.path(subject) else { return Ok(running) };
+        let path = path.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
+        let (arguments, config) = command(subject, haproxy, start);
+        let mut command = Command::new(path);
+        command.args(arguments).stdin(nameless::file(config.as_bytes())?);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        running._lifeline.tie(&mut command, Arc::clone(&start.place.relay));
+        // A process inherits the CPUs of the thread that starts it.
+        let spawned = thread::scope(|scope| {
+            let spawn = || -> anyhow::Result<Child> {
+                affinity::restrict(start.cpus)?;
+                command.spawn().with_context(|| format!("start {}", path.display()))
+            };
+            scope.spawn(spawn).join().expect("starting a process does not panic")
+        });
+        running.child = Some(spawned?);
+        running.wait_until_ready(start.place)?;
+        Ok(running)
+    }
+
+    fn wait_until_ready(&mut self, place: &Place) -> anyhow::Result<()> {
+        let address = match self.subject {
+            Subject::Tradewind => relay_address(),
+            _ => Port::Echo.at_proxy(),
+        };
+        let begin = std::time::Instant::now();
+        loop {
+            let answer = place.client.run(|| std::net::TcpStream::connect(address))?;
+            if answer.is_ok() {
+                return Ok(());
+            }
+            let child = self.child.as_mut().expect("a proxy is a process");
+            let ended = child.try_wait().context("look after a proxy")?;
+            if ended.is_some() || begin.elapsed() > READY_LIMIT {
+                let mut said = String::new();
+                drop(child.kill());
+                if let Some(stderr) = &mut child.stderr {
+                    drop(std::io::Read::read_to_string(stderr, &mut said));
+                }
+                let said = said.lines().last().unwrap_or("it says nothing");
+                bail!("{} does not listen at {address}: {said}", self.subject.name());
+            }
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// A way for one client thread to open sessions.
+    pub(crate) fn access(&self, keys: &Keys) -> anyhow::Result<Access> {
+        Ok(match self.subject {
+            Subject::Direct => Access::Direct,
+            Subject::Nginx | Subject::Haproxy => Access::Proxy,
+            Subject::Tradewind => Access::Relay(Box::new(Gateway::new(keys)?)),
+        })
+    }
+
+    /// CPU time that the proxy's processes have used; `None` when there is no proxy.
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Option<Duration>> {
+        self.child.as_ref().map(|_| self.sum(usage::cpu_time)).transpose()
+    }
+
+    /// Memory of the proxy's processes; `None` when there is no proxy.
+    pub(crate) fn memory(&self) -> anyhow::Result<Option<Bytes>> {
+        let sum = || -> anyhow::Result<Bytes> {
+            let each = processes::inside(&self.namespace).into_iter().map(usage::memory);
+            let sum = |sum: Bytes, memory: usage::Memory| sum.saturating_add(memory.proportional);
+            Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().fold(Bytes::ZERO, sum))
+        };
+        self.child.as_ref().map(|_| sum()).transpose()
+    }
+
+    fn sum(
+        &self,
+        of: fn(u32) -> Result<Duration, tradewind_net::NetError>,
+    ) -> anyhow::Result<Duration> {
+        let each = processes::inside(&self.namespace).into_iter().map(of);
+        Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().sum())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // The lifeline ends the others of its group a moment later.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Arguments and configuration.
+fn command(
+    subject: Subject,
+    haproxy: HaproxySettings,
+    start: Start<'_>,
+) -> (&'static [&'static str], String) {
+    match subject {
+        Subject::Direct => (&[], String::new()),
+        Subject::Nginx => (&["-c", "/dev/stdin", "-e", "stderr"], nginx_config(start.cpus.len())),
+        Subject::Haproxy => (&["-db", "-f", "/dev/stdin"], haproxy_config(haproxy)),
+        Subject::Tradewind => {
+            (&["relay", "--config", "/dev/stdin"], relay_config(start.keys, start.cpus.len()))
+        }
+    }
+}
+
+fn nginx_config(workers: usize) -> String {
+    let servers = Port::ALL.map(|port| {
+        let (listen, server) = (port.at_proxy(), port.behind_relay());
+        format!("server {{ listen {listen} backlog=4096 reuseport; proxy_pass {server}; }}\n")
+    });
+    format!(
+        "load_module {NGINX_STREAM};\nuser root;\ndaemon off;\npid /proc/self/fd/1;\n\
+         error_log stderr crit;\nworker_processes {workers};\nworker_rlimit_nofile 20000;\n\
+         events {{ worker_connections 9000; }}\n\
+         stream {{ tcp_nodelay on; proxy_timeout 1h;\n{}}}\n",
+        servers.concat()
+    )
+}
+
+fn haproxy_config(settings: HaproxySettings) -> String {
+    let HaproxySettings { threads, splice, pipe_kib } = settings;
+    let splice = if splice { " option splice-request\n option splice-response\n" } else { "" };
+    let listeners = Port::ALL.map(|port| {
+        let (listen, server) = (port.at_proxy(), port.behind_relay());
+        format!("listen {port:?}\n bind {listen} backlog 4096\n server s {server}\n")
+    });
+    format!(
+        "global\n nbthread {threads}\n maxconn 8000\n maxpipes 1500\n tune.pipesize {}\n\
+         defaults\n mode tcp\n{splice} option tcp-smart-accept\n option tcp-smart-connect\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n{}",
+        pipe_kib * 1024,
+        listeners.concat()
+    )
+}
+
+fn relay_config(keys: &Keys, workers: usize) -> String {
+    format!(
+        "listen = [\"{}\"]\nidentity = \"{}\"\noperators = [\"{}\"]\nworkers = {workers}\n\
+         [policy]\ndestinations = [\"{DESTINATIONS}\"]\n",
+        relay_address(),
+        *keys.relay.to_secret_text(),
+        keys.operator.public(),
+    )
+}

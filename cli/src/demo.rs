@@ -1,0 +1,131 @@
+//! `tradewind demo`: CloudPilot's experiment on this machine.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_experiments::demo::{self, DemoOptions, Observer, Stop};
+use tradewind_experiments::report::{DemoReport, html, table};
+use tradewind_experiments::scenario::Scenario;
+use tradewind_lab::privilege;
+
+use crate::output::progress::Progress;
+use crate::output::{self, CHECK_FAILED, FAILED, Format, Outcome, read_text};
+
+#[derive(clap::Args)]
+pub(crate) struct DemoArgs {
+    /// End within 45 s: fewer handshakes, shorter rate tests, smaller volumes
+    #[arg(long)]
+    quick: bool,
+    /// Another scenario than the built-in one (scenarios/cp-real.toml)
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Seed of the emulated network, instead of the topology's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where to write demo.json and demo.html
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    out: PathBuf,
+    /// Form of the answer on standard output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(crate) fn run(args: &DemoArgs) -> Outcome {
+    let scenario = read_scenario(args.scenario.as_deref())?;
+    demo::read_topology(&scenario)?;
+    ensure_writable(&args.out)?;
+    // Before any thread: without root this moves into a user namespace.
+    privilege::acquire()?;
+    let stop = Stop::default();
+    let on_signal = stop.clone();
+    ctrlc::set_handler(move || on_signal.set()).context("watch for Ctrl-C")?;
+    let options = DemoOptions {
+        scenario,
+        quick: args.quick,
+        seed: args.seed,
+        program: demo::this_program()?,
+        stop,
+    };
+    let mut progress = Bars(Progress::new());
+    let report = demo::run(&options, &mut progress);
+    progress.0.end();
+    let report = report?;
+    write(&args.out, &report)?;
+    show(&report, args)?;
+    Ok(verdict(&report))
+}
+
+fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
+    let Some(file) = file else { return Ok(Scenario::cp_real()?) };
+    let beside = file.parent().unwrap_or(Path::new("."));
+    let load = |name: &str| {
+        // The line names the file already.
+        read_text(&beside.join(name)).map_err(|error| io::Error::other(output::one_line(&error)))
+    };
+    Scenario::parse(&read_text(file)?, load).with_context(|| file.display().to_string())
+}
+
+const JSON_FILE: &str = "demo.json";
+const HTML_FILE: &str = "demo.html";
+
+/// Finds out before a run of minutes whether its report can be written.
+fn ensure_writable(directory: &Path) -> anyhow::Result<()> {
+    for name in [JSON_FILE, HTML_FILE] {
+        let path = directory.join(name);
+        let place = || path.display().to_string();
+        let fresh = !path.exists();
+        OpenOptions::new().append(true).create(true).open(&path).with_context(place)?;
+        if fresh {
+            std::fs::remove_file(&path).with_context(place)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(directory: &Path, report: &DemoReport) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    for (name, text) in [(JSON_FILE, json), (HTML_FILE, html::page(report))] {
+        let path = directory.join(name);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        output::say(format_args!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+fn show(report: &DemoReport, args: &DemoArgs) -> anyhow::Result<()> {
+    if args.output == Format::Json {
+        return output::json(report);
+    }
+    let flows = table::flows(report);
+    output::table::print(&flows.heading, &flows.rows, 2)?;
+    for line in table::summary(report) {
+        output::line(line)?;
+    }
+    Ok(())
+}
+
+/// Wrong content is a failure; a lab that was late makes the figures worth nothing.
+fn verdict(report: &DemoReport) -> ExitCode {
+    if !report.flows.iter().all(|flow| flow.sha256_ok) {
+        FAILED.into()
+    } else if report.valid {
+        ExitCode::SUCCESS
+    } else {
+        CHECK_FAILED.into()
+    }
+}
+
+struct Bars(Progress);
+
+impl Observer for Bars {
+    fn begin(&mut self, step: &str, total: u64) {
+        self.0.begin(step, total);
+    }
+
+    fn advance_to(&mut self, done: u64) {
+        self.0.advance_to(done);
+    }
+}

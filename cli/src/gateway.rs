@@ -1,0 +1,36 @@
+//! `tradewind gateway`: puts an application's TCP on the overlay.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
+
+use crate::output::{Outcome, read_text};
+use crate::relay::{Log, announce, start_log};
+
+#[derive(clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// The gateway's configuration (TOML, see docs/relay.md)
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Form of the log on standard error; TRADEWIND_LOG filters it
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+pub(crate) fn run(args: &GatewayArgs) -> Outcome {
+    let text = read_text(&args.config)?;
+    let place = || args.config.display().to_string();
+    let config = GatewayConfig::parse(&text).with_context(place)?;
+    start_log(args.log)?;
+    let shutdown = Shutdown::on_signals()?;
+    let gateway = Gateway::bind(&config).with_context(place)?;
+    announce(
+        "gateway",
+        gateway.identity().map(|identity| identity.to_string()),
+        &gateway.handle(),
+    )?;
+    gateway.run(&shutdown)?;
+    Ok(ExitCode::SUCCESS)
+}

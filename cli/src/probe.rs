@@ -1,0 +1,214 @@
+//! `tradewind probe`: measures round-trip times and rates.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_probe::steady::StabilityRule;
+use tradewind_probe::{
+    Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret,
+    rate, rtt,
+};
+use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
+
+use crate::output::{self, FAILED, Format, Outcome, read_text, table};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum ProbeCommand {
+    /// Round-trip times by TCP handshake; any open port will do
+    Rtt {
+        /// HOST:PORT, one or more
+        #[arg(required = true)]
+        targets: Vec<String>,
+        /// Handshakes for each target
+        #[arg(long, default_value_t = 20, allow_negative_numbers = true)]
+        samples: u32,
+        /// From one handshake's start to the next's
+        #[arg(long, default_value = "100ms", value_parser = span, allow_hyphen_values = true)]
+        interval: Duration,
+        /// Form of the answer
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+    },
+    /// The rate of TCP connections to or from a responder
+    Rate {
+        /// HOST:PORT of a `tradewind probe responder`
+        target: String,
+        /// Parallel connections
+        #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+        connections: u32,
+        /// Which way the data goes, seen from here
+        #[arg(long, value_enum, default_value = "upload")]
+        direction: Way,
+        /// Longest time of transfer
+        #[arg(long, default_value = "10s", value_parser = span, allow_hyphen_values = true)]
+        duration: Duration,
+        /// Most data to transfer
+        #[arg(long, allow_hyphen_values = true)]
+        volume: Option<Bytes>,
+        /// End early once the rate has been steady for this long; `0s` for never
+        #[arg(long, default_value = "1s", value_parser = span)]
+        steady_for: Duration,
+        /// Most that each connection sends (uploads only)
+        #[arg(long, value_name = "RATE")]
+        max_rate: Option<Bandwidth>,
+        /// Congestion control of the sending side
+        #[arg(long)]
+        congestion_control: Option<String>,
+        /// A file with the responder's secret
+        #[arg(long, value_name = "FILE")]
+        secret: Option<PathBuf>,
+        /// Form of the answer
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+    },
+    /// Answer rate tests until ended
+    Responder {
+        /// Where to listen; reachable for your own hosts only
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: SocketAddr,
+        /// Tests at once; more are refused
+        #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
+        max_tests: usize,
+        /// A file with a secret that callers must know
+        #[arg(long, value_name = "FILE")]
+        secret: Option<PathBuf>,
+    },
+}
+
+/// Which way the data goes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// From here
+    Upload,
+    /// To here
+    Download,
+}
+
+fn span(text: &str) -> Result<Duration, UnitError> {
+    parse_duration(text)
+}
+
+pub(crate) fn run(command: ProbeCommand) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match command {
+        ProbeCommand::Rtt { targets, samples, interval, output } => {
+            let options = RttOptions { samples, interval, ..RttOptions::default() };
+            let answers = runtime.block_on(rtt::measure_all(&targets, &options));
+            show_rtts(answers, output)
+        }
+        ProbeCommand::Rate {
+            target,
+            connections,
+            direction,
+            duration,
+            volume,
+            steady_for,
+            max_rate,
+            congestion_control,
+            secret,
+            output,
+        } => {
+            let defaults = RateOptions::default();
+            let options = RateOptions {
+                direction: match direction {
+                    Way::Upload => Direction::Upload,
+                    Way::Download => Direction::Download,
+                },
+                connections,
+                duration,
+                volume,
+                stop_when_stable: (!steady_for.is_zero())
+                    .then(|| StabilityRule { span: steady_for, ..StabilityRule::default() }),
+                max_rate,
+                congestion_control,
+                secret: read_secret(secret.as_ref())?,
+                ..defaults
+            };
+            show_rate(&runtime.block_on(rate::measure(&target, &options))?, output)
+        }
+        ProbeCommand::Responder { listen, max_tests, secret } => {
+            let secret = read_secret(secret.as_ref())?;
+            let config = ResponderConfig { max_tests, secret, ..ResponderConfig::new(listen) };
+            runtime.block_on(respond(config))
+        }
+    }
+}
+
+async fn respond(config: ResponderConfig) -> Outcome {
+    let responder = Responder::bind(config).await?;
+    output::line(serde_json::json!({
+        "schema_version": 1,
+        "ready": "responder",
+        "listen": [responder.local_addr()],
+    }))?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    responder
+        .run(async move {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        })
+        .await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
+    let Some(file) = file else { return Ok(None) };
+    let secret =
+        Secret::new(read_text(file)?.trim()).with_context(|| file.display().to_string())?;
+    Ok(Some(secret))
+}
+
+/// Shows the targets that answered; names those that did not, and then fails.
+fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: Format) -> Outcome {
+    let count = answers.len();
+    let mut reports = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(report) => reports.push(report),
+            Err(error) => output::complain(error),
+        }
+    }
+    match output {
+        Format::Json => output::json(&reports)?,
+        Format::Table => {
+            let rows: Vec<Vec<String>> = reports
+                .iter()
+                .map(|report| {
+                    let figures = [report.rtt_min_ms, report.rtt_median_ms, report.rtt_spread_ms];
+                    let mut row = vec![report.target.clone()];
+                    row.extend(figures.iter().map(|figure| format!("{figure:.3}")));
+                    row.extend([report.samples.to_string(), report.failures.to_string()]);
+                    row
+                })
+                .collect();
+            let heading = ["target", "min ms", "median ms", "spread ms", "samples", "failures"];
+            table::print(&heading, &rows, 1)?;
+        }
+    }
+    Ok(if reports.len() == count { ExitCode::SUCCESS } else { FAILED.into() })
+}
+
+fn show_rate(report: &RateReport, output: Format) -> Outcome {
+    match output {
+        Format::Json => output::json(report)?,
+        Format::Table => {
+            let settled = if report.settled { "steady" } else { "not steady yet" };
+            output::line(format_args!(
+                "{}: {:.1} Mbit/s ({settled}; spread {:.1}) over {:.1} s, {} bytes, {} retransmits",
+                report.target,
+                report.rate_mbps,
+                report.rate_spread_mbps,
+                report.duration_s,
+                report.total_bytes,
+                report.retransmits
+            ))?;
+            let window = Bytes::new(report.window_effective_bytes);
+            output::line(format_args!("round trip {:.3} ms; window {window}", report.rtt_min_ms))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

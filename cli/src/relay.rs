@@ -1,0 +1,66 @@
+//! `tradewind relay`: splits TCP sessions for gateways that hold a grant.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_relay::{Handle, Relay, RelayConfig, Shutdown};
+use tradewind_telemetry::{LogFormat, init_logs};
+
+use crate::output::{self, Outcome, read_text};
+
+#[derive(clap::Args)]
+pub(crate) struct RelayArgs {
+    /// The relay's configuration (TOML, see docs/relay.md)
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Form of the log on standard error; TRADEWIND_LOG filters it
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+/// Form of a log.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Log {
+    /// For people
+    Text,
+    /// For programs, an object a line
+    Json,
+}
+
+pub(crate) fn run(args: &RelayArgs) -> Outcome {
+    let text = read_text(&args.config)?;
+    let place = || args.config.display().to_string();
+    let config = RelayConfig::parse(&text).with_context(place)?;
+    start_log(args.log)?;
+    let shutdown = Shutdown::on_signals()?;
+    let relay = Relay::bind(&config).with_context(place)?;
+    announce("relay", Some(relay.identity().to_string()), &relay.handle())?;
+    relay.run(&shutdown)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the log of a long-running process up.
+pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
+    let format = match log {
+        Log::Text => LogFormat::Text,
+        Log::Json => LogFormat::Json,
+    };
+    Ok(init_logs(format, "info")?)
+}
+
+/// Says on standard output that the process is ready, who it is and where it listens, in one line of JSON.
+pub(crate) fn announce(
+    role: &str,
+    identity: Option<String>,
+    handle: &Handle,
+) -> anyhow::Result<()> {
+    let ready = serde_json::json!({
+        "schema_version": 1,
+        "ready": role,
+        "identity": identity,
+        "listen": handle.local_addrs(),
+        "metrics": handle.metrics_addr(),
+    });
+    output::line(ready)
+}

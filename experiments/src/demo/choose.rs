@@ -1,0 +1,142 @@
+//! Chooses relays within the budget, measuring on the way what could change the choice.
+//!
+//! The direct paths are measured first. Then, in rounds: plan with what is known, hopeful about unmeasured legs; measure the
+//! legs that the plan would use; plan again. When a plan rests on measured legs alone, no other plan can beat it, for
+//! whatever it is compared with was judged too well rather than too badly.
+
+use std::collections::BTreeSet;
+
+use tradewind_model::StartUp;
+use tradewind_model::cost::Prices;
+use tradewind_plan::solver::{Exhaustive, Greedy, best_of};
+use tradewind_plan::{Flow, Inputs, Limits, Plan, PlannedFlow, Problem, verify};
+use tradewind_units::{FlowId, RegionId, SiteId};
+
+use super::knowledge::Knowledge;
+use super::measure::{Pair, Prober};
+use super::{DemoError, Stop};
+use crate::report::MeasuredLeg;
+use crate::scenario::Scenario;
+
+/// Most relays on a path `[CP IV-B]`.
+const MAX_RELAYS: usize = 2;
+/// Steps of each solver. Chosen: a second or so.
+const SOLVER_WORK: u64 = 2_000_000;
+/// Rounds of planning and measuring; the last plan may rest on hope. Chosen: two to four suffice on this mesh.
+const MAX_ROUNDS: usize = 6;
+
+/// What was chosen, and from what.
+pub(super) struct Choice {
+    /// The problem, all legs filled in.
+    pub(super) problem: Problem,
+    /// The best affordable plan.
+    pub(super) plan: Plan,
+    /// Rate tests that were run.
+    pub(super) measured: Vec<MeasuredLeg>,
+    /// Legs of the plan whose rate was not measured.
+    pub(super) unmeasured: usize,
+}
+
+/// The flows of a scenario, at nominal volume.
+pub(super) fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, DemoError> {
+    scenario
+        .flows()
+        .map(|(source, destination)| {
+            Ok(Flow {
+                id: FlowId::new(format!("{source}.{destination}"))?,
+                source: source.clone(),
+                destination: destination.clone(),
+                volume: scenario.volume_nominal,
+            })
+        })
+        .collect()
+}
+
+/// Plans and measures in turn; `told` hears of every round's tests: how many are done, of how many.
+pub(super) fn choose(
+    scenario: &Scenario,
+    knowledge: &mut Knowledge,
+    prober: &Prober<'_>,
+    stop: &Stop,
+    mut told: impl FnMut(u64, u64),
+) -> Result<Choice, DemoError> {
+    let flows = flows_of(scenario)?;
+    let direct = flows.iter().map(|flow| (flow.source.clone(), flow.destination.clone()));
+    let mut wanted: BTreeSet<Pair> = direct.collect();
+    let mut tests = 0;
+    for round in 0.. {
+        // What sites send and receive comes first: it tells how much of a leg between relays is worth measuring.
+        let (between, of_sites): (Vec<Pair>, Vec<Pair>) =
+            wanted.into_iter().partition(|pair| knowledge.is_between_relays(pair));
+        let total = (tests + between.len() + of_sites.len()) as u64;
+        for pairs in [of_sites, between] {
+            let batch = pairs.iter().map(|pair| knowledge.test(pair));
+            let batch = batch.collect::<Result<Vec<_>, _>>()?;
+            let rates = prober.rates(&batch, |done| told(tests as u64 + done, total))?;
+            tests += rates.len();
+            knowledge.learn(rates);
+        }
+        let problem = problem(scenario, flows.clone(), knowledge)?;
+        let plan = solve(&problem, stop)?;
+        let unmeasured: BTreeSet<Pair> =
+            legs_of(&plan, &flows).filter(|pair| !knowledge.has_rate(pair)).collect();
+        wanted = unmeasured
+            .iter()
+            .filter(|pair| prober.effort().between_relays || !knowledge.is_between_relays(pair))
+            .cloned()
+            .collect();
+        if wanted.is_empty() || round + 1 == MAX_ROUNDS {
+            let measured = knowledge.measured();
+            return Ok(Choice { problem, plan, measured, unmeasured: unmeasured.len() });
+        }
+    }
+    unreachable!("the last round returns")
+}
+
+fn problem(
+    scenario: &Scenario,
+    flows: Vec<Flow>,
+    knowledge: &Knowledge,
+) -> Result<Problem, DemoError> {
+    Ok(Problem::new(Inputs {
+        flows,
+        regions: scenario.regions.clone(),
+        legs: knowledge.legs()?,
+        site_regions: std::collections::BTreeMap::new(),
+        prices: Prices::Flat { set_up: scenario.relay.setup, egress: scenario.relay.egress },
+        budget: scenario.budget,
+        relay_capacity: scenario.relay.capacity,
+        max_relays: MAX_RELAYS,
+        start_up: StartUp::Cold,
+    })?)
+}
+
+/// The best affordable plan of both solvers, checked by the verifier that knows neither.
+fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
+    let should_stop = || stop.is_set();
+    let limits = Limits { work: SOLVER_WORK, should_stop: &should_stop };
+    let plan = best_of(&[&Greedy, &Exhaustive], problem, &limits)?;
+    stop.check()?;
+    let violations = verify(problem, &plan);
+    match violations.first() {
+        None => Ok(plan),
+        Some(violation) => Err(DemoError::Plan(violation.to_string())),
+    }
+}
+
+/// Every leg that the plan's paths use.
+fn legs_of<'a>(plan: &'a Plan, flows: &'a [Flow]) -> impl Iterator<Item = Pair> + 'a {
+    plan.flows.iter().zip(flows).flat_map(|(planned, flow)| {
+        let relays = regions_of(plan, planned).into_iter().map(SiteId::from);
+        let stops: Vec<SiteId> = std::iter::once(flow.source.clone())
+            .chain(relays)
+            .chain(std::iter::once(flow.destination.clone()))
+            .collect();
+        stops.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>()
+    })
+}
+
+/// The regions of a flow's path.
+pub(super) fn regions_of(plan: &Plan, flow: &PlannedFlow) -> Vec<RegionId> {
+    plan.regions_of(flow).expect("the verifier found every relay of every path")
+}

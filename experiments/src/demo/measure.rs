@@ -1,0 +1,177 @@
+//! Measures through the emulated WAN with the product's own probe, started as any user would start it.
+
+use std::collections::BTreeMap;
+
+use tradewind_lab::Lab;
+use tradewind_probe::{RateReport, RttReport};
+use tradewind_units::{Bandwidth, Duration, HostId, SiteId};
+
+use super::process::{Question, Scratch, Service};
+use super::{DemoError, Stop, lanes};
+
+/// Where every host answers rate tests.
+const RESPONDER_PORT: u16 = 7100;
+
+/// What bounds a measurement's time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// Handshakes for each pair.
+    pub(super) rtt_samples: u32,
+    /// From one handshake to the next.
+    pub(super) rtt_interval: Duration,
+    /// Longest rate test.
+    pub(super) rate_duration: Duration,
+    /// How long a rate must be steady to end its test early.
+    pub(super) steady_for: Duration,
+    /// Whether the rates between relays are measured, too.
+    pub(super) between_relays: bool,
+}
+
+impl Effort {
+    /// As the papers: the minimum of 20 handshakes at 0.1 s `[CDD V]`.
+    pub(super) const FULL: Self = Self {
+        rtt_samples: 20,
+        rtt_interval: Duration::from_millis(100),
+        rate_duration: Duration::from_secs(8),
+        steady_for: Duration::from_secs(1),
+        between_relays: true,
+    };
+    /// Enough on a path without queues.
+    pub(super) const QUICK: Self = Self {
+        rtt_samples: 4,
+        rtt_interval: Duration::from_millis(100),
+        rate_duration: Duration::from_secs(4),
+        steady_for: Duration::from_millis(500),
+        between_relays: false,
+    };
+}
+
+/// An ordered pair of places.
+pub(super) type Pair = (SiteId, SiteId);
+
+/// A rate test to run.
+#[derive(Debug, Clone)]
+pub(super) struct RateTest {
+    /// Who sends to whom.
+    pub(super) pair: Pair,
+    /// The rate that it will see, as far as one can tell.
+    pub(super) expected: Bandwidth,
+    /// Most that it sends: more would be of no use to any path.
+    pub(super) max_rate: Option<Bandwidth>,
+}
+
+impl RateTest {
+    fn work(&self) -> lanes::Work {
+        let rate = self.max_rate.map_or(self.expected, |most| most.min(self.expected));
+        let (source, destination) = self.pair.clone();
+        lanes::Work { source, destination, peak: rate, load: rate }
+    }
+}
+
+/// The probe on the hosts of a lab.
+pub(super) struct Prober<'a> {
+    lab: &'a Lab,
+    program: &'a std::path::Path,
+    scratch: &'a Scratch,
+    stop: &'a Stop,
+    effort: Effort,
+    _responders: Vec<Service>,
+}
+
+impl<'a> Prober<'a> {
+    /// Starts a responder on every host.
+    pub(super) fn start(
+        lab: &'a Lab,
+        program: &'a std::path::Path,
+        scratch: &'a Scratch,
+        stop: &'a Stop,
+        effort: Effort,
+    ) -> Result<Self, DemoError> {
+        let mut responders = Vec::new();
+        for host in lab.hosts() {
+            stop.check()?;
+            let listen = format!("{}:{RESPONDER_PORT}", lab.address_v4(host)?);
+            let mut command = lab.command(host, program)?;
+            command.args(["probe", "responder", "--listen", &listen]);
+            responders.push(Service::start(command, &format!("responder-{host}"), scratch)?.0);
+        }
+        Ok(Self { lab, program, scratch, stop, effort, _responders: responders })
+    }
+
+    /// Round-trip times from every host to every other; `done` is told how many hosts have answered.
+    pub(super) fn rtts(
+        &self,
+        mut done: impl FnMut(u64),
+    ) -> Result<BTreeMap<Pair, RttReport>, DemoError> {
+        let hosts: Vec<&HostId> = self.lab.hosts().collect();
+        let mut questions = Vec::new();
+        for host in &hosts {
+            let mut command = self.lab.command(host, self.program)?;
+            command.args(["probe", "rtt", "--output", "json"]);
+            command.args(["--samples", &self.effort.rtt_samples.to_string()]);
+            command.args(["--interval", &format!("{} ms", self.effort.rtt_interval.as_millis())]);
+            let others: Vec<&HostId> =
+                hosts.iter().filter(|other| other != &host).copied().collect();
+            for other in &others {
+                command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(other)?));
+            }
+            let question = Question::ask(command, &format!("rtt-{host}"), self.scratch)?;
+            questions.push((*host, others, question));
+        }
+        let mut reports = BTreeMap::new();
+        for (count, (host, others, question)) in questions.into_iter().enumerate() {
+            let answers: Vec<RttReport> = question.answer(self.stop)?;
+            for (other, report) in others.into_iter().zip(answers) {
+                reports.insert((self.site_of(host), self.site_of(other)), report);
+            }
+            done(count as u64 + 1);
+        }
+        Ok(reports)
+    }
+
+    /// Rates of one connection each; several tests at once where they leave each other room. `done` is told how many have
+    /// ended.
+    pub(super) fn rates(
+        &self,
+        tests: &[RateTest],
+        mut done: impl FnMut(u64),
+    ) -> Result<BTreeMap<Pair, RateReport>, DemoError> {
+        let work: Vec<lanes::Work> = tests.iter().map(RateTest::work).collect();
+        let mut reports = BTreeMap::new();
+        for group in lanes::groups(&work) {
+            let mut questions = Vec::new();
+            for index in group {
+                questions.push((tests[index].pair.clone(), self.rate_question(&tests[index])?));
+            }
+            for (pair, question) in questions {
+                reports.insert(pair, question.answer(self.stop)?);
+                done(reports.len() as u64);
+            }
+        }
+        Ok(reports)
+    }
+
+    fn rate_question(&self, test: &RateTest) -> Result<Question, DemoError> {
+        let (source, destination) = &test.pair;
+        let [from, to] = [source, destination].map(super::host_of);
+        let mut command = self.lab.command(&from, self.program)?;
+        command.args(["probe", "rate", "--output", "json"]);
+        command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);
+        command.args(["--steady-for", &format!("{} ms", self.effort.steady_for.as_millis())]);
+        if let Some(rate) = test.max_rate {
+            command.args(["--max-rate", &rate.to_string()]);
+        }
+        command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(&to)?));
+        Question::ask(command, &format!("rate-{source}-{destination}"), self.scratch)
+    }
+
+    /// How much is measured.
+    pub(super) const fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// The demo has one host a site, of the site's name.
+    fn site_of(&self, host: &HostId) -> SiteId {
+        SiteId::new(host.as_str()).expect("a host's name is a site's name")
+    }
+}

@@ -1,0 +1,223 @@
+//! Programs on the lab's hosts: those that serve until they are dropped, and those that answer once.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{DemoError, Stop};
+
+/// How often a program that answers is looked after.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the names of these directories begin with; the process and a random number follow.
+const SCRATCH: &str = "tradewind-demo-";
+
+/// A directory for keys, configurations and logs, gone when dropped.
+#[derive(Debug)]
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one that only this user can read, and takes away those of processes that were killed.
+    pub(super) fn new() -> Result<Self, DemoError> {
+        let parent = std::env::temp_dir();
+        sweep(&parent);
+        // Nobody can know the name beforehand and be in its way.
+        let random = u64::from_le_bytes(tradewind_net::entropy::bytes()?);
+        let path = parent.join(format!("{SCRATCH}{}-{random:016x}", std::process::id()));
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|source| DemoError::File { path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+
+    /// Writes a file in it and returns its path.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, DemoError> {
+        let path = self.file(name);
+        let written = fs::write(&path, text);
+        written.map_err(|source| DemoError::File { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        // Names of regions hold colons, which some tools take for a separator.
+        self.0.join(name.replace(':', "-"))
+    }
+
+    fn create(&self, name: &str) -> Result<(File, PathBuf), DemoError> {
+        let path = self.file(name);
+        let created = File::create(&path);
+        let file = created.map_err(|source| DemoError::File { path: path.clone(), source })?;
+        Ok((file, path))
+    }
+}
+
+/// Removes the directories of processes that are gone. Those of other users stay: they are theirs.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.split('-').next());
+        let Some(process) = owner.and_then(|number| number.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(process.to_string()).exists() {
+            // What cannot be removed is not ours.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left behind is a temporary directory; there is nobody to tell.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that serves; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Service {
+    child: Child,
+}
+
+/// The line by which a service says that it is ready.
+#[derive(Debug, Deserialize)]
+pub(super) struct Ready {
+    /// Where it listens.
+    pub(super) listen: Vec<SocketAddr>,
+}
+
+impl Service {
+    /// Starts a service and waits until it says that it is ready.
+    pub(super) fn start(
+        mut command: Command,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<(Self, Ready), DemoError> {
+        let (log, log_path) = scratch.create(&format!("{name}.log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = spawn(&mut command, name)?;
+        let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
+        let service = Self { child };
+        let mut line = String::new();
+        // An end without a word is a program that failed; its log says why.
+        let _ = BufReader::new(stdout).read_line(&mut line);
+        match serde_json::from_str(&line) {
+            Ok(ready) => Ok((service, ready)),
+            Err(_) => Err(failed(name, &log_path)),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that answers once, in JSON on its standard output.
+#[derive(Debug)]
+pub(super) struct Question {
+    name: String,
+    service: Service,
+    answer: PathBuf,
+    log: PathBuf,
+}
+
+impl Question {
+    /// Starts the program.
+    pub(super) fn ask(
+        mut command: Command,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<Self, DemoError> {
+        let (answer_file, answer) = scratch.create(&format!("{name}.json"))?;
+        let (log_file, log) = scratch.create(&format!("{name}.log"))?;
+        command.stdin(Stdio::null()).stdout(answer_file).stderr(log_file);
+        let child = spawn(&mut command, name)?;
+        Ok(Self { name: name.to_owned(), service: Service { child }, answer, log })
+    }
+
+    /// Waits for its end and reads the answer.
+    pub(super) fn answer<T: DeserializeOwned>(mut self, stop: &Stop) -> Result<T, DemoError> {
+        let status = loop {
+            stop.check()?;
+            match self.service.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) => std::thread::sleep(LOOK),
+                Err(source) => return Err(DemoError::Start { name: self.name, source }),
+            }
+        };
+        if !status.success() {
+            return Err(failed(&self.name, &self.log));
+        }
+        let read = fs::read_to_string(&self.answer);
+        let text = read.map_err(|source| DemoError::File { path: self.answer.clone(), source })?;
+        serde_json::from_str(&text)
+            .map_err(|source| DemoError::Answer { name: self.name.clone(), source })
+    }
+}
+
+fn spawn(command: &mut Command, name: &str) -> Result<Child, DemoError> {
+    command.spawn().map_err(|source| DemoError::Start { name: name.to_owned(), source })
+}
+
+/// The error of a program that ended badly: the last line of its log says why.
+fn failed(name: &str, log: &Path) -> DemoError {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    let why = last.unwrap_or("it ended without a word");
+    DemoError::Program {
+        name: name.to_owned(),
+        why: why.trim_start_matches("tradewind: ").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_swept_and_the_rest_is_not() {
+        let parent = std::env::temp_dir().join(format!("tradewind-sweep-{}", std::process::id()));
+        // Above the kernel's largest process number.
+        let gone = parent.join(format!("{SCRATCH}4194305-0000000000000000"));
+        let alive = parent.join(format!("{SCRATCH}{}-0000000000000000", std::process::id()));
+        let other = parent.join("another-4194305");
+        for directory in [&gone, &alive, &other] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        fs::write(gone.join("relay.key"), "secret").unwrap();
+        sweep(&parent);
+        assert!(!gone.exists());
+        assert!(alive.exists() && other.exists());
+        fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_fails_is_quoted_and_the_directory_goes_with_its_owner() {
+        let scratch = Scratch::new().unwrap();
+        let directory = scratch.0.clone();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'port 7 is in use' >&2; exit 1"]);
+        let question = Question::ask(command, "probe a:b", &scratch).unwrap();
+        let error = question.answer::<u32>(&Stop::default()).unwrap_err();
+        assert_eq!(error.to_string(), "probe a:b: port 7 is in use");
+
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 42"]);
+        let question = Question::ask(command, "answer", &scratch).unwrap();
+        assert_eq!(question.answer::<u32>(&Stop::default()).unwrap(), 42);
+
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo '{\"listen\": [\"127.0.0.1:7\"]}'; exec sleep 60"]);
+        let (service, ready) = Service::start(command, "service", &scratch).unwrap();
+        assert_eq!(ready.listen.len(), 1);
+        drop((service, scratch));
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,53 @@
+//! The congestion control of one TCP socket: `TCP_CONGESTION`.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use socket2::SockRef;
+
+/// Longest name, without the closing zero: the kernel's `TCP_CA_NAME_MAX` less one.
+const MAX_NAME_BYTES: usize = 15;
+
+/// Whether `name` could name a congestion control: `cubic`, `bbr`, `reno` and the like.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(allowed)
+}
+
+/// Gives `socket` the congestion control `name`.
+///
+/// # Errors
+/// When the kernel does not know it, or keeps it from unprivileged processes.
+pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
+    if !is_name(name) {
+        let expected = "1 to 15 letters, digits, `-` or `_`";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("name of {expected}")));
+    }
+    SockRef::from(socket).set_tcp_congestion(name.as_bytes())
+}
+
+/// The name of the congestion control that `socket` uses.
+///
+/// # Errors
+/// When `socket` is no TCP socket.
+pub fn of(socket: &impl AsFd) -> io::Result<String> {
+    let name = SockRef::from(socket).tcp_congestion()?;
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reno_is_always_there_and_nonsense_never() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        set(&socket, "reno").unwrap();
+        assert_eq!(of(&socket).unwrap(), "reno");
+        for name in ["", "no-such-control", "a-name-of-sixteen", "a\0b"] {
+            assert!(set(&socket, name).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! A cap on how fast one socket sends: `SO_MAX_PACING_RATE` [socket(7)].
+//!
+//! TCP paces by itself when a cap is set; no queueing discipline is needed for it.
+
+use std::io;
+use std::mem::size_of_val;
+use std::os::fd::{AsFd, AsRawFd};
+
+use tradewind_units::Bandwidth;
+
+/// Lets `socket` send no faster than `rate`, headers included.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn cap(socket: &impl AsFd, rate: Bandwidth) -> io::Result<()> {
+    let bytes_per_s: u64 = (rate.as_bps() / 8).max(1);
+    let length = libc::socklen_t::try_from(size_of_val(&bytes_per_s)).expect("eight bytes");
+    // SAFETY: the option's value is an integer of eight bytes, readable for its length.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_s).cast(),
+            length,
+        )
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_slow_and_fast_caps() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for text in ["1 bit/s", "1 Gbit/s", "100 Tbit/s"] {
+            cap(&socket, text.parse().unwrap()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Solvers: a problem in, a plan out, within limits.
+//!
+//! All of them minimise the sum of completion times and, among equals, the cost.
+
+use tradewind_units::{Duration, FlowId};
+
+use crate::plan::Plan;
+use crate::problem::Problem;
+
+mod exhaustive;
+mod greedy;
+mod knapsack;
+
+pub use exhaustive::Exhaustive;
+pub use greedy::Greedy;
+
+/// How long a solver may work.
+pub struct Limits<'a> {
+    /// Steps, of which each solver takes some hundred thousand to some million a second.
+    pub work: u64,
+    /// Asked now and then; the solver stops when it says true.
+    pub should_stop: &'a dyn Fn() -> bool,
+}
+
+impl Limits<'static> {
+    /// At most `work` steps, never stopped from outside.
+    #[must_use]
+    pub fn work(work: u64) -> Self {
+        Self { work, should_stop: &|| false }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SolveError {
+    /// A flow has no direct path, and the budget affords it no other.
+    #[error("flow `{flow}`: it has no direct path, and the budget affords no relayed one")]
+    Infeasible {
+        /// The flow, or one of several.
+        flow: FlowId,
+    },
+    /// The limit was reached first, or a heuristic found no way on.
+    #[error("stopped before the end; no plan takes less than {:.3} s in all", bound.as_secs_f64())]
+    WorkLimit {
+        /// The best plan found so far, if any.
+        best: Option<Box<Plan>>,
+        /// No plan has a smaller sum of completion times.
+        bound: Duration,
+    },
+    /// The library behind a solver failed.
+    #[error("solver: {0}")]
+    Backend(String),
+}
+
+/// Something that makes plans.
+pub trait Solver {
+    /// Its name, as plans record it.
+    fn name(&self) -> &'static str;
+
+    /// The best plan that it finds within the limits.
+    ///
+    /// # Errors
+    /// When there is no plan, the limits were reached, or the library behind it failed.
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError>;
+}
+
+/// The best plan of several solvers, those included that reached their limits with a plan in hand.
+///
+/// # Errors
+/// The last solver's error, when none has a plan.
+pub fn best_of(
+    solvers: &[&dyn Solver],
+    problem: &Problem,
+    limits: &Limits<'_>,
+) -> Result<Plan, SolveError> {
+    let mut best: Option<Plan> = None;
+    let mut bound = Duration::ZERO;
+    let mut last_error = SolveError::Backend("no solver was given".to_owned());
+    for solver in solvers {
+        let plan = match solver.solve(problem, limits) {
+            Ok(plan) => plan,
+            Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
+            Err(error) => {
+                last_error = error;
+                continue;
+            }
+        };
+        bound = bound.max(plan.bound);
+        let better = |best: &Plan| (plan.total_fct, plan.cost) < (best.total_fct, best.cost);
+        if best.as_ref().is_none_or(better) {
+            best = Some(plan);
+        }
+    }
+    best.map(|plan| Plan { bound: bound.min(plan.total_fct), ..plan }).ok_or(last_error)
+}
+
+/// Counts a solver's steps.
+struct Work<'a> {
+    left: u64,
+    should_stop: &'a dyn Fn() -> bool,
+    stopped: bool,
+}
+
+/// Between two questions to `should_stop`. Chosen: well under a millisecond.
+const STEPS_BETWEEN_QUESTIONS: u64 = 256;
+
+impl<'a> Work<'a> {
+    fn new(limits: &Limits<'a>) -> Self {
+        Self { left: limits.work, should_stop: limits.should_stop, stopped: false }
+    }
+
+    /// Takes one step; false when there is none left, and from then on.
+    fn step(&mut self) -> bool {
+        let asked = self.left.is_multiple_of(STEPS_BETWEEN_QUESTIONS) && (self.should_stop)();
+        self.stopped = self.stopped || self.left == 0 || asked;
+        self.left = self.left.saturating_sub(1);
+        !self.stopped
+    }
+}
+
+/// The sum of each flow's fastest candidate: no plan is below it, whatever the budget.
+fn unlimited_bound(problem: &Problem) -> Duration {
+    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.fct).min();
+    (0..problem.flows().len()).filter_map(fastest).sum()
+}

@@ -1,0 +1,245 @@
+//! Greedy search that shares relays, after the idea of CP's proxy-greedy family [CP VI-B].
+//!
+//! A set of relays is judged by the flows it can serve: each starts direct, and the upgrade that
+//! saves most time for each dollar of egress is made, again and again, while budget and capacity
+//! last. From no relays at all, the set moves to its best neighbour (one or two relays more, one
+//! less, one replaced) as long as that helps. The paper's own five heuristics are other solvers; this
+//! one makes no claim to be them.
+
+use std::cmp::Reverse;
+
+use tradewind_units::{Duration, Money};
+
+use super::{Limits, SolveError, Solver, Work, unlimited_bound};
+use crate::candidates::Candidate;
+use crate::plan::Plan;
+use crate::problem::Problem;
+
+/// The greedy solver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Greedy;
+
+/// How many relays each region holds.
+type Relays = Vec<usize>;
+
+/// What a set of relays makes of the flows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Outcome {
+    /// Each flow's candidate; none for a flow that has no path over this set.
+    choice: Vec<Option<usize>>,
+    total_fct: Duration,
+    cost: Money,
+}
+
+impl Outcome {
+    /// Flows without a path count first, then time, then cost.
+    fn key(&self) -> (usize, Duration, Money) {
+        let unserved = self.choice.iter().filter(|choice| choice.is_none()).count();
+        (unserved, self.total_fct, self.cost)
+    }
+}
+
+impl Solver for Greedy {
+    fn name(&self) -> &'static str {
+        "greedy"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        let mut work = Work::new(limits);
+        let bound = unlimited_bound(problem);
+        let mut relays = vec![0; problem.regions().len()];
+        let mut best = serve(problem, &relays, &mut work);
+        while !work.stopped {
+            let sets = neighbours(problem, &relays).into_iter();
+            let outcomes = sets.map(|set| (serve(problem, &set, &mut work), set));
+            match outcomes.min_by_key(|(outcome, _)| outcome.key()) {
+                Some((outcome, set)) if outcome.key() < best.key() => {
+                    (best, relays) = (outcome, set);
+                }
+                _ => break,
+            }
+        }
+        let choice: Option<Vec<usize>> = best.choice.into_iter().collect();
+        let plan = choice.and_then(|all| Plan::from_choice(problem, &all, self.name(), bound));
+        match plan {
+            Some(plan) if !work.stopped => Ok(plan),
+            plan => Err(SolveError::WorkLimit { best: plan.map(Box::new), bound }),
+        }
+    }
+}
+
+/// Names a flow without direct path.
+pub(super) fn infeasible(problem: &Problem) -> SolveError {
+    let relayed = |flow: &usize| !problem.candidates(*flow)[0].regions.is_empty();
+    let flow = (0..problem.flows().len()).find(relayed).unwrap_or(0);
+    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
+}
+
+/// The sets with one or two relays more, one less, and one replaced, that the budget can set up.
+fn neighbours(problem: &Problem, relays: &Relays) -> Vec<Relays> {
+    let regions = 0..problem.regions().len();
+    let with = |set: &Relays, region: usize| {
+        let mut more = set.clone();
+        more[region] += 1;
+        more
+    };
+    let mut sets = Vec::new();
+    for region in regions.clone() {
+        let one = with(relays, region);
+        sets.extend((region..problem.regions().len()).map(|second| with(&one, second)));
+        sets.push(one);
+        if relays[region] > 0 {
+            let mut less = relays.clone();
+            less[region] -= 1;
+            let others = regions.clone().filter(|other| *other != region);
+            sets.extend(others.map(|other| with(&less, other)));
+            sets.push(less);
+        }
+    }
+    sets.retain(|set| set_up(problem, set) <= problem.budget());
+    sets
+}
+
+fn set_up(problem: &Problem, relays: &Relays) -> Money {
+    problem.set_up().times(relays.iter().sum::<usize>() as u64)
+}
+
+/// Serves the flows with a set of relays that the budget can set up.
+fn serve(problem: &Problem, relays: &Relays, work: &mut Work<'_>) -> Outcome {
+    let mut serving = Serving::new(problem, relays);
+    while let Some((flow, candidate)) = serving.best_upgrade() {
+        if !work.step() {
+            break;
+        }
+        serving.assign(flow, candidate);
+    }
+    serving.outcome()
+}
+
+/// Flows being assigned to a set of relays.
+struct Serving<'a> {
+    problem: &'a Problem,
+    /// Room left on each relay, region by region.
+    room: Vec<Vec<u64>>,
+    /// Candidates whose regions all hold a relay: place and candidate, flow by flow.
+    open: Vec<Vec<(usize, &'a Candidate)>>,
+    /// The candidate each flow has, and its relays' numbers.
+    choice: Vec<Option<(usize, Vec<usize>)>>,
+    left: Money,
+    set_up: Money,
+}
+
+impl<'a> Serving<'a> {
+    fn new(problem: &'a Problem, relays: &Relays) -> Self {
+        let set_up = set_up(problem, relays);
+        let left = problem.budget().checked_sub(set_up).unwrap_or(Money::ZERO);
+        let capacity = problem.relay_capacity().as_bps();
+        let flows = 0..problem.flows().len();
+        let open: Vec<Vec<(usize, &Candidate)>> = flows
+            .map(|flow| {
+                let all = problem.candidates(flow).iter().enumerate();
+                all.filter(|(_, c)| c.regions.iter().all(|region| relays[*region] > 0)).collect()
+            })
+            .collect();
+        let direct = |flow: &[(usize, &Candidate)]| {
+            flow.first().filter(|(_, c)| c.regions.is_empty()).map(|(at, _)| (*at, Vec::new()))
+        };
+        let choice = open.iter().map(|flow| direct(flow)).collect();
+        let room = relays.iter().map(|count| vec![capacity; *count]).collect();
+        Self { problem, room, open, choice, left, set_up }
+    }
+
+    /// The affordable change of one flow's path that saves most for each dollar: flow and candidate.
+    ///
+    /// A flow without any path comes first; what costs nothing more comes before what does.
+    fn best_upgrade(&self) -> Option<(usize, usize)> {
+        let mut best: Option<((bool, f64), (usize, usize))> = None;
+        for (flow, open) in self.open.iter().enumerate() {
+            let current = self.current(flow);
+            for (place, candidate) in open {
+                let (saved, paid) = match current {
+                    None => (1.0 / candidate.fct.as_secs_f64(), candidate.egress),
+                    Some(now) if candidate.fct >= now.fct => continue,
+                    Some(now) => {
+                        let saved = (now.fct - candidate.fct).as_secs_f64();
+                        (saved, candidate.egress.checked_sub(now.egress).unwrap_or(Money::ZERO))
+                    }
+                };
+                let worth = (current.is_none(), saved / paid.as_usd().max(1e-9));
+                let better = best.is_none_or(|(other, _)| worth > other);
+                let refund = current.map_or(Money::ZERO, |now| now.egress);
+                let affordable = candidate.egress <= self.left + refund;
+                if better && affordable && self.numbers(flow, candidate).is_some() {
+                    best = Some((worth, (flow, *place)));
+                }
+            }
+        }
+        best.map(|(_, upgrade)| upgrade)
+    }
+
+    fn current(&self, flow: usize) -> Option<&'a Candidate> {
+        let (place, _) = self.choice[flow].as_ref()?;
+        Some(&self.problem.candidates(flow)[*place])
+    }
+
+    /// The fullest relay with room in each region of the candidate, its own present share given back.
+    fn numbers(&self, flow: usize, candidate: &Candidate) -> Option<Vec<usize>> {
+        let need = candidate.rate.as_bps();
+        let room_at = |region: usize, number: usize| {
+            self.room[region][number] + self.held(flow, region, number)
+        };
+        let fullest = |region: &usize| {
+            let numbers = 0..self.room[*region].len();
+            let roomy = numbers.filter(|number| room_at(*region, *number) >= need);
+            roomy.min_by_key(|number| room_at(*region, *number))
+        };
+        candidate.regions.iter().map(fullest).collect()
+    }
+
+    /// What a flow takes of this relay now.
+    fn held(&self, flow: usize, region: usize, number: usize) -> u64 {
+        let (Some(candidate), Some((_, numbers))) = (self.current(flow), &self.choice[flow]) else {
+            return 0;
+        };
+        let mut relays = candidate.regions.iter().zip(numbers);
+        let here = relays.any(|relay| relay == (&region, &number));
+        if here { candidate.rate.as_bps() } else { 0 }
+    }
+
+    fn assign(&mut self, flow: usize, place: usize) {
+        let candidate = &self.problem.candidates(flow)[place];
+        let numbers = self.numbers(flow, candidate).expect("an upgrade has room");
+        if let (Some(before), Some((_, old))) = (self.current(flow), self.choice[flow].take()) {
+            self.left = self.left + before.egress;
+            for (region, number) in before.regions.iter().zip(old) {
+                self.room[*region][number] += before.rate.as_bps();
+            }
+        }
+        self.left = self.left.checked_sub(candidate.egress).expect("an upgrade is affordable");
+        for (region, number) in candidate.regions.iter().zip(&numbers) {
+            self.room[*region][*number] -= candidate.rate.as_bps();
+        }
+        self.choice[flow] = Some((place, numbers));
+    }
+
+    fn outcome(self) -> Outcome {
+        let chosen = || (0..self.choice.len()).filter_map(|flow| self.current(flow));
+        let egress: Money = chosen().map(|candidate| candidate.egress).sum();
+        let total_fct = chosen().map(|candidate| candidate.fct).sum();
+        let place = |choice: &Option<(usize, Vec<usize>)>| choice.as_ref().map(|(at, _)| *at);
+        let choice = self.choice.iter().map(place).collect();
+        Outcome { choice, total_fct, cost: self.set_up + egress }
+    }
+}
+
+/// The order in which flows are branched on: those with most to gain first.
+pub(super) fn by_gain(problem: &Problem) -> Vec<usize> {
+    let spread = |flow: &usize| {
+        let times = problem.candidates(*flow).iter().map(|candidate| candidate.fct);
+        let slowest = times.clone().max().unwrap_or_default();
+        slowest.saturating_sub(times.min().unwrap_or_default())
+    };
+    let mut order: Vec<usize> = (0..problem.flows().len()).collect();
+    order.sort_by_key(|flow| (Reverse(spread(flow)), *flow));
+    order
+}

@@ -1,0 +1,129 @@
+//! Problems to solve: CP's four cities over real regions, and small ones drawn from a seed.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+
+use tradewind_model::cost::Prices;
+use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
+use tradewind_model::{Catalogue, Coordinates, Leg, RttModel, StartUp};
+use tradewind_plan::{Flow, Inputs, Legs, Place};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, SiteId};
+
+pub(crate) fn usd(amount: f64) -> Money {
+    Money::from_usd(amount).unwrap()
+}
+
+pub(crate) fn mbps(rate: f64) -> Bandwidth {
+    Bandwidth::from_mbps(rate).unwrap()
+}
+
+/// Hamina, London, Sao Paulo and Tokyo in a full mesh of 2 GB flows [CP VII-C].
+pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
+    let catalogue = Catalogue::builtin();
+    let at = |latitude, longitude| Coordinates::new(latitude, longitude).unwrap();
+    let sites = [
+        ("hamina", at(60.57, 27.20)),
+        ("london", at(51.51, -0.13)),
+        ("sao-paulo", at(-23.55, -46.63)),
+        ("tokyo", at(35.68, 139.69)),
+    ];
+    let regions: Vec<RegionId> = regions.iter().map(|id| RegionId::new(*id).unwrap()).collect();
+    let site_places =
+        sites.iter().map(|(name, at)| (Place::Site(SiteId::new(*name).unwrap()), *at));
+    let relay_places = regions
+        .iter()
+        .map(|id| (Place::Relay(id.clone()), catalogue.require(id).unwrap().location));
+    let places: Vec<(Place, Coordinates)> = site_places.chain(relay_places).collect();
+    let mut legs = Legs::new();
+    for (from, from_at) in &places {
+        for (to, to_at) in places.iter().filter(|(to, _)| to != from) {
+            let leg = Leg::new(RttModel::fitted().rtt_between(*from_at, *to_at));
+            legs.insert((from.clone(), to.clone()), dressed(leg, from, to));
+        }
+    }
+    let mut flows = Vec::new();
+    for (source, _) in &sites {
+        for (destination, _) in sites.iter().filter(|(to, _)| to != source) {
+            flows.push(flow(&format!("{source}-{destination}"), source, destination, 2_000));
+        }
+    }
+    inputs(flows, regions, legs, budget_usd)
+}
+
+/// Windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a flow at relays.
+fn dressed(leg: Leg, from: &Place, to: &Place) -> Leg {
+    let is_site = |place: &Place| matches!(place, Place::Site(_));
+    let leg = if is_site(from) || is_site(to) {
+        leg.capped_at(mbps(1000.0))
+    } else {
+        leg.with_window(RELAY_TO_RELAY_WINDOW)
+    };
+    if is_site(from) && is_site(to) {
+        leg
+    } else {
+        leg.capped_per_connection_at(mbps(RELAY_FLOW_MBPS))
+    }
+}
+
+pub(crate) fn flow(id: &str, source: &str, destination: &str, megabytes: u64) -> Flow {
+    Flow {
+        id: FlowId::new(id).unwrap(),
+        source: SiteId::new(source).unwrap(),
+        destination: SiteId::new(destination).unwrap(),
+        volume: Bytes::new(megabytes * 1_000_000),
+    }
+}
+
+pub(crate) fn inputs(
+    flows: Vec<Flow>,
+    regions: Vec<RegionId>,
+    legs: Legs,
+    budget_usd: f64,
+) -> Inputs {
+    Inputs {
+        flows,
+        regions,
+        legs,
+        site_regions: BTreeMap::new(),
+        prices: Prices::cloudpilot(),
+        budget: usd(budget_usd),
+        relay_capacity: mbps(RELAY_CAPACITY_MBPS),
+        max_relays: 2,
+        start_up: StartUp::Cold,
+    }
+}
+
+/// A small problem drawn from numbers: RTTs in milliseconds for each ordered pair of places, taken in turn.
+pub(crate) fn drawn(
+    flow_count: usize,
+    region_count: usize,
+    rtts_ms: &[u64],
+    capacity_mbps: f64,
+    budget_usd: f64,
+) -> Inputs {
+    let sites: Vec<Place> = (0..flow_count + 1)
+        .map(|index| Place::Site(SiteId::new(format!("site{index}")).unwrap()))
+        .collect();
+    let regions: Vec<RegionId> =
+        (0..region_count).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
+    let relays = regions.iter().map(|id| Place::Relay(id.clone()));
+    let places: Vec<Place> = sites.into_iter().chain(relays).collect();
+    let mut rtts = rtts_ms.iter().cycle();
+    let mut legs = Legs::new();
+    for from in &places {
+        for to in places.iter().filter(|to| *to != from) {
+            let rtt = Duration::from_millis(*rtts.next().unwrap());
+            legs.insert((from.clone(), to.clone()), dressed(Leg::new(rtt), from, to));
+        }
+    }
+    let flows = (0..flow_count)
+        .map(|index| {
+            let (source, destination) = (format!("site{index}"), format!("site{}", index + 1));
+            flow(&format!("flow{index}"), &source, &destination, 200 + 300 * index as u64)
+        })
+        .collect();
+    let mut inputs = inputs(flows, regions, legs, budget_usd);
+    inputs.relay_capacity = mbps(capacity_mbps);
+    inputs
+}

@@ -1,0 +1,50 @@
+//! From a target's name to a TCP connection, with errors that name the target.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use crate::ProbeError;
+use crate::error::in_words;
+
+/// The first address of `target`, a `host:port`.
+pub(crate) async fn resolve(target: &str, limit: Duration) -> Result<SocketAddr, ProbeError> {
+    let failed = |cause: String| ProbeError::Resolve { target: target.to_owned(), cause };
+    match timeout(limit, lookup_host(target)).await {
+        Err(_) => Err(failed("the resolver did not answer in time".to_owned())),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Ok(Ok(mut addresses)) => {
+            addresses.next().ok_or_else(|| failed("the name has no address".to_owned()))
+        }
+    }
+}
+
+/// A connection to `address` that is reset, not lingering, when it is dropped: a probe leaves
+/// nothing behind in either kernel.
+pub(crate) async fn open(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_zero_linger()?;
+    match timeout(limit, socket.connect(address)).await {
+        Ok(result) => result,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// As [`open`], with the target's name in the error.
+pub(crate) async fn open_named(
+    target: &str,
+    address: SocketAddr,
+    limit: Duration,
+) -> Result<TcpStream, ProbeError> {
+    open(address, limit)
+        .await
+        .map_err(|error| ProbeError::Connect { target: target.to_owned(), cause: in_words(&error) })
+}
+
+/// Now, in seconds since the Unix epoch.
+pub(crate) fn unix_time_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,94 @@
+//! Why a measurement failed: always the target and the cause, in one line.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// Why a probe, or the responder that answers it, failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// An option has no sense.
+    #[error("probe option {option}: {expected}, not `{value}`")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// What would have been right.
+        expected: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// The target is no `host:port`, or its name has no address.
+    #[error("probe of {target}: cannot be resolved: {cause}")]
+    Resolve {
+        /// The target as it was given.
+        target: String,
+        /// The resolver's answer.
+        cause: String,
+    },
+    /// No connection came about.
+    #[error("probe of {target}: {cause}")]
+    Connect {
+        /// The target as it was given.
+        target: String,
+        /// What failed, e.g. `connection refused`.
+        cause: String,
+    },
+    /// The other side is no responder of ours, or one of another version.
+    #[error("probe of {target}: {cause}")]
+    Protocol {
+        /// The target as it was given.
+        target: String,
+        /// What was wrong with its answer.
+        cause: String,
+    },
+    /// The responder refused the test.
+    #[error("probe of {target}: the responder refused: {reason}")]
+    Refused {
+        /// The target as it was given.
+        target: String,
+        /// The responder's own words.
+        reason: String,
+    },
+    /// The test broke off.
+    #[error("probe of {target}: the test broke off after {after_s:.1} s: {cause}")]
+    BrokeOff {
+        /// The target as it was given.
+        target: String,
+        /// How long the test had run, in seconds.
+        after_s: f64,
+        /// What happened.
+        cause: String,
+    },
+    /// The local kernel refused a setting.
+    #[error("probe of {target}: {setting} cannot be set here: {cause}")]
+    Setting {
+        /// The target as it was given.
+        target: String,
+        /// What was to be set.
+        setting: String,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// The responder cannot listen.
+    #[error("probe responder cannot listen on {address}: {cause}")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        cause: io::Error,
+    },
+}
+
+/// The shortest name of what `error` means, without error numbers.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "connection reset".to_owned(),
+        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        io::ErrorKind::HostUnreachable => "host unreachable".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "network unreachable".to_owned(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+            "connection closed by the other side".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,481 @@
+//! What caller and responder say to each other. Pure: bytes in, messages out. Version 1.
+//!
+//! Every connection opens with a preface of 32 bytes from the caller, integers big-endian:
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 0..8 | `TWPROBE` and a zero byte |
+//! | 8 | version: 1 |
+//! | 9 | kind: 1 control, 2 data |
+//! | 10..12 | zero |
+//! | 12..16 | data: index of the connection, from 0; control: zero |
+//! | 16..32 | data: the test's id, as the responder gave it; control: zero |
+//!
+//! On a control connection frames follow: a length of four bytes, then so many bytes.
+//!
+//! ```text
+//! caller                                responder
+//!   preface (control)            ->
+//!                                <-     Hello      challenge, whether a secret is needed
+//!   proof (32 bytes) + Request   ->                zeros when there is no secret; 1 KiB at most
+//!                                <-     Answer     accepted with the test's id, or refused
+//!   preface (data), n times      ->                each on a connection of its own
+//!                                <-     Progress   started; the transfer begins on both sides
+//!                                <-     Progress   one interval's figures, again and again
+//!   Stop                         ->                not when a volume was agreed and has passed
+//!                                <-     Progress   finished, with totals; both sides close
+//! ```
+//!
+//! `Hello`, `Request`, `Answer`, `Progress` and `Stop` are JSON; unknown fields are passed over, so
+//! that a version can grow. A change that old sides cannot pass over raises the version.
+
+use serde::{Deserialize, Serialize};
+
+/// The protocol's version.
+pub const VERSION: u8 = 1;
+/// Length of a preface.
+pub const PREFACE_BYTES: usize = 32;
+/// Most bytes of a frame that a caller sends. DESIGN: 1 KiB before authentication.
+pub const MAX_CALLER_FRAME_BYTES: usize = 1024;
+/// Most bytes of a frame that a responder sends: room for the totals of 128 connections.
+pub const MAX_RESPONDER_FRAME_BYTES: usize = 64 * 1024;
+/// Length of a proof, which stands before the request in its frame.
+pub const PROOF_BYTES: usize = 32;
+
+const MAGIC: &[u8; 8] = b"TWPROBE\0";
+
+/// Why a peer's bytes are no message of this protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// The first bytes are not ours.
+    #[error("no Tradewind probe speaks there")]
+    Magic,
+    /// The peer speaks another version.
+    #[error("probe protocol version {VERSION} is spoken here, not {0}")]
+    Version(u8),
+    /// The preface is of an unknown kind or holds what should be zero.
+    #[error("a malformed preface")]
+    Preface,
+    /// A frame is longer than allowed.
+    #[error("a frame of at most {limit} bytes, not {length}")]
+    FrameLength {
+        /// The length it announced.
+        length: usize,
+        /// The length that is allowed.
+        limit: usize,
+    },
+    /// A frame does not hold the message that should come now.
+    #[error("a malformed {expected}: {cause}")]
+    Message {
+        /// The message that should have come.
+        expected: &'static str,
+        /// What the parser says.
+        cause: String,
+    },
+}
+
+macro_rules! hex_type {
+    ($(#[$doc:meta])* $type:ident, $length:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub struct $type(pub [u8; $length]);
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.0.iter().map(|byte| format!("{byte:02x}")).collect()
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = &'static str;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                let expected = concat!("hexadecimal digits for ", $length, " bytes");
+                if text.len() != 2 * $length || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return Err(expected);
+                }
+                let mut bytes = [0; $length];
+                for (index, byte) in bytes.iter_mut().enumerate() {
+                    let digits = &text[2 * index..2 * index + 2];
+                    *byte = u8::from_str_radix(digits, 16).map_err(|_| expected)?;
+                }
+                Ok(Self(bytes))
+            }
+        }
+    };
+}
+
+hex_type!(
+    /// Names a test; unguessable, so that only its caller can add connections to it.
+    TestId, 16
+);
+hex_type!(
+    /// What a caller's proof must answer; used once.
+    Challenge, 16
+);
+
+/// The answer to a challenge; zeros when the responder asks for no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof(pub [u8; PROOF_BYTES]);
+
+/// What a connection is for: its first 32 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preface {
+    /// Requests, answers and figures.
+    Control,
+    /// The payload of a test.
+    Data {
+        /// Which of the test's connections this is.
+        index: u32,
+        /// The test.
+        test: TestId,
+    },
+}
+
+impl Preface {
+    /// The preface as it travels.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; PREFACE_BYTES] {
+        let mut bytes = [0; PREFACE_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8] = VERSION;
+        match self {
+            Self::Control => bytes[9] = 1,
+            Self::Data { index, test } => {
+                bytes[9] = 2;
+                bytes[12..16].copy_from_slice(&index.to_be_bytes());
+                bytes[16..].copy_from_slice(&test.0);
+            }
+        }
+        bytes
+    }
+
+    /// Reads a preface.
+    ///
+    /// # Errors
+    /// When it is not one of this protocol and version.
+    pub fn parse(bytes: &[u8; PREFACE_BYTES]) -> Result<Self, ProtocolError> {
+        if &bytes[..8] != MAGIC {
+            return Err(ProtocolError::Magic);
+        }
+        if bytes[8] != VERSION {
+            return Err(ProtocolError::Version(bytes[8]));
+        }
+        let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
+        match bytes[9] {
+            1 if zero(&bytes[10..]) => Ok(Self::Control),
+            2 if zero(&bytes[10..12]) => {
+                let index = u32::from_be_bytes(bytes[12..16].try_into().expect("four bytes"));
+                let test = TestId(bytes[16..].try_into().expect("sixteen bytes"));
+                Ok(Self::Data { index, test })
+            }
+            _ => Err(ProtocolError::Preface),
+        }
+    }
+}
+
+/// The responder's first frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version it speaks.
+    pub protocol: u8,
+    /// What the proof must answer.
+    pub challenge: Challenge,
+    /// Whether a proof is asked for.
+    pub secret_required: bool,
+}
+
+/// Which way the payload goes, seen from the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the caller to the responder.
+    Upload,
+    /// From the responder to the caller.
+    Download,
+}
+
+/// A test that a caller asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Which way the payload goes.
+    pub direction: Direction,
+    /// On how many connections.
+    pub connections: u32,
+    /// For how long at most.
+    pub duration_ms: u64,
+    /// How much in all, split evenly; `None`: until the caller says stop.
+    pub volume_bytes: Option<u64>,
+    /// How long each interval of the report is.
+    pub interval_us: u64,
+    /// The congestion control of the sending side; `None`: the system's choice.
+    pub congestion_control: Option<String>,
+}
+
+/// The responder's answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The test may begin; its data connections carry this id.
+    Accepted {
+        /// The test's id.
+        test: TestId,
+    },
+    /// The test is not taken.
+    Refused {
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+/// What a responder reports while a test runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// All data connections are there.
+    Started,
+    /// An interval has passed.
+    Interval(Record),
+    /// The test has ended.
+    Finished(Finish),
+}
+
+/// The caller's wish to end a test now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// End it.
+    Stop,
+}
+
+/// One interval as one side saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its end, since the transfer began on this side.
+    pub end_us: u64,
+    /// Its length.
+    pub span_us: u64,
+    /// Payload that this side received (or handed to its kernel) in it.
+    pub bytes: u64,
+    /// The sender's figures; `None` from a receiver.
+    pub sender: Option<SenderSample>,
+}
+
+/// What the sending kernel said in one interval, all connections together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SenderSample {
+    /// Most payload sent and not acknowledged, of all moments looked at.
+    pub in_flight_max_bytes: u64,
+    /// Sum of the congestion windows at the end.
+    pub congestion_window_bytes: u64,
+    /// Mean of the smoothed round-trip times at the end.
+    pub rtt_smoothed_us: u64,
+    /// Least round-trip time of all connections; 0 when this kernel does not tell.
+    pub rtt_min_us: u64,
+    /// Segments retransmitted since the transfer began.
+    pub retransmits: u64,
+    /// Time with data to send, since each connection's start, summed.
+    pub busy_us: u64,
+    /// Of this, stopped by the receiver's window.
+    pub receive_window_limited_us: u64,
+    /// Of this, stopped by the own send buffer.
+    pub send_buffer_limited_us: u64,
+}
+
+/// Why a test ended, as the responder saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishCause {
+    /// The caller said so.
+    Stopped,
+    /// The agreed volume has passed.
+    Volume,
+    /// The responder's limit of bytes was reached.
+    ByteLimit,
+    /// The agreed duration was over and the caller had not stopped.
+    TimeLimit,
+    /// A data connection broke.
+    ConnectionLost,
+    /// The responder is shutting down.
+    ShuttingDown,
+    /// Not all data connections came in time; the transfer never began.
+    ConnectionsMissing,
+}
+
+/// The end of a test on the responder's side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finish {
+    /// Why it ended.
+    pub cause: FinishCause,
+    /// The connections' totals, in the order of their indices.
+    pub connections: Vec<ConnectionTotals>,
+}
+
+/// What one side knows of one data connection at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionTotals {
+    /// Payload received, or handed to the kernel.
+    pub bytes: u64,
+    /// Segments retransmitted by this side.
+    pub retransmits: u64,
+    /// Payload retransmitted by this side.
+    pub retransmitted_bytes: u64,
+    /// Least round-trip time; 0 when this kernel does not tell.
+    pub rtt_min_us: u64,
+    /// Payload of a full segment.
+    pub mss_bytes: u32,
+    /// Congestion window at the end.
+    pub congestion_window_segments: u32,
+    /// Most payload in flight, of all moments looked at.
+    pub in_flight_max_bytes: u64,
+    /// Whether segments carry timestamps (12 bytes each).
+    pub timestamps: bool,
+    /// The congestion control.
+    pub congestion_control: String,
+}
+
+/// Checks the length a frame announces.
+///
+/// # Errors
+/// When it is zero or above `limit`.
+pub fn frame_length(header: [u8; 4], limit: usize) -> Result<usize, ProtocolError> {
+    let length = usize::try_from(u32::from_be_bytes(header)).unwrap_or(usize::MAX);
+    if length == 0 || length > limit {
+        return Err(ProtocolError::FrameLength { length, limit });
+    }
+    Ok(length)
+}
+
+/// The frame around `payload`.
+///
+/// # Panics
+/// When `payload` is longer than 4 GiB: no message is.
+#[must_use]
+pub fn frame(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("messages are short");
+    [&length.to_be_bytes(), payload].concat()
+}
+
+/// `message` as JSON.
+///
+/// # Panics
+/// Never: these messages always have a JSON form.
+#[must_use]
+pub fn to_json<M: Serialize>(message: &M) -> Vec<u8> {
+    serde_json::to_vec(message).expect("a message of ours has a JSON form")
+}
+
+/// Reads the message that `expected` names from JSON.
+///
+/// # Errors
+/// When the bytes are no such message.
+pub fn from_json<M: for<'de> Deserialize<'de>>(
+    expected: &'static str,
+    bytes: &[u8],
+) -> Result<M, ProtocolError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ProtocolError::Message { expected, cause: error.to_string() })
+}
+
+/// Splits a request's frame into its proof and the request's own bytes, which the proof covers.
+///
+/// # Errors
+/// When the frame is too short to hold a proof.
+pub fn split_request(frame: &[u8]) -> Result<(Proof, &[u8]), ProtocolError> {
+    let (proof, request) = frame.split_first_chunk().ok_or(ProtocolError::Message {
+        expected: "request",
+        cause: format!("{} bytes are too few for a proof", frame.len()),
+    })?;
+    Ok((Proof(*proof), request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_preface_survives_its_journey() {
+        let data = Preface::Data { index: 7, test: TestId([9; 16]) };
+        for preface in [Preface::Control, data] {
+            assert_eq!(Preface::parse(&preface.to_bytes()), Ok(preface));
+        }
+    }
+
+    #[test]
+    fn other_protocols_and_versions_are_told_apart() {
+        let mut bytes = Preface::Control.to_bytes();
+        bytes[8] = 2;
+        assert_eq!(Preface::parse(&bytes), Err(ProtocolError::Version(2)));
+        let mut http = [0; PREFACE_BYTES];
+        http[..14].copy_from_slice(b"GET / HTTP/1.1");
+        assert_eq!(Preface::parse(&http), Err(ProtocolError::Magic));
+        let mut bytes = Preface::Control.to_bytes();
+        bytes[20] = 1;
+        assert_eq!(Preface::parse(&bytes), Err(ProtocolError::Preface));
+    }
+
+    #[test]
+    fn frames_have_a_limit() {
+        assert_eq!(frame_length([0, 0, 4, 0], 1024), Ok(1024));
+        assert!(frame_length([0, 0, 4, 1], 1024).is_err());
+        assert!(frame_length([0; 4], 1024).is_err());
+        assert!(frame_length([255; 4], 1024).is_err());
+    }
+
+    #[test]
+    fn the_longest_request_fits_its_frame() {
+        let request = Request {
+            direction: Direction::Download,
+            connections: u32::MAX,
+            duration_ms: u64::MAX,
+            volume_bytes: Some(u64::MAX),
+            interval_us: u64::MAX,
+            congestion_control: Some("x".repeat(15)),
+        };
+        assert!(to_json(&request).len() + PROOF_BYTES <= MAX_CALLER_FRAME_BYTES);
+    }
+
+    #[test]
+    fn the_totals_of_128_connections_fit_a_frame() {
+        let totals = ConnectionTotals {
+            bytes: u64::MAX,
+            retransmits: u64::MAX,
+            retransmitted_bytes: u64::MAX,
+            rtt_min_us: u64::MAX,
+            mss_bytes: u32::MAX,
+            congestion_window_segments: u32::MAX,
+            in_flight_max_bytes: u64::MAX,
+            timestamps: false,
+            congestion_control: "x".repeat(15),
+        };
+        let cause = FinishCause::ConnectionLost;
+        let finish = Finish { cause, connections: vec![totals; 128] };
+        assert!(to_json(&Progress::Finished(finish)).len() <= MAX_RESPONDER_FRAME_BYTES);
+    }
+
+    #[test]
+    fn unknown_fields_are_passed_over_and_missing_ones_named() {
+        let hello = br#"{"protocol":1,"challenge":"000102030405060708090a0b0c0d0e0f","secret_required":false,"later":1}"#;
+        let hello: Hello = from_json("hello", hello).unwrap();
+        assert_eq!(hello.challenge.0[15], 15);
+        let error = from_json::<Hello>("hello", b"{}").unwrap_err().to_string();
+        assert!(error.contains("hello") && error.contains("protocol"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parsers_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(preface) = bytes.first_chunk() {
+                let _ = Preface::parse(preface);
+            }
+            if let Ok((_, request)) = split_request(&bytes) {
+                let _ = from_json::<Request>("request", request);
+            }
+            let _ = from_json::<Progress>("progress", &bytes);
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let _ = TestId::try_from(text);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A session whose path is open, from its first bytes to its end.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::TcpStream;
+use tradewind_grant::{Destination, GrantId, OpenHeader};
+use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_units::FlowId;
+
+use crate::counts::Outcome;
+use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::worker::Worker;
+
+/// A session whose path is open.
+pub(crate) struct Session {
+    pub(crate) flow: FlowId,
+    pub(crate) destination: Destination,
+    pub(crate) upstream: TcpStream,
+    pub(crate) downstream: TcpStream,
+    pub(crate) up: Direction,
+    pub(crate) down: Direction,
+    /// Its place under its grant, at relays.
+    pub(crate) _place: Option<GrantPlace>,
+}
+
+/// How sessions are kept.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    pub(crate) idle: IdleLimits,
+    /// Options that only a session of some age needs, for its downstream socket.
+    pub(crate) vigil: SocketOptions,
+}
+
+impl Session {
+    /// Moves bytes until both directions have ended or one side has failed.
+    pub(crate) async fn carry(mut self, worker: &Worker, keeping: &Keeping) -> Outcome {
+        let pump = Pump {
+            upstream: &self.upstream,
+            downstream: &self.downstream,
+            up: &mut self.up,
+            down: &mut self.down,
+            worker,
+            keeping,
+        };
+        match pump.run().await.and_then(|()| self.end_in_order()) {
+            Ok(()) => Outcome::Ended,
+            Err(error) => {
+                // A reply that still waits for the first data must arrive before the reset.
+                let _gone = tcp::send_held_back(&self.upstream);
+                broken(&self.flow, &self.destination, &error)
+            }
+        }
+    }
+
+    /// Lets both sockets close in order, now that both directions have ended.
+    fn end_in_order(&self) -> Result<(), Broken> {
+        tcp::end_in_order_on_close(&self.upstream).map_err(Broken::Upstream)?;
+        tcp::end_in_order_on_close(&self.downstream).map_err(Broken::Downstream)
+    }
+}
+
+/// Logs that a flow broke off.
+pub(crate) fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -> Outcome {
+    tracing::debug!(%flow, "flow to {destination} broke off: {error}");
+    error.outcome()
+}
+
+/// How many sessions each grant has open here; clones count together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GrantSessions(Arc<Mutex<BTreeMap<GrantId, u32>>>);
+
+/// One session's place under its grant.
+#[derive(Debug)]
+pub(crate) struct GrantPlace {
+    sessions: GrantSessions,
+    grant: GrantId,
+}
+
+impl GrantSessions {
+    /// Counts one more session; `None` when the grant allows no more.
+    pub(crate) fn enter(&self, header: &OpenHeader) -> Option<GrantPlace> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(header.grant_id).or_default();
+        if header.grant.sessions.is_some_and(|limit| *count >= limit.get()) {
+            return None;
+        }
+        *count += 1;
+        Some(GrantPlace { sessions: self.clone(), grant: header.grant_id })
+    }
+}
+
+impl Drop for GrantPlace {
+    fn drop(&mut self) {
+        let mut open = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.grant) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.grant);
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What is refused, how it is told, and how it is counted.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tradewind_desired::{Route, RouteTable};
+use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
+
+use crate::support::{
+    Chain, Running, connect, destination, digest, echo, gateway_config, grant_for, identity,
+    loopback, operator, relay_config, reset, route_over, rules, unix_now, wait_for,
+};
+
+/// Opens CONNECT through a gateway and returns status line and body.
+fn connect_through(gateway: &Running, target: &str) -> (String, String) {
+    let mut stream = connect(gateway.address());
+    write!(stream, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+fn connect_gateway(route: Route) -> Running {
+    let mut config = gateway_config(route);
+    config.connect = vec![loopback()];
+    Running::gateway(&config)
+}
+
+/// An address at which nobody listens.
+fn closed_port() -> std::net::SocketAddr {
+    TcpListener::bind(loopback()).unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_refused_dial_names_the_hop_and_the_cause_all_the_way_back() {
+    let relays: Vec<_> = (0..3).map(|_| Running::relay(&relay_config())).collect();
+    let gateway = connect_gateway(route_over(&relays));
+    let target = closed_port();
+    let (status, body) = connect_through(&gateway, &target.to_string());
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    let last = relays[2].address();
+    assert_eq!(body, format!("relay 3 ({last}): dial {target}: connection refused\n"));
+    for one in relays.iter().chain([&gateway]) {
+        wait_for("the end", || one.handle.snapshot().outcome("connection_refused") == 1);
+    }
+}
+
+#[test]
+fn a_relay_that_is_down_is_named_by_the_one_before_it() {
+    let mut relays: Vec<_> = (0..2).map(|_| Running::relay(&relay_config())).collect();
+    let route = route_over(&relays);
+    let (first, second) = (relays[0].address(), relays[1].address());
+    relays.truncate(1);
+    let (_, body) = connect_through(&connect_gateway(route), "127.0.0.1:9");
+    assert_eq!(body, format!("relay 1 ({first}): dial {second}: connection refused\n"));
+}
+
+#[test]
+fn a_first_relay_that_is_down_is_named_by_the_gateway() {
+    let relays = vec![Running::relay(&relay_config())];
+    let (route, address) = (route_over(&relays), relays[0].address());
+    drop(relays);
+    let (_, body) = connect_through(&connect_gateway(route), "127.0.0.1:9");
+    assert_eq!(body, format!("gateway: dial {address}: connection refused\n"));
+}
+
+#[test]
+fn a_policy_that_allows_nothing_refuses_every_destination() {
+    let mut config = relay_config();
+    config.policy.destinations.clear();
+    let relays = vec![Running::relay(&config)];
+    let (status, body) = connect_through(&connect_gateway(route_over(&relays)), "127.0.0.1:9");
+    assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    let address = relays[0].address();
+    assert_eq!(body, format!("relay 1 ({address}): no rule of this relay allows 127.0.0.1:9\n"));
+}
+
+#[test]
+fn loopback_is_never_dialled_unless_the_relay_says_so() {
+    let mut config = relay_config();
+    config.policy.allow_loopback = false;
+    let relays = vec![Running::relay(&config)];
+    let (status, body) = connect_through(&connect_gateway(route_over(&relays)), "127.0.0.1:9");
+    assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    assert!(body.contains("127.0.0.1 is a loopback address, which is never dialled"), "{body}");
+}
+
+#[test]
+fn a_relay_never_dials_itself() {
+    let mut config = relay_config();
+    config.listen = vec!["0.0.0.0:0".parse().unwrap()];
+    let relay = Running::relay(&config);
+    let port = relay.address().port();
+    let mut hop = relay.hop("relay-1");
+    hop.address = ([127, 0, 0, 1], port).into();
+    let gateway = connect_gateway(Route::Relays(vec![hop]));
+    let (status, body) = connect_through(&gateway, &format!("127.0.0.1:{port}"));
+    assert_eq!(status, "HTTP/1.1 403 Forbidden", "{body}");
+}
+
+#[test]
+fn a_next_hop_outside_the_relays_policy_is_refused() {
+    let mut config = relay_config();
+    config.policy.next_hops.clear();
+    let relays = vec![Running::relay(&config), Running::relay(&relay_config())];
+    let (_, body) = connect_through(&connect_gateway(route_over(&relays)), "127.0.0.1:9");
+    assert!(body.contains("no rule of this relay allows next hop"), "{body}");
+    wait_for("the end", || relays[0].handle.snapshot().outcome("next_hop_refused") == 1);
+}
+
+#[test]
+fn a_destination_outside_the_grant_does_not_leave_the_gateway() {
+    let relays = vec![Running::relay(&relay_config())];
+    let (_, body) = connect_through(&connect_gateway(route_over(&relays)), "198.51.100.1:80");
+    assert_eq!(body, "gateway: grant does not cover destination 198.51.100.1:80\n");
+    assert_eq!(relays[0].handle.snapshot().accepted, 0);
+}
+
+#[test]
+fn a_gateway_without_a_route_says_so() {
+    let (status, body) = connect_through(&connect_gateway(Route::Refuse), "127.0.0.1:9");
+    assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    assert_eq!(body, "gateway: no route to 127.0.0.1:9\n");
+}
+
+#[test]
+fn a_relay_with_another_identity_than_the_routes_is_not_believed() {
+    let relay = Running::relay(&relay_config());
+    let mut hop = relay.hop("relay-1");
+    hop.identity = identity().public();
+    let gateway = connect_gateway(Route::Relays(vec![hop]));
+    let (_, body) = connect_through(&gateway, "127.0.0.1:9");
+    assert!(body.starts_with(&format!("gateway: next relay {}: ", relay.address())), "{body}");
+    wait_for("the refusal", || relay.handle.snapshot().outcome("forged") == 1);
+}
+
+/// A sealed header for `relays` as a gateway with `sealer` sends it.
+fn header(sealer: &mut Sealer, relays: &[Running], nonce: u8, age: Duration) -> Vec<u8> {
+    let Route::Relays(hops) = route_over(relays) else { panic!("no relays") };
+    let hop =
+        |hop: &tradewind_desired::Hop| grant::Hop { address: hop.address, identity: hop.identity };
+    let route = grant::Route::new(hops.iter().map(hop).collect()).unwrap();
+    let destination: Destination = echo().into_destination();
+    let flow = "test".parse().unwrap();
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    let issued =
+        tradewind_units::Timestamp::from_nanos(unix_now().as_nanos() - age.as_nanos() as u64);
+    sealer.seal(issued, Nonce::from_entropy([nonce; 16]), &request).unwrap().bytes
+}
+
+trait IntoDestination {
+    fn into_destination(self) -> Destination;
+}
+
+impl IntoDestination for std::net::SocketAddr {
+    fn into_destination(self) -> Destination {
+        Destination::address(self).unwrap()
+    }
+}
+
+fn sealer() -> Sealer {
+    let key = identity();
+    let grant = grant_for(key.public());
+    Sealer::new(key, grant).unwrap()
+}
+
+/// Sends `bytes` to a relay and reads its answer: nothing, or at least a reply's first bytes.
+fn answer_to(relay: &Running, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(relay.address());
+    stream.write_all(bytes).unwrap();
+    let mut answer = vec![0; 7];
+    match stream.read_exact(&mut answer) {
+        Ok(()) => answer,
+        Err(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn a_header_is_accepted_once_and_its_replay_is_refused_with_a_reply() {
+    let relays = vec![Running::relay(&relay_config())];
+    let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Ok as u8);
+    assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Replayed as u8);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("replayed") == 1);
+}
+
+#[test]
+fn a_replay_to_another_worker_is_refused_as_well() {
+    let mut config = relay_config();
+    config.workers = Some(2);
+    let relays = vec![Running::relay(&config)];
+    let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    let ok = (0..24).filter(|_| answer_to(&relays[0], &bytes)[6] == Status::Ok as u8).count();
+    assert_eq!(ok, 1);
+}
+
+#[test]
+fn an_old_header_is_refused_for_its_time() {
+    let relays = vec![Running::relay(&relay_config())];
+    let bytes = header(&mut sealer(), &relays, 1, Duration::from_secs(45));
+    assert_eq!(answer_to(&relays[0], &bytes)[6], Status::ClockSkew as u8);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("clock_skew") == 1);
+}
+
+#[test]
+fn an_expired_grant_is_refused() {
+    let relays = vec![Running::relay(&relay_config())];
+    let key = identity();
+    let now = unix_now();
+    let ago = |seconds: u64| {
+        tradewind_units::Timestamp::from_nanos(now.as_nanos() - seconds * 1_000_000_000)
+    };
+    let grant = grant::Grant {
+        gateway: key.public(),
+        not_before: ago(3600),
+        expires: ago(1),
+        sessions: None,
+        relays: grant::Relays::Any,
+        destinations: rules(),
+    };
+    let mut sealer = Sealer::new(key, grant.sign(&operator()).unwrap()).unwrap();
+    let bytes = header(&mut sealer, &relays, 1, Duration::from_secs(5));
+    assert_eq!(answer_to(&relays[0], &bytes)[6], Status::GrantRefused as u8);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("grant_refused") == 1);
+}
+
+#[test]
+fn forged_headers_get_no_answer_and_are_counted() {
+    let relays = vec![Running::relay(&relay_config())];
+    let mut bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    assert_eq!(answer_to(&relays[0], &bytes), b"");
+    let stranger = grant::OperatorKey::from_entropy([77; 32]);
+    let key = identity();
+    let grant = grant_for(key.public()).unverified().clone().sign(&stranger).unwrap();
+    let mut sealer = Sealer::new(key, grant).unwrap();
+    let bytes = header(&mut sealer, &relays, 2, Duration::ZERO);
+    assert_eq!(answer_to(&relays[0], &bytes), b"");
+    wait_for("the count", || relays[0].handle.snapshot().outcome("forged") == 2);
+}
+
+#[test]
+fn what_is_no_header_is_closed_at_once_and_counted() {
+    let relay = Running::relay(&relay_config());
+    assert_eq!(answer_to(&relay, b"GET / HTTP/1.1\r\n\r\n"), b"");
+    wait_for("the count", || relay.handle.snapshot().outcome("malformed") == 1);
+}
+
+#[test]
+fn a_header_that_comes_too_slowly_is_closed_at_its_deadline() {
+    let mut config = relay_config();
+    config.timeouts.header = Duration::from_millis(100);
+    let relays = vec![Running::relay(&config)];
+    let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    let mut stream = connect(relays[0].address());
+    stream.write_all(&bytes[..40]).unwrap();
+    assert!(digest(&mut stream).is_err(), "a slow header is reset");
+    wait_for("the count", || relays[0].handle.snapshot().outcome("no_header") == 1);
+}
+
+#[test]
+fn a_header_in_many_pieces_with_data_behind_it_loses_nothing() {
+    let relays = vec![Running::relay(&relay_config())];
+    let mut bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    bytes.extend(b"early bird");
+    let mut stream = connect(relays[0].address());
+    stream.set_nodelay(true).unwrap();
+    for piece in bytes.chunks(7) {
+        stream.write_all(piece).unwrap();
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(b"early bird"), "{answer:?}");
+}
+
+#[test]
+fn connections_that_show_no_header_are_capped_and_do_not_keep_others_out_for_ever() {
+    let mut config = relay_config();
+    config.limits.unauthenticated = 3;
+    config.timeouts.header = Duration::from_millis(300);
+    let relays = vec![Running::relay(&config)];
+    let idle: Vec<TcpStream> = (0..3).map(|_| connect(relays[0].address())).collect();
+    wait_for("the idle ones", || relays[0].handle.snapshot().open == 3);
+    assert!(digest(&mut connect(relays[0].address())).is_err(), "the fourth is reset");
+    wait_for("the deadline", || relays[0].handle.snapshot().open == 0);
+    let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
+    assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Ok as u8);
+    drop(idle);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("full") == 1);
+}
+
+#[test]
+fn a_grant_opens_no_more_sessions_than_it_says() {
+    let relays = vec![Running::relay(&relay_config())];
+    let key = identity();
+    let mut grant = grant_for(key.public()).unverified().clone();
+    grant.sessions = NonZeroU32::new(2);
+    let mut config = gateway_config(route_over(&relays));
+    config.grant = Some(grant.sign(&operator()).unwrap());
+    config.identity = Some(key);
+    config.connect = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    let target = echo().to_string();
+    let open = || {
+        let mut stream = connect(gateway.address());
+        write!(stream, "CONNECT {target} HTTP/1.1\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    };
+    let (first, second) = (open(), open());
+    let (status, body) = connect_through(&gateway, &target);
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(body.contains("the grant's sessions are all in use"), "{body}");
+    reset(first);
+    wait_for("a place", || relays[0].handle.snapshot().open == 1);
+    drop((open(), second));
+}
+
+#[test]
+fn a_name_without_address_is_named() {
+    let relays = vec![Running::relay(&relay_config())];
+    let key = identity();
+    let mut grant = grant_for(key.public()).unverified().clone();
+    grant.destinations.push("*.invalid:*".parse().unwrap());
+    let mut config = gateway_config(route_over(&relays));
+    config.grant = Some(grant.sign(&operator()).unwrap());
+    config.identity = Some(key);
+    config.connect = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    let (status, body) = connect_through(&gateway, "db.invalid:5432");
+    assert!(status.starts_with("HTTP/1.1 50"), "{status}");
+    let expected = format!("relay 1 ({}): resolve db.invalid: ", relays[0].address());
+    assert!(body.starts_with(&expected), "{body}");
+}
+
+#[test]
+fn a_port_forward_whose_path_fails_is_reset() {
+    let chain = Chain::new(2, closed_port());
+    assert!(digest(&mut chain.connect()).is_err());
+}
+
+#[test]
+fn routes_are_chosen_by_destination() {
+    let (to, served) = destination(|mut stream| digest(&mut stream).unwrap().0);
+    let relays = vec![Running::relay(&relay_config())];
+    let rule = format!("{to}").parse().unwrap();
+    let mut config = gateway_config(Route::Refuse);
+    config.routes = RouteTable::new(vec![(rule, route_over(&relays))], Route::Refuse).unwrap();
+    config.forward = vec![crate::support::forward(to), crate::support::forward(closed_port())];
+    let gateway = Running::gateway(&config);
+    drop(connect(gateway.handle.local_addrs()[0]));
+    assert_eq!(served.join().unwrap(), 0);
+    assert!(digest(&mut connect(gateway.handle.local_addrs()[1])).is_err());
+    wait_for("the count", || gateway.handle.snapshot().outcome("destination_refused") == 1);
+}

@@ -1,0 +1,138 @@
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, and the lab's figures: `test-lab`.
+//!
+//! | module | checks |
+//! |---|---|
+//! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
+//! | [`sources`] | what every Rust file must and must not hold |
+//! | [`test_lab`] | what is promised of real runs in the lab |
+//! | [`lexer`] | (tells code, comments and literals apart) |
+//!
+//! A violation is one line, `file:line: what and what would be right`. It belongs to no floor and
+//! imports nothing of ours.
+
+mod floors;
+mod lexer;
+mod sources;
+mod test_lab;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test-lab BINARY [VERDICT_FILE]";
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    /// The file, relative to the repository.
+    file: String,
+    /// The line, from 1.
+    line: usize,
+    /// What is wrong, and what would be right.
+    what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["layers"] => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        ["layers", folder] => PathBuf::from(folder),
+        ["test-lab", binary, ref rest @ ..] if rest.len() < 2 => {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            return test_lab::run(&root, Path::new(binary), rest.first().map(Path::new));
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match check(&root) {
+        Ok(summary) if summary.violations.is_empty() => {
+            println!("layers: {} crates, {} files: in order", summary.crates, summary.files);
+            ExitCode::SUCCESS
+        }
+        Ok(summary) => {
+            summary.violations.iter().for_each(|violation| eprintln!("{violation}"));
+            eprintln!("layers: {} violations", summary.violations.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("layers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Summary {
+    crates: usize,
+    files: usize,
+    violations: Vec<Violation>,
+}
+
+fn check(root: &Path) -> Result<Summary, String> {
+    let members = floors::members(&read(root, "Cargo.toml")?)?;
+    let mut violations = Vec::new();
+    for member in &members {
+        let file = format!("{member}/Cargo.toml");
+        violations.extend(floors::check_manifest(&file, member, &read(root, &file)?));
+    }
+    let strict = |name: &&String| floors::is_pure(name);
+    let settings: Vec<(String, Option<String>)> = members
+        .iter()
+        .filter(strict)
+        .map(|name| format!("{name}/clippy.toml"))
+        .map(|file| (file.clone(), read(root, &file).ok()))
+        .collect();
+    violations.extend(floors::check_clippy(&settings));
+    let files = rust_files(root)?;
+    for file in &files {
+        violations.extend(sources::check(file, &read(root, file)?));
+    }
+    violations.sort();
+    Ok(Summary { crates: members.len(), files: files.len(), violations })
+}
+
+fn read(root: &Path, file: &str) -> Result<String, String> {
+    fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
+}
+
+/// All Rust files under `root`, relative to it, in order; build results and hidden folders aside.
+fn rust_files(root: &Path) -> Result<Vec<String>, String> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let kind = entry.file_type().map_err(failed)?;
+            if kind.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(entry.path());
+            } else if kind.is_file() && name.ends_with(".rs") {
+                let path = entry.path();
+                let relative = path.strip_prefix(root).expect("found under the root");
+                files.push(relative.to_string_lossy().into_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_is_one_line_with_its_place() {
+        let violation = Violation { file: "a/b.rs".to_owned(), line: 7, what: "x".to_owned() };
+        assert_eq!(violation.to_string(), "a/b.rs:7: x");
+    }
+}

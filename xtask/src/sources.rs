@@ -1,0 +1,137 @@
+//! What every Rust file of the repository must and must not hold.
+
+use crate::Violation;
+use crate::lexer::split;
+
+/// Longest file before its tests.
+const MAX_LINES: usize = 600;
+/// The crates that may hold `unsafe`: the kernel's interface, and SIMD kernels.
+const MAY_BE_UNSAFE: &[&str] = &["net/", "fec/"];
+/// Where the tests of a file begin.
+const TESTS: &str = "#[cfg(test)]";
+/// Words in comments, and macros in code, for what was left undone.
+const UNDONE_WORDS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
+const UNDONE_MACROS: &[&str] = &["todo!", "unimplemented!"];
+
+/// Checks the Rust file `file` (relative to the repository) with content `text`.
+pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
+    let violation = |line, what: String| Violation { file: file.to_owned(), line, what };
+    let mut violations = Vec::new();
+    if !text.starts_with("//!") {
+        violations.push(violation(1, "opens without `//!` that says what it models".to_owned()));
+    }
+    let split = split(text);
+    if let Some(line) = line_above_limit(file, &split.code) {
+        let what = format!("more than {MAX_LINES} lines before the tests: split it by ideas");
+        violations.push(violation(line, what));
+    }
+    for (index, code) in split.code.lines().enumerate() {
+        let mut add = |what: String| violations.push(violation(index + 1, what));
+        if has_word(code, "unsafe") && !MAY_BE_UNSAFE.iter().any(|place| file.starts_with(place)) {
+            add("`unsafe` outside `net` and `fec`".to_owned());
+        }
+        if is_ignored(code) {
+            add("an ignored test: let it say why it cannot run, or run it".to_owned());
+        }
+        if let Some(name) = UNDONE_MACROS.iter().find(|name| has_word(code, name)) {
+            add(format!("`{name}`: finish it or leave it out"));
+        }
+    }
+    for (index, comment) in split.comments.lines().enumerate() {
+        if let Some(word) = UNDONE_WORDS.iter().find(|word| has_word(comment, word)) {
+            let what = format!("`{word}`: do it, or open an issue");
+            violations.push(violation(index + 1, what));
+        }
+    }
+    violations
+}
+
+/// The first line above the limit, if the part before the tests is that long. Files that are tests
+/// as a whole may be longer.
+fn line_above_limit(file: &str, code: &str) -> Option<usize> {
+    if file.contains("/tests/") {
+        return None;
+    }
+    let before_tests = code.lines().take_while(|line| line.trim_end() != TESTS).count();
+    (before_tests > MAX_LINES).then_some(MAX_LINES + 1)
+}
+
+fn is_ignored(code: &str) -> bool {
+    let attribute = code.trim_start();
+    attribute.starts_with("#[ignore")
+        || (attribute.contains("cfg_attr(") && has_word(code, "ignore"))
+}
+
+/// Whether `text` holds `word` that is not a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(start, _)| {
+        let before = text[..start].chars().next_back();
+        let after = text[start + word.len()..].chars().next();
+        !before.is_some_and(part_of_word) && !after.is_some_and(part_of_word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_lines(file: &str, text: &str) -> Vec<String> {
+        check(file, text).iter().map(Violation::to_string).collect()
+    }
+
+    #[test]
+    fn a_good_file_has_no_violations() {
+        let text =
+            "//! Says what it models: `unsafe`, `ignore`, `todo!`.\n#![allow(unsafe_code)]\n";
+        assert!(check_lines("probe/src/x.rs", text).is_empty());
+    }
+
+    #[test]
+    fn a_file_opens_with_what_it_models() {
+        assert!(check_lines("a.rs", "use std::fs;\n")[0].starts_with("a.rs:1: opens without"));
+        assert_eq!(check_lines("a.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn unsafe_lives_in_net_and_fec_alone() {
+        let text = "//! x\n// an unsafe word\nlet s = \"unsafe\";\nunsafe { f() }\n";
+        assert_eq!(
+            check_lines("a/src/x.rs", text),
+            ["a/src/x.rs:4: `unsafe` outside `net` and `fec`"]
+        );
+        assert!(check_lines("net/src/x.rs", text).is_empty());
+        assert!(check_lines("fec/src/x.rs", text).is_empty());
+        assert_eq!(check_lines("planet/src/x.rs", text).len(), 1);
+        assert_eq!(check_lines("a.rs", "//! x\n#[unsafe(no_mangle)]\n").len(), 1);
+    }
+
+    #[test]
+    fn no_test_is_ignored() {
+        assert_eq!(check_lines("a.rs", "//! x\n#[test]\n#[ignore]\nfn f() {}\n").len(), 1);
+        assert_eq!(check_lines("a.rs", "//! x\n    #[ignore = \"slow\"]\n").len(), 1);
+        assert_eq!(check_lines("a.rs", "//! x\n#[cfg_attr(miri, ignore)]\n").len(), 1);
+        assert!(check_lines("a.rs", "//! x\nlet ignore = 1;\n").is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_undone() {
+        let words = UNDONE_WORDS.iter().map(|word| format!("//! x\n// {word}: later\n"));
+        let macros = UNDONE_MACROS.iter().map(|name| format!("//! x\n{name}()\n"));
+        for text in words.chain(macros) {
+            let found = check_lines("a.rs", &text);
+            assert_eq!(found.len(), 1, "{text}");
+            assert!(found[0].starts_with("a.rs:2: "), "{found:?}");
+        }
+        assert!(check_lines("a.rs", "//! x\nlet s = \"TODO\";\n").is_empty());
+    }
+
+    #[test]
+    fn long_files_are_named_and_tests_do_not_count() {
+        let long = format!("//! x\n{}", "f();\n".repeat(MAX_LINES));
+        assert_eq!(check("a.rs", &long)[0].line, MAX_LINES + 1);
+        let tests = format!("//! x\n#[cfg(test)]\n{}", "f();\n".repeat(MAX_LINES));
+        assert!(check_lines("a.rs", &tests).is_empty());
+        assert!(check_lines("a/tests/b.rs", &long).is_empty());
+    }
+}
