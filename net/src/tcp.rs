@@ -149,8 +149,9 @@ pub fn send_held_back(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Lets the acknowledgement that completes the handshake wait for the first data, for a socket that
-/// is about to connect and to send at once: a packet less, and the peer wakes up once. Undone by
-/// [`acknowledge_at_once`] when the data is sent.
+/// is about to connect and to send at once: a packet less, and the peer wakes up once. Later
+/// acknowledgements are delayed, as in any exchange of small messages, until
+/// [`acknowledge_at_once`].
 ///
 /// # Errors
 /// When the kernel refuses the option.

@@ -369,32 +369,33 @@ pub(crate) fn first_options(profile: &LegProfile) -> SocketOptions {
         congestion_control: profile.congestion_control.clone(),
         receive_buffer: profile.receive_buffer,
         send_buffer: profile.send_buffer,
-        notsent_lowat: Some(profile.notsent_lowat),
         nodelay: true,
         reset_on_close: true,
         ..SocketOptions::default()
     }
 }
 
-/// How sessions are kept, with the options that watch over the peer of one that lasts.
-pub(crate) fn keeping(timeouts: &Timeouts) -> Keeping {
-    let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
-    let vigil = SocketOptions {
+/// Options that only matter for a session which lasts or is bulky.
+fn settled_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+    SocketOptions {
+        notsent_lowat: Some(profile.notsent_lowat),
         user_timeout: Some(timeouts.user),
         keepalive: Some(timeouts.keepalive),
         ..SocketOptions::default()
-    };
-    Keeping { idle, vigil }
+    }
 }
 
-/// All of these, for listeners: what they accept inherits the options at no cost.
+/// All of them, for listeners: what they accept inherits the options at no cost.
 pub(crate) fn listener_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
-    let vigil = keeping(timeouts).vigil;
-    SocketOptions {
-        user_timeout: vigil.user_timeout,
-        keepalive: vigil.keepalive,
-        ..first_options(profile)
-    }
+    let SocketOptions { notsent_lowat, user_timeout, keepalive, .. } =
+        settled_options(profile, timeouts);
+    SocketOptions { notsent_lowat, user_timeout, keepalive, ..first_options(profile) }
+}
+
+/// How sessions are kept whose downstream connections have `profile`.
+pub(crate) fn keeping(profile: &LegProfile, timeouts: &Timeouts) -> Keeping {
+    let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
+    Keeping { idle, settled: settled_options(profile, timeouts) }
 }
 
 #[cfg(test)]

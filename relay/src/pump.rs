@@ -35,9 +35,9 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
 
-/// Age at which a session gets the options that watch over its peer. Chosen: a peer that vanishes is
-/// found after minutes anyway, and most sessions are over before, so that they are spared the calls.
-const VIGIL_AFTER: Duration = Duration::from_secs(5);
+/// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is found
+/// after minutes anyway, and most sessions are over before, so that they are spared the calls.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
@@ -89,7 +89,12 @@ impl Direction {
             self.load = Load::Nothing;
         }
         self.count(sent, means);
-        tcp::acknowledge_at_once(to)
+        Ok(())
+    }
+
+    /// Whether it has moved enough for splice.
+    const fn bulky(&self) -> bool {
+        self.moved >= BULKY_AFTER_BYTES
     }
 
     /// Whether its end of file has been passed on.
@@ -154,8 +159,7 @@ impl Direction {
     ) -> Poll<Result<Option<usize>, MoveError>> {
         loop {
             ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
-            let bulky = self.moved >= BULKY_AFTER_BYTES && self.last_move >= SPLICE_AT_LEAST_BYTES;
-            let taken = match bulky {
+            let taken = match self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES {
                 true => self.take_by_pipe(from, to, means),
                 false => self.take_by_copy(from, to, means),
             };
@@ -345,8 +349,9 @@ impl Pump<'_> {
     pub(crate) async fn run(self) -> Result<(), Broken> {
         let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
         let limits = self.keeping.idle;
-        let timer = pin!(tokio::time::sleep(VIGIL_AFTER.min(limits.open)));
+        let timer = pin!(tokio::time::sleep(SETTLED_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
+        let mut settled = false;
         let mut upstream_error = ErrorWatch::new(self.upstream);
         let mut downstream_error = ErrorWatch::new(self.downstream);
         poll_fn(|cx| {
@@ -365,6 +370,10 @@ impl Pump<'_> {
             if up.is_ready() && down.is_ready() {
                 return Poll::Ready(Ok(()));
             }
+            if !settled && (self.up.bulky() || self.down.bulky()) {
+                settled = true;
+                self.settle()?;
+            }
             // A socket whose load waits is not read, so its reset would not be noticed.
             if self.up.load_waits()
                 && let Poll::Ready(error) = upstream_error.poll(cx)
@@ -382,14 +391,23 @@ impl Pump<'_> {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Told::Silent(limit)) => Poll::Ready(Err(Broken::Idle(limit))),
                 Poll::Ready(Told::NoLongerYoung) => {
-                    let kept = self.keeping.vigil.apply(self.downstream);
-                    kept.map_err(|error| Broken::Downstream(error.source))?;
+                    if !std::mem::replace(&mut settled, true) {
+                        self.settle()?;
+                    }
+                    // The timer runs on, and must be asked again.
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 }
             }
         })
         .await
+    }
+
+    /// Gives the dialled socket the options of a session that is more than a short exchange.
+    fn settle(&self) -> Result<(), Broken> {
+        let settled = self.keeping.settled.apply(self.downstream);
+        settled.map_err(|error| Broken::Downstream(error.source))?;
+        tcp::acknowledge_at_once(self.downstream).map_err(Broken::Downstream)
     }
 }
 
@@ -469,6 +487,6 @@ impl<'a> IdleWatch<'a> {
 
     fn limit(&self) -> Duration {
         let limit = if self.half_closed { self.limits.half_closed } else { self.limits.open };
-        if self.young { limit.min(VIGIL_AFTER) } else { limit }
+        if self.young { limit.min(SETTLED_AFTER) } else { limit }
     }
 }

@@ -66,7 +66,7 @@ impl Relay {
             },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
-            keeping: keeping(&config.timeouts),
+            keeping: keeping(&config.leg.dial, &config.timeouts),
         });
         Ok(Self { server, service, identity })
     }

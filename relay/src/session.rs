@@ -28,8 +28,8 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct Keeping {
     pub(crate) idle: IdleLimits,
-    /// Options that only a session of some age needs, for its downstream socket.
-    pub(crate) vigil: SocketOptions,
+    /// Options of a dialled socket that only matter for a session which lasts or is bulky.
+    pub(crate) settled: SocketOptions,
 }
 
 impl Session {

@@ -73,7 +73,7 @@ impl Gateway {
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },
             request_limit: config.timeouts.header,
-            keeping: keeping(&config.timeouts),
+            keeping: keeping(&config.leg.dial, &config.timeouts),
         });
         Ok(Self { server, service, identity: public })
     }
