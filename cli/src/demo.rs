@@ -1,5 +1,7 @@
 //! `tradewind demo`: CloudPilot's experiment on this machine.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,9 +34,11 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) fn run(args: &DemoArgs) -> Outcome {
+    let scenario = read_scenario(args.scenario.as_deref())?;
+    demo::read_topology(&scenario)?;
+    ensure_writable(&args.out)?;
     // Before any thread: without root this moves into a user namespace.
     privilege::acquire()?;
-    let scenario = read_scenario(args.scenario.as_deref())?;
     let stop = Stop::default();
     let on_signal = stop.clone();
     ctrlc::set_handler(move || on_signal.set()).context("watch for Ctrl-C")?;
@@ -58,18 +62,32 @@ fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
     let Some(file) = file else { return Ok(Scenario::cp_real()?) };
     let beside = file.parent().unwrap_or(Path::new("."));
     let load = |name: &str| {
-        let path = beside.join(name);
-        let named = |error: std::io::Error| {
-            std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
-        std::fs::read_to_string(&path).map_err(named)
+        // The line names the file already.
+        read_text(&beside.join(name)).map_err(|error| io::Error::other(output::one_line(&error)))
     };
     Scenario::parse(&read_text(file)?, load).with_context(|| file.display().to_string())
 }
 
+const JSON_FILE: &str = "demo.json";
+const HTML_FILE: &str = "demo.html";
+
+/// Finds out before a run of minutes whether its report can be written.
+fn ensure_writable(directory: &Path) -> anyhow::Result<()> {
+    for name in [JSON_FILE, HTML_FILE] {
+        let path = directory.join(name);
+        let place = || path.display().to_string();
+        let fresh = !path.exists();
+        OpenOptions::new().append(true).create(true).open(&path).with_context(place)?;
+        if fresh {
+            std::fs::remove_file(&path).with_context(place)?;
+        }
+    }
+    Ok(())
+}
+
 fn write(directory: &Path, report: &DemoReport) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)?;
-    for (name, text) in [("demo.json", json), ("demo.html", html::page(report))] {
+    for (name, text) in [(JSON_FILE, json), (HTML_FILE, html::page(report))] {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         output::say(format_args!("wrote {}", path.display()));

@@ -57,8 +57,8 @@ fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
     show_terms(grant)?;
     grant.check_time(now()).with_context(place)?;
-    let left = grant.expires.since(now());
-    output::line(format_args!("expires       in {} h", left.as_secs() / 3600))?;
+    let minutes = grant.expires.since(now()).as_secs() / 60;
+    output::line(format_args!("expires       in {} h {} min", minutes / 60, minutes % 60))?;
     Ok(ExitCode::SUCCESS)
 }
 

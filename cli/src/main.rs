@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a lab run was invalid.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,6 +31,9 @@ enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
     /// Hosts in network namespaces joined by an emulated WAN
+    ///
+    /// There is one lab for each place, by default one for each user; the environment variable
+    /// TRADEWIND_RUNTIME_DIR names another directory, for a second lab.
     #[command(subcommand)]
     Lab(lab::LabCommand),
     /// Split TCP sessions here, for gateways that hold a grant

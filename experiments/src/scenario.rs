@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use tradewind_units::{Bandwidth, Bytes, Money, PricePerGb, RegionId, SiteId};
 
+/// Most sites: each of their flows takes a port.
+const MOST_SITES: usize = 200;
+
 /// A scenario as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +67,8 @@ pub struct Scenario {
     pub relay: RelayTerms,
     /// The emulated network, in the format of `wan`.
     pub topology: String,
+    /// The name of the file that it stands in.
+    pub topology_file: String,
 }
 
 /// Price and limits of one relay.
@@ -83,8 +88,13 @@ pub struct RelayTerms {
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// No such TOML.
-    #[error("scenario: {0}")]
-    Toml(#[from] toml::de::Error),
+    #[error("scenario: line {line}: {problem}")]
+    Toml {
+        /// Where.
+        line: usize,
+        /// What is wrong there.
+        problem: String,
+    },
     /// Its topology could not be read.
     #[error("scenario: topology: {0}")]
     Topology(#[from] std::io::Error),
@@ -119,7 +129,13 @@ impl Scenario {
         text: &str,
         load: impl FnOnce(&str) -> std::io::Result<String>,
     ) -> Result<Self, ScenarioError> {
-        let file: ScenarioFile = toml::from_str(text)?;
+        let file: ScenarioFile = toml::from_str(text).map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            ScenarioError::Toml {
+                line: 1 + before.matches('\n').count(),
+                problem: error.message().to_owned(),
+            }
+        })?;
         check(&file)?;
         Ok(Self {
             name: file.name,
@@ -137,6 +153,7 @@ impl Scenario {
                 per_connection: file.relay.per_connection,
             },
             topology: load(&file.topology)?,
+            topology_file: file.topology,
         })
     }
 
@@ -152,6 +169,10 @@ fn check(file: &ScenarioFile) -> Result<(), ScenarioError> {
     let inconsistent = |what: String| Err(ScenarioError::Inconsistent { what });
     if file.sites.len() < 2 {
         return inconsistent(format!("sites: {} given, a mesh needs at least 2", file.sites.len()));
+    }
+    if file.sites.len() > MOST_SITES {
+        let count = file.sites.len();
+        return inconsistent(format!("sites: {count} given, at most {MOST_SITES} have ports"));
     }
     let mut names = BTreeSet::new();
     let regions = file.regions.iter().map(RegionId::as_str);
@@ -195,6 +216,8 @@ mod tests {
         let error = parse(&empty).unwrap_err().to_string();
         assert!(error.contains("volume.nominal"), "{error}");
         let unknown = format!("colour = 1\n{}", Scenario::CP_REAL);
-        assert!(parse(&unknown).unwrap_err().to_string().contains("colour"));
+        let error = parse(&unknown).unwrap_err().to_string();
+        assert!(error.starts_with("scenario: line 1: ") && error.contains("colour"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
     }
 }

@@ -94,6 +94,9 @@ impl GrantSpec {
         if self.destinations.is_empty() {
             return refused("`destinations` is empty; expected rules such as `10.0.0.0/8:443`");
         }
+        if matches!(&self.relays, RelaySpec::Listed(relays) if relays.is_empty()) {
+            return refused("`relays` is empty; expected \"any\" or public identities (twid_...)");
+        }
         Ok(Grant {
             gateway: self.gateway,
             not_before,

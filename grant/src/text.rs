@@ -19,6 +19,11 @@ const KINDS: &[(&str, &str)] = &[
     ("twgrant_", "a grant"),
 ];
 
+/// The command that makes what begins with `prefix`.
+fn maker(prefix: &str) -> &'static str {
+    if prefix == "twgrant_" { "grant issue" } else { "keygen" }
+}
+
 fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut hasher = blake3::Hasher::new_derive_key(CHECKSUM_CONTEXT);
     hasher.update(prefix.as_bytes()).update(bytes);
@@ -53,7 +58,10 @@ pub(crate) fn decode(what: &'static str, prefix: &str, text: &str) -> Result<Vec
     let refused = |problem: String| GrantError::BadText {
         what,
         problem,
-        expected: format!("`{prefix}` and base32 digits as printed by `tradewind keygen`"),
+        expected: format!(
+            "`{prefix}` and base32 digits as `tradewind {}` makes them",
+            maker(prefix)
+        ),
     };
     let text = text.trim();
     let Some(digits) = text.strip_prefix(prefix) else {

@@ -31,6 +31,9 @@ const READS_IN_A_ROW: usize = 16;
 /// Longest sleep: waking late from it shows that this thread is kept from running even when no
 /// packet is there to show it.
 const HEARTBEAT: Duration = Duration::from_millis(10);
+/// Failed reads after which a host's device counts as gone. Chosen: a device that goes down and up
+/// again fails once each time.
+const MOST_READ_ERRORS: u32 = 100;
 /// The bell's token; hosts have their index.
 const BELL: u64 = u64::MAX;
 
@@ -170,11 +173,21 @@ impl Driver {
                 Ok(None) => break,
                 Err(_) => {
                     self.meters.read_errors += 1;
+                    self.give_up_if_broken(source);
                     break;
                 }
             }
         }
         looked
+    }
+
+    /// A device that somebody took away is ready to fail for ever: it is watched no more.
+    fn give_up_if_broken(&mut self, source: HostIndex) {
+        let host = &mut self.hosts[usize::from(source.0)];
+        host.read_errors += 1;
+        if host.read_errors > MOST_READ_ERRORS {
+            self.epoll.forget(&host.port);
+        }
     }
 
     /// Lets one frame enter the network.

@@ -57,6 +57,8 @@ pub(crate) struct Attachment {
     pub(crate) devices: DeviceTable,
     /// Frames that the port's socket lost so far.
     pub(crate) port_drops: u64,
+    /// Reads from the port that failed so far.
+    pub(crate) read_errors: u32,
 }
 
 /// How hosts are attached in this lab; decided once.
@@ -110,7 +112,12 @@ impl Plan<'_> {
             Wiring::Tun(offloads) => namespace.run(|| {
                 let port = Port::Tun(Tun::create(DEVICE, *offloads)?);
                 self.set_sysctls()?;
-                Ok(Attachment { port, devices: DeviceTable::open()?, port_drops: 0 })
+                Ok(Attachment {
+                    port,
+                    devices: DeviceTable::open()?,
+                    port_drops: 0,
+                    read_errors: 0,
+                })
             })?,
             Wiring::Packet { outer } => {
                 self.make_veth(namespace, outer)?;
@@ -119,7 +126,12 @@ impl Plan<'_> {
                 namespace.run(|| {
                     self.set_sysctls()?;
                     let port = Port::Packet { socket, hardware };
-                    Ok(Attachment { port, devices: DeviceTable::open()?, port_drops: 0 })
+                    Ok(Attachment {
+                        port,
+                        devices: DeviceTable::open()?,
+                        port_drops: 0,
+                        read_errors: 0,
+                    })
                 })?
             }
         }

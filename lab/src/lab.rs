@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use tradewind_net::NetError;
 use tradewind_net::counters::{self, MachineCpu};
 use tradewind_net::epoll::Bell;
+use tradewind_net::idle::WakefulCpus;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::lifeline::Lifeline;
 use tradewind_net::netns::Namespace;
@@ -36,6 +37,7 @@ pub struct Lab {
     lifeline: Option<Lifeline>,
     machine_before: Mutex<MachineCpu>,
     bounds: Bounds,
+    _wakeful_cpus: Option<WakefulCpus>,
     notes: Vec<String>,
     attached_by: Backend,
 }
@@ -62,6 +64,14 @@ impl Lab {
                 "packet sockets have little room here (sysctl net.core.rmem_max), so hosts send at \
                  most {rate}"
             ));
+        }
+        let wakeful_cpus = WakefulCpus::hold().ok();
+        if wakeful_cpus.is_none() {
+            notes.push(
+                "CPUs may sleep (only root may forbid it), so round trips are some 0.2 ms longer \
+                 than stated, and more in a virtual machine"
+                    .to_owned(),
+            );
         }
         let bell = Arc::new(Bell::new()?);
         let (requests, inbox) = mpsc::channel();
@@ -97,6 +107,7 @@ impl Lab {
             bell,
             lifeline: Some(lifeline),
             machine_before: Mutex::new(counters::machine_cpu()?),
+            _wakeful_cpus: wakeful_cpus,
             notes,
         };
         if has_started.recv().is_err() {

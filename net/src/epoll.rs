@@ -46,6 +46,13 @@ impl Epoll {
         Ok(())
     }
 
+    /// Watches `source` no more; nothing happens when it was not watched.
+    pub fn forget(&self, source: &impl AsFd) {
+        let (set, fd) = (self.descriptor.as_raw_fd(), source.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are open; this request takes no event.
+        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
     /// Waits until input is there or `timeout` has passed; `None` waits for input alone. Returns
     /// the tokens that have input; none after a time-out or a signal.
     ///
@@ -139,6 +146,9 @@ mod tests {
         bell.ring();
         assert_eq!(set.wait(None).unwrap().collect::<Vec<_>>(), [7]);
         bell.silence();
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+        bell.ring();
+        set.forget(&bell);
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
     }
 }

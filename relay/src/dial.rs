@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use tradewind_grant::{Destination, GrantError, Status};
 use tradewind_net::tcp::{self, SocketOptions};
 
+use crate::RelayError;
 use crate::failure::{Failure, plain};
 
 /// Who speaks first on a new connection, as far as is known before it stands.
@@ -29,6 +30,13 @@ pub(crate) struct Dialler {
     pub(crate) limit: Duration,
     /// Ports that this process listens on, itself.
     pub(crate) own_ports: Vec<u16>,
+}
+
+/// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
+/// and not by every session.
+pub(crate) fn try_options(options: &SocketOptions) -> Result<(), RelayError> {
+    let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
+    Ok(options.apply(&socket)?)
 }
 
 impl Dialler {

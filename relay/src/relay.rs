@@ -19,7 +19,7 @@ use tradewind_units::Timestamp;
 
 use crate::config::{first_options, keeping, listener_options};
 use crate::counts::Outcome;
-use crate::dial::{Dialler, Speaker};
+use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
@@ -45,6 +45,8 @@ impl Relay {
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let verifier = Verifier::new(config.identity()?, config.operators.clone());
         let identity = verifier.public();
+        let dial_options = first_options(&config.leg.dial);
+        try_options(&dial_options)?;
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
@@ -59,7 +61,7 @@ impl Relay {
             verifier: Mutex::new(verifier),
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
-                options: first_options(&config.leg.dial),
+                options: dial_options,
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },

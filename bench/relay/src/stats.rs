@@ -61,6 +61,7 @@ fn t_975(freedom: usize) -> f64 {
     let (z, n) = (NORMAL, freedom as f64);
     z + (z.powi(3) + z) / (4.0 * n)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * n.powi(3))
 }
 
 #[cfg(test)]

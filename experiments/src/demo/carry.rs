@@ -88,7 +88,7 @@ pub(super) fn carry(
     let sent_hash = hash_of(volume, seed);
     let result = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(listener, volume, quiet, watch));
-        let sent = send(outgoing, dial, volume, seed, watch);
+        let sent = send(outgoing, dial, volume, seed, quiet, watch);
         if sent.is_err() {
             watch.stop.store(true, Ordering::Relaxed);
         }
@@ -117,11 +117,12 @@ fn send(
     dial: SocketAddr,
     volume: u64,
     seed: u64,
+    quiet: Duration,
     watch: &Watch,
 ) -> Result<(Instant, TcpStream), CarryError> {
     let failed = |what| move |source| CarryError::Io { what, address: dial, source };
     let started = Instant::now();
-    socket.connect(&dial.into()).map_err(failed("connect to"))?;
+    socket.connect_timeout(&dial.into(), quiet).map_err(failed("connect to"))?;
     let mut stream = TcpStream::from(socket);
     stream.set_write_timeout(Some(STOP_CHECK)).map_err(failed("set up"))?;
     for block in Content::new(volume, seed) {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_plan::solver::{Exhaustive, Greedy, best_of};
-use tradewind_plan::{Flow, Inputs, Limits, Plan, Problem, verify};
+use tradewind_plan::{Flow, Inputs, Limits, Plan, PlannedFlow, Problem, verify};
 use tradewind_units::{FlowId, RegionId, SiteId};
 
 use super::knowledge::Knowledge;
@@ -127,7 +127,7 @@ fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
 /// Every leg that the plan's paths use.
 fn legs_of<'a>(plan: &'a Plan, flows: &'a [Flow]) -> impl Iterator<Item = Pair> + 'a {
     plan.flows.iter().zip(flows).flat_map(|(planned, flow)| {
-        let relays = regions_of(plan, &planned.path).into_iter().map(SiteId::from);
+        let relays = regions_of(plan, planned).into_iter().map(SiteId::from);
         let stops: Vec<SiteId> = std::iter::once(flow.source.clone())
             .chain(relays)
             .chain(std::iter::once(flow.destination.clone()))
@@ -136,10 +136,7 @@ fn legs_of<'a>(plan: &'a Plan, flows: &'a [Flow]) -> impl Iterator<Item = Pair> 
     })
 }
 
-/// The regions of a path's relays.
-pub(super) fn regions_of(plan: &Plan, path: &[tradewind_units::RelayId]) -> Vec<RegionId> {
-    path.iter()
-        .filter_map(|id| plan.relays.iter().find(|relay| relay.id == *id))
-        .map(|relay| relay.region.clone())
-        .collect()
+/// The regions of a flow's path.
+pub(super) fn regions_of(plan: &Plan, flow: &PlannedFlow) -> Vec<RegionId> {
+    plan.regions_of(flow).expect("the verifier found every relay of every path")
 }

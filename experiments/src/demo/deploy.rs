@@ -22,7 +22,7 @@ const FIRST_RELAY_PORT: u16 = 7001;
 /// Where the first flow's receiver listens.
 const FIRST_RECEIVER_PORT: u16 = 8001;
 /// Where relays may dial other relays: the lab's own range, the relays' ports.
-const NEXT_HOPS: &str = "10.200.0.0/16:7001-7099";
+const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
 /// How long grants hold: longer than any run.
 const GRANT_LASTS: Duration = Duration::from_secs(3600);
 /// Relays of clocks that run behind take a grant at once.

@@ -6,7 +6,7 @@ use tradewind_desired::DesiredError;
 use tradewind_grant::GrantError;
 use tradewind_lab::LabError;
 use tradewind_plan::{ProblemError, SolveError};
-use tradewind_units::UnitError;
+use tradewind_units::{SiteId, UnitError};
 use tradewind_wan::TopologyError;
 
 use super::carry::CarryError;
@@ -19,8 +19,21 @@ pub enum DemoError {
     #[error("stopped on request; nothing was left behind")]
     Stopped,
     /// The topology was refused.
-    #[error("topology: {0}")]
-    Topology(#[from] TopologyError),
+    #[error("{file}: {source}")]
+    Topology {
+        /// Its name in the scenario.
+        file: String,
+        /// What is wrong in it.
+        source: TopologyError,
+    },
+    /// A place of the scenario is not in its topology.
+    #[error("scenario: `{place}` has no host of its name in {file}")]
+    NoHost {
+        /// The site or region.
+        place: SiteId,
+        /// The topology.
+        file: String,
+    },
     /// The lab.
     #[error(transparent)]
     Lab(#[from] LabError),

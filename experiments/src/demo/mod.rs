@@ -88,7 +88,7 @@ pub trait Observer {
 /// When the lab cannot start, a process fails, a transfer breaks off, or the run is told to stop.
 pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoReport, DemoError> {
     let scenario = &options.scenario;
-    let topology = Topology::parse(&scenario.topology, &Catalogue::builtin())?;
+    let topology = read_topology(scenario)?;
     let mut watch = StepWatch { observer, steps: Vec::new(), begun: None };
 
     watch.begin("emulate the WAN", 1);
@@ -121,6 +121,24 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     Ok(report(options, &topology, &choice, results, carried.invalid_because(), steps))
 }
 
+/// The scenario's topology, in which each of its sites and regions has a host.
+///
+/// # Errors
+/// When the text is no topology, or a place of the scenario is not in it.
+pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
+    let topology = Topology::parse(&scenario.topology, &Catalogue::builtin())
+        .map_err(|source| DemoError::Topology { file: scenario.topology_file.clone(), source })?;
+    let regions = scenario.regions.iter().cloned().map(SiteId::from);
+    for place in scenario.sites.iter().cloned().chain(regions) {
+        let host = host_of(&place);
+        if !topology.hosts.iter().any(|known| known.id == host) {
+            let file = scenario.topology_file.clone();
+            return Err(DemoError::NoHost { place, file });
+        }
+    }
+    Ok(topology)
+}
+
 /// Measures round-trip times, then plans and measures rates in turn.
 fn measure_and_choose(
     options: &DemoOptions,
@@ -147,9 +165,10 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
     let transfer = |index: usize, flow: &Flow, way: Way| {
         let path = match way {
             Way::Direct => Vec::new(),
-            Way::Planned => regions_of(&choice.plan, &choice.plan.flows[index].path),
+            Way::Planned => regions_of(&choice.plan, &choice.plan.flows[index]),
         };
-        let legs = choice.problem.legs(flow, &path).unwrap_or_default();
+        let legs = choice.problem.legs(flow, &path);
+        let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
         Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
     };
@@ -210,10 +229,7 @@ fn flow_results(
                 destination: flow.destination.to_string(),
                 bytes: volume.as_u64(),
                 bytes_nominal: flow.volume.as_u64(),
-                path: regions_of(&choice.plan, &planned.path)
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect(),
+                path: regions_of(&choice.plan, planned).iter().map(ToString::to_string).collect(),
                 fct_direct_s: fct(direct),
                 fct_planned_s: fct(over_path),
                 predicted_direct_s,

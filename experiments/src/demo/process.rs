@@ -15,14 +15,21 @@ use super::{DemoError, Stop};
 /// How often a program that answers is looked after.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// What the names of these directories begin with; the process and a random number follow.
+const SCRATCH: &str = "tradewind-demo-";
+
 /// A directory for keys, configurations and logs, gone when dropped.
 #[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one that only this user can read.
+    /// Makes one that only this user can read, and takes away those of processes that were killed.
     pub(super) fn new() -> Result<Self, DemoError> {
-        let path = std::env::temp_dir().join(format!("tradewind-demo-{}", std::process::id()));
+        let parent = std::env::temp_dir();
+        sweep(&parent);
+        // Nobody can know the name beforehand and be in its way.
+        let random = u64::from_le_bytes(tradewind_net::entropy::bytes()?);
+        let path = parent.join(format!("{SCRATCH}{}-{random:016x}", std::process::id()));
         let mut builder = fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&path).map_err(|source| DemoError::File { path: path.clone(), source })?;
@@ -47,6 +54,19 @@ impl Scratch {
         let created = File::create(&path);
         let file = created.map_err(|source| DemoError::File { path: path.clone(), source })?;
         Ok((file, path))
+    }
+}
+
+/// Removes the directories of processes that are gone. Those of other users stay: they are theirs.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.split('-').next());
+        let Some(process) = owner.and_then(|number| number.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(process.to_string()).exists() {
+            // What cannot be removed is not ours.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -160,6 +180,23 @@ fn failed(name: &str, log: &Path) -> DemoError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_swept_and_the_rest_is_not() {
+        let parent = std::env::temp_dir().join(format!("tradewind-sweep-{}", std::process::id()));
+        // Above the kernel's largest process number.
+        let gone = parent.join(format!("{SCRATCH}4194305-0000000000000000"));
+        let alive = parent.join(format!("{SCRATCH}{}-0000000000000000", std::process::id()));
+        let other = parent.join("another-4194305");
+        for directory in [&gone, &alive, &other] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        fs::write(gone.join("relay.key"), "secret").unwrap();
+        sweep(&parent);
+        assert!(!gone.exists());
+        assert!(alive.exists() && other.exists());
+        fs::remove_dir_all(parent).unwrap();
+    }
 
     #[test]
     fn a_program_that_fails_is_quoted_and_the_directory_goes_with_its_owner() {

@@ -93,7 +93,7 @@ pub fn summary(report: &DemoReport) -> Vec<String> {
     lines
 }
 
-/// A path in words: `direct`, or its regions in order without the cloud's name where all share it.
+/// A path in words: `direct`, or its regions in order.
 #[must_use]
 pub fn path_text(path: &[String]) -> String {
     if path.is_empty() { "direct".into() } else { path.join(" > ") }

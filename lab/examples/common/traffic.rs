@@ -16,6 +16,9 @@ const READ_BYTES: usize = 256 << 10;
 /// A receiver that hears nothing for so long takes it that no more will come.
 const SILENCE: Duration = Duration::from_millis(1500);
 
+/// How far apart connections of one measurement start.
+const APART: Duration = Duration::from_millis(7);
+
 /// Which IP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -88,16 +91,22 @@ pub fn tcp_rate(
     Ok(rate)
 }
 
-/// The same for many connections at once, in their order.
-pub fn tcp_rates(
+/// The same for many connections at once, in their order. They start some milliseconds apart, so
+/// that their bursts do not fall together.
+pub fn tcp_rates<'a>(
     lab: &Lab,
-    pairs: &[(HostId, HostId)],
+    pairs: &'a [(HostId, HostId)],
     warm_up: Duration,
     span: Duration,
 ) -> Result<Vec<f64>, LabError> {
     thread::scope(|scope| {
-        let start = |(from, to)| scope.spawn(move || tcp_rate(lab, (from, to), warm_up, span));
-        let running: Vec<_> = pairs.iter().map(|(from, to)| start((from, to))).collect();
+        let start = |(index, (from, to)): (usize, &'a (HostId, HostId))| {
+            scope.spawn(move || {
+                thread::sleep(APART * index as u32);
+                tcp_rate(lab, (from, to), warm_up, span)
+            })
+        };
+        let running: Vec<_> = pairs.iter().enumerate().map(start).collect();
         running.into_iter().map(|worker| worker.join().expect("workers do not panic")).collect()
     })
 }

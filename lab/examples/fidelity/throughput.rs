@@ -145,7 +145,7 @@ pub(crate) fn mathis() -> Result<Findings, LabError> {
 pub(crate) fn single_packets() -> Result<Findings, LabError> {
     const FLOWS: usize = 9;
     let path =
-        |index| format!("rtt = \"40 ms\"\nrate = \"400 Mbit/s\"\n{}", lossy_there(index, 0.001));
+        |index| format!("rtt = \"60 ms\"\nrate = \"30 Mbit/s\"\n{}", lossy_there(index, 0.001));
     let topology = disjoint_pairs("[default.host]\ncongestion_control = \"reno\"\n", FLOWS, path);
     let run = |passage| -> Result<_, LabError> {
         let options = LabOptions { passage, seed: Some(11), ..LabOptions::default() };

@@ -2,21 +2,28 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use tradewind_net::lifeline::{self, Reach};
 use tradewind_net::netns::Namespace;
 use tradewind_net::{descriptor, userns};
-use tradewind_units::HostId;
+use tradewind_units::{Duration, HostId};
 
 use super::message::{Answer, Question, Status, hear, say};
 use super::place::Place;
 use crate::error::LabError;
+
+/// How long a lab may take to start or end before another one gives the place up. Chosen: a hundred
+/// hosts take a second or two.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the lab's process by `daemon`, a command that ends in [`super::serve`], and waits until
 /// its lab is up.
@@ -24,17 +31,11 @@ use crate::error::LabError;
 /// # Errors
 /// When a lab is up already, or the process ends instead of coming up: then its last word.
 pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
-    if let Ok(running) = status(place) {
-        return Err(LabError::AlreadyUp { process: running.process });
-    }
     place.prepare()?;
+    let log = claim(place)?;
     place.sweep();
-    let path = place.log_file();
-    let at_log = |source| LabError::File { path: path.clone(), source };
-    let log = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
-    let log = log.map_err(at_log)?;
     daemon.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    let program = daemon.get_program().into();
+    let program: PathBuf = daemon.get_program().into();
     let started = daemon.spawn().map_err(|source| LabError::File { path: program, source });
     let mut child = started?;
     let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
@@ -46,9 +47,41 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     }
     // It has closed its output, so it is ending.
     let _ = child.wait();
-    let log = fs::read_to_string(&path).unwrap_or_default();
+    let log = fs::read_to_string(place.log_file()).unwrap_or_default();
     let last = log.lines().rev().find(|line| !line.trim().is_empty());
-    Err(LabError::Remote(last.unwrap_or("the lab's process ended without a word").to_owned()))
+    let why = last.unwrap_or("the lab's process ended without a word");
+    Err(LabError::Remote(why.trim_start_matches("tradewind: ").to_owned()))
+}
+
+/// Opens the log and locks it. The lab's process writes to this opening and so holds the lock until
+/// it ends, however it ends: of several that want the place one gets it.
+fn claim(place: &Place) -> Result<File, LabError> {
+    let path = place.log_file();
+    let at_log = |source| LabError::File { path: path.clone(), source };
+    let opened =
+        OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path);
+    let log = opened.map_err(at_log)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(running) = status(place) {
+            return Err(LabError::AlreadyUp { process: running.process });
+        }
+        match log.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::Error(source)) => return Err(at_log(source)),
+            // One that just starts or ends.
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let place = place.directory().display();
+                let busy = format!("{place}: a lab's process holds this place and does not answer");
+                return Err(LabError::Remote(busy));
+            }
+        }
+    }
+    log.set_len(0).map_err(at_log)?;
+    Ok(log)
 }
 
 /// What is up, and how it is.

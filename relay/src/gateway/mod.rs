@@ -11,11 +11,12 @@ mod socks5;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tradewind_grant::{PublicIdentity, Sealer};
+use tradewind_grant::{GrantError, PublicIdentity, Sealer};
 use tradewind_units::FlowId;
 
 use crate::config::{first_options, keeping, listener_options};
-use crate::dial::Dialler;
+use crate::dial::{Dialler, try_options};
+use crate::relay::unix_now;
 use crate::server::{Server, Setup};
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
@@ -32,15 +33,25 @@ impl Gateway {
     /// Opens the listeners and the metrics port.
     ///
     /// # Errors
-    /// When the identity cannot be read, the grant is another gateway's, or an address cannot be
+    /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
         let identity = config.identity()?;
         let public = identity.as_ref().map(|key| key.public());
         let sealer = match (identity, config.grant.clone()) {
-            (Some(identity), Some(grant)) => Some(Mutex::new(Sealer::new(identity, grant)?)),
+            (Some(identity), Some(grant)) => {
+                // One that is not in force yet may be waited for; one that is over is of no use.
+                if let Err(over @ GrantError::Expired { .. }) =
+                    grant.unverified().check_time(unix_now())
+                {
+                    return Err(over.into());
+                }
+                Some(Mutex::new(Sealer::new(identity, grant)?))
+            }
             _ => None,
         };
+        let dial_options = first_options(&config.leg.dial);
+        try_options(&dial_options)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
         let server = Server::bind(&Setup {
             program: "gateway",
@@ -57,7 +68,7 @@ impl Gateway {
             routes: config.routes.clone(),
             sealer,
             dialler: Dialler {
-                options: first_options(&config.leg.dial),
+                options: dial_options,
                 limit: config.timeouts.dial,
                 own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
             },

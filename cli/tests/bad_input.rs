@@ -1,0 +1,353 @@
+//! Whatever a user gets wrong is told in one line that says what and where, with a non-zero status
+//! and without a panic. Needs no privileges: all of this is refused before anything is made.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+
+/// A directory of one test's files, gone with it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tradewind-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Makes a key in file `name`; returns its public half.
+    fn keygen(&self, kind: &str, name: &str) -> String {
+        let made = tradewind(&["keygen", kind, name], &self.0);
+        assert!(made.status.success(), "{made:?}");
+        text(&made.stdout).trim().to_owned()
+    }
+
+    /// Refused in one line that holds `expected`; returns the line.
+    fn refuses(&self, arguments: &[&str], expected: &str) -> String {
+        refused(arguments, &self.0, expected)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(arguments: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).current_dir(directory).stdin(Stdio::null());
+    command.env("TRADEWIND_RUNTIME_DIR", directory.join("place")).env("TRADEWIND_LOG", "off");
+    command
+}
+
+fn tradewind(arguments: &[&str], directory: &Path) -> Output {
+    command(arguments, directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn refused(arguments: &[&str], directory: &Path, expected: &str) -> String {
+    let output = tradewind(arguments, directory);
+    let line = text(&output.stderr);
+    let shown = format!("{arguments:?}: {line}");
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{:?} {shown}", output.status);
+    assert!(!line.contains("panicked"), "{shown}");
+    assert_eq!(line.lines().count(), 1, "{shown}");
+    assert!(line.starts_with("tradewind: "), "{shown}");
+    assert!(line.contains(expected), "expected `{expected}` in {shown}");
+    line
+}
+
+/// Arguments of every command that reads a file, without the file.
+const READERS: [&[&str]; 9] = [
+    &["relay", "--config"],
+    &["gateway", "--config"],
+    &["grant", "issue", "--key"],
+    &["lab", "up"],
+    &["lab", "serve"],
+    &["demo", "--scenario"],
+    &["probe", "rate", "127.0.0.1:1", "--secret"],
+    &["probe", "responder", "--listen", "127.0.0.1:0", "--secret"],
+    &["grant", "issue", "--key", "operator.key"],
+];
+
+#[test]
+fn files_that_are_missing_binary_empty_or_directories_are_named() {
+    let files = Files::new("files");
+    files.keygen("operator", "operator.key");
+    files.write("binary", [0xff, 0xfe, 0x00, 0x80]);
+    files.write("empty", "");
+    fs::create_dir(files.0.join("directory")).unwrap();
+    for reader in READERS {
+        for file in ["absent", "binary", "empty", "directory"] {
+            let mut arguments = reader.to_vec();
+            arguments.push(file);
+            if reader == ["grant", "issue", "--key"] {
+                arguments.push("specification");
+            }
+            files.refuses(&arguments, &format!("tradewind: {file}: "));
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_takes_one_line_and_status_2() {
+    let files = Files::new("usage");
+    for (arguments, expected) in [
+        (vec!["sail"], "'sail'"),
+        (vec!["keygen"], "<KIND> <FILE>"),
+        (vec!["keygen", "ship", "file"], "identity, operator"),
+        (vec!["relay"], "--config"),
+        (vec!["probe", "rtt"], "<TARGETS>"),
+        (vec!["probe", "rtt", "127.0.0.1:1", "--interval", "-1s"], "not `-1s`"),
+        (vec!["probe", "rtt", "127.0.0.1:1", "--samples", "-1"], "'-1'"),
+        (vec!["probe", "rate", "127.0.0.1:1", "--volume", "-3MB"], "not `-3MB`"),
+        (vec!["probe", "responder", "--listen", "here"], "'here'"),
+        (vec!["grant", "show", "--operator", "twop_x", "grant"], "mistyped"),
+        (vec!["lab", "exec", "a b", "--", "true"], "not `a b`"),
+        (vec!["lab", "set", "a,b"], "<KEY=VALUE>"),
+        (vec!["demo", "--seed", "-1"], "-1"),
+    ] {
+        files.refuses(&arguments, expected);
+        assert_eq!(tradewind(&arguments, &files.0).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_topology_with_a_mistake_is_refused_by_file_and_line() {
+    let files = Files::new("topology");
+    let sites = "[[site]]\nid = 'a'\nlocation = { latitude = 1, longitude = 1 }\n\
+                 [[site]]\nid = 'b'\nlocation = { latitude = 2, longitude = 2 }\n";
+    let pair = |rest: &str| format!("{sites}[[pair]]\nbetween = ['a', 'b']\n{rest}");
+    for (content, expected) in [
+        ("[[site]]\nregion = 'gcp:mars-1'".to_owned(), "line 2: region `gcp:mars-1`"),
+        (pair("rtt = '-3 ms'"), "line 9: duration"),
+        (pair("loss = 1.5"), "line 9: ratio"),
+        (pair("rate = '0 bit/s'"), "line 9: bandwidth"),
+        (format!("{sites}[[pair]]\nbetween = ['a', 'c']"), "line 8: no site `c`"),
+        ("= = =".to_owned(), "line 1: "),
+        (format!("{sites}colour = 1"), "colour"),
+    ] {
+        files.write("bad.toml", content);
+        for arguments in [["lab", "up", "bad.toml"], ["lab", "serve", "bad.toml"]] {
+            let line = files.refuses(&arguments, expected);
+            assert!(line.contains("bad.toml"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn without_a_lab_its_commands_say_so() {
+    let files = Files::new("no-lab");
+    for arguments in [
+        vec!["lab", "down"],
+        vec!["lab", "status"],
+        vec!["lab", "set", "a,b", "rtt=30ms"],
+        vec!["lab", "exec", "a", "--", "true"],
+    ] {
+        files.refuses(&arguments, "no lab is up");
+    }
+    files.write("place", "not a directory");
+    files.refuses(&["lab", "status"], "place: not a directory");
+}
+
+#[test]
+fn a_demo_that_could_not_end_well_does_not_begin() {
+    let files = Files::new("demo");
+    files.refuses(&["demo", "--out", "absent"], "absent/demo.json: No such file");
+    files.write("file", "");
+    files.refuses(&["demo", "--out", "file"], "file/demo.json: Not a directory");
+
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let scenario = fs::read_to_string(house.join("scenarios/cp-real.toml")).unwrap();
+    fs::copy(house.join("scenarios/cp-real-wan.toml"), files.0.join("cp-real-wan.toml")).unwrap();
+    for (from, to, expected) in [
+        ("gcp:us-west1", "gcp:mars-1", "`gcp:mars-1` has no host of its name in cp-real-wan.toml"),
+        ("\"tokyo\"]", "\"lima\"]", "`lima` has no host"),
+        ("budget_usd = 6.0", "budget_usd = -6", "altered.toml: scenario: line "),
+        ("cp-real-wan.toml\"", "absent.toml\"", "absent.toml: No such file"),
+        ("cp-real-wan.toml\"", "altered.toml\"", "altered.toml: line "),
+    ] {
+        let altered = scenario.replace(from, to);
+        assert_ne!(altered, scenario, "{from}");
+        files.write("altered.toml", altered);
+        files.refuses(&["demo", "--scenario", "altered.toml"], expected);
+    }
+}
+
+#[test]
+fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
+    let files = Files::new("grants");
+    let operator = files.keygen("operator", "operator.key");
+    let stranger = files.keygen("operator", "stranger.key");
+    let gateway = files.keygen("identity", "gateway.key");
+    files.refuses(&["keygen", "identity", "gateway.key"], "File exists");
+
+    let specification = |expires: &str, relays: &str| {
+        format!(
+            "gateway = '{gateway}'\ndestinations = ['192.0.2.0/24:443']\nrelays = {relays}\nexpires = '{expires}'\n"
+        )
+    };
+    files.write("grant.toml", specification("1 h", "'any'"));
+    let issue = ["grant", "issue", "--key", "operator.key", "grant.toml"];
+    let grant = text(&tradewind(&issue, &files.0).stdout);
+    files.write("grant.txt", &grant);
+    let key = fs::read_to_string(files.0.join("operator.key")).unwrap();
+    files.write("cut.key", &key[..20]);
+    files.write("cut.txt", &grant[..60]);
+    files.write("altered.txt", format!("twgrant_{}", grant["twgrant_".len()..].replace('a', "b")));
+
+    let show = |operator: &str, file: &str, expected: &str| {
+        files.refuses(&["grant", "show", "--operator", operator, file], expected);
+    };
+    show(&stranger, "grant.txt", "not trusted here");
+    show(&operator, "cut.txt", "cut off or mistyped");
+    show(&operator, "altered.txt", "cut off or mistyped");
+    show(
+        &operator,
+        "operator.key",
+        "expected `twgrant_` and base32 digits as `tradewind grant issue`",
+    );
+    let with_key = |key: &str, expected: &str| {
+        files.refuses(&["grant", "issue", "--key", key, "grant.toml"], expected);
+    };
+    with_key("cut.key", "cut.key: secret operator key: it is cut off");
+    with_key("gateway.key", "this is a secret identity key");
+    for (expires, relays, expected) in [
+        ("-1 h", "'any'", "line 4"),
+        ("2001-01-01T00:00:00Z", "'any'", "in the past"),
+        ("1 h", "[]", "`relays` is empty"),
+        ("1 h", "'all'", "line 3"),
+    ] {
+        files.write("grant.toml", specification(expires, relays));
+        files.refuses(&issue, expected);
+    }
+}
+
+#[test]
+fn a_relay_refuses_what_it_could_not_serve_with() {
+    let files = Files::new("relay");
+    let operator = files.keygen("operator", "operator.key");
+    files.keygen("identity", "relay.key");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let config = |listen: &str, key: &str, rest: &str| {
+        format!(
+            "listen = ['{listen}']\nidentity_file = '{key}'\noperators = ['{operator}']\n{rest}"
+        )
+    };
+    let free = "127.0.0.1:0";
+    for (content, expected) in [
+        (config(&taken.to_string(), "relay.key", ""), format!("{taken}: address already in use")),
+        (config("203.0.113.9:7", "relay.key", ""), "cannot assign".into()),
+        (config("here", "relay.key", ""), "`listen[0]` (line 1)".into()),
+        (config(free, "absent.key", ""), "identity file absent.key: no such file".into()),
+        (config(free, "operator.key", ""), "this is a secret operator key".into()),
+        (config(free, "relay.key", &format!("metrics = '{taken}'")), "already in use".into()),
+        (config(free, "relay.key", "workers = 0"), "workers".into()),
+        (config(free, "relay.key", "[timeouts]\nidle = '-1 s'"), "`timeouts.idle` (line 5)".into()),
+        (
+            config(free, "relay.key", "[leg.dial]\ncongestion_control = 'wind'"),
+            "congestion control `wind`".into(),
+        ),
+    ] {
+        files.write("relay.toml", content);
+        let line = files.refuses(&["relay", "--config", "relay.toml"], &expected);
+        assert!(line.starts_with("tradewind: relay.toml: "), "{line}");
+    }
+    let responder = ["probe", "responder", "--listen", &taken.to_string()];
+    files.refuses(&responder, &format!("{taken}: Address already in use"));
+}
+
+#[test]
+fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
+    let files = Files::new("gateway");
+    files.keygen("operator", "operator.key");
+    let gateway = files.keygen("identity", "gateway.key");
+    files.keygen("identity", "other.key");
+    let config = |key: &str, grant: &str| {
+        format!(
+            "identity_file = '{key}'\ngrant = '{}'\nsocks5 = ['127.0.0.1:0']\n\
+             [routes]\ndefault = ['far']\n[[routes.relay]]\nname = 'far'\n\
+             address = '192.0.2.1:7000'\nidentity = '{gateway}'\n",
+            grant.trim()
+        )
+    };
+    let issue = |expires: &str| {
+        let specification = format!(
+            "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\nexpires = '{expires}'\n"
+        );
+        files.write("grant.toml", specification);
+        let made = tradewind(&["grant", "issue", "--key", "operator.key", "grant.toml"], &files.0);
+        assert!(made.status.success(), "{made:?}");
+        text(&made.stdout)
+    };
+    let arguments = ["gateway", "--config", "gateway.toml"];
+    files.write("gateway.toml", config("other.key", &issue("1 h")));
+    files.refuses(&arguments, "grant was issued to gateway");
+    files.write("gateway.toml", config("gateway.key", ""));
+    files.refuses(&arguments, "`grant` (line 2)");
+    let over = issue("1 s");
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    files.write("gateway.toml", config("gateway.key", &over));
+    files.refuses(&arguments, "gateway.toml: grant expired");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error_and_a_full_disk_is() {
+    let files = Files::new("output");
+    let operator = files.keygen("operator", "operator.key");
+    let gateway = files.keygen("identity", "gateway.key");
+    let specification = format!(
+        "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\nexpires = '1 h'\n"
+    );
+    files.write("grant.toml", specification);
+    let issue = ["grant", "issue", "--key", "operator.key", "grant.toml"];
+    files.write("grant.txt", tradewind(&issue, &files.0).stdout);
+
+    let show = ["grant", "show", "--operator", &operator, "grant.txt"];
+    for arguments in [&show[..], &issue, &["--help"], &["lab", "--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(arguments, &files.0).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+    }
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command(&show, &files.0).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "tradewind: standard output: No space left on device\n");
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = command(&["sail"], &files.0).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2), "nobody hears the complaint, the status still tells");
+}
+
+#[test]
+fn an_endless_file_is_given_up() {
+    let files = Files::new("endless");
+    let mut child = command(&["relay", "--config", "/dev/zero"], &files.0)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(line.starts_with("tradewind: /dev/zero: longer than 64 MiB"), "{line}");
+}
