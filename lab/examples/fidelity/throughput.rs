@@ -90,7 +90,10 @@ pub(crate) fn windows() -> Result<Findings, LabError> {
     // Window in bytes and RTT in ms; the second is CloudPilot's.
     const CASES: [(f64, f64); 4] =
         [(500e3, 50.0), (2.875e6, 100.0), (2.875e6, 250.0), (200e3, 40.0)];
-    let mut text = "[default.pair]\nrtt = \"20 ms\"\n".to_owned();
+    // The rate is far above what the windows allow; without one, whole windows would come at once.
+    let mut text = "[default.pair]\nrtt = \"20 ms\"\nrate = \"1 Gbit/s\"\n\
+                    [default.host]\ncongestion_control = \"reno\"\n"
+        .to_owned();
     for (index, (window, rtt)) in CASES.iter().enumerate() {
         write!(
             text,
