@@ -20,7 +20,8 @@ pub struct Bounds {
     /// On the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of the
     /// shortest RTT.
     pub lateness_us_p99: f64,
-    /// On the longest time, in microseconds, in which the emulator did not look at what is due.
+    /// On the longest time, in microseconds, in which the emulator did not look at what is due: a
+    /// quarter of TCP's shortest retransmission time-out.
     pub gap_us_max: f64,
     /// On the emulator thread's share of one CPU: above it, its queues grow in bursts.
     pub emulator_cpu_ratio: f64,
@@ -37,7 +38,7 @@ impl Bounds {
     pub fn for_shortest_rtt(rtt: Duration) -> Self {
         Self {
             lateness_us_p99: (micros(rtt) * LATENESS_SHARE_OF_RTT).max(LEAST_LATENESS_BOUND_US),
-            gap_us_max: 20_000.0,
+            gap_us_max: 50_000.0,
             emulator_cpu_ratio: 0.7,
             machine_busy_ratio: 0.8,
         }
@@ -345,7 +346,7 @@ mod tests {
                 |m, _| (0..20).for_each(|_| m.meters.note_delivery(Duration::from_millis(2), 1)),
                 "lateness",
             ),
-            (|m, _| m.meters.note_gap(Duration::from_millis(50)), "stood still"),
+            (|m, _| m.meters.note_gap(Duration::from_millis(60)), "stood still"),
             (|m, _| m.meters.cpu = Duration::from_secs(8), "of a CPU"),
             (|_, machine| machine.after.busy = 1000, "busy"),
             (|m, _| m.ring_drops.add(3, 0), "3 packets lost before"),
