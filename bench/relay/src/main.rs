@@ -107,5 +107,8 @@ fn bench(options: Options) -> anyhow::Result<()> {
         Output::Table => report::table(&results),
         Output::Json => serde_json::to_string_pretty(&results)? + "\n",
     };
-    std::io::stdout().write_all(text.as_bytes()).context("write the results")
+    std::io::stdout().write_all(text.as_bytes()).context("write the results")?;
+    let ours = results.failures.iter().filter(|f| f.subject == subject::Subject::Tradewind).count();
+    anyhow::ensure!(ours == 0, "{ours} measurements by way of Tradewind failed");
+    Ok(())
 }

@@ -28,6 +28,9 @@ pub(crate) fn table(results: &Results) -> String {
     for (subject, why) in &results.absent {
         line(&mut text, format_args!("{} is absent: {why}", subject.name()));
     }
+    for failure in &results.failures {
+        line(&mut text, format_args!("{failure}; that round counts for nobody"));
+    }
     for &mode in &results.modes {
         line(&mut text, format_args!("\n{}", explained(mode)));
         for (_, [one, eight, other]) in results.haproxy_best.iter().filter(|(m, _)| *m == mode) {

@@ -59,7 +59,8 @@ impl Plan {
 }
 
 /// One kind of measurement; each starts its subjects anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Task {
     /// Throughput of one stream.
     Stream,
@@ -155,6 +156,23 @@ pub(crate) struct Swept {
     connections_per_s: f64,
 }
 
+/// A measurement that failed; its round counts for nobody.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    mode: Mode,
+    pub(crate) subject: Subject,
+    task: Task,
+    round: u32,
+    error: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { mode, subject, task, round, error } = self;
+        write!(f, "{mode:?}, round {round}: {task:?} by way of {} failed: {error}", subject.name())
+    }
+}
+
 /// All that was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
@@ -170,6 +188,8 @@ pub(crate) struct Results {
     pub(crate) haproxy_sweep: Vec<Swept>,
     /// The best of them by mode: for one stream, for eight, and for all else.
     pub(crate) haproxy_best: Vec<(Mode, [HaproxySettings; 3])>,
+    /// Measurements that failed.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) series: Vec<Series>,
     pub(crate) ratios_to_haproxy: Vec<Comparison>,
 }
@@ -204,6 +224,7 @@ pub(crate) fn run(
         absent,
         haproxy_sweep: Vec::new(),
         haproxy_best: Vec::new(),
+        failures: Vec::new(),
         series: Vec::new(),
         ratios_to_haproxy: Vec::new(),
     };
@@ -257,21 +278,42 @@ impl Stage<'_> {
             for &task in self.tasks {
                 let mut turn = subjects.clone();
                 turn.rotate_left(round as usize % subjects.len());
-                let mut values: Vec<(Subject, Values)> = Vec::new();
-                for subject in turn {
-                    let measured = self.measure(subject, task, haproxy.for_task(task));
-                    values.push((
-                        subject,
-                        measured
-                            .with_context(|| format!("{task:?} by way of {}", subject.name()))?,
-                    ));
+                match self.take_turns(&turn, task, haproxy.for_task(task)) {
+                    Ok(mut values) => {
+                        add_latency(&mut values);
+                        collect(&mut collected, values);
+                    }
+                    // The values of a round are pairs: one that is missing takes the others along.
+                    Err((subject, error)) => {
+                        let failure = Failure {
+                            mode: self.mode,
+                            subject,
+                            task,
+                            round: round + 1,
+                            error: format!("{error:#}"),
+                        };
+                        eprintln!("{failure}");
+                        results.failures.push(failure);
+                    }
                 }
-                add_latency(&mut values);
-                collect(&mut collected, values);
             }
         }
         self.conclude(collected, results);
         Ok(())
+    }
+
+    /// One measurement of each subject in `turn`.
+    fn take_turns(
+        &self,
+        turn: &[Subject],
+        task: Task,
+        haproxy: HaproxySettings,
+    ) -> Result<Vec<(Subject, Values)>, (Subject, anyhow::Error)> {
+        let one = |&subject: &Subject| {
+            let values = self.measure(subject, task, haproxy).map_err(|error| (subject, error))?;
+            Ok((subject, values))
+        };
+        turn.iter().map(one).collect()
     }
 
     /// Tries HAProxy's settings and keeps the best for each kind of task.
@@ -287,10 +329,11 @@ impl Stage<'_> {
         for settings in HaproxySettings::all() {
             let running = Running::start(Subject::Haproxy, settings, self.start())?;
             let bench = self.bench(&running);
+            // Settings with which a session breaks off are not the best.
             let reached = [
-                bench.stream(1, window)?.gbps,
-                bench.stream(8, window)?.gbps,
-                bench.connect(window)?.per_s,
+                bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
+                bench.stream(8, window).map_or(0.0, |streamed| streamed.gbps),
+                bench.connect(window).map_or(0.0, |connected| connected.per_s),
             ];
             for (index, value) in reached.into_iter().enumerate() {
                 if value > top[index] {
