@@ -130,6 +130,14 @@ impl RouteTable {
         found.map_or(&self.default, |(_, route)| route)
     }
 
+    /// Whether a rule, not the default, sends flows to `address` direct.
+    #[must_use]
+    pub fn has_direct_rule(&self, address: SocketAddr) -> bool {
+        self.rules
+            .iter()
+            .any(|(rule, route)| *route == Route::Direct && rule.covers_address(address))
+    }
+
     /// All routes, the default last.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.rules.iter().map(|(_, route)| route).chain([&self.default])
@@ -243,6 +251,16 @@ impl From<RouteTable> for TableText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_rule_names_an_address_as_direct() {
+        let rule = "10.1.0.0/16:80".parse().unwrap();
+        let table = RouteTable::new(vec![(rule, Route::Direct)], Route::Direct).unwrap();
+        assert!(table.has_direct_rule("10.1.2.3:80".parse().unwrap()));
+        for other in ["10.1.2.3:81", "10.2.2.3:80", "192.0.2.1:80"] {
+            assert!(!table.has_direct_rule(other.parse().unwrap()), "{other}");
+        }
+    }
     use tradewind_grant::IdentityKey;
 
     fn relays() -> String {

@@ -129,8 +129,9 @@ pub enum GrantError {
     /// The header was seen before.
     #[error("header with nonce {0} was seen before")]
     Replayed(crate::Nonce),
-    /// Too many headers in too short a time to remember them all; refused rather than forgotten.
-    #[error("the replay table is full with {0} headers")]
+    /// Too many headers of one gateway in too short a time to remember them all; refused rather than
+    /// forgotten.
+    #[error("{0} headers of this gateway fill its share of the replay table")]
     ReplayTableFull(usize),
 
     /// The reply's tag is false.
@@ -145,6 +146,9 @@ pub enum GrantError {
         /// Its class.
         class: Class,
     },
+    /// A private address that no rule names.
+    #[error("{0} is a private address, which is dialled only when a rule names its range")]
+    UnnamedPrivate(IpAddr),
     /// No rule of this relay covers the destination or next hop.
     #[error("no rule of this relay allows {0}")]
     Denied(String),

@@ -1,7 +1,7 @@
 //! The hop header: what opens every session between a gateway and a relay, and between two relays.
 //!
 //! The first part is fixed by the gateway; the last two fields change at every hop. Format, version 1,
-//! at most [`HEADER_LIMIT`] bytes [DESIGN 4], numbers big-endian:
+//! at most [`HEADER_LIMIT`] bytes, numbers big-endian:
 //!
 //! ```text
 //! bytes  field
@@ -31,15 +31,18 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
 use crate::pair::{TAG_BYTES, Tag};
 use crate::token::GRANT_LIMIT;
 use crate::wire::{Reader, from_unix_ms, put_socket_addr, unix_ms};
-use crate::{Destination, GrantError, PublicIdentity};
+use crate::{
+    Destination, Grant, GrantError, GrantId, KeyId, OperatorPublicKey, PublicIdentity, SignedGrant,
+};
 
-/// Longest header: what a relay reads before it knows whom it talks to [DESIGN 4].
+/// Longest header: what a relay reads before it knows whom it talks to.
 pub const HEADER_LIMIT: usize = 1024;
 /// Most relays on a route.
 pub const HOP_LIMIT: usize = 8;
@@ -208,8 +211,11 @@ impl Fixed<'_> {
 
 /// A header cut into its parts; nothing in it is believed yet.
 #[derive(Debug, Clone)]
-pub(crate) struct Parts<'a> {
+pub struct ReceivedHeader<'a> {
+    pub(crate) bytes: &'a [u8],
     pub(crate) fixed: Fixed<'a>,
+    /// The name of the grant that it brings.
+    pub(crate) grant_id: GrantId,
     /// The BLAKE3 hash of the fixed part.
     pub(crate) transcript: [u8; 32],
     /// The gateway's tags, one for each hop.
@@ -218,8 +224,12 @@ pub(crate) struct Parts<'a> {
     pub(crate) neighbour_tag: Tag,
 }
 
-impl<'a> Parts<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, GrantError> {
+impl<'a> ReceivedHeader<'a> {
+    /// Cuts a header up. `bytes` is the header alone, as long as [`header_length`] says.
+    ///
+    /// # Errors
+    /// [`GrantError::Malformed`] with the first part that makes no sense.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, GrantError> {
         if header_length(bytes)? != bytes.len() {
             return Err(GrantError::Malformed { what: "header length", at: LENGTH_AT });
         }
@@ -247,7 +257,22 @@ impl<'a> Parts<'a> {
         let neighbour_tag = reader.array("neighbour's tag")?;
         reader.end("end of the header")?;
         let fixed = Fixed { issued_at, nonce, flow, destination, grant, route };
-        Ok(Self { fixed, transcript, tags, hop, neighbour_tag })
+        let grant_id = GrantId::of(grant);
+        Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, neighbour_tag })
+    }
+
+    /// Checks the signature of the grant that the header brings: the dearest of a relay's checks, and
+    /// one that needs nothing but the names of `operators`.
+    ///
+    /// # Errors
+    /// When the grant makes no sense or none of `operators` signed it.
+    pub fn verify_grant(
+        &self,
+        operators: &[OperatorPublicKey],
+    ) -> Result<VerifiedGrant, GrantError> {
+        let signed = SignedGrant::from_bytes(self.fixed.grant)?;
+        let grant = Arc::new(signed.verify(operators)?.clone());
+        Ok(VerifiedGrant { id: self.grant_id, operator: signed.key_id(), grant })
     }
 
     /// The gateway's tag for the hop that the header has reached.
@@ -255,6 +280,15 @@ impl<'a> Parts<'a> {
         let at = usize::from(self.hop) * TAG_BYTES;
         self.tags[at..at + TAG_BYTES].try_into().expect("one tag for each hop was read")
     }
+}
+
+/// A grant whose signature was found true.
+#[derive(Debug, Clone)]
+pub struct VerifiedGrant {
+    pub(crate) id: GrantId,
+    /// Whose signature it is.
+    pub(crate) operator: KeyId,
+    pub(crate) grant: Arc<Grant>,
 }
 
 fn take_flow(reader: &mut Reader<'_>) -> Result<FlowId, GrantError> {

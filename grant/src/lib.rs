@@ -1,6 +1,6 @@
 //! Who may send what where: identities, grants, authenticated hop headers, destination policy.
 //!
-//! Nothing is an open relay [DESIGN 4]. An operator signs a [`Grant`]: this gateway may reach these
+//! Nothing is an open relay. An operator signs a [`Grant`]: this gateway may reach these
 //! destinations over these relays until then. A gateway opens every session with a *hop header*
 //! that names the destination and the whole route and carries the grant; each relay on the route
 //! finds in it a tag that only the gateway and that relay can compute, and a tag that only its
@@ -43,7 +43,7 @@ mod wire;
 
 pub use destination::{Destination, DestinationRule, HostName};
 pub use error::GrantError;
-pub use header::{Hop, Nonce, Route};
+pub use header::{Hop, Nonce, ReceivedHeader, Route, VerifiedGrant};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
 pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
 pub use policy::RelayPolicy;

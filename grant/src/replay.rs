@@ -5,6 +5,11 @@
 //! replay carries the same time and so falls into the same generation, and a generation is dropped
 //! whole. What was dropped is never accepted again, even if the clock is set back.
 //!
+//! What one gateway sends must not shut the others out, so a gateway may fill at most as much as is
+//! still free: one alone gets half of the table, n of them that ask for all get 1/(n+1) each, and
+//! the same is left for the next to come (the dynamic threshold of shared switch memories, Choudhury
+//! and Hahne 1998).
+//!
 //! Of a nonce's 128 bits the first 64 are kept. Two honest headers of one generation clash once in
 //! some 10^13 (a million remembered), and a clash only refuses a header, it never lets one pass.
 
@@ -13,23 +18,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_units::{Duration, Timestamp};
 
 use crate::wire::unix_ms;
-use crate::{GrantError, Nonce};
+use crate::{GrantError, Nonce, PublicIdentity};
 
-/// Tolerated difference between the gateway's and a relay's clock [DESIGN 4].
+/// Tolerated difference between the gateway's and a relay's clock. Chosen: many
+/// times what hosts with a time service are off, and short enough to remember every header meanwhile.
 pub const SKEW: Duration = Duration::from_secs(30);
 
-/// Headers that a relay remembers. Chosen: 2^21 take about 40 MB and last for 23,000 sessions a
-/// second, above what one process accepts.
-pub const REPLAY_LIMIT: usize = 1 << 21;
+/// Headers that a relay remembers. Chosen: 2^22 take about 80 MB when full; the half that one gateway
+/// gets lasts for 23,000 sessions a second, above what one process accepts.
+pub const REPLAY_LIMIT: usize = 1 << 22;
 
 const SKEW_MS: u64 = SKEW.as_secs() * 1000;
 /// Span of one generation: at any time the accepted span touches at most three.
 const GENERATION_MS: u64 = SKEW_MS;
 
+/// By gateway, since a header carries its gateway's proof and is never another's.
+type Generation = BTreeMap<PublicIdentity, BTreeSet<u64>>;
+
 /// The headers seen lately, at most a fixed number.
 #[derive(Debug)]
 pub struct ReplayTable {
-    generations: BTreeMap<u64, BTreeSet<u64>>,
+    generations: BTreeMap<u64, Generation>,
     /// Every generation below this one was dropped.
     oldest: u64,
     held: usize,
@@ -55,7 +64,8 @@ impl ReplayTable {
         self.held == 0
     }
 
-    /// Refuses a header that is too old, too new, seen before, or one too many; else remembers it.
+    /// Refuses a header of `gateway` that is too old, too new, seen before, or one too many; else
+    /// remembers it.
     ///
     /// Call it only for headers whose tags were checked: an unproven one must not fill the table.
     ///
@@ -64,6 +74,7 @@ impl ReplayTable {
     pub fn admit(
         &mut self,
         now: Timestamp,
+        gateway: &PublicIdentity,
         issued_at: Timestamp,
         nonce: &Nonce,
     ) -> Result<(), GrantError> {
@@ -73,13 +84,15 @@ impl ReplayTable {
         if issued_ms.abs_diff(now_ms) > SKEW_MS || generation < self.oldest {
             return Err(GrantError::Skew { issued_ms, now_ms, tolerated_s: SKEW.as_secs() });
         }
-        let seen = self.generations.entry(generation).or_default();
         let key = nonce.leading_bits();
+        let theirs = |generation: &Generation| generation.get(gateway).map_or(0, BTreeSet::len);
+        let held_for_gateway: usize = self.generations.values().map(theirs).sum();
+        let seen = self.generations.entry(generation).or_default().entry(*gateway).or_default();
         if seen.contains(&key) {
             return Err(GrantError::Replayed(*nonce));
         }
-        if self.held >= self.limit {
-            return Err(GrantError::ReplayTableFull(self.held));
+        if held_for_gateway >= self.limit - self.held {
+            return Err(GrantError::ReplayTableFull(held_for_gateway));
         }
         seen.insert(key);
         self.held += 1;
@@ -92,7 +105,8 @@ impl ReplayTable {
         }
         self.oldest = oldest;
         self.generations = self.generations.split_off(&oldest);
-        self.held = self.generations.values().map(BTreeSet::len).sum();
+        let sets = self.generations.values().flat_map(BTreeMap::values);
+        self.held = sets.map(BTreeSet::len).sum();
     }
 }
 
@@ -104,6 +118,10 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn gateway(number: u8) -> PublicIdentity {
+        PublicIdentity::from_bytes([number; 32])
+    }
+
     fn nonce(number: u64) -> Nonce {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
@@ -113,42 +131,68 @@ mod tests {
     #[test]
     fn a_header_is_admitted_once_however_long_one_waits() {
         let mut table = ReplayTable::new(100);
-        table.admit(at(1000), at(1000), &nonce(1)).unwrap();
+        table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
         for later in [1000, 1010, 1029, 1030] {
-            let refused = table.admit(at(later), at(1000), &nonce(1)).unwrap_err();
+            let refused = table.admit(at(later), &gateway(1), at(1000), &nonce(1)).unwrap_err();
             assert_eq!(refused, GrantError::Replayed(nonce(1)), "{later}");
         }
-        let refused = table.admit(at(1031), at(1000), &nonce(1)).unwrap_err();
+        let refused = table.admit(at(1031), &gateway(1), at(1000), &nonce(1)).unwrap_err();
         assert!(matches!(refused, GrantError::Skew { .. }));
     }
 
     #[test]
     fn a_header_from_the_future_is_remembered_until_its_time_is_past() {
         let mut table = ReplayTable::new(100);
-        table.admit(at(1000), at(1030), &nonce(1)).unwrap();
+        table.admit(at(1000), &gateway(1), at(1030), &nonce(1)).unwrap();
         for later in 1001..=1060 {
-            assert!(table.admit(at(later), at(1030), &nonce(1)).is_err(), "{later}");
+            assert!(table.admit(at(later), &gateway(1), at(1030), &nonce(1)).is_err(), "{later}");
         }
     }
 
     #[test]
     fn a_clock_set_back_opens_no_door_to_what_was_forgotten() {
         let mut table = ReplayTable::new(100);
-        table.admit(at(1000), at(1000), &nonce(1)).unwrap();
-        table.admit(at(2000), at(2000), &nonce(2)).unwrap();
-        assert!(table.admit(at(1000), at(1000), &nonce(1)).is_err());
+        table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
+        table.admit(at(2000), &gateway(1), at(2000), &nonce(2)).unwrap();
+        assert!(table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).is_err());
     }
 
     #[test]
     fn the_table_is_bounded_and_forgets_with_time() {
-        let mut table = ReplayTable::new(50);
+        let mut table = ReplayTable::new(100);
         for number in 0..50 {
-            table.admit(at(1000), at(1000), &nonce(number)).unwrap();
+            table.admit(at(1000), &gateway(1), at(1000), &nonce(number)).unwrap();
         }
-        let refused = table.admit(at(1000), at(1000), &nonce(99)).unwrap_err();
+        let refused = table.admit(at(1000), &gateway(1), at(1000), &nonce(99)).unwrap_err();
         assert_eq!(refused, GrantError::ReplayTableFull(50));
         assert_eq!(table.len(), 50);
-        table.admit(at(1100), at(1100), &nonce(99)).unwrap();
+        table.admit(at(1100), &gateway(1), at(1100), &nonce(99)).unwrap();
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn gateways_that_take_all_they_get_leave_room_for_the_next() {
+        let mut table = ReplayTable::new(1200);
+        let mut taken = [0; 5];
+        for number in 0..1200 {
+            for (index, taken) in taken.iter_mut().enumerate() {
+                let gateway = gateway(index as u8 + 1);
+                if table.admit(at(1000), &gateway, at(1000), &nonce(number)).is_ok() {
+                    *taken += 1;
+                }
+            }
+        }
+        assert_eq!(taken, [200; 5], "a sixth of the table each");
+        for number in 0..100 {
+            table.admit(at(1000), &gateway(9), at(1000), &nonce(number)).unwrap();
+        }
+    }
+
+    #[test]
+    fn gateways_do_not_spend_each_others_nonces() {
+        let mut table = ReplayTable::new(100);
+        table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
+        table.admit(at(1000), &gateway(2), at(1000), &nonce(1)).unwrap();
+        assert!(table.admit(at(1000), &gateway(2), at(1000), &nonce(1)).is_err());
     }
 }

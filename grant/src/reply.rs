@@ -131,6 +131,7 @@ impl From<&GrantError> for Status {
             GrantError::ReplayTableFull(_) => Self::Overloaded,
             GrantError::DestinationNotGranted(_)
             | GrantError::Forbidden { .. }
+            | GrantError::UnnamedPrivate(_)
             | GrantError::Denied(_) => Self::DestinationRefused,
             GrantError::ReplyTag(_) => Self::NextHopFailed,
             _ => Self::Internal,

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Hop, Parts, Route, replace_tail};
+use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, replace_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
 use crate::replay::REPLAY_LIMIT;
 use crate::{
     Destination, Grant, GrantError, GrantId, IdentityKey, OperatorPublicKey, PublicIdentity,
-    ReplayTable, ReplyKey, SealedHeader, SignedGrant,
+    ReplayTable, ReplyKey, SealedHeader,
 };
 
 /// Verified grants that a relay remembers before it forgets those unused the longest. Chosen: at
@@ -137,27 +137,63 @@ impl Verifier {
         self.old_grants.clear();
     }
 
+    /// Whether the grant that `header` brings was learned before. If not, who shares a verifier checks
+    /// the grant's signature apart and teaches it, so that strangers' signatures keep nobody waiting:
+    ///
+    /// ```text
+    /// if !verifier.knows_grant_of(&header) { verifier.learn(header.verify_grant(&operators)?); }
+    /// verifier.open_received(now, header)
+    /// ```
+    pub fn knows_grant_of(&mut self, header: &ReceivedHeader<'_>) -> bool {
+        self.known_grant(header.grant_id).is_some()
+    }
+
+    /// Remembers a grant; without effect if its operator is no longer believed.
+    pub fn learn(&mut self, verified: VerifiedGrant) {
+        if self.operators.iter().any(|key| key.key_id() == verified.operator) {
+            self.remember(verified.id, verified.grant);
+        }
+    }
+
     /// Opens a header that a neighbour sent. `bytes` is the header alone, as long as
     /// [`header_length`](crate::header::header_length) says.
     ///
     /// # Errors
     /// A [`Refusal`] with the first check that failed.
     pub fn open(&mut self, now: Timestamp, bytes: &[u8]) -> Result<OpenHeader, Box<Refusal>> {
-        let parts = Parts::parse(bytes)?;
-        let (grant_id, grant) = self.known_grant(parts.fixed.grant)?;
+        self.open_received(now, ReceivedHeader::parse(bytes)?)
+    }
+
+    /// Opens a header that was cut up before; its grant's signature is checked here unless it is known.
+    ///
+    /// # Errors
+    /// As [`Verifier::open`].
+    pub fn open_received(
+        &mut self,
+        now: Timestamp,
+        parts: ReceivedHeader<'_>,
+    ) -> Result<OpenHeader, Box<Refusal>> {
+        let grant = match self.known_grant(parts.grant_id) {
+            Some(grant) => grant,
+            None => {
+                let verified = parts.verify_grant(&self.operators)?;
+                self.remember(verified.id, Arc::clone(&verified.grant));
+                verified.grant
+            }
+        };
         let upstream = self.prove(&parts, &grant)?;
         let hop = usize::from(parts.hop);
         if let Err(cause) = self.admit(now, &parts, &grant) {
             let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
             return Err(Box::new(refusal));
         }
-        let tags_at = bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
+        let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
             hop,
             grant,
-            grant_id,
+            grant_id: parts.grant_id,
             upstream,
-            bytes: bytes.to_vec(),
+            bytes: parts.bytes.to_vec(),
             transcript: parts.transcript,
             tags: tags_at..tags_at + parts.tags.len(),
             flow: parts.fixed.flow,
@@ -181,7 +217,7 @@ impl Verifier {
     }
 
     /// Who sealed the header and who sent it, up to the point where the neighbour is proven.
-    fn prove(&mut self, parts: &Parts<'_>, grant: &Grant) -> Result<ReplyKey, GrantError> {
+    fn prove(&mut self, parts: &ReceivedHeader<'_>, grant: &Grant) -> Result<ReplyKey, GrantError> {
         let (hop, gateway) = (usize::from(parts.hop), grant.gateway);
         let expected = parts.fixed.route.hops()[hop].identity;
         if expected != self.keys.public() {
@@ -204,28 +240,29 @@ impl Verifier {
     fn admit(
         &mut self,
         now: Timestamp,
-        parts: &Parts<'_>,
+        parts: &ReceivedHeader<'_>,
         grant: &Grant,
     ) -> Result<(), GrantError> {
         grant.check_time(now)?;
         grant.check_use(&parts.fixed.destination, &parts.fixed.route)?;
-        self.replays.admit(now, parts.fixed.issued_at, &parts.fixed.nonce)
+        let (issued_at, nonce) = (parts.fixed.issued_at, &parts.fixed.nonce);
+        self.replays.admit(now, &grant.gateway, issued_at, nonce)
     }
 
-    /// The grant in `bytes`, its signature found true now or earlier.
-    fn known_grant(&mut self, bytes: &[u8]) -> Result<(GrantId, Arc<Grant>), GrantError> {
-        let id = GrantId::of(bytes);
+    /// The grant of this name, if its signature was found true before.
+    fn known_grant(&mut self, id: GrantId) -> Option<Arc<Grant>> {
         if let Some(grant) = self.young_grants.get(&id) {
-            return Ok((id, Arc::clone(grant)));
+            return Some(Arc::clone(grant));
         }
-        let grant = match self.old_grants.remove(&id) {
-            Some(grant) => grant,
-            None => Arc::new(SignedGrant::from_bytes(bytes)?.verify(&self.operators)?.clone()),
-        };
+        let grant = self.old_grants.remove(&id)?;
+        self.remember(id, Arc::clone(&grant));
+        Some(grant)
+    }
+
+    fn remember(&mut self, id: GrantId, grant: Arc<Grant>) {
         if self.young_grants.len() >= GRANT_CACHE_LIMIT / 2 {
             self.old_grants = std::mem::take(&mut self.young_grants);
         }
-        self.young_grants.insert(id, Arc::clone(&grant));
-        Ok((id, grant))
+        self.young_grants.insert(id, grant);
     }
 }

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u8 = 1;
 /// Length of a preface.
 pub const PREFACE_BYTES: usize = 32;
-/// Most bytes of a frame that a caller sends. DESIGN: 1 KiB before authentication.
+/// Most bytes of a frame that a caller sends, who has proved nothing yet. Chosen: the same as for hop headers.
 pub const MAX_CALLER_FRAME_BYTES: usize = 1024;
 /// Most bytes of a frame that a responder sends: room for the totals of 128 connections.
 pub const MAX_RESPONDER_FRAME_BYTES: usize = 64 * 1024;

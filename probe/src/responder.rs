@@ -31,7 +31,8 @@ use crate::{ProbeError, Secret};
 
 /// Connections that have not yet shown what they are for; more are closed at once. Chosen.
 pub const MAX_PENDING: usize = 256;
-/// How long a connection may take to say what it wants. DESIGN: 5 s before authentication.
+/// How long a connection may take to say what it wants before it has proved who it is. Chosen:
+/// a round trip takes less than a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a test's data connections may take to arrive. Chosen: a few lost SYNs.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(10);

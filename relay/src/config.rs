@@ -75,6 +75,9 @@ pub struct GatewayConfig {
     /// Whether routes may be `direct`: this host then dials destinations itself.
     #[serde(default)]
     pub direct: bool,
+    /// Whether direct routes may lead to this host itself: for tests and laboratories.
+    #[serde(default)]
+    pub allow_loopback: bool,
     /// How flows are carried.
     #[serde(default)]
     pub routes: RouteTable,
@@ -181,7 +184,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// For a header or proxy request after the connection opened [DESIGN 4].
+    /// For a header or proxy request after the connection opened.
     #[serde(with = "as_text")]
     pub header: Duration,
     /// For each connection of a path to open; a name's addresses share it.

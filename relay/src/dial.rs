@@ -28,8 +28,8 @@ pub(crate) enum Speaker {
 pub(crate) struct Dialler {
     pub(crate) options: SocketOptions,
     pub(crate) limit: Duration,
-    /// Ports that this process listens on, itself.
-    pub(crate) own_ports: Vec<u16>,
+    /// Where this process itself listens.
+    pub(crate) own_listeners: Vec<SocketAddr>,
 }
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
@@ -69,13 +69,21 @@ impl Dialler {
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
         let stream = timeout_at(deadline, attempt).await.unwrap_or_else(|_| late());
         let stream = stream.map_err(|error| Failure::dial(address, &error))?;
-        if self.own_ports.contains(&address.port())
-            && stream.local_addr().is_ok_and(|local| local.ip() == address.ip())
-        {
+        if self.is_own(address, &stream) {
             let message = format!("dial {address}: that is this process itself");
             return Err(Failure::new(Status::DestinationRefused, message));
         }
         Ok(stream)
+    }
+
+    /// Whether `stream`, dialled to `address`, ends at a listener of this process: it would carry to
+    /// itself without end.
+    fn is_own(&self, address: SocketAddr, stream: &TcpStream) -> bool {
+        let stays_here = || stream.local_addr().is_ok_and(|local| local.ip() == address.ip());
+        self.own_listeners.iter().any(|own| {
+            own.port() == address.port()
+                && (own.ip() == address.ip() || (own.ip().is_unspecified() && stays_here()))
+        })
     }
 
     /// Connects to `destination`. A name is resolved once; of its addresses those that `check`

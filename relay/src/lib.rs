@@ -2,7 +2,7 @@
 //!
 //! A gateway accepts an application's connection, asks its route table for the path and sends a
 //! hop header to the first relay. Each relay checks the header, dials the next one, and the last
-//! dials the destination [DESIGN 3, CP IV-A, CDD 3]. From then on each moves bytes both ways until
+//! dials the destination [CP IV-A, CDD 3]. From then on each moves bytes both ways until
 //! both directions have ended.
 //!
 //! | module | holds |

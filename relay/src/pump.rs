@@ -39,6 +39,10 @@ const BYTES_PER_TURN: usize = 4 << 20;
 /// after minutes anyway, and most sessions are over before, so that they are spared the calls.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
+/// Age at which a half-closed session listens for a reset of the side that has ended, which is read no
+/// more. Chosen: most sessions are over before, so that they are spared the calls.
+const LISTENS_AFTER: Duration = Duration::from_secs(1);
+
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
 enum Load {
@@ -383,19 +387,36 @@ impl Pump<'_> {
             let half_closed = up.is_ready() || down.is_ready();
             let moved = self.up.moved + self.down.moved;
             match idle.poll(cx, moved, half_closed) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Told::Silent(limit)) => Poll::Ready(Err(Broken::Idle(limit))),
+                Poll::Pending => {}
+                Poll::Ready(Told::Silent(limit)) => return Poll::Ready(Err(Broken::Idle(limit))),
                 Poll::Ready(Told::NoLongerYoung) => {
                     if !std::mem::replace(&mut settled, true) {
                         self.settle()?;
                     }
+                    if self.up.ended {
+                        self.upstream.deafen().map_err(Broken::Upstream)?;
+                    }
+                    if self.down.ended {
+                        self.downstream.deafen().map_err(Broken::Downstream)?;
+                    }
                     // The timer runs on, and must be asked again.
                     cx.waker().wake_by_ref();
-                    Poll::Pending
                 }
             }
+            self.poll_reset(cx).map(Err)
         })
         .await
+    }
+
+    /// Ready when a side that has ended, and is read no more, was reset.
+    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<Broken> {
+        if self.up.ended {
+            return self.upstream.poll_failure(cx).map(Broken::Upstream);
+        }
+        if self.down.ended {
+            return self.downstream.poll_failure(cx).map(Broken::Downstream);
+        }
+        Poll::Pending
     }
 
     /// Gives the dialled socket the options of a session that is more than a short exchange.
@@ -408,7 +429,7 @@ impl Pump<'_> {
 
 /// What the watch has found.
 enum Told {
-    /// The session has lasted longer than most.
+    /// The session has been open, or half-closed, for longer than most.
     NoLongerYoung,
     /// Nothing has moved for this long.
     Silent(Duration),
@@ -433,6 +454,7 @@ impl<'a> IdleWatch<'a> {
     fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<Told> {
         if half_closed && !self.half_closed {
             self.half_closed = true;
+            self.young = true;
             self.restart(moved);
         }
         loop {
@@ -455,7 +477,10 @@ impl<'a> IdleWatch<'a> {
     }
 
     fn limit(&self) -> Duration {
-        let limit = if self.half_closed { self.limits.half_closed } else { self.limits.open };
-        if self.young { limit.min(SETTLED_AFTER) } else { limit }
+        let (limit, youth) = match self.half_closed {
+            true => (self.limits.half_closed, LISTENS_AFTER),
+            false => (self.limits.open, SETTLED_AFTER),
+        };
+        if self.young { limit.min(youth) } else { limit }
     }
 }

@@ -2,7 +2,6 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
-    GrantError, OpenHeader, PublicIdentity, Refusal, RelayPolicy, Reply, SealedHeader, Status,
-    Verifier,
+    GrantError, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader, Refusal,
+    RelayPolicy, Reply, SealedHeader, Status, Verifier,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
@@ -59,11 +58,12 @@ impl Relay {
         let local_addrs = server.handle().local_addrs();
         let service = Arc::new(RelayService {
             verifier: Mutex::new(verifier),
+            operators: config.operators.clone(),
             policy: config.policy.policy(local_addrs),
             dialler: Dialler {
                 options: dial_options,
                 limit: config.timeouts.dial,
-                own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
+                own_listeners: local_addrs.to_vec(),
             },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
@@ -96,8 +96,9 @@ impl Relay {
 /// What a relay does with a connection.
 struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
-    /// keyed hashes at a time.
+    /// keyed hashes at a time; signatures are checked without it.
     verifier: Mutex<Verifier>,
+    operators: Vec<OperatorPublicKey>,
     policy: RelayPolicy,
     dialler: Dialler,
     grant_sessions: GrantSessions,
@@ -155,8 +156,15 @@ impl Service for RelayService {
 impl RelayService {
     /// Opens a header, and seals the one for the next hop unless this is the last.
     fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
-        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        let header = verifier.open(unix_now(), bytes)?;
+        let header = ReceivedHeader::parse(bytes)?;
+        let lock = || self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().knows_grant_of(&header);
+        if !known {
+            let verified = header.verify_grant(&self.operators)?;
+            lock().learn(verified);
+        }
+        let mut verifier = lock();
+        let header = verifier.open_received(unix_now(), header)?;
         match verifier.forward(&header) {
             Ok(next) => Ok((header, next)),
             Err(cause) => {

@@ -115,31 +115,26 @@ impl Server {
         shutdown: &Shutdown,
     ) -> Result<(), RelayError> {
         let mut threads = Vec::with_capacity(self.benches.len());
+        let mut result = announce_drain(self.health.clone(), shutdown.watch());
         for (index, bench) in self.benches.into_iter().enumerate() {
-            let (service, phase) = (Arc::clone(service), shutdown.watch());
+            let (service, shutdown) = (Arc::clone(service), shutdown.clone());
             let thread = std::thread::Builder::new().name(format!("worker {index}"));
-            let body = move || bench.work(&service, phase, self.drain);
-            threads.push(thread.spawn(body).map_err(RelayError::Runtime)?);
-        }
-        self.health.set_ready();
-        let health = self.health.clone();
-        let mut phase = shutdown.watch();
-        let watcher = std::thread::Builder::new().name("drain".to_owned());
-        let announce = move || {
-            let runtime = Builder::new_current_thread().build();
-            if let Ok(runtime) = runtime
-                && runtime.block_on(phase.wait_for(|phase| *phase >= Phase::Draining)).is_ok()
-            {
-                health.set_not_ready("draining");
-                tracing::info!("draining: no new sessions are taken");
+            let body = move || {
+                let _guard = StopOnPanic(&shutdown);
+                bench.work(&service, shutdown.watch(), self.drain);
+            };
+            match thread.spawn(body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => result = Err(RelayError::Runtime(error)),
             }
-        };
-        watcher.spawn(announce).map_err(RelayError::Runtime)?;
-        let mut result = Ok(());
+        }
+        match result {
+            Ok(()) => self.health.set_ready(),
+            Err(_) => shutdown.stop(),
+        }
         for (index, thread) in threads.into_iter().enumerate() {
             if thread.join().is_err() {
                 self.health.set_fault(format!("worker {index} ended by a bug"));
-                shutdown.stop();
                 result = Err(RelayError::Worker(index));
             }
         }
@@ -148,6 +143,33 @@ impl Server {
         }
         result
     }
+}
+
+/// Ends the other workers at once when one of them ends by a bug: half a process would accept what it
+/// does not serve.
+struct StopOnPanic<'a>(&'a Shutdown);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
+/// Starts a thread that says when the process begins to drain.
+fn announce_drain(health: Health, mut phase: watch::Receiver<Phase>) -> Result<(), RelayError> {
+    let announce = move || {
+        let runtime = Builder::new_current_thread().build();
+        if let Ok(runtime) = runtime
+            && runtime.block_on(phase.wait_for(|phase| *phase >= Phase::Draining)).is_ok()
+        {
+            health.set_not_ready("draining");
+            tracing::info!("draining: no new sessions are taken");
+        }
+    };
+    let thread = std::thread::Builder::new().name("drain".to_owned());
+    thread.spawn(announce).map(drop).map_err(RelayError::Runtime)
 }
 
 /// The sessions that the process's descriptors allow, `wanted` at most: two for each, with an

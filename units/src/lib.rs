@@ -45,7 +45,9 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    pub(crate) fn new(
+    /// A refusal of `value` as a `quantity`; `expected` says what would have been right.
+    #[must_use]
+    pub fn new(
         quantity: &'static str,
         expected: &'static str,
         value: impl std::fmt::Display,

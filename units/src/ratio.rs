@@ -3,11 +3,22 @@
 use crate::UnitError;
 
 /// A share from 0 to 1: a loss ratio, a utilisation, a probability. Never a percentage.
+/// It is written as a number, and read as one or as text.
 #[derive(
     Debug, Clone, Copy, PartialEq, PartialOrd, Default, serde::Serialize, serde::Deserialize,
 )]
-#[serde(try_from = "f64", into = "f64")]
+#[serde(try_from = "Written", into = "f64")]
 pub struct Ratio(f64);
+
+const EXPECTED: &str = "a share such as `0.01` or `1 %`";
+
+/// A share as files hold it.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "expected a share such as `0.01` or `\"1 %\"`")]
+enum Written {
+    Number(f64),
+    Text(String),
+}
 
 impl Ratio {
     /// Nothing.
@@ -34,11 +45,14 @@ impl Ratio {
     }
 }
 
-impl TryFrom<f64> for Ratio {
+impl TryFrom<Written> for Ratio {
     type Error = UnitError;
 
-    fn try_from(value: f64) -> Result<Self, UnitError> {
-        Self::new(value)
+    fn try_from(written: Written) -> Result<Self, UnitError> {
+        match written {
+            Written::Number(value) => Self::new(value),
+            Written::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -53,7 +67,7 @@ impl std::str::FromStr for Ratio {
 
     /// Reads a share such as `0.01`, or a percentage that says so: `1 %`.
     fn from_str(input: &str) -> Result<Self, UnitError> {
-        let refused = || UnitError::new("ratio", "a share such as `0.01` or `1 %`", input);
+        let refused = || UnitError::new("ratio", EXPECTED, input);
         let trimmed = input.trim();
         let (number, scale) = match trimmed.strip_suffix('%') {
             Some(percent) => (percent.trim_end(), 0.01),

@@ -9,7 +9,7 @@ pub struct Bytes(u64);
 const EXPECTED: &str = "a size such as `2 GB`, `64 KiB` or `1500 B`, at most 1 EB";
 const MAX_BYTES: f64 = 1e18;
 const DECIMAL: &[(&str, f64)] =
-    &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15)];
+    &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
 const UNITS: &[(&str, f64)] = &[
     ("B", 1.0),
     ("kB", 1e3),
@@ -17,6 +17,7 @@ const UNITS: &[(&str, f64)] = &[
     ("GB", 1e9),
     ("TB", 1e12),
     ("PB", 1e15),
+    ("EB", 1e18),
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
@@ -71,8 +72,9 @@ impl std::str::FromStr for Bytes {
     type Err = UnitError;
 
     fn from_str(input: &str) -> Result<Self, UnitError> {
-        let bytes = text::parse_scaled("size", EXPECTED, input, UNITS)?.round();
-        if bytes > MAX_BYTES {
+        let exact = text::parse_scaled("size", EXPECTED, input, UNITS)?;
+        let bytes = exact.round();
+        if bytes > MAX_BYTES || (bytes == 0.0 && exact > 0.0) {
             return Err(UnitError::new("size", EXPECTED, input));
         }
         Ok(Self(bytes as u64))

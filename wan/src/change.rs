@@ -1,5 +1,7 @@
 //! Changes to a pair of sites while traffic flows: `hamina,tokyo` `rtt=30ms` `loss=0.01`.
 
+use std::collections::BTreeSet;
+
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId};
 
 use crate::{
@@ -48,6 +50,9 @@ pub enum ChangeError {
          or duplicate as the key"
     )]
     Setting(String),
+    /// What it sets was set before, by the same key or by `rtt` and `delay`.
+    #[error("`{0}` sets what an earlier setting has set: give each once, and `rtt` or `delay`")]
+    Twice(String),
     /// The value cannot be meant.
     #[error("{key}: {reason}")]
     Value {
@@ -99,10 +104,16 @@ impl PairChange {
         let site =
             |name: &str| SiteId::new(name.trim()).map_err(|_| ChangeError::Pair(pair.to_owned()));
         let mut change = Self::new(site(from)?, site(to)?, both_ways);
+        let mut keys = BTreeSet::new();
         for setting in settings {
             let (key, value) =
                 setting.split_once('=').ok_or_else(|| ChangeError::Setting(setting.to_owned()))?;
             change.set(key.trim(), value.trim(), setting)?;
+            // Half of an `rtt` is the `delay`.
+            let means = if key.trim() == "rtt" { "delay" } else { key.trim() };
+            if !keys.insert(means) {
+                return Err(ChangeError::Twice(setting.to_owned()));
+            }
         }
         Ok(change)
     }

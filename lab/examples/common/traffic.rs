@@ -147,7 +147,8 @@ pub fn arrives_intact(
     Ok(sent == received)
 }
 
-/// Round trips of single small packets, `gap` apart.
+/// Round-trip times of `count` TCP handshakes, `gap` apart. The far kernel answers: a program that
+/// answers would add the time it takes to wake up.
 pub fn round_trips(
     lab: &Lab,
     (from, to): (&HostId, &HostId),
@@ -155,30 +156,17 @@ pub fn round_trips(
     gap: Duration,
 ) -> Result<Vec<Duration>, LabError> {
     let there = SocketAddr::new(lab.address(to)?, 0);
-    let here = SocketAddr::new(lab.address(from)?, 0);
-    let echo = lab.enter(to, || UdpSocket::bind(there))?.expect("a free port");
-    let probe = lab.enter(from, || UdpSocket::bind(here))?.expect("a free port");
-    echo.set_read_timeout(Some(SILENCE)).expect("a time-out above zero");
-    probe.set_read_timeout(Some(SILENCE)).expect("a time-out above zero");
-    probe.connect(echo.local_addr().expect("it is bound")).expect("a route");
-    Ok(thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut packet = [0; 64];
-            while let Ok((len, sender)) = echo.recv_from(&mut packet) {
-                echo.send_to(&packet[..len], sender).expect("a route back");
-            }
-        });
-        let mut trips = Vec::new();
-        for _ in 0..count {
-            let started = Instant::now();
-            probe.send(&[0; 32]).expect("a route");
-            if probe.recv(&mut [0; 64]).is_ok() {
-                trips.push(started.elapsed());
-            }
+    let listener = lab.enter(to, || TcpListener::bind(there))?.expect("a free port");
+    let there = listener.local_addr().expect("it is bound");
+    lab.enter(from, || {
+        let handshake = |_| {
             thread::sleep(gap);
-        }
-        trips
-    }))
+            let started = Instant::now();
+            TcpStream::connect(there).expect("the listener is there");
+            started.elapsed()
+        };
+        (0..count).map(handshake).collect()
+    })
 }
 
 /// A train of numbered UDP packets.

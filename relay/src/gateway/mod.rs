@@ -66,11 +66,12 @@ impl Gateway {
         let service = Arc::new(GatewayService {
             entrances,
             routes: config.routes.clone(),
+            allow_loopback: config.allow_loopback,
             sealer,
             dialler: Dialler {
                 options: dial_options,
                 limit: config.timeouts.dial,
-                own_ports: local_addrs.iter().map(SocketAddr::port).collect(),
+                own_listeners: local_addrs.to_vec(),
             },
             request_limit: config.timeouts.header,
             keeping: keeping(&config.leg.dial, &config.timeouts),

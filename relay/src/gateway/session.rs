@@ -1,13 +1,17 @@
 //! One application connection, from its request to its end.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_desired::{Route, RouteTable};
-use tradewind_grant::{self as grant, Destination, Nonce, Request, SealedHeader, Sealer, Status};
+use tradewind_grant::forbidden::{Class, class_of};
+use tradewind_grant::{
+    self as grant, Destination, GrantError, Nonce, Request, SealedHeader, Sealer, Status,
+};
 use tradewind_units::FlowId;
 
 use super::{connect, socks5};
@@ -43,6 +47,7 @@ impl Entrance {
 pub(super) struct GatewayService {
     pub(super) entrances: Vec<Entrance>,
     pub(super) routes: RouteTable,
+    pub(super) allow_loopback: bool,
     /// Shared by all workers; held for a few keyed hashes at a time.
     pub(super) sealer: Option<Mutex<Sealer>>,
     pub(super) dialler: Dialler,
@@ -101,7 +106,8 @@ impl Service for GatewayService {
         seat.authenticated();
         let (flow, worker) = (entrance.flow(), seat.worker());
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
-        let path = self.path(&application, flow, &destination, worker, unused.into_bytes()).await;
+        let path =
+            self.path(&application, entrance, &destination, worker, unused.into_bytes()).await;
         let path = match path {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
@@ -175,7 +181,7 @@ impl GatewayService {
     async fn path(
         &self,
         application: &TcpStream,
-        flow: &FlowId,
+        entrance: &Entrance,
         destination: &Destination,
         worker: &Worker,
         leading: Vec<u8>,
@@ -187,8 +193,8 @@ impl GatewayService {
             }
             Route::Direct => {
                 let mut up = Direction::new(leading);
-                let any = |_| Ok(());
-                let dialled = self.dialler.dial_destination(destination, up.speaker(), any).await;
+                let check = |address| self.check_direct(entrance, address);
+                let dialled = self.dialler.dial_destination(destination, up.speaker(), check).await;
                 let downstream = dialled.map_err(here)?;
                 up.start(&downstream, worker.means_up())
                     .map_err(|error| here(Failure::new(Status::Internal, plain(&error))))?;
@@ -202,7 +208,7 @@ impl GatewayService {
             .collect();
         let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
         let route = grant::Route::new(hops).map_err(|error| here(error.into()))?;
-        let header = self.seal(flow, destination, &route).map_err(here)?;
+        let header = self.seal(entrance.flow(), destination, &route).map_err(here)?;
         let address = route.hops()[0].address;
         let downstream = self.dialler.dial(address, Speaker::Us).await.map_err(here)?;
         let mut up = Direction::after(&header.bytes, leading);
@@ -221,6 +227,25 @@ impl GatewayService {
             return Err(Failure::new(reply.status, message).into());
         }
         Ok(Path { downstream, up, down: Direction::new(unused.into_bytes()) })
+    }
+
+    /// Whether this host itself may dial `address` for a connection that came in at `entrance`. Who
+    /// reaches a proxy here borrows this host's place in its network, so an address that is not public
+    /// must have been written down here, in a direct route's range or as a forward's destination; who
+    /// owns a name does not decide.
+    fn check_direct(&self, entrance: &Entrance, address: SocketAddr) -> Result<(), GrantError> {
+        let class = class_of(address.ip());
+        let is_forwarded = || match entrance {
+            Entrance::Forward { to, .. } => *to == Destination::Address(address),
+            Entrance::Socks5(_) | Entrance::Connect(_) => false,
+        };
+        match class {
+            Class::Public => Ok(()),
+            Class::Loopback if self.allow_loopback => Ok(()),
+            Class::Private if self.routes.has_direct_rule(address) || is_forwarded() => Ok(()),
+            Class::Private => Err(GrantError::UnnamedPrivate(address.ip())),
+            _ => Err(GrantError::Forbidden { address: address.ip(), class }),
+        }
     }
 
     fn seal(

@@ -119,6 +119,43 @@ fn a_reset_by_the_destination_reaches_the_source_as_a_reset() {
 }
 
 #[test]
+fn a_reset_by_a_source_that_has_ended_reaches_the_silent_destination() {
+    let (ready, is_ready) = mpsc::channel();
+    let (to, served) = destination(move |mut stream| {
+        let received = digest(&mut stream).unwrap();
+        ready.send(()).unwrap();
+        wait_for("the reset", || stream.take_error().unwrap().is_some());
+        received
+    });
+    let chain = Chain::new(2, to);
+    let mut stream = chain.connect();
+    send(&mut stream, b"all of it");
+    is_ready.recv().unwrap();
+    reset(stream);
+    assert_eq!(served.join().unwrap(), (9, hash(b"all of it")));
+    closed(&chain);
+    assert_eq!(outcome(&chain, "broken"), [1, 1, 1]);
+}
+
+#[test]
+fn a_reset_by_a_destination_that_has_ended_reaches_the_silent_source() {
+    let (go_on, told) = mpsc::channel::<()>();
+    let (to, served) = destination(move |mut stream| {
+        send(&mut stream, b"all of it");
+        told.recv().unwrap();
+        reset(stream);
+    });
+    let chain = Chain::new(2, to);
+    let mut stream = chain.connect();
+    assert_eq!(digest(&mut stream).unwrap(), (9, hash(b"all of it")));
+    go_on.send(()).unwrap();
+    served.join().unwrap();
+    wait_for("the reset", || stream.take_error().unwrap().is_some());
+    closed(&chain);
+    assert_eq!(outcome(&chain, "broken"), [1, 1, 1]);
+}
+
+#[test]
 fn a_reset_in_the_midst_of_bulk_data_never_looks_like_its_end() {
     let (to, served) = destination(|mut stream| digest(&mut stream));
     let chain = Chain::new(2, to);

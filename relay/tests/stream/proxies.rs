@@ -174,6 +174,21 @@ fn curl_works_unchanged() {
 }
 
 #[test]
+fn a_direct_route_lends_nobody_this_hosts_place_in_its_network() {
+    let mut config = gateway_config(tradewind_desired::Route::Direct);
+    config.socks5 = vec![loopback()];
+    config.allow_loopback = false;
+    let gateway = Running::gateway(&config);
+    let refused = 2;
+    for address in
+        ["127.0.0.1:80", "169.254.169.254:80", "10.1.2.3:80", "192.168.0.1:80", "[::1]:80"]
+    {
+        let mut stream = connect(gateway.address());
+        assert_eq!(socks_open(&mut stream, address.parse().unwrap()), refused, "{address}");
+    }
+}
+
+#[test]
 fn a_direct_route_needs_no_relay() {
     let mut config = gateway_config(tradewind_desired::Route::Direct);
     config.socks5 = vec![loopback()];

@@ -142,6 +142,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         connect: Vec::new(),
         expose: false,
         direct: true,
+        allow_loopback: true,
         routes: RouteTable::new(Vec::new(), route).unwrap(),
         limits: Limits::default(),
         timeouts: Timeouts::default(),

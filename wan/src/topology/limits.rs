@@ -12,6 +12,14 @@ const MTU: std::ops::RangeInclusive<u64> = 576..=65_535;
 /// Least room of a default queue. Chosen: a hundred full packets.
 const LEAST_QUEUE: Bytes = Bytes::new(150_000);
 
+/// What a rate must be.
+pub(super) const RATE_EXPECTED: &str = "`none` or a rate of at least 1 kbit/s";
+
+/// Slowest rate. Chosen: a full packet takes 12 s; what shapes a host's device knows little less.
+pub(super) fn slowest_rate() -> Bandwidth {
+    Bandwidth::from_bps(1000).expect("above zero")
+}
+
 /// Most sites and hosts. Chosen: far more than one machine can run.
 pub(crate) const MOST_SITES: usize = 256;
 pub(crate) const MOST_HOSTS: usize = 1024;

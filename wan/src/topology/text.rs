@@ -7,7 +7,7 @@ use tradewind_units::{
     Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId, UnitError, time::as_text,
 };
 
-use super::CapFlavour;
+use super::{CapFlavour, limits};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -174,7 +174,11 @@ impl std::str::FromStr for Limit {
         if text.trim() == "none" {
             Ok(Self(None))
         } else {
-            text.parse().map(|rate| Self(Some(rate)))
+            let rate: Bandwidth = text.parse()?;
+            if rate < limits::slowest_rate() {
+                return Err(UnitError::new("rate", limits::RATE_EXPECTED, text));
+            }
+            Ok(Self(Some(rate)))
         }
     }
 }
