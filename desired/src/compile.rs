@@ -74,12 +74,11 @@ mod tests {
             fct: span,
             fct_direct: None,
             egress: Money::ZERO,
+            move_cost: Money::ZERO,
         });
-        let flows = FLOWS.iter().map(|(name, source, _)| Flow {
-            id: id(name),
-            source: SiteId::new(*source).unwrap(),
-            destination: SiteId::new("elsewhere").unwrap(),
-            volume: Bytes::new(1),
+        let flows = FLOWS.iter().map(|(name, source, _)| {
+            let (source, destination) = (SiteId::new(*source), SiteId::new("elsewhere"));
+            Flow::new(id(name), source.unwrap(), destination.unwrap(), Bytes::new(1))
         });
         let plan = Plan {
             schema_version: 1,
@@ -89,6 +88,7 @@ mod tests {
             cost: Money::ZERO,
             total_fct: span,
             bound: span,
+            bound_cost: Money::ZERO,
         };
         (plan, flows.collect())
     }

@@ -31,6 +31,13 @@ const READS_IN_A_ROW: usize = 16;
 /// Longest sleep: waking late from it shows that this thread is kept from running even when no
 /// packet is there to show it.
 const HEARTBEAT: Duration = Duration::from_millis(10);
+/// Wakes that come thicker than this, [`THICK_WAKES`] in a row, are moderated: the thread then sleeps out
+/// this span and finds several packets at once. Chosen: a tenth of the bound on lateness, and half of
+/// what 100,000 packets a second would cost in wakes.
+const MODERATION: Duration = Duration::from_micros(50);
+const THICK_WAKES: u32 = 32;
+/// A moderated wake that finds fewer frames was not worth it.
+const FRAMES_IN_A_THICK_WAKE: u64 = 2;
 /// Failed reads after which a host's device counts as gone. Chosen: a device that goes down and up
 /// again fails once each time.
 const MOST_READ_ERRORS: u32 = 100;
@@ -122,7 +129,14 @@ impl Driver {
     pub(crate) fn run(mut self) -> Result<(), LabError> {
         let mut ready: Vec<u64> = Vec::new();
         let mut looked = clock::monotonic();
+        let mut thick_wakes = 0_u32;
         loop {
+            let frames_before = self.meters.frames_read;
+            let is_moderated = thick_wakes > THICK_WAKES;
+            if is_moderated {
+                looked = self.moderate(looked)?;
+            }
+            let before = looked;
             let wait = self.time_to_sleep(looked);
             ready.clear();
             ready.extend(self.epoll.wait(Some(wait))?);
@@ -142,7 +156,20 @@ impl Driver {
                 }
             }
             looked = self.deliver_due(looked);
+            let found_several = self.meters.frames_read - frames_before > FRAMES_IN_A_THICK_WAKE;
+            let is_thick =
+                if is_moderated { found_several } else { woken.since(before) < MODERATION };
+            thick_wakes = if is_thick { thick_wakes.saturating_add(1) } else { 0 };
         }
+    }
+
+    /// Sleeps out a span in which packets gather.
+    fn moderate(&mut self, looked: Timestamp) -> Result<Timestamp, LabError> {
+        let until = looked + MODERATION;
+        clock::sleep_until(until)?;
+        let woken = clock::monotonic();
+        self.meters.note_gap(woken.since(until));
+        Ok(self.deliver_due(woken))
     }
 
     fn time_to_sleep(&self, now: Timestamp) -> Duration {

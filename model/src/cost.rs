@@ -1,11 +1,12 @@
-//! What a path costs: setting up its relays, and the egress of each.
+//! What a path costs: the egress of each of its relays. Setting relays up is paid once for each, however
+//! many flows share it, and so is the planner's business.
 //!
 //! Clouds charge what leaves a relay, by where it goes: the next relay's region, or the Internet
 //! behind the last relay. What enters is free [CP V-A], and so is what the source sends: it would
-//! pay that on the direct path too. Set-up is counted here for each relay as if it were its own;
-//! that relays are shared between flows is the planner's business.
+//! pay that on the direct path too.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
 use tradewind_units::{Bytes, Money, PricePerGb, RegionId};
 
 use crate::ModelError;
@@ -16,41 +17,28 @@ pub const FLAT_SET_UP_USD: f64 = 0.50;
 /// Each GB that a relay sends, in dollars [CP VII-A].
 pub const FLAT_USD_PER_GB: f64 = 0.08;
 
-/// Where prices come from.
+/// Where prices of egress come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prices {
-    /// The same everywhere, as in CP's evaluation.
-    Flat {
-        /// For each relay.
-        set_up: Money,
-        /// For each GB that leaves a relay.
-        egress: PricePerGb,
-    },
+    /// The same for each GB that leaves any relay, as in CP's evaluation.
+    Flat(PricePerGb),
     /// As the clouds list them.
-    Catalogue {
-        /// For each relay: so many hours of its machine, as the caller reckons.
-        set_up: Money,
-        /// For what leaves a relay.
-        catalogue: Box<Catalogue>,
+    Catalogue(Box<Catalogue>),
+    /// Stated pair by pair, from a region to another or (none) to the Internet; what is not stated
+    /// costs as elsewhere.
+    Stated {
+        /// The prices.
+        pairs: BTreeMap<(RegionId, Option<RegionId>), PricePerGb>,
+        /// For all other pairs.
+        otherwise: Box<Prices>,
     },
 }
 
 impl Prices {
-    /// CP's: 50 cents for each relay, 8 cents for each GB it sends [CP VII-A].
+    /// CP's: 8 cents for each GB that a relay sends [CP VII-A].
     #[must_use]
     pub fn cloudpilot() -> Self {
-        Self::Flat {
-            set_up: Money::from_usd(FLAT_SET_UP_USD).expect("half a dollar is money"),
-            egress: PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"),
-        }
-    }
-
-    /// Setting up one relay.
-    #[must_use]
-    pub const fn set_up(&self) -> Money {
-        match self {
-            Self::Flat { set_up, .. } | Self::Catalogue { set_up, .. } => *set_up,
-        }
+        Self::Flat(PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"))
     }
 
     /// Each GB that leaves `from` for `to`.
@@ -59,46 +47,36 @@ impl Prices {
     /// When the catalogue knows no such region or price.
     pub fn egress(&self, from: &RegionId, to: Egress<'_>) -> Result<PricePerGb, ModelError> {
         match self {
-            Self::Flat { egress, .. } => Ok(*egress),
-            Self::Catalogue { catalogue, .. } => catalogue.egress_price(from, to),
+            Self::Flat(price) => Ok(*price),
+            Self::Catalogue(catalogue) => catalogue.egress_price(from, to),
+            Self::Stated { pairs, otherwise } => {
+                let to_region = match to {
+                    Egress::Region(region) => Some(region.clone()),
+                    Egress::Internet => None,
+                };
+                let stated = pairs.get(&(from.clone(), to_region));
+                stated.map_or_else(|| otherwise.egress(from, to), |price| Ok(*price))
+            }
         }
     }
 }
 
-/// The cost of one flow's path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct PathCost {
-    /// Setting up the relays, if nobody shares them.
-    pub set_up: Money,
-    /// Egress of all relays.
-    pub egress: Money,
-}
-
-impl PathCost {
-    /// Both together.
-    #[must_use]
-    pub const fn total(&self) -> Money {
-        self.set_up.saturating_add(self.egress)
-    }
-}
-
-/// What it costs to carry `volume` over `relays`, the last of which sends to `destination`.
+/// What egress costs when `volume` is carried over `relays`, the last of which sends to `destination`.
 ///
 /// # Errors
 /// When the catalogue knows no such region or price.
-pub fn path_cost(
+pub fn path_egress(
     prices: &Prices,
     relays: &[RegionId],
     destination: Egress<'_>,
     volume: Bytes,
-) -> Result<PathCost, ModelError> {
-    let set_up = prices.set_up().times(relays.len() as u64);
+) -> Result<Money, ModelError> {
     let mut egress = Money::ZERO;
     for (index, relay) in relays.iter().enumerate() {
         let next = relays.get(index + 1).map_or(destination, Egress::Region);
         egress = egress + prices.egress(relay, next)?.cost_of(volume);
     }
-    Ok(PathCost { set_up, egress })
+    Ok(egress)
 }
 
 #[cfg(test)]
@@ -119,30 +97,42 @@ mod tests {
     fn cloudpilots_prices_give_cloudpilots_costs() {
         let prices = Prices::cloudpilot();
         let relays = [region("gcp:europe-north1"), region("gcp:asia-northeast1")];
-        let cost = |relays: &[RegionId]| path_cost(&prices, relays, Egress::Internet, TWO_GB);
-        assert_eq!(cost(&[]).unwrap().total(), Money::ZERO);
-        assert_eq!(cost(&relays[..1]).unwrap().total(), usd(0.66));
-        assert_eq!(cost(&relays).unwrap().total(), usd(1.32));
+        let egress =
+            |relays: &[RegionId]| path_egress(&prices, relays, Egress::Internet, TWO_GB).unwrap();
+        assert_eq!(egress(&[]), Money::ZERO);
+        assert_eq!(egress(&relays[..1]), usd(0.16));
+        assert_eq!(egress(&relays), usd(0.32));
     }
 
     #[test]
     fn each_hop_is_priced_by_where_it_goes() {
-        let catalogue = Box::new(Catalogue::builtin());
-        let prices = Prices::Catalogue { set_up: usd(0.04), catalogue };
+        let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
         let relays = [region("aws:us-east-1"), region("aws:sa-east-1")];
-        let cost = path_cost(&prices, &relays, Egress::Internet, TWO_GB).unwrap();
-        assert_eq!(cost.egress, usd(2.0 * 0.02 + 2.0 * 0.15));
-        assert_eq!(cost.set_up, usd(0.08));
+        let egress = path_egress(&prices, &relays, Egress::Internet, TWO_GB).unwrap();
+        assert_eq!(egress, usd(2.0 * 0.02 + 2.0 * 0.15));
         let inside = Egress::Region(&relays[1]);
-        let cost = path_cost(&prices, &relays[..1], inside, TWO_GB).unwrap();
-        assert_eq!(cost.egress, usd(2.0 * 0.02));
+        let egress = path_egress(&prices, &relays[..1], inside, TWO_GB).unwrap();
+        assert_eq!(egress, usd(2.0 * 0.02));
+    }
+
+    #[test]
+    fn a_stated_price_goes_before_the_others() {
+        let (here, there) = (region("aws:us-east-1"), region("aws:sa-east-1"));
+        let price = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
+        let pairs = BTreeMap::from([
+            ((here.clone(), Some(there.clone())), price(0.5)),
+            ((here.clone(), None), price(0.25)),
+        ]);
+        let prices = Prices::Stated { pairs, otherwise: Box::new(Prices::cloudpilot()) };
+        assert_eq!(prices.egress(&here, Egress::Region(&there)), Ok(price(0.5)));
+        assert_eq!(prices.egress(&here, Egress::Internet), Ok(price(0.25)));
+        assert_eq!(prices.egress(&there, Egress::Internet), Ok(price(0.08)));
     }
 
     #[test]
     fn an_unknown_region_is_named() {
-        let catalogue = Box::new(Catalogue::builtin());
-        let prices = Prices::Catalogue { set_up: Money::ZERO, catalogue };
-        let error = path_cost(&prices, &[region("aws:moon")], Egress::Internet, TWO_GB);
+        let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
+        let error = path_egress(&prices, &[region("aws:moon")], Egress::Internet, TWO_GB);
         assert_eq!(error.unwrap_err().to_string(), "region `aws:moon` is not in the catalogue");
     }
 }

@@ -18,7 +18,10 @@ pub mod problem;
 pub mod solver;
 pub mod verify;
 
+pub use candidates::Candidate;
 pub use plan::{Plan, PlannedFlow, PlannedRelay};
-pub use problem::{Flow, Inputs, Legs, Place, Problem, ProblemError};
+pub use problem::{
+    Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,
+};
 pub use solver::{Limits, SolveError, Solver};
 pub use verify::{Violation, verify};

@@ -1,13 +1,13 @@
 //! The answer: relays to run, a path for each flow, its cost and its predicted effect.
 
 use serde::{Deserialize, Serialize};
-use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, time};
+use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
 use crate::packing::{pack, relays_used};
-use crate::problem::Problem;
+use crate::problem::{Offer, Problem};
 
 /// Version of the plan's text form; grows when a field changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// A relay to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct PlannedRelay {
     pub id: RelayId,
     /// Where it runs.
     pub region: RegionId,
+    /// What it is.
+    pub relay_type: RelayTypeId,
 }
 
 /// How a flow is carried.
@@ -36,6 +38,9 @@ pub struct PlannedFlow {
     /// What it pays for egress.
     #[serde(rename = "egress_usd")]
     pub egress: Money,
+    /// What moving it here costs, if it ran on another path.
+    #[serde(rename = "move_usd", default)]
+    pub move_cost: Money,
 }
 
 /// Relays to run and the paths over them.
@@ -50,16 +55,19 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Set-up of all relays and egress of all flows.
+    /// Set-up of all relays, egress of all flows and moves.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
-    /// Sum of all completion times, the objective.
+    /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "time::as_seconds")]
     pub total_fct: Duration,
-    /// No plan within the budget has a smaller sum, as far as the solver could prove; equal to
-    /// `total_fct` when this plan is optimal.
+    /// No plan within the budget has a smaller sum of completion times, each times its flow's weight, as
+    /// far as the solver could prove; equal to this plan's when it is optimal.
     #[serde(rename = "bound_fct_s", with = "time::as_seconds")]
     pub bound: Duration,
+    /// No plan that meets the deadlines costs less, as far as the solver could prove.
+    #[serde(rename = "bound_cost_usd", default)]
+    pub bound_cost: Money,
 }
 
 impl Plan {
@@ -72,47 +80,69 @@ impl Plan {
         bound: Duration,
     ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
-        let mut paths: Vec<Vec<RelayId>> = vec![Vec::new(); choice.len()];
-        for (flow, path) in paths.iter_mut().enumerate() {
-            let regions = &chosen(flow).regions;
-            path.extend(regions.iter().map(|region| relay_id(&problem.regions()[*region], 0)));
-        }
-        let mut relays = Vec::new();
-        for (index, region) in problem.regions().iter().enumerate() {
-            let passes = |flow: &usize| chosen(*flow).regions.contains(&index);
-            let users: Vec<usize> = (0..choice.len()).filter(passes).collect();
-            let rates: Vec<u64> = users.iter().map(|flow| chosen(*flow).rate.as_bps()).collect();
-            let packing = pack(&rates, problem.relay_capacity().as_bps())?;
-            for (flow, number) in users.iter().zip(&packing) {
-                let at = chosen(*flow).regions.iter().position(|r| *r == index);
-                paths[*flow][at.expect("a user passes the region")] = relay_id(region, *number);
+        let mut paths: Vec<Vec<RelayId>> = Vec::with_capacity(choice.len());
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); problem.offers().len()];
+        for flow in 0..choice.len() {
+            let relays = &chosen(flow).relays;
+            for relay in relays {
+                users[*relay].push(flow);
             }
-            let numbers = 0..relays_used(&packing);
-            relays.extend(numbers.map(|number| PlannedRelay {
-                id: relay_id(region, number),
-                region: region.clone(),
+            let nameless = |relay: &usize| relay_id(&problem.offers()[*relay].region, 0);
+            paths.push(relays.iter().map(nameless).collect());
+        }
+        let mut relays: Vec<PlannedRelay> = Vec::new();
+        let mut set_up = Money::ZERO;
+        for (index, (offer, users)) in problem.offers().iter().zip(&users).enumerate() {
+            let before = relays.iter().rev().take_while(|r| r.region == offer.region).count();
+            let rates: Vec<u64> = users.iter().map(|flow| chosen(*flow).rate.as_bps()).collect();
+            let packing = pack(&rates, offer.capacity_bps())?;
+            for (flow, number) in users.iter().zip(&packing) {
+                let at = chosen(*flow).relays.iter().position(|relay| *relay == index);
+                let place = &mut paths[*flow][at.expect("a user passes the relay")];
+                *place = relay_id(&offer.region, before + number);
+            }
+            set_up = set_up + offer.set_up(relays_used(&packing));
+            relays.extend((0..relays_used(&packing)).map(|number| PlannedRelay {
+                id: relay_id(&offer.region, before + number),
+                region: offer.region.clone(),
+                relay_type: offer.relay_type.id.clone(),
             }));
         }
-        let set_up = problem.set_up().times(relays.len() as u64);
         let flows: Vec<PlannedFlow> = (problem.flows().iter().zip(paths).enumerate())
-            .map(|(index, (flow, path))| PlannedFlow {
-                id: flow.id.clone(),
-                path,
-                fct: chosen(index).fct,
-                fct_direct: problem.fct(flow, &[]),
-                egress: chosen(index).egress,
+            .map(|(index, (flow, path))| {
+                let relays = &chosen(index).relays;
+                let move_cost = problem.move_cost(index, relays);
+                PlannedFlow {
+                    id: flow.id.clone(),
+                    path,
+                    fct: chosen(index).fct,
+                    fct_direct: problem.fct(index, &[]),
+                    egress: chosen(index).cost.checked_sub(move_cost).unwrap_or_default(),
+                    move_cost,
+                }
             })
             .collect();
-        let egress: Money = flows.iter().map(|flow| flow.egress).sum();
+        let cost = flows.iter().map(|flow| flow.egress + flow.move_cost).sum::<Money>() + set_up;
         Some(Self {
             schema_version: SCHEMA_VERSION,
             solver: solver.to_owned(),
             relays,
-            cost: set_up + egress,
+            cost,
             total_fct: flows.iter().map(|flow| flow.fct).sum(),
             flows,
             bound,
+            bound_cost: Money::ZERO,
         })
+    }
+
+    /// What the plan makes of the problem's objective; cost breaks ties.
+    ///
+    /// Flows that the problem does not have add nothing.
+    #[must_use]
+    pub fn score(&self, problem: &Problem) -> (Duration, Money) {
+        let score = |(index, planned): (usize, &PlannedFlow)| problem.score(index, planned.fct);
+        let count = problem.flows().len();
+        (self.flows.iter().take(count).enumerate().map(score).sum(), self.cost)
     }
 
     /// Sum of all direct completion times; `None` when a flow has no direct path.
@@ -127,6 +157,20 @@ impl Plan {
         let direct = self.total_fct_direct()?.as_secs_f64();
         let ratio = direct / self.total_fct.as_secs_f64();
         ratio.is_finite().then_some(ratio)
+    }
+
+    /// The places in [`Problem::offers`] of a flow's relays, in order; `None` for a relay that the plan does
+    /// not run or the problem does not offer.
+    #[must_use]
+    pub fn offers_of(&self, problem: &Problem, flow: &PlannedFlow) -> Option<Vec<usize>> {
+        let offer = |id: &RelayId| {
+            let relay = self.relays.iter().find(|relay| relay.id == *id)?;
+            let offered = |offer: &Offer| {
+                offer.region == relay.region && offer.relay_type.id == relay.relay_type
+            };
+            problem.offers().iter().position(offered)
+        };
+        flow.path.iter().map(offer).collect()
     }
 
     /// Regions of a flow's path, in order; `None` for a relay that the plan does not run.

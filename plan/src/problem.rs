@@ -1,20 +1,28 @@
-//! The cloud-proxy placement problem [CP V], for paths of any number of relays.
+//! The cloud-proxy placement problem [CP V], for paths of any number of relays of several types.
 //!
 //! Given flows with volumes, regions that may hold relays, the legs between them, prices and a
-//! budget: choose relays and paths so that the sum of all completion times is least, the cost is
-//! within the budget, and no relay carries more than its capacity. Set-up is paid once for each
-//! relay, egress by each flow at each hop.
+//! budget: choose relays and paths so that the objective is least, the cost is within the budget, and
+//! no relay carries more than its capacity. Set-up is paid once for each relay, egress by each flow at
+//! each hop.
+//!
+//! Solvers see numbers only: [`Problem::offers`] are what may be set up (a relay type in a region), and
+//! [`Problem::candidates`] are the paths of each flow over them, each with its time, cost and rate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tradewind_model::catalogue::Egress;
-use tradewind_model::cost::{Prices, path_cost};
+use tradewind_model::cost::{FLAT_SET_UP_USD, Prices, path_egress};
 use tradewind_model::fct::{Completion, path_completion};
+use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayId, SiteId};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId};
 
-use crate::candidates::{Candidate, candidates_of};
+use crate::candidates::{Candidate, all_candidates};
+
+mod check;
+
+pub use check::ProblemError;
 
 /// Most relays that a path may have. Chosen: CDD tried four; more never paid.
 pub const MAX_RELAYS: usize = 4;
@@ -31,6 +39,18 @@ pub struct Flow {
     pub destination: SiteId,
     /// How much is to be carried.
     pub volume: Bytes,
+    /// How much its completion time counts beside the others'; at least 1.
+    pub weight: u32,
+    /// Latest completion time, if there is one: no plan exceeds it.
+    pub deadline: Option<Duration>,
+}
+
+impl Flow {
+    /// A flow of weight 1 without deadline.
+    #[must_use]
+    pub const fn new(id: FlowId, source: SiteId, destination: SiteId, volume: Bytes) -> Self {
+        Self { id, source, destination, volume, weight: 1, deadline: None }
+    }
 }
 
 /// One end of a leg. A host in a region and a relay in the same region are two places: their
@@ -55,6 +75,82 @@ impl std::fmt::Display for Place {
 /// Legs by their ends, in order; a pair without an entry cannot be used.
 pub type Legs = BTreeMap<(Place, Place), Leg>;
 
+/// What one machine that relays can do, and what setting it up costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayType {
+    /// Its name.
+    pub id: RelayTypeId,
+    /// What it carries, all its flows together, each counted once [CP V-B].
+    pub capacity: Bandwidth,
+    /// What it carries of one connection, if that is less.
+    pub per_connection: Option<Bandwidth>,
+    /// What setting one up costs.
+    pub set_up: Money,
+}
+
+impl RelayType {
+    /// CP's: 2 Gbit/s, 1.75 Gbit/s a flow, 50 cents [CP IV-C, VII-A].
+    #[must_use]
+    pub fn cloudpilot() -> Self {
+        let mbps = |rate| Bandwidth::from_mbps(rate).expect("the paper's rates are rates");
+        Self {
+            id: RelayTypeId::new("standard").expect("a short word"),
+            capacity: mbps(RELAY_CAPACITY_MBPS),
+            per_connection: Some(mbps(RELAY_FLOW_MBPS)),
+            set_up: Money::from_usd(FLAT_SET_UP_USD).expect("half a dollar is money"),
+        }
+    }
+}
+
+/// A relay type in a region: what may be set up, any number of times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Where.
+    pub region: RegionId,
+    /// What.
+    pub relay_type: RelayType,
+    /// How many of it run already and cost no set-up.
+    pub running: usize,
+}
+
+impl Offer {
+    /// What it costs to have `count` of it.
+    #[must_use]
+    pub const fn set_up(&self, count: usize) -> Money {
+        self.relay_type.set_up.times(count.saturating_sub(self.running) as u64)
+    }
+
+    /// What one of it carries, in bit/s.
+    #[must_use]
+    pub const fn capacity_bps(&self) -> u64 {
+        self.relay_type.capacity.as_bps()
+    }
+}
+
+/// What a plan is to make least. Cost breaks ties, and deadlines hold in each case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// The sum of completion times, each times its flow's weight [CP V].
+    #[default]
+    TotalFct,
+    /// The last flow's completion time, and the sum among the plans that are equal in it.
+    Makespan,
+    /// The cost.
+    Cost,
+}
+
+/// What runs already, which a new plan replaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Relays: a new plan that keeps them sets up as many less.
+    pub relays: BTreeMap<(RegionId, RelayTypeId), usize>,
+    /// Paths of flows, by regions.
+    pub paths: BTreeMap<FlowId, Vec<RegionId>>,
+    /// What moving a flow from its path to another costs.
+    pub move_cost: Money,
+}
+
 /// Everything a problem is made of, unchecked.
 #[derive(Debug, Clone)]
 pub struct Inputs {
@@ -62,69 +158,56 @@ pub struct Inputs {
     pub flows: Vec<Flow>,
     /// Regions that may hold relays.
     pub regions: Vec<RegionId>,
+    /// What may be set up in each of them; at least one.
+    pub relay_types: Vec<RelayType>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
     /// Sites that lie inside a region: the last relay's egress to them has that region's price, else the Internet's.
     pub site_regions: BTreeMap<SiteId, RegionId>,
-    /// What relays and their egress cost.
+    /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
+    pub site_caps: BTreeMap<SiteId, Bandwidth>,
+    /// What egress costs.
     pub prices: Prices,
     /// Most that the plan may cost.
     pub budget: Money,
-    /// What one relay can carry, all its flows together, each counted once [CP V-B].
-    pub relay_capacity: Bandwidth,
     /// Most relays on a path: 2 in CP, at most [`MAX_RELAYS`].
     pub max_relays: usize,
     /// How sessions start.
     pub start_up: StartUp,
+    /// What to make least.
+    pub objective: Objective,
+    /// What runs already.
+    pub running: Running,
 }
 
-/// Why inputs make no problem.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProblemError {
-    /// Two flows of one name.
-    #[error("flow `{0}`: named twice")]
-    FlowTwice(FlowId),
-    /// A flow that goes nowhere.
-    #[error("flow `{flow}`: from `{site}` to itself")]
-    FlowToItself {
-        /// The flow.
-        flow: FlowId,
-        /// Both its ends.
-        site: SiteId,
-    },
-    /// A flow without volume.
-    #[error("flow `{0}`: a volume above zero is needed")]
-    NoVolume(FlowId),
-    /// Two candidate regions of one name.
-    #[error("region `{0}`: named twice")]
-    RegionTwice(RegionId),
-    /// A candidate region whose relays could not be named.
-    #[error("region `{0}`: its name leaves no room for a relay's number")]
-    RegionName(RegionId),
-    /// Paths longer than allowed.
-    #[error("relays on a path: at most {MAX_RELAYS}, not {0}")]
-    TooManyRelays(usize),
-    /// No legs lead from the flow's source to its destination, directly or over relays.
-    #[error(
-        "flow `{flow}`: no path from `{source_site}` to `{destination}` has all its legs known"
-    )]
-    NoPath {
-        /// The flow.
-        flow: FlowId,
-        /// Where it starts.
-        source_site: SiteId,
-        /// Where it ends.
-        destination: SiteId,
-    },
-    /// A region without price.
-    #[error(transparent)]
-    Model(#[from] ModelError),
+impl Inputs {
+    /// CP's problem: its relays and prices, at most two of them on a path, nothing running.
+    #[must_use]
+    pub fn cloudpilot(flows: Vec<Flow>, regions: Vec<RegionId>, legs: Legs, budget: Money) -> Self {
+        Self {
+            flows,
+            regions,
+            relay_types: vec![RelayType::cloudpilot()],
+            legs,
+            site_regions: BTreeMap::new(),
+            site_caps: BTreeMap::new(),
+            prices: Prices::cloudpilot(),
+            budget,
+            max_relays: 2,
+            start_up: StartUp::default(),
+            objective: Objective::default(),
+            running: Running::default(),
+        }
+    }
 }
 
 /// A problem that makes sense.
 #[derive(Debug, Clone)]
 pub struct Problem {
     inputs: Inputs,
+    offers: Vec<Offer>,
+    /// What each flow gets of its source's cap, flow by flow.
+    shares: Vec<Option<Bandwidth>>,
     candidates: Vec<Vec<Candidate>>,
 }
 
@@ -136,12 +219,15 @@ impl Problem {
     /// # Errors
     /// When a name is taken twice, a flow makes no sense or has no path, or a price is missing.
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
-        check_flows(&inputs.flows)?;
-        check_regions(&inputs)?;
-        let mut problem = Self { inputs, candidates: Vec::new() };
-        let flows = problem.inputs.flows.iter();
-        let candidates = flows.map(|flow| candidates_of(&problem, flow));
-        problem.candidates = candidates.collect::<Result<_, _>>()?;
+        check::inputs(&inputs)?;
+        let offers = offers(&inputs);
+        let shares = vec![None; inputs.flows.len()];
+        let mut problem = Self { inputs, offers, shares, candidates: Vec::new() };
+        problem.candidates = all_candidates(&problem)?;
+        if !problem.inputs.site_caps.is_empty() {
+            problem.shares = check::shares(&problem);
+            problem.candidates = all_candidates(&problem)?;
+        }
         Ok(problem)
     }
 
@@ -151,10 +237,10 @@ impl Problem {
         &self.inputs.flows
     }
 
-    /// The regions that may hold relays, in the order given.
+    /// What may be set up: each relay type in each region, in the order given.
     #[must_use]
-    pub fn regions(&self) -> &[RegionId] {
-        &self.inputs.regions
+    pub fn offers(&self) -> &[Offer] {
+        &self.offers
     }
 
     /// Most that a plan may cost.
@@ -163,108 +249,169 @@ impl Problem {
         self.inputs.budget
     }
 
-    /// What one relay can carry.
-    #[must_use]
-    pub const fn relay_capacity(&self) -> Bandwidth {
-        self.inputs.relay_capacity
-    }
-
     /// Most relays on a path.
     #[must_use]
     pub const fn max_relays(&self) -> usize {
         self.inputs.max_relays
     }
 
-    /// What setting up one relay costs.
+    /// What to make least.
     #[must_use]
-    pub const fn set_up(&self) -> Money {
-        self.inputs.prices.set_up()
+    pub const fn objective(&self) -> Objective {
+        self.inputs.objective
     }
 
-    /// The paths worth considering for the flow at this place of [`Problem::flows`]; the direct one first, if there is one.
+    /// Everything that the problem was made of.
+    #[must_use]
+    pub const fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// The paths worth considering for the flow at this place of [`Problem::flows`]; the direct one first, if it is one of them.
     #[must_use]
     pub fn candidates(&self, flow: usize) -> &[Candidate] {
         &self.candidates[flow]
     }
 
-    /// The legs of a flow over these relays' regions; `None` when one of them is not known.
-    ///
-    /// A leg that ends at a relay carries no more than the relay can.
+    /// The same problem, but no flow may take longer than `limit` and the objective is another; `None` when a flow has no
+    /// such path.
     #[must_use]
-    pub fn legs(&self, flow: &Flow, relays: &[RegionId]) -> Option<Vec<Leg>> {
-        let ends = |site: &SiteId| std::iter::once(Place::Site(site.clone()));
-        let between = relays.iter().map(|region| Place::Relay(region.clone()));
-        let places = ends(&flow.source).chain(between).chain(ends(&flow.destination));
-        let places: Vec<Place> = places.collect();
-        let pairs = places.windows(2);
-        pairs
-            .map(|pair| {
-                let leg = *self.inputs.legs.get(&(pair[0].clone(), pair[1].clone()))?;
-                let direct = relays.is_empty();
-                Some(if direct { leg } else { leg.capped_at(self.inputs.relay_capacity) })
-            })
+    pub fn within(&self, limit: Duration, objective: Objective) -> Option<Self> {
+        let mut problem = self.clone();
+        problem.inputs.objective = objective;
+        for (flow, candidates) in self.inputs.flows.iter().zip(&mut problem.candidates) {
+            candidates.retain(|candidate| candidate.fct <= limit);
+            for candidate in candidates.iter_mut() {
+                candidate.score = score(flow, candidate.fct, objective);
+            }
+        }
+        problem.candidates.iter().all(|candidates| !candidates.is_empty()).then_some(problem)
+    }
+
+    /// The legs of the flow at this place over these offers; `None` when one of them is not known.
+    ///
+    /// A leg with a relay at an end carries no more than the relay can, and the first one no more than
+    /// the flow's share of what its source can send.
+    #[must_use]
+    pub fn legs(&self, flow: usize, relays: &[usize]) -> Option<Vec<Leg>> {
+        let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
+            let ends = &self.inputs.flows[flow];
+            let leg =
+                self.leg(Place::Site(ends.source.clone()), Place::Site(ends.destination.clone()))?;
+            return Some(vec![self.shared(flow, leg)]);
+        };
+        let between = relays.windows(2).map(|pair| self.leg_between(pair[0], pair[1]));
+        std::iter::once(self.first_leg(flow, *first))
+            .chain(between)
+            .chain(std::iter::once(self.last_leg(flow, *last)))
             .collect()
     }
 
-    /// Predicted completion of a flow over these relays' regions; `None` when a leg is not known.
-    #[must_use]
-    pub fn completion(&self, flow: &Flow, relays: &[RegionId]) -> Option<Completion> {
-        let legs = self.legs(flow, relays)?;
-        Some(path_completion(&legs, flow.volume, self.inputs.start_up))
+    /// From the flow's source to a relay.
+    pub(crate) fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
+        let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
+        let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
+        Some(self.shared(flow, limited(leg, &offer.relay_type)))
     }
 
-    /// Predicted completion time of a flow over these relays' regions; `None` when a leg is not known.
+    /// From a relay to the flow's destination.
+    pub(crate) fn last_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
+        let (destination, offer) = (&self.inputs.flows[flow].destination, &self.offers[relay]);
+        let leg = self.leg(Place::Relay(offer.region.clone()), Place::Site(destination.clone()))?;
+        Some(limited(leg, &offer.relay_type))
+    }
+
+    /// From one relay to another.
+    pub(crate) fn leg_between(&self, from: usize, to: usize) -> Option<Leg> {
+        let (from, to) = (&self.offers[from], &self.offers[to]);
+        let leg = self.leg(Place::Relay(from.region.clone()), Place::Relay(to.region.clone()))?;
+        Some(limited(limited(leg, &from.relay_type), &to.relay_type))
+    }
+
+    fn leg(&self, from: Place, to: Place) -> Option<Leg> {
+        self.inputs.legs.get(&(from, to)).copied()
+    }
+
+    fn shared(&self, flow: usize, leg: Leg) -> Leg {
+        self.shares[flow].map_or(leg, |share| leg.capped_at(share))
+    }
+
+    /// What the flow at this place gets of its source's cap, where that is shared.
     #[must_use]
-    pub fn fct(&self, flow: &Flow, relays: &[RegionId]) -> Option<Duration> {
+    pub fn share(&self, flow: usize) -> Option<Bandwidth> {
+        self.shares[flow]
+    }
+
+    /// Predicted completion of the flow at this place over these offers; `None` when a leg is not known.
+    #[must_use]
+    pub fn completion(&self, flow: usize, relays: &[usize]) -> Option<Completion> {
+        let legs = self.legs(flow, relays)?;
+        Some(path_completion(&legs, self.inputs.flows[flow].volume, self.inputs.start_up))
+    }
+
+    /// Predicted completion time of the flow at this place over these offers; `None` when a leg is not known.
+    #[must_use]
+    pub fn fct(&self, flow: usize, relays: &[usize]) -> Option<Duration> {
         self.completion(flow, relays).map(|completion| completion.total())
     }
 
-    /// What a flow pays for egress over these relays' regions.
+    /// What the flow at this place pays for egress over these offers.
     ///
     /// # Errors
     /// When a price is missing.
-    pub fn egress_cost(&self, flow: &Flow, relays: &[RegionId]) -> Result<Money, ModelError> {
-        let inside = self.inputs.site_regions.get(&flow.destination);
+    pub fn egress_cost(&self, flow: usize, relays: &[usize]) -> Result<Money, ModelError> {
+        let ends = &self.inputs.flows[flow];
+        let inside = self.inputs.site_regions.get(&ends.destination);
         let destination = inside.map_or(Egress::Internet, Egress::Region);
-        let cost = path_cost(&self.inputs.prices, relays, destination, flow.volume)?;
-        Ok(cost.egress)
+        let regions: Vec<RegionId> =
+            relays.iter().map(|offer| self.offers[*offer].region.clone()).collect();
+        path_egress(&self.inputs.prices, &regions, destination, ends.volume)
     }
 
-    /// The capacity that a flow of this completion time takes at each of its relays: its mean rate [CP V-B].
+    /// What it costs to move the flow at this place from its running path to these offers.
     #[must_use]
-    pub fn rate_taken(&self, flow: &Flow, fct: Duration) -> Bandwidth {
-        Bandwidth::from_transfer(flow.volume, fct).unwrap_or(Bandwidth::MAX)
+    pub fn move_cost(&self, flow: usize, relays: &[usize]) -> Money {
+        let running = &self.inputs.running;
+        let Some(before) = running.paths.get(&self.inputs.flows[flow].id) else {
+            return Money::ZERO;
+        };
+        let now = relays.iter().map(|offer| &self.offers[*offer].region);
+        if before.iter().eq(now) { Money::ZERO } else { running.move_cost }
+    }
+
+    /// The capacity that the flow at this place takes at each of its relays: its mean rate [CP V-B].
+    #[must_use]
+    pub fn rate_taken(&self, flow: usize, fct: Duration) -> Bandwidth {
+        let volume = self.inputs.flows[flow].volume;
+        Bandwidth::from_transfer(volume, fct).unwrap_or(Bandwidth::MAX)
+    }
+
+    /// What this completion time of the flow at this place adds to what is to be made least.
+    #[must_use]
+    pub fn score(&self, flow: usize, fct: Duration) -> Duration {
+        score(&self.inputs.flows[flow], fct, self.inputs.objective)
     }
 }
 
-fn check_flows(flows: &[Flow]) -> Result<(), ProblemError> {
-    let mut seen = BTreeSet::new();
-    for flow in flows {
-        if !seen.insert(&flow.id) {
-            return Err(ProblemError::FlowTwice(flow.id.clone()));
-        }
-        if flow.source == flow.destination {
-            let (flow, site) = (flow.id.clone(), flow.source.clone());
-            return Err(ProblemError::FlowToItself { flow, site });
-        }
-        if flow.volume == Bytes::ZERO {
-            return Err(ProblemError::NoVolume(flow.id.clone()));
-        }
+fn score(flow: &Flow, fct: Duration, objective: Objective) -> Duration {
+    match objective {
+        Objective::TotalFct | Objective::Makespan => fct.saturating_mul(flow.weight),
+        Objective::Cost => Duration::ZERO,
     }
-    Ok(())
 }
 
-fn check_regions(inputs: &Inputs) -> Result<(), ProblemError> {
-    let mut seen = BTreeSet::new();
-    if let Some(twice) = inputs.regions.iter().find(|region| !seen.insert(*region)) {
-        return Err(ProblemError::RegionTwice(twice.clone()));
-    }
-    let nameless = |region: &&RegionId| RelayId::new(format!("{region}.{}", u16::MAX)).is_err();
-    if let Some(region) = inputs.regions.iter().find(nameless) {
-        return Err(ProblemError::RegionName(region.clone()));
-    }
-    if inputs.max_relays > MAX_RELAYS {
-        return Err(ProblemError::TooManyRelays(inputs.max_relays));
-    }
-    Ok(())
+/// A leg that a relay of this type is an end of.
+fn limited(leg: Leg, relay: &RelayType) -> Leg {
+    let leg = leg.capped_at(relay.capacity);
+    relay.per_connection.map_or(leg, |cap| leg.capped_per_connection_at(cap))
+}
+
+fn offers(inputs: &Inputs) -> Vec<Offer> {
+    let offer = |region: &RegionId, relay_type: &RelayType| {
+        let key = (region.clone(), relay_type.id.clone());
+        let running = inputs.running.relays.get(&key).copied().unwrap_or(0);
+        Offer { region: region.clone(), relay_type: relay_type.clone(), running }
+    };
+    let regions = inputs.regions.iter();
+    regions.flat_map(|region| inputs.relay_types.iter().map(move |t| offer(region, t))).collect()
 }

@@ -1,11 +1,11 @@
 //! Solvers: a problem in, a plan out, within limits.
 //!
-//! All of them minimise the sum of completion times and, among equals, the cost.
+//! All of them make the problem's [score](crate::Candidate::score) least and, among equals, the cost.
 
-use tradewind_units::{Duration, FlowId};
+use tradewind_units::{Duration, FlowId, Money};
 
 use crate::plan::Plan;
-use crate::problem::Problem;
+use crate::problem::{Objective, Problem};
 
 mod exhaustive;
 mod greedy;
@@ -47,6 +47,14 @@ pub enum SolveError {
         /// No plan has a smaller sum of completion times.
         bound: Duration,
     },
+    /// An objective that the solver does not serve.
+    #[error("solver `{solver}` does not serve the objective {objective:?}")]
+    Objective {
+        /// The solver.
+        solver: &'static str,
+        /// What the problem wants.
+        objective: Objective,
+    },
     /// The library behind a solver failed.
     #[error("solver: {0}")]
     Backend(String),
@@ -74,7 +82,7 @@ pub fn best_of(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let mut best: Option<Plan> = None;
-    let mut bound = Duration::ZERO;
+    let (mut bound, mut bound_cost) = (Duration::ZERO, Money::ZERO);
     let mut last_error = SolveError::Backend("no solver was given".to_owned());
     for solver in solvers {
         let plan = match solver.solve(problem, limits) {
@@ -86,12 +94,17 @@ pub fn best_of(
             }
         };
         bound = bound.max(plan.bound);
-        let better = |best: &Plan| (plan.total_fct, plan.cost) < (best.total_fct, best.cost);
+        bound_cost = bound_cost.max(plan.bound_cost);
+        let better = |best: &Plan| plan.score(problem) < best.score(problem);
         if best.as_ref().is_none_or(better) {
             best = Some(plan);
         }
     }
-    best.map(|plan| Plan { bound: bound.min(plan.total_fct), ..plan }).ok_or(last_error)
+    let bounded = |plan: Plan| {
+        let (score, cost) = plan.score(problem);
+        Plan { bound: bound.min(score), bound_cost: bound_cost.min(cost), ..plan }
+    };
+    best.map(bounded).ok_or(last_error)
 }
 
 /// Counts a solver's steps.
@@ -118,8 +131,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The sum of each flow's fastest candidate: no plan is below it, whatever the budget.
+/// The sum of each flow's best score: no plan is below it, whatever the budget.
 fn unlimited_bound(problem: &Problem) -> Duration {
-    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.fct).min();
+    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.score).min();
     (0..problem.flows().len()).filter_map(fastest).sum()
 }

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayId};
+use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId};
 
-use crate::plan::{Plan, PlannedFlow};
+use crate::plan::{Plan, PlannedFlow, PlannedRelay};
 use crate::problem::{Flow, Problem};
 
 /// Times that differ by no more are the same: plans are written as seconds with a fraction.
@@ -30,13 +30,15 @@ pub enum Violation {
     /// Two relays of one name.
     #[error("relay `{0}`: planned twice")]
     RelayTwice(RelayId),
-    /// A relay where none may be.
-    #[error("relay `{relay}`: region `{region}` is no candidate")]
-    RegionNotAllowed {
+    /// A relay that is not on offer.
+    #[error("relay `{relay}`: no `{relay_type}` is on offer in region `{region}`")]
+    NotOffered {
         /// The relay.
         relay: RelayId,
         /// Its region.
         region: RegionId,
+        /// Its type.
+        relay_type: RelayTypeId,
     },
     /// A relay that no flow passes, and that costs money.
     #[error("relay `{0}`: no flow uses it")]
@@ -70,6 +72,16 @@ pub enum Violation {
     /// A path over a leg that the problem does not know.
     #[error("flow `{0}`: a leg of its path is not known")]
     UnknownLeg(FlowId),
+    /// A completion time after the deadline.
+    #[error("flow `{flow}`: takes {:.3} s, its deadline is {:.3} s", fct.as_secs_f64(), deadline.as_secs_f64())]
+    Late {
+        /// The flow.
+        flow: FlowId,
+        /// Its true completion time.
+        fct: Duration,
+        /// Its deadline.
+        deadline: Duration,
+    },
     /// A completion time other than the model's.
     #[error("flow `{flow}`: {what} is {planned:?}, the model says {expected:?}")]
     WrongTime {
@@ -92,7 +104,10 @@ pub enum Violation {
         /// What the prices say.
         expected: Money,
     },
-    /// The sum of completion times is not that of its flows, or the bound is above it.
+    /// The plan is better than its own bound.
+    #[error("the plan is better than the bound that it states")]
+    WrongBound,
+    /// The sum of completion times is not that of its flows.
     #[error("total of completion times: {planned:?} planned, its flows take {expected:?}")]
     WrongTotal {
         /// The plan's figure.
@@ -123,7 +138,13 @@ pub enum Violation {
 /// Everything that is wrong with `plan` as an answer to `problem`; nothing, if it is sound.
 #[must_use]
 pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
-    let mut check = Check { problem, plan, found: Vec::new(), loads: BTreeMap::new() };
+    let mut check = Check {
+        problem,
+        plan,
+        found: Vec::new(),
+        loads: BTreeMap::new(),
+        weighted: Duration::ZERO,
+    };
     check.relays();
     check.flows();
     check.loads();
@@ -137,11 +158,12 @@ struct Check<'a> {
     found: Vec<Violation>,
     /// Rate through each relay in bit/s.
     loads: BTreeMap<RelayId, u64>,
+    /// Sum of completion times by their weights.
+    weighted: Duration,
 }
 
 impl Check<'_> {
     fn relays(&mut self) {
-        let allowed: BTreeSet<&RegionId> = self.problem.regions().iter().collect();
         let mut seen = BTreeSet::new();
         let used: BTreeSet<&RelayId> = self.plan.flows.iter().flat_map(|flow| &flow.path).collect();
         for relay in &self.plan.relays {
@@ -152,66 +174,90 @@ impl Check<'_> {
             if !used.contains(&relay.id) {
                 self.found.push(Violation::RelayUnused(id.clone()));
             }
-            if !allowed.contains(&relay.region) {
-                let region = relay.region.clone();
-                self.found.push(Violation::RegionNotAllowed { relay: id, region });
+            if self.offer_of(relay).is_none() {
+                let (region, relay_type) = (relay.region.clone(), relay.relay_type.clone());
+                self.found.push(Violation::NotOffered { relay: id, region, relay_type });
             }
         }
+    }
+
+    /// The place of what a relay is among the problem's offers.
+    fn offer_of(&self, relay: &PlannedRelay) -> Option<usize> {
+        self.problem.offers().iter().position(|offer| {
+            offer.region == relay.region && offer.relay_type.id == relay.relay_type
+        })
     }
 
     fn flows(&mut self) {
-        for flow in self.problem.flows() {
-            let count = self.plan.flows.iter().filter(|planned| planned.id == flow.id).count();
-            if count != 1 {
-                self.found.push(Violation::FlowCount { flow: flow.id.clone(), count });
+        let mut planned: BTreeMap<&FlowId, Vec<&PlannedFlow>> = BTreeMap::new();
+        for flow in &self.plan.flows {
+            planned.entry(&flow.id).or_default().push(flow);
+        }
+        for (index, flow) in self.problem.flows().iter().enumerate() {
+            let found = planned.remove(&flow.id).unwrap_or_default();
+            if found.len() != 1 {
+                let (flow, count) = (flow.id.clone(), found.len());
+                self.found.push(Violation::FlowCount { flow, count });
+            }
+            for planned in found {
+                self.flow(index, flow, planned);
             }
         }
-        for planned in &self.plan.flows {
-            match self.problem.flows().iter().find(|flow| flow.id == planned.id) {
-                Some(flow) => self.flow(flow, planned),
-                None => self.found.push(Violation::UnknownFlow(planned.id.clone())),
-            }
-        }
+        let unknown = planned.into_keys().cloned().map(Violation::UnknownFlow);
+        self.found.extend(unknown);
     }
 
-    fn flow(&mut self, flow: &Flow, planned: &PlannedFlow) {
-        let mut regions = Vec::new();
-        for relay in &planned.path {
-            let Some(known) = self.plan.relays.iter().find(|known| known.id == *relay) else {
-                let (flow, relay) = (flow.id.clone(), relay.clone());
-                self.found.push(Violation::UnknownRelay { flow, relay });
-                return;
-            };
-            if regions.contains(&known.region) {
-                let (flow, region) = (flow.id.clone(), known.region.clone());
-                self.found.push(Violation::Loop { flow, region });
-            }
-            regions.push(known.region.clone());
-        }
-        if regions.len() > self.problem.max_relays() {
-            let (relays, most) = (regions.len(), self.problem.max_relays());
+    fn flow(&mut self, index: usize, flow: &Flow, planned: &PlannedFlow) {
+        let Some(offers) = self.path(flow, planned) else { return };
+        if offers.len() > self.problem.max_relays() {
+            let (relays, most) = (offers.len(), self.problem.max_relays());
             self.found.push(Violation::PathTooLong { flow: flow.id.clone(), relays, most });
         }
-        let Some(fct) = self.problem.fct(flow, &regions) else {
+        let Some(fct) = self.problem.fct(index, &offers) else {
             self.found.push(Violation::UnknownLeg(flow.id.clone()));
             return;
         };
+        self.weighted = self.weighted.saturating_add(fct.saturating_mul(flow.weight));
         self.time(flow, "completion time", Some(planned.fct), Some(fct));
-        let direct = self.problem.fct(flow, &[]);
+        let direct = self.problem.fct(index, &[]);
         self.time(flow, "direct completion time", planned.fct_direct, direct);
+        if let Some(deadline) = flow.deadline.filter(|deadline| fct > *deadline) {
+            self.found.push(Violation::Late { flow: flow.id.clone(), fct, deadline });
+        }
         let bits = u128::from(flow.volume.as_u64()) * 8;
         let rate = bits * 1_000_000_000 / fct.as_nanos().max(1);
         for relay in &planned.path {
             let load = self.loads.entry(relay.clone()).or_default();
             *load = load.saturating_add(u64::try_from(rate).unwrap_or(u64::MAX));
         }
-        match self.problem.egress_cost(flow, &regions) {
-            Ok(expected) if expected == planned.egress => {}
-            expected => self.found.push(Violation::WrongCost {
-                what: format!("egress of flow `{}`", flow.id),
-                planned: planned.egress,
-                expected: expected.unwrap_or_default(),
-            }),
+        let egress = self.problem.egress_cost(index, &offers).unwrap_or_default();
+        self.cost(format!("egress of flow `{}`", flow.id), planned.egress, egress);
+        let move_cost = self.problem.move_cost(index, &offers);
+        self.cost(format!("move of flow `{}`", flow.id), planned.move_cost, move_cost);
+    }
+
+    /// The offers that a flow's relays are of; `None` when one of them is unknown.
+    fn path(&mut self, flow: &Flow, planned: &PlannedFlow) -> Option<Vec<usize>> {
+        let mut regions = BTreeSet::new();
+        let mut offers = Vec::new();
+        for relay in &planned.path {
+            let Some(known) = self.plan.relays.iter().find(|known| known.id == *relay) else {
+                let (flow, relay) = (flow.id.clone(), relay.clone());
+                self.found.push(Violation::UnknownRelay { flow, relay });
+                return None;
+            };
+            if !regions.insert(&known.region) {
+                let (flow, region) = (flow.id.clone(), known.region.clone());
+                self.found.push(Violation::Loop { flow, region });
+            }
+            offers.push(self.offer_of(known)?);
+        }
+        Some(offers)
+    }
+
+    fn cost(&mut self, what: String, planned: Money, expected: Money) {
+        if planned != expected {
+            self.found.push(Violation::WrongCost { what, planned, expected });
         }
     }
 
@@ -233,32 +279,40 @@ impl Check<'_> {
     }
 
     fn loads(&mut self) {
-        let capacity = self.problem.relay_capacity();
-        for (relay, &load) in &self.loads {
-            // Each flow's rate is rounded to a whole bit per second.
-            let rounding = self.plan.flows.len() as u64;
+        // Each flow's rate is rounded to a whole bit per second.
+        let rounding = self.plan.flows.len() as u64;
+        for relay in &self.plan.relays {
+            let Some(offer) = self.offer_of(relay) else { continue };
+            let capacity = self.problem.offers()[offer].relay_type.capacity;
+            let load = self.loads.get(&relay.id).copied().unwrap_or_default();
             if load > capacity.as_bps().saturating_add(rounding) {
-                let relay = relay.clone();
+                let relay = relay.id.clone();
                 self.found.push(Violation::OverCapacity { relay, load, capacity });
             }
         }
     }
 
     fn totals(&mut self) {
-        let egress: Money = self.plan.flows.iter().map(|flow| flow.egress).sum();
-        let cost = egress + self.problem.set_up().times(self.plan.relays.len() as u64);
-        if cost != self.plan.cost {
-            let (what, planned) = ("the plan".to_owned(), self.plan.cost);
-            self.found.push(Violation::WrongCost { what, planned, expected: cost });
+        let mut counts = vec![0; self.problem.offers().len()];
+        for offer in self.plan.relays.iter().filter_map(|relay| self.offer_of(relay)) {
+            counts[offer] += 1;
         }
+        let offers = self.problem.offers().iter().zip(counts);
+        let set_up: Money = offers.map(|(offer, count)| offer.set_up(count)).sum();
+        let carrying = self.plan.flows.iter().map(|flow| flow.egress + flow.move_cost);
+        let cost = carrying.sum::<Money>() + set_up;
+        self.cost("the plan".to_owned(), self.plan.cost, cost);
         let budget = self.problem.budget();
         if cost > budget {
             self.found.push(Violation::OverBudget { cost, budget });
         }
         let expected: Duration = self.plan.flows.iter().map(|flow| flow.fct).sum();
         let planned = self.plan.total_fct;
-        if planned.abs_diff(expected) > SAME_TIME || self.plan.bound > expected + SAME_TIME {
+        if planned.abs_diff(expected) > SAME_TIME {
             self.found.push(Violation::WrongTotal { planned, expected });
+        }
+        if self.plan.bound > self.weighted + SAME_TIME || self.plan.bound_cost > cost {
+            self.found.push(Violation::WrongBound);
         }
     }
 }

@@ -37,18 +37,20 @@ fn enumerated(problem: &Problem) -> Option<Duration> {
     let mut choice = vec![0; problem.flows().len()];
     loop {
         let chosen = || choice.iter().enumerate().map(|(flow, at)| &problem.candidates(flow)[*at]);
-        let relays: Option<usize> = (0..problem.regions().len())
-            .map(|region| {
-                let through = chosen().filter(|candidate| candidate.regions.contains(&region));
+        let set_up: Option<Money> = (problem.offers().iter().enumerate())
+            .map(|(place, offer)| {
+                let through = chosen().filter(|candidate| candidate.relays.contains(&place));
                 let rates: Vec<u64> = through.map(|candidate| candidate.rate.as_bps()).collect();
-                fewest_relays(&rates, problem.relay_capacity().as_bps(), &mut Vec::new())
+                let count = fewest_relays(&rates, offer.capacity_bps(), &mut Vec::new())?;
+                Some(offer.set_up(count))
             })
             .sum();
-        let egress: Money = chosen().map(|candidate| candidate.egress).sum();
-        let fct: Duration = chosen().map(|candidate| candidate.fct).sum();
-        let cost = relays.map(|count| egress + problem.set_up().times(count as u64));
-        if cost.is_some_and(|cost| cost <= problem.budget()) && best.is_none_or(|best| fct < best) {
-            best = Some(fct);
+        let carrying: Money = chosen().map(|candidate| candidate.cost).sum();
+        let score: Duration = chosen().map(|candidate| candidate.score).sum();
+        let cost = set_up.map(|set_up| carrying + set_up);
+        let better = best.is_none_or(|best| score < best);
+        if cost.is_some_and(|cost| cost <= problem.budget()) && better {
+            best = Some(score);
         }
         let mut at = 0;
         loop {
@@ -118,10 +120,8 @@ fn without_a_budget_everything_goes_direct() {
 #[test]
 fn free_set_up_and_egress_give_each_flow_its_best_path() {
     let mut inputs = four_cities(&TEN_REGIONS[..4], 0.0);
-    inputs.prices = tradewind_model::cost::Prices::Flat {
-        set_up: Money::ZERO,
-        egress: tradewind_units::PricePerGb::FREE,
-    };
+    inputs.prices = tradewind_model::cost::Prices::Flat(tradewind_units::PricePerGb::FREE);
+    inputs.relay_types[0].set_up = Money::ZERO;
     let problem = Problem::new(inputs.clone()).unwrap();
     let fastest: Duration =
         (0..12).map(|flow| problem.candidates(flow).iter().map(|c| c.fct).min().unwrap()).sum();
@@ -134,7 +134,8 @@ fn a_full_relay_makes_the_next_flow_pay_for_another() {
     let mut inputs =
         drawn(2, 1, &[200, 10, 10, 200, 10, 10, 200, 200, 10, 10, 10, 10], 600.0, 10.0);
     inputs.start_up = StartUp::Ignored;
-    let roomy = Inputs { relay_capacity: mbps(5000.0), ..inputs.clone() };
+    let mut roomy = inputs.clone();
+    roomy.relay_types[0].capacity = mbps(5000.0);
     let (tight, roomy) = (solve(&Exhaustive, &inputs), solve(&Exhaustive, &roomy));
     assert!(tight.relays.len() >= roomy.relays.len());
     assert!(tight.total_fct >= roomy.total_fct);

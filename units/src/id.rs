@@ -73,6 +73,10 @@ name_type!(
     RelayId, "relay"
 );
 name_type!(
+    /// A kind of relay: a machine of a size and price.
+    RelayTypeId, "relay type"
+);
+name_type!(
     /// What an application wants carried.
     FlowId, "flow"
 );

@@ -25,7 +25,7 @@ pub mod size;
 mod text;
 pub mod time;
 
-pub use id::{FlowId, HostId, RegionId, RelayId, SiteId};
+pub use id::{FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
 pub use money::{Money, PricePerGb};
 pub use rate::Bandwidth;
 pub use ratio::Ratio;

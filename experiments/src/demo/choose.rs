@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_plan::solver::{Exhaustive, Greedy, best_of};
-use tradewind_plan::{Flow, Inputs, Limits, Plan, PlannedFlow, Problem, verify};
+use tradewind_plan::{Flow, Inputs, Limits, Plan, PlannedFlow, Problem, RelayType, verify};
 use tradewind_units::{FlowId, RegionId, SiteId};
 
 use super::knowledge::Knowledge;
@@ -42,12 +42,8 @@ pub(super) fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, DemoError> {
     scenario
         .flows()
         .map(|(source, destination)| {
-            Ok(Flow {
-                id: FlowId::new(format!("{source}.{destination}"))?,
-                source: source.clone(),
-                destination: destination.clone(),
-                volume: scenario.volume_nominal,
-            })
+            let id = FlowId::new(format!("{source}.{destination}"))?;
+            Ok(Flow::new(id, source.clone(), destination.clone(), scenario.volume_nominal))
         })
         .collect()
 }
@@ -98,16 +94,21 @@ fn problem(
     flows: Vec<Flow>,
     knowledge: &Knowledge,
 ) -> Result<Problem, DemoError> {
+    let regions = scenario.regions.clone();
+    let standard = RelayType::cloudpilot();
+    let relay_type = RelayType {
+        capacity: scenario.relay.capacity,
+        // Legs are measured, so they know it already.
+        per_connection: None,
+        set_up: scenario.relay.setup,
+        ..standard
+    };
     Ok(Problem::new(Inputs {
-        flows,
-        regions: scenario.regions.clone(),
-        legs: knowledge.legs()?,
-        site_regions: std::collections::BTreeMap::new(),
-        prices: Prices::Flat { set_up: scenario.relay.setup, egress: scenario.relay.egress },
-        budget: scenario.budget,
-        relay_capacity: scenario.relay.capacity,
+        relay_types: vec![relay_type],
+        prices: Prices::Flat(scenario.relay.egress),
         max_relays: MAX_RELAYS,
         start_up: StartUp::Cold,
+        ..Inputs::cloudpilot(flows, regions, knowledge.legs()?, scenario.budget)
     })?)
 }
 

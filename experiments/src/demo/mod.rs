@@ -162,22 +162,20 @@ fn measure_and_choose(
 
 /// The transfers to carry, with predictions at the volume that is carried: every flow direct, then those with a path over it.
 fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
-    let transfer = |index: usize, flow: &Flow, way: Way| {
+    let transfer = |index: usize, way: Way| {
         let path = match way {
-            Way::Direct => Vec::new(),
-            Way::Planned => regions_of(&choice.plan, &choice.plan.flows[index]),
+            Way::Direct => Some(Vec::new()),
+            Way::Planned => choice.plan.offers_of(&choice.problem, &choice.plan.flows[index]),
         };
-        let legs = choice.problem.legs(flow, &path);
+        let legs = path.and_then(|path| choice.problem.legs(index, &path));
         let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
         Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
     };
-    let direct = flows.iter().enumerate().map(|(index, flow)| transfer(index, flow, Way::Direct));
-    let planned = flows
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !choice.plan.flows[*index].path.is_empty())
-        .map(|(index, flow)| transfer(index, flow, Way::Planned));
+    let direct = (0..flows.len()).map(|index| transfer(index, Way::Direct));
+    let planned = (0..flows.len())
+        .filter(|index| !choice.plan.flows[*index].path.is_empty())
+        .map(|index| transfer(index, Way::Planned));
     direct.chain(planned).collect()
 }
 

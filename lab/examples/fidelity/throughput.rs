@@ -16,7 +16,7 @@ const PACKET: f64 = 1500.0;
 
 /// Sites `a0`, `b0`, `a1`, ... with a path between each `a` and its `b`, described by `pair`.
 fn disjoint_pairs(settings: &str, count: usize, pair: impl Fn(usize) -> String) -> String {
-    let mut text = format!("[default.pair]\nrtt = \"20 ms\"\n{settings}");
+    let mut text = format!("[default.pair]\nrtt = \"100 ms\"\n{settings}");
     for index in 0..count {
         let path = pair(index);
         write!(
@@ -126,7 +126,7 @@ pub(crate) fn windows() -> Result<Findings, LabError> {
 pub(crate) fn mathis() -> Result<Findings, LabError> {
     // Loss and RTT in ms; several flows each, for the formula is about their mean. Nothing spreads a
     // window's packets here but the ACKs, so on short paths the flows' bursts would fall together.
-    const CASES: [(f64, f64); 3] = [(0.002, 60.0), (0.002, 120.0), (0.008, 60.0)];
+    const CASES: [(f64, f64); 3] = [(0.004, 100.0), (0.004, 200.0), (0.012, 100.0)];
     const FLOWS: usize = 6;
     let path = |index: usize| {
         let (loss, rtt) = CASES[index / FLOWS];
@@ -134,7 +134,7 @@ pub(crate) fn mathis() -> Result<Findings, LabError> {
     };
     let reno = "[default.host]\ncongestion_control = \"reno\"\n";
     let lab = start(&disjoint_pairs(reno, CASES.len() * FLOWS, path), &LabOptions::default())?;
-    let (warm_up, span) = (Duration::from_secs(2), Duration::from_secs(15));
+    let (warm_up, span) = (Duration::from_secs(4), Duration::from_secs(16));
     let rates = traffic::tcp_rates(&lab, &pairs(CASES.len() * FLOWS), warm_up, span)?;
     let figures = rates.chunks(FLOWS).zip(CASES).map(|(rates, (loss, rtt))| Figure {
         what: format!("mean of {FLOWS} flows, loss {loss}, {rtt} ms"),

@@ -1,13 +1,16 @@
-//! Exact search for small problems: which regions hold relays, then which path each flow takes.
+//! Exact search for small problems: which offers are taken up, then which path each flow takes.
 //!
 //! Both levels are depth-first with a bound from [`super::knapsack`], which wants a price for each
 //! path of each flow, while set-up is paid for each relay. Two shares of it never add up to more than
 //! its truth: an equal share for every flow of the problem (there is at least one relay where a flow
 //! passes), and the flow's rate over a relay's capacity (there are at least as many relays as the
 //! rates fill). Any mix of the two is as safe; the best of a few mixes is taken, so nothing good is
-//! cut off. How few relays carry a region's flows is worked out exactly ([`crate::packing`]).
+//! cut off. Offers of which some relays run already are free in the bounds. How few relays carry an
+//! offer's flows is worked out exactly ([`crate::packing`]).
+//!
+//! It prunes by score, so it does not serve [`Objective::Cost`], under which all scores are equal.
 
-use tradewind_units::Duration;
+use tradewind_units::{Duration, Money};
 
 use super::greedy::{Greedy, by_gain};
 use super::knapsack::{Menu, bound};
@@ -15,7 +18,7 @@ use super::{Limits, SolveError, Solver, Work};
 use crate::candidates::{Candidate, capacity_never_binds, undominated};
 use crate::packing::relays_at_least;
 use crate::plan::Plan;
-use crate::problem::Problem;
+use crate::problem::{Objective, Offer, Problem};
 
 /// Gains below this are none: a nanosecond, the resolution of completion times.
 const LEAST_GAIN_S: f64 = 1e-9;
@@ -33,18 +36,21 @@ impl Solver for Exhaustive {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        if problem.objective() == Objective::Cost {
+            return Err(SolveError::Objective { solver: self.name(), objective: Objective::Cost });
+        }
         let first = match Greedy.solve(problem, limits) {
             Ok(plan) => Some(plan),
             Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
             Err(_) => None,
         };
         let mut search = Search::new(problem, first, Work::new(limits));
-        let undecided = vec![Fate::Undecided; problem.regions().len()];
+        let undecided = vec![Fate::Undecided; problem.offers().len()];
         let root = search.bound_of(&undecided);
-        search.choose_regions(&mut undecided.clone(), 0);
+        search.choose_offers(&mut undecided.clone(), 0);
         let bound = Duration::from_secs_f64(root.unwrap_or(0.0).max(0.0));
         let finish = |plan: Plan, bound: Duration| {
-            let bound = bound.min(plan.total_fct);
+            let bound = bound.min(plan.score(problem).0);
             Plan { solver: "exhaustive".to_owned(), bound, ..plan }
         };
         match search.best {
@@ -53,7 +59,7 @@ impl Solver for Exhaustive {
                 Err(SolveError::WorkLimit { best, bound })
             }
             Some(plan) => {
-                let optimum = plan.total_fct;
+                let optimum = plan.score(problem).0;
                 Ok(finish(plan, optimum))
             }
             None => Err(search.infeasible()),
@@ -61,7 +67,7 @@ impl Solver for Exhaustive {
     }
 }
 
-/// What the first level has decided of a region.
+/// What the first level has decided of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Undecided,
@@ -75,17 +81,10 @@ struct Choice<'a> {
     candidate: &'a Candidate,
     /// Its place among the problem's candidates of the flow.
     place: usize,
-    egress_usd: f64,
-    fct_s: f64,
-    /// What it takes of one relay's capacity.
-    share: f64,
-}
-
-impl Choice<'_> {
-    /// What it takes of relays' capacity on its whole path.
-    fn capacity_shares(&self) -> f64 {
-        self.share * self.candidate.regions.len() as f64
-    }
+    cost_usd: f64,
+    score_s: f64,
+    /// Its part of its relays' set-up by what it takes of their capacity.
+    set_up_part_usd: f64,
 }
 
 struct Search<'a> {
@@ -94,7 +93,8 @@ struct Search<'a> {
     order: Vec<usize>,
     /// For each flow of `order`, its choices by rising completion time.
     choices: Vec<Vec<Choice<'a>>>,
-    set_up_usd: f64,
+    /// What the first relay of each offer costs.
+    set_up_usd: Vec<f64>,
     budget_usd: f64,
     best: Option<Plan>,
     work: Work<'a>,
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
             problem,
             order,
             choices,
-            set_up_usd: problem.set_up().as_usd(),
+            set_up_usd: problem.offers().iter().map(first_set_up_usd).collect(),
             budget_usd: problem.budget().as_usd(),
             best,
             work,
@@ -117,11 +117,12 @@ impl<'a> Search<'a> {
     }
 
     fn best_s(&self) -> f64 {
-        self.best.as_ref().map_or(f64::INFINITY, |plan| plan.total_fct.as_secs_f64())
+        let score = |plan: &Plan| plan.score(self.problem).0.as_secs_f64();
+        self.best.as_ref().map_or(f64::INFINITY, score)
     }
 
-    /// The first level: decides regions from `next` on, then the flows.
-    fn choose_regions(&mut self, fates: &mut Vec<Fate>, next: usize) {
+    /// The first level: decides offers from `next` on, then the flows.
+    fn choose_offers(&mut self, fates: &mut Vec<Fate>, next: usize) {
         if !self.work.step() {
             return;
         }
@@ -135,14 +136,16 @@ impl<'a> Search<'a> {
         }
         for fate in [Fate::Used, Fate::Unused] {
             fates[next] = fate;
-            self.choose_regions(fates, next + 1);
+            self.choose_offers(fates, next + 1);
         }
         fates[next] = Fate::Undecided;
     }
 
     /// No plan that agrees with these fates takes less; `None` when none is affordable.
     fn bound_of(&self, fates: &[Fate]) -> Option<f64> {
-        let used = fates.iter().filter(|fate| **fate == Fate::Used).count() as f64;
+        let offers = fates.iter().zip(&self.set_up_usd);
+        let used = offers.filter(|(fate, _)| **fate == Fate::Used);
+        let used_usd: f64 = used.map(|(_, set_up)| set_up).sum();
         let share = 1.0 / self.order.len().max(1) as f64;
         let mut best = 0.0;
         for mix in MIXES {
@@ -150,27 +153,27 @@ impl<'a> Search<'a> {
                 break;
             }
             let charge = |choice: &Choice<'_>| {
-                let undecided = |region: &&usize| fates[**region] == Fate::Undecided;
-                let shares = choice.candidate.regions.iter().filter(undecided).count() as f64;
-                let relays = mix * share * shares + (1.0 - mix) * choice.capacity_shares();
-                (choice.egress_usd + relays * self.set_up_usd, choice.fct_s)
+                let relays = choice.candidate.relays.iter();
+                let undecided = relays.filter(|relay| fates[**relay] == Fate::Undecided);
+                let undecided_usd: f64 = undecided.map(|relay| self.set_up_usd[*relay]).sum();
+                let parts = mix * share * undecided_usd + (1.0 - mix) * choice.set_up_part_usd;
+                (choice.cost_usd + parts, choice.score_s)
             };
             let menus: Option<Vec<Menu>> =
                 self.choices.iter().map(|all| Menu::new(open(all, fates).map(charge))).collect();
-            let left = self.budget_usd - mix * used * self.set_up_usd;
+            let left = self.budget_usd - mix * used_usd;
             best = f64::max(best, bound(menus?.iter(), left)?);
         }
         Some(best)
     }
 
-    /// The second level: the best paths over the regions used.
+    /// The second level: the best paths over the offers used.
     fn choose_paths(&mut self, fates: &[Fate]) {
         let choices: Vec<Vec<Choice<'a>>> =
             self.choices.iter().map(|all| open(all, fates).cloned().collect()).collect();
         let menus_of = |mix: f64| -> Option<Vec<Menu>> {
             let charge = |choice: &Choice<'_>| {
-                let relays = (1.0 - mix) * choice.capacity_shares();
-                (choice.egress_usd + relays * self.set_up_usd, choice.fct_s)
+                (choice.cost_usd + (1.0 - mix) * choice.set_up_part_usd, choice.score_s)
             };
             choices.iter().map(|all| Menu::new(all.iter().map(charge))).collect()
         };
@@ -179,9 +182,9 @@ impl<'a> Search<'a> {
         let mut node = Node {
             loads: vec![0; fates.len()],
             relays: fates.iter().map(|fate| usize::from(*fate == Fate::Used)).collect(),
-            shares: 0.0,
-            egress_usd: 0.0,
-            fct_s: 0.0,
+            set_up_parts_usd: 0.0,
+            cost_usd: 0.0,
+            score_s: 0.0,
             taken: Vec::new(),
         };
         self.choose_path(&choices, &menus, &mut node);
@@ -189,17 +192,18 @@ impl<'a> Search<'a> {
 
     /// No way to go on from this node takes less; `None` when none is affordable.
     fn bound_from(&self, menus: &[Vec<Menu>], node: &Node) -> Option<f64> {
-        let relays = node.relays.iter().sum::<usize>() as f64;
+        let counts = self.problem.offers().iter().zip(&node.relays);
+        let set_up: Money = counts.map(|(offer, count)| offer.set_up(*count)).sum();
         let mut best = 0.0;
         for (mix, menus) in MIXES.into_iter().zip(menus) {
-            if node.fct_s + best >= self.best_s() {
+            if node.score_s + best >= self.best_s() {
                 break;
             }
-            let set_up_usd = (mix * relays + (1.0 - mix) * node.shares) * self.set_up_usd;
-            let left = self.budget_usd - node.egress_usd - set_up_usd;
+            let set_up_usd = mix * set_up.as_usd() + (1.0 - mix) * node.set_up_parts_usd;
+            let left = self.budget_usd - node.cost_usd - set_up_usd;
             best = f64::max(best, bound(menus[node.taken.len()..].iter(), left)?);
         }
-        Some(node.fct_s + best)
+        Some(node.score_s + best)
     }
 
     fn choose_path(&mut self, choices: &[Vec<Choice<'a>>], menus: &[Vec<Menu>], node: &mut Node) {
@@ -213,7 +217,7 @@ impl<'a> Search<'a> {
                 return;
             }
             let before = node.clone();
-            node.take(choice, self.problem.relay_capacity().as_bps());
+            node.take(choice, self.problem);
             let bound = self.bound_from(menus, node);
             if bound.is_some_and(|bound| bound < self.best_s() - LEAST_GAIN_S) {
                 self.choose_path(choices, menus, node);
@@ -230,8 +234,8 @@ impl<'a> Search<'a> {
         }
         let plan = Plan::from_choice(self.problem, &choice, "exhaustive", Duration::ZERO);
         let Some(plan) = plan.filter(|plan| plan.cost <= self.problem.budget()) else { return };
-        let key = |plan: &Plan| (plan.total_fct, plan.cost);
-        if self.best.as_ref().is_none_or(|best| key(&plan) < key(best)) {
+        let better = |best: &Plan| plan.score(self.problem) < best.score(self.problem);
+        if self.best.as_ref().is_none_or(better) {
             self.best = Some(plan);
         }
     }
@@ -248,26 +252,41 @@ fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     let place = |candidate: &Candidate| all.iter().position(|other| std::ptr::eq(other, candidate));
     let mut choices: Vec<Choice<'_>> = kept
         .into_iter()
-        .filter(|c| c.regions.is_empty() || c.rate <= problem.relay_capacity())
+        .filter(|c| c.relays.iter().all(|r| c.rate <= problem.offers()[*r].relay_type.capacity))
         .map(|candidate| Choice {
             candidate,
             place: place(candidate).expect("a kept candidate is one of all"),
-            egress_usd: candidate.egress.as_usd(),
-            fct_s: candidate.fct.as_secs_f64(),
-            share: candidate.rate.as_bps() as f64 / problem.relay_capacity().as_bps() as f64,
+            cost_usd: candidate.cost.as_usd(),
+            score_s: candidate.score.as_secs_f64(),
+            set_up_part_usd: candidate
+                .relays
+                .iter()
+                .map(|r| set_up_part_usd(candidate, &problem.offers()[*r]))
+                .sum(),
         })
         .collect();
-    choices.sort_by(|a, b| a.fct_s.total_cmp(&b.fct_s).then(a.egress_usd.total_cmp(&b.egress_usd)));
+    choices.sort_by(|a, b| a.score_s.total_cmp(&b.score_s).then(a.cost_usd.total_cmp(&b.cost_usd)));
     choices
 }
 
-/// The choices that pass no unused region.
+/// What the first relay of an offer costs: nothing if one runs already.
+fn first_set_up_usd(offer: &Offer) -> f64 {
+    offer.set_up(1).as_usd()
+}
+
+/// The part of a relay's set-up that fits what the candidate takes of its capacity.
+fn set_up_part_usd(candidate: &Candidate, offer: &Offer) -> f64 {
+    let share = candidate.rate.as_bps() as f64 / offer.capacity_bps() as f64;
+    share * first_set_up_usd(offer)
+}
+
+/// The choices that pass no unused offer.
 fn open<'c, 'a>(
     choices: &'c [Choice<'a>],
     fates: &'c [Fate],
 ) -> impl Iterator<Item = &'c Choice<'a>> {
     let allowed = |choice: &&Choice<'_>| {
-        choice.candidate.regions.iter().all(|region| fates[*region] != Fate::Unused)
+        choice.candidate.relays.iter().all(|relay| fates[*relay] != Fate::Unused)
     };
     choices.iter().filter(allowed)
 }
@@ -275,27 +294,27 @@ fn open<'c, 'a>(
 /// The flows decided so far on the second level.
 #[derive(Debug, Clone)]
 struct Node {
-    /// Rate through each region.
+    /// Rate through each offer's relays.
     loads: Vec<u64>,
-    /// Relays that each region needs at least.
+    /// Relays that each offer needs at least.
     relays: Vec<usize>,
-    /// Rates through all regions, over a relay's capacity.
-    shares: f64,
-    egress_usd: f64,
-    fct_s: f64,
+    set_up_parts_usd: f64,
+    cost_usd: f64,
+    score_s: f64,
     taken: Vec<usize>,
 }
 
 impl Node {
-    fn take(&mut self, choice: &Choice<'_>, capacity: u64) {
-        for region in &choice.candidate.regions {
-            self.loads[*region] += choice.candidate.rate.as_bps();
-            let needed = relays_at_least(self.loads[*region], capacity);
-            self.relays[*region] = self.relays[*region].max(needed);
+    fn take(&mut self, choice: &Choice<'_>, problem: &Problem) {
+        for relay in &choice.candidate.relays {
+            self.loads[*relay] += choice.candidate.rate.as_bps();
+            let capacity = problem.offers()[*relay].capacity_bps();
+            let needed = relays_at_least(self.loads[*relay], capacity);
+            self.relays[*relay] = self.relays[*relay].max(needed);
         }
-        self.shares += choice.capacity_shares();
-        self.egress_usd += choice.egress_usd;
-        self.fct_s += choice.fct_s;
+        self.set_up_parts_usd += choice.set_up_part_usd;
+        self.cost_usd += choice.cost_usd;
+        self.score_s += choice.score_s;
         self.taken.push(choice.place);
     }
 }

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Greedy;
 
-/// How many relays each region holds.
+/// How many relays of each offer there are.
 type Relays = Vec<usize>;
 
 /// What a set of relays makes of the flows.
@@ -27,7 +27,7 @@ type Relays = Vec<usize>;
 struct Outcome {
     /// Each flow's candidate; none for a flow that has no path over this set.
     choice: Vec<Option<usize>>,
-    total_fct: Duration,
+    score: Duration,
     cost: Money,
 }
 
@@ -35,7 +35,7 @@ impl Outcome {
     /// Flows without a path count first, then time, then cost.
     fn key(&self) -> (usize, Duration, Money) {
         let unserved = self.choice.iter().filter(|choice| choice.is_none()).count();
-        (unserved, self.total_fct, self.cost)
+        (unserved, self.score, self.cost)
     }
 }
 
@@ -47,7 +47,7 @@ impl Solver for Greedy {
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         let mut work = Work::new(limits);
         let bound = unlimited_bound(problem);
-        let mut relays = vec![0; problem.regions().len()];
+        let mut relays = vec![0; problem.offers().len()];
         let mut best = serve(problem, &relays, &mut work);
         while !work.stopped {
             let sets = neighbours(problem, &relays).into_iter();
@@ -70,28 +70,28 @@ impl Solver for Greedy {
 
 /// Names a flow without direct path.
 pub(super) fn infeasible(problem: &Problem) -> SolveError {
-    let relayed = |flow: &usize| !problem.candidates(*flow)[0].regions.is_empty();
+    let relayed = |flow: &usize| !problem.candidates(*flow)[0].relays.is_empty();
     let flow = (0..problem.flows().len()).find(relayed).unwrap_or(0);
     SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
 }
 
 /// The sets with one or two relays more, one less, and one replaced, that the budget can set up.
 fn neighbours(problem: &Problem, relays: &Relays) -> Vec<Relays> {
-    let regions = 0..problem.regions().len();
-    let with = |set: &Relays, region: usize| {
+    let offers = 0..problem.offers().len();
+    let with = |set: &Relays, offer: usize| {
         let mut more = set.clone();
-        more[region] += 1;
+        more[offer] += 1;
         more
     };
     let mut sets = Vec::new();
-    for region in regions.clone() {
-        let one = with(relays, region);
-        sets.extend((region..problem.regions().len()).map(|second| with(&one, second)));
+    for offer in offers.clone() {
+        let one = with(relays, offer);
+        sets.extend((offer..problem.offers().len()).map(|second| with(&one, second)));
         sets.push(one);
-        if relays[region] > 0 {
+        if relays[offer] > 0 {
             let mut less = relays.clone();
-            less[region] -= 1;
-            let others = regions.clone().filter(|other| *other != region);
+            less[offer] -= 1;
+            let others = offers.clone().filter(|other| *other != offer);
             sets.extend(others.map(|other| with(&less, other)));
             sets.push(less);
         }
@@ -101,7 +101,7 @@ fn neighbours(problem: &Problem, relays: &Relays) -> Vec<Relays> {
 }
 
 fn set_up(problem: &Problem, relays: &Relays) -> Money {
-    problem.set_up().times(relays.iter().sum::<usize>() as u64)
+    problem.offers().iter().zip(relays).map(|(offer, count)| offer.set_up(*count)).sum()
 }
 
 /// Serves the flows with a set of relays that the budget can set up.
@@ -119,9 +119,9 @@ fn serve(problem: &Problem, relays: &Relays, work: &mut Work<'_>) -> Outcome {
 /// Flows being assigned to a set of relays.
 struct Serving<'a> {
     problem: &'a Problem,
-    /// Room left on each relay, region by region.
+    /// Room left on each relay, offer by offer.
     room: Vec<Vec<u64>>,
-    /// Candidates whose regions all hold a relay: place and candidate, flow by flow.
+    /// Candidates whose offers all hold a relay: place and candidate, flow by flow.
     open: Vec<Vec<(usize, &'a Candidate)>>,
     /// The candidate each flow has, and its relays' numbers.
     choice: Vec<Option<(usize, Vec<usize>)>>,
@@ -133,19 +133,19 @@ impl<'a> Serving<'a> {
     fn new(problem: &'a Problem, relays: &Relays) -> Self {
         let set_up = set_up(problem, relays);
         let left = problem.budget().checked_sub(set_up).unwrap_or(Money::ZERO);
-        let capacity = problem.relay_capacity().as_bps();
         let flows = 0..problem.flows().len();
         let open: Vec<Vec<(usize, &Candidate)>> = flows
             .map(|flow| {
                 let all = problem.candidates(flow).iter().enumerate();
-                all.filter(|(_, c)| c.regions.iter().all(|region| relays[*region] > 0)).collect()
+                all.filter(|(_, c)| c.relays.iter().all(|offer| relays[*offer] > 0)).collect()
             })
             .collect();
         let direct = |flow: &[(usize, &Candidate)]| {
-            flow.first().filter(|(_, c)| c.regions.is_empty()).map(|(at, _)| (*at, Vec::new()))
+            flow.first().filter(|(_, c)| c.relays.is_empty()).map(|(at, _)| (*at, Vec::new()))
         };
         let choice = open.iter().map(|flow| direct(flow)).collect();
-        let room = relays.iter().map(|count| vec![capacity; *count]).collect();
+        let rooms = problem.offers().iter().zip(relays);
+        let room = rooms.map(|(offer, count)| vec![offer.capacity_bps(); *count]).collect();
         Self { problem, room, open, choice, left, set_up }
     }
 
@@ -158,17 +158,17 @@ impl<'a> Serving<'a> {
             let current = self.current(flow);
             for (place, candidate) in open {
                 let (saved, paid) = match current {
-                    None => (1.0 / candidate.fct.as_secs_f64(), candidate.egress),
-                    Some(now) if candidate.fct >= now.fct => continue,
+                    None => (1.0 / candidate.fct.as_secs_f64(), candidate.cost),
+                    Some(now) if candidate.score >= now.score => continue,
                     Some(now) => {
-                        let saved = (now.fct - candidate.fct).as_secs_f64();
-                        (saved, candidate.egress.checked_sub(now.egress).unwrap_or(Money::ZERO))
+                        let saved = (now.score - candidate.score).as_secs_f64();
+                        (saved, candidate.cost.checked_sub(now.cost).unwrap_or(Money::ZERO))
                     }
                 };
                 let worth = (current.is_none(), saved / paid.as_usd().max(1e-9));
                 let better = best.is_none_or(|(other, _)| worth > other);
-                let refund = current.map_or(Money::ZERO, |now| now.egress);
-                let affordable = candidate.egress <= self.left + refund;
+                let refund = current.map_or(Money::ZERO, |now| now.cost);
+                let affordable = candidate.cost <= self.left + refund;
                 if better && affordable && self.numbers(flow, candidate).is_some() {
                     best = Some((worth, (flow, *place)));
                 }
@@ -182,27 +182,26 @@ impl<'a> Serving<'a> {
         Some(&self.problem.candidates(flow)[*place])
     }
 
-    /// The fullest relay with room in each region of the candidate, its own present share given back.
+    /// The fullest relay with room of each offer of the candidate, its own present share given back.
     fn numbers(&self, flow: usize, candidate: &Candidate) -> Option<Vec<usize>> {
         let need = candidate.rate.as_bps();
-        let room_at = |region: usize, number: usize| {
-            self.room[region][number] + self.held(flow, region, number)
+        let room_at =
+            |offer: usize, number: usize| self.room[offer][number] + self.held(flow, offer, number);
+        let fullest = |offer: &usize| {
+            let numbers = 0..self.room[*offer].len();
+            let roomy = numbers.filter(|number| room_at(*offer, *number) >= need);
+            roomy.min_by_key(|number| room_at(*offer, *number))
         };
-        let fullest = |region: &usize| {
-            let numbers = 0..self.room[*region].len();
-            let roomy = numbers.filter(|number| room_at(*region, *number) >= need);
-            roomy.min_by_key(|number| room_at(*region, *number))
-        };
-        candidate.regions.iter().map(fullest).collect()
+        candidate.relays.iter().map(fullest).collect()
     }
 
     /// What a flow takes of this relay now.
-    fn held(&self, flow: usize, region: usize, number: usize) -> u64 {
+    fn held(&self, flow: usize, offer: usize, number: usize) -> u64 {
         let (Some(candidate), Some((_, numbers))) = (self.current(flow), &self.choice[flow]) else {
             return 0;
         };
-        let mut relays = candidate.regions.iter().zip(numbers);
-        let here = relays.any(|relay| relay == (&region, &number));
+        let mut relays = candidate.relays.iter().zip(numbers);
+        let here = relays.any(|relay| relay == (&offer, &number));
         if here { candidate.rate.as_bps() } else { 0 }
     }
 
@@ -210,32 +209,32 @@ impl<'a> Serving<'a> {
         let candidate = &self.problem.candidates(flow)[place];
         let numbers = self.numbers(flow, candidate).expect("an upgrade has room");
         if let (Some(before), Some((_, old))) = (self.current(flow), self.choice[flow].take()) {
-            self.left = self.left + before.egress;
-            for (region, number) in before.regions.iter().zip(old) {
-                self.room[*region][number] += before.rate.as_bps();
+            self.left = self.left + before.cost;
+            for (offer, number) in before.relays.iter().zip(old) {
+                self.room[*offer][number] += before.rate.as_bps();
             }
         }
-        self.left = self.left.checked_sub(candidate.egress).expect("an upgrade is affordable");
-        for (region, number) in candidate.regions.iter().zip(&numbers) {
-            self.room[*region][*number] -= candidate.rate.as_bps();
+        self.left = self.left.checked_sub(candidate.cost).expect("an upgrade is affordable");
+        for (offer, number) in candidate.relays.iter().zip(&numbers) {
+            self.room[*offer][*number] -= candidate.rate.as_bps();
         }
         self.choice[flow] = Some((place, numbers));
     }
 
     fn outcome(self) -> Outcome {
         let chosen = || (0..self.choice.len()).filter_map(|flow| self.current(flow));
-        let egress: Money = chosen().map(|candidate| candidate.egress).sum();
-        let total_fct = chosen().map(|candidate| candidate.fct).sum();
+        let carrying: Money = chosen().map(|candidate| candidate.cost).sum();
+        let score = chosen().map(|candidate| candidate.score).sum();
         let place = |choice: &Option<(usize, Vec<usize>)>| choice.as_ref().map(|(at, _)| *at);
         let choice = self.choice.iter().map(place).collect();
-        Outcome { choice, total_fct, cost: self.set_up + egress }
+        Outcome { choice, score, cost: self.set_up + carrying }
     }
 }
 
 /// The order in which flows are branched on: those with most to gain first.
 pub(super) fn by_gain(problem: &Problem) -> Vec<usize> {
     let spread = |flow: &usize| {
-        let times = problem.candidates(*flow).iter().map(|candidate| candidate.fct);
+        let times = problem.candidates(*flow).iter().map(|candidate| candidate.score);
         let slowest = times.clone().max().unwrap_or_default();
         slowest.saturating_sub(times.min().unwrap_or_default())
     };

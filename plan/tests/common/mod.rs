@@ -2,11 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::collections::BTreeMap;
-
-use tradewind_model::cost::Prices;
-use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
-use tradewind_model::{Catalogue, Coordinates, Leg, RttModel, StartUp};
+use tradewind_model::leg::{RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
+use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
 use tradewind_plan::{Flow, Inputs, Legs, Place};
 use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, SiteId};
 
@@ -48,7 +45,7 @@ pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
             flows.push(flow(&format!("{source}-{destination}"), source, destination, 2_000));
         }
     }
-    inputs(flows, regions, legs, budget_usd)
+    Inputs::cloudpilot(flows, regions, legs, usd(budget_usd))
 }
 
 /// Windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a flow at relays.
@@ -67,31 +64,12 @@ fn dressed(leg: Leg, from: &Place, to: &Place) -> Leg {
 }
 
 pub(crate) fn flow(id: &str, source: &str, destination: &str, megabytes: u64) -> Flow {
-    Flow {
-        id: FlowId::new(id).unwrap(),
-        source: SiteId::new(source).unwrap(),
-        destination: SiteId::new(destination).unwrap(),
-        volume: Bytes::new(megabytes * 1_000_000),
-    }
-}
-
-pub(crate) fn inputs(
-    flows: Vec<Flow>,
-    regions: Vec<RegionId>,
-    legs: Legs,
-    budget_usd: f64,
-) -> Inputs {
-    Inputs {
-        flows,
-        regions,
-        legs,
-        site_regions: BTreeMap::new(),
-        prices: Prices::cloudpilot(),
-        budget: usd(budget_usd),
-        relay_capacity: mbps(RELAY_CAPACITY_MBPS),
-        max_relays: 2,
-        start_up: StartUp::Cold,
-    }
+    Flow::new(
+        FlowId::new(id).unwrap(),
+        SiteId::new(source).unwrap(),
+        SiteId::new(destination).unwrap(),
+        Bytes::new(megabytes * 1_000_000),
+    )
 }
 
 /// A small problem drawn from numbers: RTTs in milliseconds for each ordered pair of places, taken in turn.
@@ -123,7 +101,7 @@ pub(crate) fn drawn(
             flow(&format!("flow{index}"), &source, &destination, 200 + 300 * index as u64)
         })
         .collect();
-    let mut inputs = inputs(flows, regions, legs, budget_usd);
-    inputs.relay_capacity = mbps(capacity_mbps);
+    let mut inputs = Inputs::cloudpilot(flows, regions, legs, usd(budget_usd));
+    inputs.relay_types[0].capacity = mbps(capacity_mbps);
     inputs
 }

@@ -1,0 +1,159 @@
+//! What makes inputs a problem, and how flows of one source share what it can send.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_model::sharing::max_min;
+use tradewind_model::{Leg, ModelError};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId};
+
+use super::{Inputs, MAX_RELAYS, Problem};
+
+/// Why inputs make no problem.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProblemError {
+    /// There is nothing to carry.
+    #[error("flows: at least one is needed")]
+    NoFlows,
+    /// Two flows of one name.
+    #[error("flow `{0}`: named twice")]
+    FlowTwice(FlowId),
+    /// A flow that goes nowhere.
+    #[error("flow `{flow}`: from `{site}` to itself")]
+    FlowToItself {
+        /// The flow.
+        flow: FlowId,
+        /// Both its ends.
+        site: SiteId,
+    },
+    /// A flow without volume.
+    #[error("flow `{0}`: a volume above zero is needed")]
+    NoVolume(FlowId),
+    /// A flow that counts nothing.
+    #[error("flow `{0}`: a weight of 1 or more is needed")]
+    NoWeight(FlowId),
+    /// Two candidate regions of one name.
+    #[error("region `{0}`: named twice")]
+    RegionTwice(RegionId),
+    /// A candidate region whose relays could not be named.
+    #[error("region `{0}`: its name leaves no room for a relay's number")]
+    RegionName(RegionId),
+    /// Regions, but nothing to set up there.
+    #[error("relay types: at least one is needed")]
+    NoRelayTypes,
+    /// Two relay types of one name.
+    #[error("relay type `{0}`: named twice")]
+    RelayTypeTwice(RelayTypeId),
+    /// Paths longer than allowed.
+    #[error("relays on a path: at most {MAX_RELAYS}, not {0}")]
+    TooManyRelays(usize),
+    /// No legs lead from the flow's source to its destination, directly or over relays.
+    #[error(
+        "flow `{flow}`: no path from `{source_site}` to `{destination}` has all its legs known"
+    )]
+    NoPath {
+        /// The flow.
+        flow: FlowId,
+        /// Where it starts.
+        source_site: SiteId,
+        /// Where it ends.
+        destination: SiteId,
+    },
+    /// No path is fast enough, whatever it costs.
+    #[error(
+        "flow `{flow}`: its deadline is {:.3} s, its fastest path takes {:.3} s",
+        deadline.as_secs_f64(),
+        fastest.as_secs_f64()
+    )]
+    Deadline {
+        /// The flow.
+        flow: FlowId,
+        /// When it should end.
+        deadline: Duration,
+        /// When it ends at best.
+        fastest: Duration,
+    },
+    /// A region without price.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// Refuses what makes no sense by itself.
+pub(super) fn inputs(inputs: &Inputs) -> Result<(), ProblemError> {
+    flows(inputs)?;
+    regions(inputs)?;
+    if inputs.relay_types.is_empty() {
+        return Err(ProblemError::NoRelayTypes);
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = inputs.relay_types.iter().find(|relay| !seen.insert(&relay.id)) {
+        return Err(ProblemError::RelayTypeTwice(twice.id.clone()));
+    }
+    if inputs.max_relays > MAX_RELAYS {
+        return Err(ProblemError::TooManyRelays(inputs.max_relays));
+    }
+    Ok(())
+}
+
+fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
+    if inputs.flows.is_empty() {
+        return Err(ProblemError::NoFlows);
+    }
+    let mut seen = BTreeSet::new();
+    for flow in &inputs.flows {
+        if !seen.insert(&flow.id) {
+            return Err(ProblemError::FlowTwice(flow.id.clone()));
+        }
+        if flow.source == flow.destination {
+            let (flow, site) = (flow.id.clone(), flow.source.clone());
+            return Err(ProblemError::FlowToItself { flow, site });
+        }
+        if flow.volume == Bytes::ZERO {
+            return Err(ProblemError::NoVolume(flow.id.clone()));
+        }
+        if flow.weight == 0 {
+            return Err(ProblemError::NoWeight(flow.id.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn regions(inputs: &Inputs) -> Result<(), ProblemError> {
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = inputs.regions.iter().find(|region| !seen.insert(*region)) {
+        return Err(ProblemError::RegionTwice(twice.clone()));
+    }
+    let nameless = |region: &&RegionId| RelayId::new(format!("{region}.{}", u16::MAX)).is_err();
+    if let Some(region) = inputs.regions.iter().find(nameless) {
+        return Err(ProblemError::RegionName(region.clone()));
+    }
+    Ok(())
+}
+
+/// What each flow gets of its source's cap when all send at once \[TRN\]: max-min fair, by what each
+/// could use on the fastest of its paths. Flows whose source has no cap, or room for all, get no share.
+pub(super) fn shares(problem: &Problem) -> Vec<Option<Bandwidth>> {
+    let mut by_source: BTreeMap<&SiteId, Vec<usize>> = BTreeMap::new();
+    for (index, flow) in problem.flows().iter().enumerate() {
+        by_source.entry(&flow.source).or_default().push(index);
+    }
+    let mut shares = vec![None; problem.flows().len()];
+    for (site, cap) in &problem.inputs().site_caps {
+        let flows = by_source.get(site).map(Vec::as_slice).unwrap_or_default();
+        let demands: Vec<Bandwidth> = flows.iter().map(|flow| demand(problem, *flow)).collect();
+        for ((flow, demand), share) in flows.iter().zip(&demands).zip(max_min(*cap, &demands)) {
+            if share < *demand {
+                shares[*flow] = Some(share);
+            }
+        }
+    }
+    shares
+}
+
+/// The rate that a flow would go at if it were alone at its source.
+fn demand(problem: &Problem, flow: usize) -> Bandwidth {
+    let rates = problem.candidates(flow).iter().filter_map(|candidate| {
+        let legs = problem.legs(flow, &candidate.relays)?;
+        legs.iter().map(Leg::rate).min()
+    });
+    rates.max().unwrap_or(Bandwidth::MAX)
+}
