@@ -4,6 +4,7 @@
 //! usage, 3 a check failed or a lab run was invalid.
 
 mod demo;
+mod experiment;
 mod gateway;
 mod grant;
 mod keygen;
