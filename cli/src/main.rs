@@ -11,6 +11,7 @@ mod lab;
 mod output;
 mod probe;
 mod relay;
+mod route;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ enum Command {
     /// Measure round-trip times and rates
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
+    Route(route::RouteArgs),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(&args),
         Command::Grant(command) => grant::run(command),
         Command::Probe(command) => probe::run(command),
+        Command::Route(args) => route::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         output::complain(output::one_line(&error));
