@@ -4,6 +4,7 @@
 //! usage, 3 a check failed or a lab run was invalid.
 
 mod demo;
+mod forecast;
 mod gateway;
 mod grant;
 mod keygen;
@@ -50,6 +51,7 @@ enum Command {
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
     Route(route::RouteArgs),
+    Forecast(forecast::ForecastArgs),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Grant(command) => grant::run(command),
         Command::Probe(command) => probe::run(command),
         Command::Route(args) => route::run(&args),
+        Command::Forecast(args) => forecast::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         output::complain(output::one_line(&error));
