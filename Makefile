@@ -51,10 +51,11 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply grant_token
-fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust)
+fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \
-	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	  found=$(TARGET_DIR)/fuzz-found/$$target; mkdir -p $$found; \
+	  $(CARGO) +nightly fuzz run $$target $$found fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 clean: ## remove what was built

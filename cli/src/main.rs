@@ -5,6 +5,7 @@
 
 mod demo;
 mod experiment;
+mod forecast;
 mod gateway;
 mod grant;
 mod keygen;
@@ -12,6 +13,7 @@ mod lab;
 mod output;
 mod probe;
 mod relay;
+mod route;
 
 use std::process::ExitCode;
 
@@ -49,6 +51,8 @@ enum Command {
     /// Measure round-trip times and rates
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
+    Route(route::RouteArgs),
+    Forecast(forecast::ForecastArgs),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +68,8 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(&args),
         Command::Grant(command) => grant::run(command),
         Command::Probe(command) => probe::run(command),
+        Command::Route(args) => route::run(&args),
+        Command::Forecast(args) => forecast::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         output::complain(output::one_line(&error));

@@ -8,13 +8,17 @@
 //! | [`problem`] | flows, candidate regions, legs, prices, budget; the questions one may ask of them |
 //! | [`candidates`] | the paths worth considering for each flow |
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
+//! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
+//! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
 //! | [`mod@verify`] | what is wrong with a plan |
 
 pub mod candidates;
+pub mod forecast;
 mod packing;
 pub mod plan;
 pub mod problem;
+pub mod routing;
 pub mod solver;
 pub mod verify;
 

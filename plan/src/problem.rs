@@ -100,6 +100,13 @@ impl RelayType {
             set_up: Money::from_usd(FLAT_SET_UP_USD).expect("half a dollar is money"),
         }
     }
+
+    /// A leg that a relay of this type is an end of: it carries no more than the relay can.
+    #[must_use]
+    pub fn limits(&self, leg: Leg) -> Leg {
+        let leg = leg.capped_at(self.capacity);
+        self.per_connection.map_or(leg, |cap| leg.capped_per_connection_at(cap))
+    }
 }
 
 /// A relay type in a region: what may be set up, any number of times.
@@ -311,21 +318,21 @@ impl Problem {
     pub(crate) fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
         let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
-        Some(self.shared(flow, limited(leg, &offer.relay_type)))
+        Some(self.shared(flow, offer.relay_type.limits(leg)))
     }
 
     /// From a relay to the flow's destination.
     pub(crate) fn last_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (destination, offer) = (&self.inputs.flows[flow].destination, &self.offers[relay]);
         let leg = self.leg(Place::Relay(offer.region.clone()), Place::Site(destination.clone()))?;
-        Some(limited(leg, &offer.relay_type))
+        Some(offer.relay_type.limits(leg))
     }
 
     /// From one relay to another.
     pub(crate) fn leg_between(&self, from: usize, to: usize) -> Option<Leg> {
         let (from, to) = (&self.offers[from], &self.offers[to]);
         let leg = self.leg(Place::Relay(from.region.clone()), Place::Relay(to.region.clone()))?;
-        Some(limited(limited(leg, &from.relay_type), &to.relay_type))
+        Some(to.relay_type.limits(from.relay_type.limits(leg)))
     }
 
     fn leg(&self, from: Place, to: Place) -> Option<Leg> {
@@ -398,12 +405,6 @@ fn score(flow: &Flow, fct: Duration, objective: Objective) -> Duration {
         Objective::TotalFct | Objective::Makespan => fct.saturating_mul(flow.weight),
         Objective::Cost => Duration::ZERO,
     }
-}
-
-/// A leg that a relay of this type is an end of.
-fn limited(leg: Leg, relay: &RelayType) -> Leg {
-    let leg = leg.capped_at(relay.capacity);
-    relay.per_connection.map_or(leg, |cap| leg.capped_per_connection_at(cap))
 }
 
 fn offers(inputs: &Inputs) -> Vec<Offer> {

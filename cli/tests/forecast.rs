@@ -1,0 +1,83 @@
+//! `tradewind forecast`: what it predicts, and what it refuses, in one line.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+const HEADER: &str = "time_s,source,destination,volume\n";
+
+/// A log, gone with the test.
+struct Log(PathBuf);
+
+impl Log {
+    fn new(test: &str, text: &str) -> Self {
+        let name = format!("tradewind-log-{test}-{}.csv", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn forecast(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.arg("forecast").arg(&self.0).args(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str], expected: &str) {
+        let output = self.forecast(arguments);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}");
+        assert!(line.starts_with("tradewind: ") && line.lines().count() == 1, "{line}");
+        assert!(line.contains(expected), "expected `{expected}` in {line}");
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Every other hour much, else little, for twelve hours.
+fn rhythm(test: &str) -> Log {
+    let row = |hour: u64| {
+        format!("{},shop,store,{} GB\n", hour * 3600, if hour.is_multiple_of(2) { 9 } else { 1 })
+    };
+    Log::new(test, &format!("{HEADER}{}", (0..12).map(row).collect::<String>()))
+}
+
+#[test]
+fn a_rhythm_is_continued() {
+    let log = rhythm("rhythm");
+    let output = log.forecast(&["--period", "1h", "-o", "json"]);
+    assert!(output.status.success(), "{output:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["predictor"], serde_json::json!({"kind": "seasonal", "periods": 2}));
+    assert_eq!((&answer["begins_s"], &answer["tested_periods"]), (&43200.0.into(), &6.into()));
+    let flow = serde_json::json!(
+        [{"source": "shop", "destination": "store", "volume_bytes": 9_000_000_000_u64}]
+    );
+    assert_eq!(answer["flows"], flow);
+
+    let text = String::from_utf8(log.forecast(&["--period", "1h"]).stdout).unwrap();
+    for expected in
+        ["12 periods, 1 pairs", "last period", "weighted", "seasonal, 2 periods", "9 GB"]
+    {
+        assert!(text.contains(expected), "expected `{expected}` in {text}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_one_line() {
+    Log::new("empty", "").refused(&["--period", "1h"], "line 1: the header");
+    Log::new("bare", HEADER).refused(&["--period", "1h"], "line 2: at least one flow");
+    let ragged = Log::new("ragged", &format!("{HEADER}1,a,b,1 GB\n2,a,b\n"));
+    ragged.refused(&["--period", "1h"], "line 3: four fields are expected, not 3");
+    let log = rhythm("refused");
+    log.refused(&["--period", "1"], "--period");
+    log.refused(&["--period", "0 s"], "period: a span above zero is expected");
+    log.refused(&["--period", "1 ns"], "a longer period is needed");
+    log.refused(&["--period", "1h", "--season", "7"], "season: 2 to 6 periods can be tested");
+    log.refused(&[], "--period");
+}

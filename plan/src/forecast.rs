@@ -1,0 +1,181 @@
+//! Speculative planning [CP III, VIII]: the next period's flows from a log of past ones.
+//!
+//! Relays must run before the flows come. A log of past flows is summed up by pair of sites and
+//! period ([`log`]); several predictors guess every period of the log's second half from what came
+//! before it, and the one that is least wrong, weighted by volume, guesses the period after the log
+//! ([`forecast`]). One predictor serves all pairs: few periods would not tell many apart.
+//!
+//! What a wrong guess costs is [`regret`]: the true flows over the relays that were set up for the
+//! guessed ones, against the best plan for the true flows.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use tradewind_units::{Bytes, Duration, FlowId, SiteId, Timestamp};
+
+use crate::problem::Flow;
+
+pub mod log;
+mod predictor;
+mod regret;
+
+pub use log::{History, LogError, PastFlow, Series, parse_log};
+pub use predictor::Predictor;
+pub use regret::{Regret, RegretError, regret};
+
+/// Longest season that is looked for by itself, in periods. Chosen: a week of hours.
+pub const LONGEST_SEASON: usize = 168;
+/// Weights of the newest period that are tried. Chosen: slow, even and fast.
+const WEIGHTS: [f64; 3] = [0.2, 0.5, 0.8];
+
+/// Why there is no forecast.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForecastError {
+    /// A season that the log cannot test.
+    #[error("season: 2 to {longest} periods can be tested on a log of {periods}, not {asked}")]
+    Season {
+        /// What was asked for.
+        asked: usize,
+        /// The longest that the log allows.
+        longest: usize,
+        /// The log's length.
+        periods: usize,
+    },
+}
+
+/// How well a predictor did on the log.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trial {
+    /// The predictor.
+    pub predictor: Predictor,
+    /// Sum of all absolute errors over the periods that were guessed, in bytes.
+    pub error_bytes: f64,
+    /// The same as a share of what was carried in them; `None` when nothing was.
+    pub error_ratio: Option<f64>,
+}
+
+/// What is expected of one pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PredictedFlow {
+    /// Where it starts.
+    pub source: SiteId,
+    /// Where it ends.
+    pub destination: SiteId,
+    /// How much is expected, above zero.
+    #[serde(rename = "volume_bytes", serialize_with = "as_number")]
+    pub volume: Bytes,
+}
+
+fn as_number<S: serde::Serializer>(volume: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(volume.as_u64())
+}
+
+/// The period after the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// When it begins.
+    pub begins: Timestamp,
+    /// How long it is.
+    pub period: Duration,
+    /// How many periods at the log's end were guessed in the back-test.
+    pub tested: usize,
+    /// Every predictor's trial, the least wrong first; among equals the simpler. At least one, and
+    /// the first one made the forecast.
+    pub trials: Vec<Trial>,
+    /// What is expected, by source and destination.
+    pub flows: Vec<PredictedFlow>,
+}
+
+impl Forecast {
+    /// The predictor that was chosen.
+    #[must_use]
+    pub fn predictor(&self) -> Predictor {
+        self.trials[0].predictor
+    }
+
+    /// The expected flows for a planning problem: weight 1, no deadline, named by their ends, or by
+    /// number where that is too long or taken.
+    #[must_use]
+    pub fn planned_flows(&self) -> Vec<Flow> {
+        let mut taken = BTreeSet::new();
+        let mut name = |index: usize, flow: &PredictedFlow| {
+            let by_ends = FlowId::new(format!("{}..{}", flow.source, flow.destination)).ok();
+            let free = by_ends.filter(|id| taken.insert(id.clone()));
+            free.unwrap_or_else(|| {
+                FlowId::new(format!("forecast-{}", index + 1)).expect("a short word")
+            })
+        };
+        let planned = self.flows.iter().enumerate().map(|(index, flow)| {
+            let (source, destination) = (flow.source.clone(), flow.destination.clone());
+            Flow::new(name(index, flow), source, destination, flow.volume)
+        });
+        planned.collect()
+    }
+}
+
+/// Predicts the period after the log. `season` is the only season to try, in periods; without it all
+/// up to [`LONGEST_SEASON`] are tried that the log's first half holds.
+///
+/// Costs a step for each pair, period and predictor.
+///
+/// # Errors
+/// When `season` is below 2 or longer than half of the log.
+pub fn forecast(history: &History, season: Option<usize>) -> Result<Forecast, ForecastError> {
+    let periods = history.periods();
+    // Every predictor is tried on the same periods: the log's second half, and never its first period.
+    let from = (periods / 2).max(1);
+    let mut trials: Vec<Trial> = predictors(from, periods, season)?
+        .into_iter()
+        .map(|predictor| trial(history, predictor, from))
+        .collect();
+    // The sort is stable, and the predictors come with the simplest first.
+    trials.sort_by(|a, b| a.error_bytes.total_cmp(&b.error_bytes));
+    let predictor = trials[0].predictor;
+    let expected = |series: &Series| {
+        let guesses = predictor.rolling(&series.volumes, periods);
+        let volume = Bytes::new(guesses[0].round() as u64);
+        let (source, destination) = (series.source.clone(), series.destination.clone());
+        (volume > Bytes::ZERO).then_some(PredictedFlow { source, destination, volume })
+    };
+    Ok(Forecast {
+        begins: history.ends(),
+        period: history.period(),
+        tested: periods - from.min(periods),
+        flows: history.series().iter().filter_map(expected).collect(),
+        trials,
+    })
+}
+
+/// What is tried, the simplest first.
+fn predictors(
+    from: usize,
+    periods: usize,
+    season: Option<usize>,
+) -> Result<Vec<Predictor>, ForecastError> {
+    let mut predictors = vec![Predictor::Last];
+    predictors.extend(WEIGHTS.map(|alpha| Predictor::Weighted { alpha }));
+    match season {
+        Some(asked) if asked < 2 || asked > from => {
+            return Err(ForecastError::Season { asked, longest: from, periods });
+        }
+        Some(periods) => predictors.push(Predictor::Seasonal { periods }),
+        None => {
+            let seasons = 2..=from.min(LONGEST_SEASON);
+            predictors.extend(seasons.map(|periods| Predictor::Seasonal { periods }));
+        }
+    }
+    Ok(predictors)
+}
+
+/// Lets a predictor guess every period from `from` on, each from all before it.
+fn trial(history: &History, predictor: Predictor, from: usize) -> Trial {
+    let (mut error_bytes, mut carried) = (0.0, 0.0);
+    for series in history.series() {
+        let actual = series.volumes.get(from..).unwrap_or_default();
+        let guesses = predictor.rolling(&series.volumes, from);
+        error_bytes += guesses.iter().zip(actual).map(|(a, b)| (a - b).abs()).sum::<f64>();
+        carried += actual.iter().sum::<f64>();
+    }
+    let error_ratio = (carried > 0.0).then(|| error_bytes / carried);
+    Trial { predictor, error_bytes, error_ratio }
+}

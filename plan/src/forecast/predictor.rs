@@ -1,0 +1,70 @@
+//! Guesses of a period's volume from those before it.
+
+use serde::Serialize;
+
+/// A way to guess.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Predictor {
+    /// As in the last period.
+    Last,
+    /// The mean of all periods, newer ones counting more: each older one counts `1 - alpha` times the
+    /// one after it.
+    Weighted {
+        /// Share of the newest period, above 0 and below 1.
+        alpha: f64,
+    },
+    /// As in the same period of the last season.
+    Seasonal {
+        /// Length of a season in periods.
+        periods: usize,
+    },
+}
+
+impl std::fmt::Display for Predictor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Last => f.pad("last period"),
+            Self::Weighted { alpha } => f.pad(&format!("weighted, alpha {alpha}")),
+            Self::Seasonal { periods } => f.pad(&format!("seasonal, {periods} periods")),
+        }
+    }
+}
+
+impl Predictor {
+    /// Guesses of every period from `from` on, each from the volumes before it; the last one is of the
+    /// period after them all. `from` is at least 1, and at least a season's length.
+    pub(super) fn rolling(self, volumes: &[f64], from: usize) -> Vec<f64> {
+        let ends = from..=volumes.len();
+        match self {
+            Self::Last => ends.map(|end| volumes[end - 1]).collect(),
+            Self::Seasonal { periods } => ends.map(|end| volumes[end - periods]).collect(),
+            Self::Weighted { alpha } => {
+                let mut level = volumes.first().copied().unwrap_or_default();
+                let mut guesses = Vec::new();
+                for (index, volume) in volumes.iter().enumerate() {
+                    level += alpha * (volume - level);
+                    if index + 1 >= from {
+                        guesses.push(level);
+                    }
+                }
+                guesses
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_predictor_guesses_from_what_came_before() {
+        let volumes = [8.0, 4.0, 0.0, 16.0];
+        assert_eq!(Predictor::Last.rolling(&volumes, 2), [4.0, 0.0, 16.0]);
+        assert_eq!(Predictor::Seasonal { periods: 2 }.rolling(&volumes, 2), [8.0, 4.0, 0.0]);
+        let weighted = Predictor::Weighted { alpha: 0.5 };
+        assert_eq!(weighted.rolling(&volumes, 1), [8.0, 6.0, 3.0, 9.5]);
+        assert_eq!(weighted.rolling(&volumes, 4), [9.5]);
+    }
+}

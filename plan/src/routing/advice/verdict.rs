@@ -1,0 +1,137 @@
+//! Direct or relayed: the verdict and its reasons, in words.
+
+use tradewind_model::fct::path_rate;
+use tradewind_units::time::as_millis_f64;
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
+use super::{Route, Settings, legs};
+
+/// Least gain in completion time for which a relay is advised. Chosen: a relay costs money, and
+/// completion times of equal transfers differ by as much from one to the next.
+pub const LEAST_GAIN: f64 = 1.05;
+/// Least time that a relay must save where dialling and slow start are most of a flow. Chosen: for a
+/// small file between near cities the model lets relays save up to 50 ms, and CDD measured them to be
+/// 30 % slower there; what a session's start costs at a relay is not in the model.
+pub const LEAST_SAVED: Duration = Duration::from_millis(100);
+/// A largest leg above this share of the direct RTT is no shorter. Chosen: within the spread of RTTs.
+const HARDLY_SHORTER: f64 = 0.9;
+
+/// What to do with the flow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Carry it over the route at this place of the list, the fastest of all.
+    Relay(usize),
+    /// Carry it directly; at least one reason.
+    Direct(Vec<Reason>),
+    /// No path is known.
+    NoPath,
+}
+
+/// Why direct is best.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// No relayed path has all its legs known.
+    NoRelay,
+    /// The flow is over before its rate matters: dialling and the first windows are most of it.
+    Small {
+        /// How much it is.
+        volume: Bytes,
+        /// How much of the direct completion time is dialling and slow start.
+        start: Duration,
+        /// The direct completion time.
+        fct: Duration,
+    },
+    /// The direct path already runs at what its ends allow \[TRN\].
+    Tuned {
+        /// That rate.
+        rate: Bandwidth,
+    },
+    /// No relay lies so that the largest leg gets shorter.
+    Near {
+        /// RTT of the direct path.
+        direct: Duration,
+        /// The least largest leg over any relay.
+        relayed: Duration,
+    },
+    /// The fastest relayed path gains less than [`LEAST_GAIN`].
+    LittleGain {
+        /// What it gains.
+        gain: f64,
+    },
+    /// The fastest relayed path saves less than [`LEAST_SAVED`] of a small flow.
+    LittleSaved {
+        /// What it saves.
+        saved: Duration,
+    },
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoRelay => f.write_str("no relayed path has all its legs known"),
+            Self::Small { volume, start, fct } => write!(
+                f,
+                "{volume} is small: {:.0} of its {:.0} ms are dialling and slow start, and a relay must be dialled too",
+                as_millis_f64(*start),
+                as_millis_f64(*fct)
+            ),
+            Self::Tuned { rate } => write!(
+                f,
+                "the direct path already runs at {rate}, which its ends' access limits, not its window: shorter legs add nothing"
+            ),
+            Self::Near { direct, relayed } => write!(
+                f,
+                "no relay shortens the largest leg much: {:.1} ms direct, {:.1} ms over the best relays",
+                as_millis_f64(*direct),
+                as_millis_f64(*relayed)
+            ),
+            Self::LittleGain { gain } => {
+                write!(
+                    f,
+                    "the fastest relayed path gains {gain:.2}x, and {LEAST_GAIN:.2}x is asked"
+                )
+            }
+            Self::LittleSaved { saved } => write!(
+                f,
+                "the fastest relayed path saves {:.0} ms on paper, and below {:.0} ms a relay's own delays may eat it",
+                as_millis_f64(*saved),
+                as_millis_f64(LEAST_SAVED)
+            ),
+        }
+    }
+}
+
+/// Judges routes that are in the ranking's order.
+pub(super) fn verdict(routes: &[Route], settings: &Settings) -> Verdict {
+    let direct = routes.iter().find(|route| route.path.relays.is_empty());
+    let relayed = || routes.iter().enumerate().filter(|(_, route)| !route.path.relays.is_empty());
+    let fastest = relayed().min_by_key(|(index, route)| (route.fct(), route.cost(), *index));
+    let (direct, (index, fastest)) = match (direct, fastest) {
+        (None, None) => return Verdict::NoPath,
+        (None, Some((index, _))) => return Verdict::Relay(index),
+        (Some(_), None) => return Verdict::Direct(vec![Reason::NoRelay]),
+        (Some(direct), Some(fastest)) => (direct, fastest),
+    };
+    let gain = fastest.gain.unwrap_or_default();
+    let saved = direct.fct().saturating_sub(fastest.fct());
+    let small = direct.completion.steady < direct.fct() / 2;
+    if gain >= LEAST_GAIN && (!small || saved >= LEAST_SAVED) {
+        return Verdict::Relay(index);
+    }
+    let mut reasons = Vec::new();
+    if small {
+        let start = direct.fct().saturating_sub(direct.completion.steady);
+        reasons.push(Reason::Small { volume: settings.volume, start, fct: direct.fct() });
+    } else if let [leg] = legs(&direct.path, settings)[..]
+        && ["cap", "per-connection cap"].contains(&leg.bound_by())
+    {
+        reasons.push(Reason::Tuned { rate: path_rate(&[leg]) });
+    }
+    let shortest = relayed().map(|(_, route)| route.path.largest_leg()).min().unwrap_or_default();
+    if shortest >= direct.path.largest_leg().mul_f64(HARDLY_SHORTER) {
+        reasons.push(Reason::Near { direct: direct.path.largest_leg(), relayed: shortest });
+    }
+    let little = gain < LEAST_GAIN;
+    reasons.push(if little { Reason::LittleGain { gain } } else { Reason::LittleSaved { saved } });
+    Verdict::Direct(reasons)
+}
