@@ -7,18 +7,26 @@
 //! |---|---|
 //! | [`problem`] | flows, candidate regions, legs, prices, budget; the questions one may ask of them |
 //! | [`candidates`] | the paths worth considering for each flow |
+//! | [`mod@file`] | problem files: TOML and CSV in, a problem out |
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
 //! | [`mod@verify`] | what is wrong with a plan |
+//! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
+//! | [`mod@explain`] | why a flow takes its path, and what the others would have cost and gained |
 
+pub mod answer;
 pub mod candidates;
+pub mod explain;
+pub mod file;
 mod packing;
 pub mod plan;
 pub mod problem;
 pub mod solver;
 pub mod verify;
 
+pub use answer::{Answer, Status};
 pub use candidates::Candidate;
+pub use explain::{Explanation, explain};
 pub use plan::{Plan, PlannedFlow, PlannedRelay};
 pub use problem::{
     Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,
