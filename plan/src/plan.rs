@@ -186,7 +186,7 @@ fn relay_id(region: &RegionId, number: usize) -> RelayId {
     RelayId::new(format!("{region}.{}", number + 1)).expect("a problem's regions leave room")
 }
 
-mod optional_seconds {
+pub(crate) mod optional_seconds {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use tradewind_units::{Duration, time};
 
@@ -194,14 +194,14 @@ mod optional_seconds {
     #[serde(transparent)]
     struct Seconds(#[serde(with = "time::as_seconds")] Duration);
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         span.map(Seconds).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Seconds>::deserialize(deserializer)?.map(|seconds| seconds.0))

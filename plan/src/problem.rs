@@ -295,6 +295,13 @@ impl Problem {
         problem.candidates.iter().all(|candidates| !candidates.is_empty()).then_some(problem)
     }
 
+    /// The same problem with another budget; what paths there are does not depend on it.
+    #[must_use]
+    pub fn with_budget(mut self, budget: Money) -> Self {
+        self.inputs.budget = budget;
+        self
+    }
+
     /// The legs of the flow at this place over these offers; `None` when one of them is not known.
     ///
     /// A leg with a relay at an end carries no more than the relay can, and the first one no more than

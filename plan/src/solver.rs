@@ -10,9 +10,11 @@ use crate::problem::{Objective, Problem};
 mod exhaustive;
 mod greedy;
 mod knapsack;
+mod registry;
 
 pub use exhaustive::Exhaustive;
 pub use greedy::Greedy;
+pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names};
 
 /// How long a solver may work.
 pub struct Limits<'a> {
