@@ -287,8 +287,8 @@ async fn accept<S: Service>(
         match accepted {
             Ok((stream, _)) => {
                 let Some(mut seat) = worker.seat() else { continue };
-                let service = Arc::clone(&service);
-                tokio::spawn(async move {
+                let (service, number) = (Arc::clone(&service), seat.number());
+                let task = tokio::spawn(async move {
                     // Opening takes more memory than carrying: it is given back in between.
                     let opening = Box::pin(service.open(stream, entrance, &mut seat));
                     let outcome = match opening.await {
@@ -297,6 +297,7 @@ async fn accept<S: Service>(
                     };
                     seat.leave(outcome);
                 });
+                worker.serve_stranger(number, task.abort_handle());
             }
             Err(error) if out_of_descriptors(&error) => {
                 if reserve.shed(&listener).await {
