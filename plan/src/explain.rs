@@ -265,7 +265,7 @@ impl Judge<'_> {
         for candidate in candidates {
             all.push(self.alternative(&candidate.relays, candidate.fct, candidate.cost, taken));
         }
-        all.sort_by(|a, b| (a.fct, a.plan_cost).cmp(&(b.fct, b.plan_cost)));
+        all.sort_by_key(|other| (other.fct, other.plan_cost));
         Ok(all)
     }
 
