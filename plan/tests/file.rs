@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tradewind_model::{Catalogue, Leg};
@@ -11,12 +12,14 @@ use tradewind_plan::solver::{Greedy, Limits, Solver};
 use tradewind_plan::{Objective, Place, Problem, verify};
 use tradewind_units::{Bandwidth, Bytes, Duration, Money, RegionId, Segments, SiteId};
 
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
+
 fn read_with(text: &str, tables: &[(&str, &str)]) -> Result<ProblemFile, FileError> {
     let tables: BTreeMap<&str, &str> = tables.iter().copied().collect();
     let mut load = |name: &str| {
         tables.get(name).map(|text| (*text).to_owned()).ok_or_else(|| format!("{name}: not there"))
     };
-    file::parse(text, &Catalogue::builtin(), &mut load)
+    file::parse(text, &CATALOGUE, &mut load)
 }
 
 fn read(text: &str) -> Result<ProblemFile, FileError> {
@@ -355,6 +358,8 @@ fn the_schema_has_every_key_that_the_reader_has() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn numbers_written_into_a_file_come_out_as_they_were(
         budget_cents in 0_u32..100_000,
