@@ -14,7 +14,7 @@ mod registry;
 
 pub use exhaustive::Exhaustive;
 pub use greedy::Greedy;
-pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names};
+pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 
 /// How long a solver may work.
 pub struct Limits<'a> {

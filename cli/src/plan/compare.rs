@@ -92,9 +92,8 @@ fn compared(
     let bound_cost = all().filter_map(|answer| answer.bound_cost).max();
     let gap_of = |answer: &Answer| match objective {
         Objective::Cost => gap(answer.cost?.as_usd(), bound_cost?.as_usd()),
-        Objective::TotalFct | Objective::Makespan => {
-            gap(answer.weighted_fct?.as_secs_f64(), bound?.as_secs_f64())
-        }
+        Objective::TotalFct => gap(answer.weighted_fct?.as_secs_f64(), bound?.as_secs_f64()),
+        Objective::Makespan => answer.gap,
     };
     let rows = answers.iter().map(|(name, answer)| match answer {
         Ok(answer) => Row {

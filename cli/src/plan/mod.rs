@@ -134,7 +134,7 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
     let start = Instant::now();
     let should_stop = || start.elapsed() >= deadline;
     let limits = Limits { work: u64::MAX, should_stop: &should_stop };
-    let outcome = chosen.solve(problem, &limits);
+    let outcome = solver::solve(chosen.as_ref(), problem, &limits);
     let answer = Answer::new(problem, algorithm, outcome, start.elapsed())?;
     check(problem, &answer)?;
     Ok(answer)

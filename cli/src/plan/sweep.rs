@@ -232,7 +232,7 @@ impl Form {
     }
 }
 
-/// Total completion time over budget, and the bound below it.
+/// Total completion time over budget, beside that of going direct.
 fn chart_of(sweep: &Sweep) -> Chart {
     let line = |value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
         let points = sweep.points.iter();

@@ -2,7 +2,7 @@
 
 use super::{Exhaustive, Greedy, Limits, SolveError, Solver, best_of};
 use crate::plan::Plan;
-use crate::problem::Problem;
+use crate::problem::{Objective, Problem};
 
 /// The algorithm of a user who names none.
 pub const DEFAULT: &str = "best";
@@ -50,6 +50,23 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 #[must_use]
 pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).map(|algorithm| (algorithm.make)())
+}
+
+/// The plan of a solver for whatever the problem wants to be least.
+///
+/// # Errors
+/// Those of the solver; and no solver serves the makespan by itself.
+pub fn solve(
+    solver: &dyn Solver,
+    problem: &Problem,
+    limits: &Limits<'_>,
+) -> Result<Plan, SolveError> {
+    match problem.objective() {
+        objective @ Objective::Makespan => {
+            Err(SolveError::Objective { solver: solver.name(), objective })
+        }
+        Objective::TotalFct | Objective::Cost => solver.solve(problem, limits),
+    }
 }
 
 /// The better plan of the greedy and the exhaustive solver.
