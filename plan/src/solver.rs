@@ -133,6 +133,9 @@ impl<'a> Work<'a> {
 
 /// The sum of each flow's best score: no plan is below it, whatever the budget.
 fn unlimited_bound(problem: &Problem) -> Duration {
-    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.score).min();
+    let fastest = |flow| {
+        let left_out = problem.left_out(flow).map(|fct| problem.score(flow, fct));
+        problem.candidates(flow).iter().map(|candidate| candidate.score).chain(left_out).min()
+    };
     (0..problem.flows().len()).filter_map(fastest).sum()
 }
