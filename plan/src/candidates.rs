@@ -55,7 +55,11 @@ pub(crate) fn all_candidates(problem: &Problem) -> Result<Vec<FlowCandidates>, P
     let depth = depth(problem);
     let of = |flow| {
         let (maker, tables) = (Maker { problem, flow }, tables.of(flow));
-        if few { complete::candidates(maker, &tables) } else { bounded::candidates(&maker, &tables, depth) }
+        if few {
+            complete::candidates(maker, &tables)
+        } else {
+            bounded::candidates(&maker, &tables, depth)
+        }
     };
     (0..problem.flows().len()).map(of).collect()
 }
@@ -65,10 +69,11 @@ fn few_paths(problem: &Problem) -> bool {
     let (flows, offers) = (problem.flows().len() as u64, problem.offers().len() as u64);
     let relays = u32::try_from(problem.max_relays()).unwrap_or(u32::MAX);
     let paths = offers.saturating_pow(relays).saturating_mul(flows);
-    paths <= match problem.inputs().start_up {
-        StartUp::Ignored => MOST_PATHS,
-        StartUp::Cold | StartUp::Warm => MOST_MODELLED_PATHS,
-    }
+    paths
+        <= match problem.inputs().start_up {
+            StartUp::Ignored => MOST_PATHS,
+            StartUp::Cold | StartUp::Warm => MOST_MODELLED_PATHS,
+        }
 }
 
 /// A time that is surely no more than this number of seconds says.

@@ -7,10 +7,13 @@ use tradewind_units::{Duration, FlowId, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+mod auto;
 mod exhaustive;
 mod greedy;
 mod knapsack;
+pub mod makespan;
 
+pub use auto::{Auto, EndGame};
 pub use exhaustive::Exhaustive;
 pub use greedy::Greedy;
 

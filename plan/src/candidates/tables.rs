@@ -276,9 +276,8 @@ impl FlowTables<'_> {
         let carry = |known: &Known| {
             (volume * known.pace.by_bandwidth).max(volume * known.pace.by_window - known.pace.rtt)
         };
-        let least = |legs: &[Option<Known>]| {
-            legs.iter().flatten().map(carry).fold(f64::INFINITY, f64::min)
-        };
+        let least =
+            |legs: &[Option<Known>]| legs.iter().flatten().map(carry).fold(f64::INFINITY, f64::min);
         let prices = self.tables.between_prices.iter().chain(self.last_prices).flatten();
         let cheapest = prices.map(|price| price.as_usd_per_gb()).fold(f64::INFINITY, f64::min);
         let least_s = least(&self.first).max(least(self.last));
