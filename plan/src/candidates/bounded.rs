@@ -50,11 +50,7 @@ pub(super) fn candidates(
     let direct = maker.direct(tables)?;
     let limit = maker.limit(direct.as_ref());
     let limit_s = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-    let mut ways: Vec<Way> = Vec::new();
-    tables.visit(depth, limit_s, &mut |way| ways.push(*way));
-    let keep = share(maker.problem);
-    let left_out = keep_best(&mut ways, keep);
-    let mut left_out_s = left_out.unwrap_or(f64::INFINITY);
+    let (ways, mut left_out_s) = best_ways(tables, depth, limit_s, share(maker.problem));
     if depth < maker.problem.max_relays() {
         left_out_s = left_out_s.min(tables.least_of_any().0);
     }
@@ -72,34 +68,63 @@ pub(super) fn candidates(
     maker.finish(direct, found, left_out)
 }
 
-/// Keeps the best ways in a fixed order; the least time among the others, if there are any.
-fn keep_best(ways: &mut Vec<Way>, keep: usize) -> Option<f64> {
-    if ways.len() <= keep {
-        return None;
+/// The best ways, and the least time among the others: endless, if there are none.
+fn best_ways(tables: &FlowTables<'_>, depth: usize, limit_s: f64, keep: usize) -> (Vec<Way>, f64) {
+    let (mut kept, mut left_out_s) = (Vec::new(), f64::INFINITY);
+    tables.visit(depth.min(1), limit_s, &mut |way| {
+        kept.push(*way);
+        limit_s
+    });
+    // Half the room at most for paths over one relay, which cost least: the fastest alone would all be longer.
+    if kept.len() > keep / 2 {
+        kept.sort_unstable_by(order);
+        left_out_s = kept[keep / 2].least_s;
+        kept.truncate(keep / 2);
     }
-    let order = |a: &Way, b: &Way| {
-        let first = a.least_s.total_cmp(&b.least_s).then(a.egress_usd.total_cmp(&b.egress_usd));
-        first.then_with(|| a.relays().cmp(b.relays()))
-    };
-    // Half the room for paths of few relays, which cost least: the fastest alone would all be long.
-    let single = |way: &Way| way.relays().len() == 1;
-    ways.select_nth_unstable_by(keep / 2, order);
-    let mut kept: Vec<Way> = ways[..keep / 2].to_vec();
-    let mut rest = ways.split_off(keep / 2);
     let room = keep - kept.len();
-    rest.select_nth_unstable_by(room, |a, b| single(b).cmp(&single(a)).then_with(|| order(a, b)));
-    let fastest = kept.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
-    let dearest = kept.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
-    let others = rest.split_off(room);
-    kept.extend(rest);
-    let cheaper = others.iter().any(|way| way.egress_usd < dearest * (1.0 - 1e-9));
-    if cheaper && dearest > 0.0 {
-        for price in PRICES_OF_TIME {
-            let value = |way: &Way| way.least_s + price * fastest / dearest * way.egress_usd;
-            let best = others.iter().min_by(|a, b| value(a).total_cmp(&value(b)).then(order(a, b)));
-            kept.extend(best);
+    let one_price = tables.one_price();
+    let mut longer: Vec<Way> = Vec::new();
+    let mut limit_now = limit_s;
+    tables.visit(depth, limit_s, &mut |way| {
+        if way.relays().len() > 1 {
+            longer.push(*way);
+        }
+        // Where all cost the same, only the fastest so far can still be among the best.
+        if one_price && longer.len() >= 2 * room + 64 {
+            longer.select_nth_unstable_by(room, order);
+            limit_now = longer[room].least_s;
+            left_out_s = left_out_s.min(limit_now);
+            longer.truncate(room);
+        }
+        limit_now
+    });
+    if longer.len() > room {
+        longer.select_nth_unstable_by(room, order);
+        left_out_s = left_out_s.min(longer[room].least_s);
+        let others = longer.split_off(room);
+        if !one_price {
+            kept.extend(cheap_for_their_time(&longer, &others));
         }
     }
-    *ways = kept;
-    others.iter().map(|way| way.least_s).min_by(f64::total_cmp)
+    kept.extend(longer);
+    (kept, left_out_s)
+}
+
+fn order(a: &Way, b: &Way) -> std::cmp::Ordering {
+    let first = a.least_s.total_cmp(&b.least_s).then(a.egress_usd.total_cmp(&b.egress_usd));
+    first.then_with(|| a.relays().cmp(b.relays()))
+}
+
+/// Those of `others` that are best for some price of time; `fastest` gives the scale.
+fn cheap_for_their_time(fastest: &[Way], others: &[Way]) -> Vec<Way> {
+    let least_s = fastest.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
+    let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
+    let mut found: Vec<Way> = Vec::new();
+    for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
+        let value = |way: &Way| way.least_s + price * least_s / dearest * way.egress_usd;
+        let best = others.iter().min_by(|a, b| value(a).total_cmp(&value(b)).then(order(a, b)));
+        let new = best.filter(|way| found.iter().all(|other| other.relays() != way.relays()));
+        found.extend(new);
+    }
+    found
 }

@@ -46,6 +46,17 @@ impl Known {
     }
 }
 
+/// A leg's pace, endless where it is not known.
+fn pace_of(known: &Option<Known>) -> Pace {
+    let endless = Pace { rtt: 0.0, by_bandwidth: f64::INFINITY, by_window: 0.0 };
+    known.map_or(endless, |known| known.pace)
+}
+
+/// Dollars a GB; nothing where the price is not known, which shows when a candidate is made of it.
+fn usd_of(price: &Result<PricePerGb, ModelError>) -> f64 {
+    price.as_ref().map_or(0.0, |price| price.as_usd_per_gb())
+}
+
 /// A path as far as it is known: its relays, and what they make of its time and egress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way {
@@ -90,7 +101,12 @@ pub(crate) struct Tables<'a> {
     between: Vec<Option<Known>>,
     first: BTreeMap<&'a SiteId, Vec<Option<Known>>>,
     last: BTreeMap<&'a SiteId, Vec<Option<Known>>>,
+    /// Their paces, endless where none is known.
+    paces: Vec<Pace>,
     between_prices: Vec<Result<PricePerGb, ModelError>>,
+    /// The same in dollars a GB, nothing where none is known.
+    usd: Vec<f64>,
+    one_price: bool,
     last_prices: BTreeMap<Option<&'a RegionId>, Vec<Result<PricePerGb, ModelError>>>,
     longest_rtt: Duration,
 }
@@ -115,6 +131,9 @@ impl<'a> Tables<'a> {
                 .map(|pair| price(pair / offers, Egress::Region(region(pair % offers))))
                 .collect(),
             last_prices: BTreeMap::new(),
+            paces: Vec::new(),
+            usd: Vec::new(),
+            one_price: false,
             longest_rtt: inputs.legs.values().map(|leg| leg.rtt).max().unwrap_or_default(),
         };
         for (index, flow) in problem.flows().iter().enumerate() {
@@ -127,6 +146,12 @@ impl<'a> Tables<'a> {
             let prices = || (0..offers).map(|offer| price(offer, to)).collect();
             tables.last_prices.entry(inside).or_insert_with(prices);
         }
+        tables.paces = tables.between.iter().map(pace_of).collect();
+        tables.usd = tables.between_prices.iter().map(usd_of).collect();
+        let last = tables.last_prices.values().flatten();
+        let mut all = tables.between_prices.iter().chain(last);
+        let first = all.next();
+        tables.one_price = all.all(|price| Some(price) == first);
         tables
     }
 
@@ -145,6 +170,8 @@ impl<'a> Tables<'a> {
             first: self.first[&ends.source].iter().map(shared).collect(),
             last: &self.last[&ends.destination],
             last_prices: &self.last_prices[&inside],
+            last_paces: self.last[&ends.destination].iter().map(pace_of).collect(),
+            last_usd: self.last_prices[&inside].iter().map(usd_of).collect(),
             volume: ends.volume,
             start_up,
         }
@@ -157,6 +184,8 @@ pub(crate) struct FlowTables<'t> {
     first: Vec<Option<Known>>,
     last: &'t [Option<Known>],
     last_prices: &'t [Result<PricePerGb, ModelError>],
+    last_paces: Vec<Pace>,
+    last_usd: Vec<f64>,
     volume: Bytes,
     start_up: StartUp,
 }
@@ -220,52 +249,70 @@ impl FlowTables<'_> {
         Ok(egress)
     }
 
-    /// Shows `visit` each path of one to `depth` relays whose least time is not above `limit_s`, in a fixed order.
-    pub(crate) fn visit(&self, depth: usize, limit_s: f64, visit: &mut impl FnMut(&Way)) {
+    /// Shows `visit` each path of one to `depth` relays whose least time is not above a limit, in a fixed order that
+    /// begins with the fastest first legs. `visit` answers with the limit from then on.
+    pub(crate) fn visit(&self, depth: usize, limit_s: f64, visit: &mut impl FnMut(&Way) -> f64) {
         let volume = self.volume.as_u64() as f64;
         let cold = self.start_up == StartUp::Cold;
-        for offer in (0..self.offers()).take_while(|_| depth > 0) {
-            if let Some(known) = self.first(offer) {
-                let (least_s, header_s) = Way::START.over(known.pace, volume, cold);
-                let mut way = Way { least_s, header_s, count: 1, ..Way::START };
-                way.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
-                self.visit_from(&way, depth, limit_s, visit);
-            }
+        let start = |offer: usize| {
+            let (least_s, header_s) = Way::START.over(self.first[offer]?.pace, volume, cold);
+            let mut way = Way { least_s, header_s, count: 1, ..Way::START };
+            way.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
+            Some(way)
+        };
+        let mut ways: Vec<Way> = (0..self.offers()).filter_map(start).collect();
+        ways.sort_by(|a, b| a.least_s.total_cmp(&b.least_s));
+        let mut limit_s = limit_s;
+        for way in ways.into_iter().take_while(|_| depth > 0) {
+            self.visit_from(&way, depth, &mut limit_s, visit);
         }
     }
 
-    fn visit_from(&self, way: &Way, depth: usize, limit_s: f64, visit: &mut impl FnMut(&Way)) {
-        if way.least_s > limit_s {
+    fn visit_from(
+        &self,
+        way: &Way,
+        depth: usize,
+        limit_s: &mut f64,
+        visit: &mut impl FnMut(&Way) -> f64,
+    ) {
+        if way.least_s > *limit_s {
             return;
         }
         let volume = self.volume.as_u64() as f64;
         let gb = volume / 1e9;
-        let usd = |price: &Result<PricePerGb, ModelError>| {
-            price.as_ref().map_or(0.0, |price| price.as_usd_per_gb() * gb)
-        };
         let count = usize::from(way.count);
         let at = usize::from(way.relays[count - 1]);
-        if let Some(last) = self.last(at) {
-            let (least_s, _) = way.over(last.pace, volume, true);
-            if least_s <= limit_s {
-                let egress_usd = way.egress_usd + usd(&self.last_prices[at]);
-                visit(&Way { least_s, egress_usd, ..*way });
-            }
+        let (least_s, _) = way.over(self.last_paces[at], volume, true);
+        if least_s <= *limit_s {
+            let egress_usd = way.egress_usd + gb * self.last_usd[at];
+            *limit_s = visit(&Way { least_s, egress_usd, ..*way });
         }
         if count == depth {
             return;
         }
         let cold = self.start_up == StartUp::Cold;
-        for next in 0..self.offers() {
-            let passed = way.relays().iter().any(|r| self.same_region(usize::from(*r), next));
-            let Some(known) = self.between(at, next).filter(|_| !passed) else { continue };
-            let (least_s, header_s) = way.over(known.pace, volume, cold);
-            let price = &self.tables.between_prices[at * self.offers() + next];
-            let egress_usd = way.egress_usd + usd(price);
-            let mut way = Way { least_s, header_s, egress_usd, count: way.count + 1, ..*way };
-            way.relays[count] = u16::try_from(next).unwrap_or(u16::MAX);
-            self.visit_from(&way, depth, limit_s, visit);
+        let row = at * self.offers()..(at + 1) * self.offers();
+        let (paces, prices) = (&self.tables.paces[row.clone()], &self.tables.usd[row]);
+        for (next, (pace, usd)) in paces.iter().zip(prices).enumerate() {
+            let (least_s, header_s) = way.over(*pace, volume, cold);
+            let longer = Way { least_s, header_s, ..*way };
+            if least_s > *limit_s
+                || (count + 1 == depth
+                    && longer.over(self.last_paces[next], volume, true).0 > *limit_s)
+                || way.relays().iter().any(|r| self.same_region(usize::from(*r), next))
+            {
+                continue;
+            }
+            let egress_usd = way.egress_usd + gb * usd;
+            let mut longer = Way { egress_usd, count: way.count + 1, ..longer };
+            longer.relays[count] = u16::try_from(next).unwrap_or(u16::MAX);
+            self.visit_from(&longer, depth, limit_s, visit);
         }
+    }
+
+    /// Whether each relay's egress costs the same for each byte.
+    pub(super) fn one_price(&self) -> bool {
+        self.tables.one_price
     }
 
     /// No path over relays takes less, and none costs less a relay for egress: seconds and dollars.
@@ -278,8 +325,8 @@ impl FlowTables<'_> {
         };
         let least =
             |legs: &[Option<Known>]| legs.iter().flatten().map(carry).fold(f64::INFINITY, f64::min);
-        let prices = self.tables.between_prices.iter().chain(self.last_prices).flatten();
-        let cheapest = prices.map(|price| price.as_usd_per_gb()).fold(f64::INFINITY, f64::min);
+        let prices = self.tables.usd.iter().chain(&self.last_usd);
+        let cheapest = prices.copied().fold(f64::INFINITY, f64::min);
         let least_s = least(&self.first).max(least(self.last));
         (least_s, if cheapest.is_finite() { cheapest * volume / 1e9 } else { 0.0 })
     }

@@ -15,6 +15,7 @@ use tradewind_units::{Duration, FlowId, Money};
 
 use super::{Exhaustive, Limits, SolveError, Solver, Work};
 use crate::candidates::safely;
+use crate::packing::{pack, relays_used};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 use dual::{Ascent, Bound};
@@ -61,11 +62,14 @@ impl Default for Auto<'static> {
     }
 }
 
+/// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes long.
+const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
+
 /// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
-const MOST_ROUNDS: u64 = 600;
+const MOST_ROUNDS: u64 = 4_000;
 
 /// Options that one round may look at, in sum over all rounds. Chosen: a third of ten seconds.
-const MOST_OPTIONS: u64 = 150_000_000;
+const MOST_OPTIONS: u64 = 100_000_000;
 
 impl Solver for Auto<'_> {
     fn name(&self) -> &'static str {
@@ -155,9 +159,10 @@ fn starting_choices(
         let all = table.of(flow).iter().enumerate();
         all.min_by_key(|(_, choice)| (choice.cost, choice.hops())).map_or(0, |(index, _)| index)
     };
-    let cheapest: Vec<usize> = (0..table.flows()).map(cheapest).collect();
+    let few = table.flows() <= MOST_FLOWS_FROM_CHEAPEST;
+    let cheapest = few.then(|| (0..table.flows()).map(cheapest).collect());
     let given = plans.iter().filter_map(|plan| choices_of(problem, table, plan));
-    [bound.choices.clone(), cheapest].into_iter().chain(given).collect()
+    [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
 }
 
 /// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate.
@@ -188,7 +193,12 @@ fn finish(
     let own = best.and_then(|state| {
         let place = |flow: usize| state.choice(flow).place as usize;
         let choice: Vec<usize> = (0..problem.flows().len()).map(place).collect();
-        Plan::from_choice(problem, &choice, "auto", Duration::ZERO)
+        let packing = |offer: usize, users: &[usize], rates: &[u64]| {
+            let own = state.packing(offer, users);
+            let new = pack(rates, problem.offers()[offer].capacity_bps());
+            new.into_iter().chain([own]).min_by_key(|packing| relays_used(packing))
+        };
+        Plan::from_packing(problem, &choice, packing, "auto", Duration::ZERO)
     });
     let all = own.into_iter().chain(plans).filter(|plan| plan.cost <= problem.budget());
     let best = all.min_by_key(|plan| plan.score(problem));

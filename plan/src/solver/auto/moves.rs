@@ -174,14 +174,9 @@ impl State<'_> {
         }
         let next = |offer: usize| self.table.supplies[offer].cost_of_next(self.used(offer));
         let price = lambda * (next(a) + if a == b { 0 } else { next(b) }) as f64 / 1e9;
-        let mut gains: Vec<Change> = Vec::new();
-        for flow in 0..self.seats.len() {
-            if flow.is_multiple_of(4) && !work.step() {
-                return false;
-            }
-            if let Some(change) = self.gain_over(flow, a, b, lambda) {
-                gains.push(change);
-            }
+        let mut gains = self.gains_over(a, b, lambda);
+        if !(0..=self.table.through(a).count() / 256).all(|_| work.step()) {
+            return false;
         }
         if gains.iter().map(|change| change.worth).sum::<f64>() <= price {
             return false;
@@ -220,26 +215,26 @@ impl State<'_> {
         best.1 > 0
     }
 
-    /// What a flow gains over a new relay of one of two offers, set-up there left out.
-    fn gain_over(&self, flow: usize, a: usize, b: usize, lambda: f64) -> Option<Change> {
-        let now = self.choice(flow);
-        let now = now.score_s + lambda * now.usd;
-        let mut best: Option<Change> = None;
-        for (index, choice) in self.table.of(flow).iter().enumerate() {
-            let worth = now - choice.score_s - lambda * choice.usd;
-            let bar = best.map_or(0.0, |change| change.worth);
-            let passes = choice.passes(a) || choice.passes(b);
-            if worth <= bar || !passes || (a != b && !(choice.passes(a) && choice.passes(b))) {
+    /// What flows gain over new relays of both offers, set-up there left out; each flow's best change.
+    fn gains_over(&self, a: usize, b: usize, lambda: f64) -> Vec<Change> {
+        let mut gains: Vec<Change> = Vec::new();
+        for (flow, index) in self.table.through(a) {
+            let (now, choice) = (self.choice(flow), &self.table.of(flow)[index]);
+            let worth = now.score_s - choice.score_s + lambda * (now.usd - choice.usd);
+            let last = gains.last().filter(|last| last.flow == flow);
+            let bar = last.map_or(0.0, |last| last.worth);
+            if worth <= bar || (a != b && !choice.passes(b)) {
                 continue;
             }
             let others = choice.relays().filter(|relay| *relay != a && *relay != b);
             let set_up: i64 = others.map(|relay| self.set_up_at(relay, choice.rate)).sum();
             let worth = worth - lambda * set_up as f64 / 1e9;
             if worth > bar {
-                best = Some(Change { worth, flow, choice: index });
+                gains.pop_if(|last| last.flow == flow);
+                gains.push(Change { worth, flow, choice: index });
             }
         }
-        best
+        gains
     }
 
     /// Makes the plan cheaper where that costs least score, flow by flow, until it is within the budget or no

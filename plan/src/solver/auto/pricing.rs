@@ -68,11 +68,13 @@ impl<'a> LeftOut<'a> {
         let tables = tables.of(self.flow);
         let mut best = kept;
         let worth_s = if self.weight > 0.0 { kept / self.weight } else { f64::INFINITY };
-        tables.visit(depth, self.limit_s.min(worth_s), &mut |way| {
+        let limit_s = self.limit_s.min(worth_s);
+        tables.visit(depth, limit_s, &mut |way| {
             let value = self.value(way);
             if value < best && !self.is_kept(way) {
                 best = value;
             }
+            limit_s
         });
         if depth < self.problem.max_relays() {
             let (least_s, usd) = tables.least_of_any();

@@ -8,7 +8,13 @@ use super::table::Table;
 use crate::solver::Work;
 
 /// Kicks without a better plan until the search gives up. Chosen.
-const MOST_IDLE_KICKS: u32 = 150;
+const MOST_IDLE_KICKS: u32 = 3_000;
+
+/// Kicks without a better plan until the search returns to the best. Chosen.
+const KICKS_BEFORE_RETURN: u32 = 40;
+
+/// How much worse, as a part, a plan may be that the search goes on from. Chosen.
+const MOST_WORSE: f64 = 0.004;
 
 /// Rounds of moves after each start. Chosen: more change little.
 const ROUNDS: usize = 3;
@@ -38,24 +44,34 @@ impl<'t> Search<'t> {
     /// Improves a start and keeps it if it is the best.
     pub(super) fn start(&mut self, choices: &[usize], work: &mut Work<'_>) {
         let mut state = State::new(self.table, choices);
-        self.keep(&mut state.clone());
+        self.settle(state.clone(), self.lambda, work);
         self.improve(&mut state, self.lambda, ROUNDS, work);
         self.settle(state, self.lambda, work);
     }
 
     /// Kicks and improves until the work is done, the best is `enough` or nothing helps any more.
+    ///
+    /// Goes on from where it is, better or a little worse, and back to the best when that has led nowhere.
     pub(super) fn kick(&mut self, enough: impl Fn(&State<'_>) -> bool, work: &mut Work<'_>) {
+        let Some(mut now) = self.best.clone() else { return };
         let mut idle = 0;
-        while let Some(best) = self.best.clone() {
-            if work.stopped || idle >= MOST_IDLE_KICKS || enough(&best) {
+        while let Some(best) = &self.best {
+            if work.stopped || idle >= MOST_IDLE_KICKS || enough(best) {
                 return;
             }
             let before = best.key();
-            let mut state = best;
+            if idle > 0 && idle.is_multiple_of(KICKS_BEFORE_RETURN) {
+                now = best.clone();
+            }
+            let mut state = now.clone();
             let lambda = self.lambda * (0.7 * self.fraction() - 0.35).exp();
             self.disturb(&mut state, lambda, work);
             self.improve(&mut state, lambda, 1, work);
-            self.settle(state, lambda, work);
+            let state = self.settle(state, lambda, work);
+            let worse = self.fraction() * MOST_WORSE * now.merit(self.lambda);
+            if state.merit(self.lambda) <= now.merit(self.lambda) + worse && state.key().0 == 0 {
+                now = state;
+            }
             let after = self.best.as_ref().map(State::key);
             idle = if after.is_some_and(|after| better(after, before)) { 0 } else { idle + 1 };
         }
@@ -112,8 +128,8 @@ impl<'t> Search<'t> {
     }
 
     /// Brings a plan into the budget, spends what is left, and keeps it if it is the best.
-    fn settle(&mut self, mut state: State<'t>, lambda: f64, work: &mut Work<'_>) {
-        state = state.repacked();
+    fn settle(&mut self, mut state: State<'t>, lambda: f64, work: &mut Work<'_>) -> State<'t> {
+        state.tidy();
         let mut dearer = lambda;
         for _ in 0..12 {
             if state.cost <= self.table.budget + self.table.budget / 50 || work.stopped {
@@ -122,25 +138,19 @@ impl<'t> Search<'t> {
             dearer *= 1.1;
             state.descend(dearer, work);
             state.close(dearer, work);
-            state = state.repacked();
+            state.tidy();
         }
         state.cheapen(work);
         state.spend(work);
-        let mut packed = state.repacked();
-        if packed.cost < state.cost {
-            packed.spend(work);
-            self.keep(&mut packed.repacked());
+        let cost = state.cost;
+        state.tidy();
+        if state.cost < cost {
+            state.spend(work);
         }
-        self.keep(&mut state.repacked());
-        self.keep(&mut packed);
-    }
-
-    /// Keeps a plan if it is better than the best.
-    fn keep(&mut self, state: &mut State<'t>) {
-        let packed = state.repacked();
-        if self.best.as_ref().is_none_or(|best| better(packed.key(), best.key())) {
-            self.best = Some(packed);
+        if self.best.as_ref().is_none_or(|best| better(state.key(), best.key())) {
+            self.best = Some(state.clone());
         }
+        state
     }
 }
 

@@ -91,13 +91,45 @@ impl<'t> State<'t> {
         state
     }
 
-    /// The same choices, packed anew.
-    pub(super) fn repacked(&self) -> Self {
-        Self::new(self.table, &self.choices())
+    /// Packs each offer's flows anew where that takes fewer relays.
+    pub(super) fn tidy(&mut self) {
+        for (offer, mut users) in self.users().into_iter().enumerate() {
+            let supply = self.table.supplies[offer];
+            users.sort_by_key(|flow| (std::cmp::Reverse(self.choice(*flow).rate), *flow));
+            let mut fleet = Fleet::default();
+            let mut numbers = Vec::with_capacity(users.len());
+            for flow in &users {
+                let rate = self.choice(*flow).rate;
+                let fits = |load: &u64| load + rate <= supply.capacity;
+                let number = fleet.loads.iter().position(fits).unwrap_or(fleet.loads.len());
+                fleet.add(number, rate, supply.capacity);
+                numbers.push(number);
+            }
+            if fleet.used >= self.fleets[offer].used {
+                continue;
+            }
+            fleet.measure(supply.capacity);
+            self.cost += supply.cost_of(fleet.used) - supply.cost_of(self.fleets[offer].used);
+            self.fleets[offer] = fleet;
+            for (flow, number) in users.into_iter().zip(numbers) {
+                let at = self.choice(flow).relays().position(|relay| relay == offer);
+                let at = at.expect("a user passes the offer");
+                self.seats[flow].relays[at] = u32::try_from(number).unwrap_or(u32::MAX);
+            }
+        }
     }
 
-    pub(super) fn choices(&self) -> Vec<usize> {
-        self.seats.iter().map(|seat| seat.choice as usize).collect()
+    /// The relays of an offer that its users take, numbered without gaps.
+    pub(super) fn packing(&self, offer: usize, users: &[usize]) -> Vec<usize> {
+        let loads = self.fleets[offer].loads.iter();
+        let number = |used: &mut usize, load: &u64| {
+            let own = *used;
+            *used += usize::from(*load > 0);
+            Some(own)
+        };
+        let numbers: Vec<usize> = loads.scan(0, number).collect();
+        let at = |flow: &usize| self.number_at(*flow, offer).map_or(0, |at| numbers[at as usize]);
+        users.iter().map(at).collect()
     }
 
     pub(super) fn choice(&self, flow: usize) -> &'t Choice {

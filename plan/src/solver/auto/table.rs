@@ -64,6 +64,8 @@ impl Supply {
 pub(super) struct Table {
     all: Vec<Choice>,
     starts: Vec<usize>,
+    /// Flow and choice of all that pass an offer, by offer.
+    through: Vec<Vec<(u32, u32)>>,
     pub(super) supplies: Vec<Supply>,
     /// Nano-dollars.
     pub(super) budget: i64,
@@ -113,8 +115,16 @@ impl Table {
             }
             starts.push(all.len());
         }
+        let mut through = vec![Vec::new(); supplies.len()];
+        for flow in 0..starts.len() - 1 {
+            for (index, choice) in all[starts[flow]..starts[flow + 1]].iter().enumerate() {
+                for relay in choice.relays() {
+                    through[relay].push((flow as u32, index as u32));
+                }
+            }
+        }
         let costs_only = problem.objective() == Objective::Cost;
-        Ok(Self { all, starts, supplies, budget: nanos(problem.budget()), costs_only })
+        Ok(Self { all, starts, through, supplies, budget: nanos(problem.budget()), costs_only })
     }
 
     pub(super) fn flows(&self) -> usize {
@@ -123,6 +133,11 @@ impl Table {
 
     pub(super) fn of(&self, flow: usize) -> &[Choice] {
         &self.all[self.starts[flow]..self.starts[flow + 1]]
+    }
+
+    /// Flow and choice of all that pass an offer, by flow.
+    pub(super) fn through(&self, offer: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.through[offer].iter().map(|(flow, choice)| (*flow as usize, *choice as usize))
     }
 
     pub(super) fn budget_usd(&self) -> f64 {
