@@ -23,6 +23,7 @@ use search::Search;
 use state::State;
 use table::Table;
 
+mod branch;
 mod dual;
 mod moves;
 mod pricing;
@@ -65,6 +66,10 @@ impl Default for Auto<'static> {
 /// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes long.
 const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
 
+/// Kicks without a better plan until the search makes way for branching, and until it gives up. Chosen.
+const FIRST_KICKS: u32 = 400;
+const MOST_KICKS: u32 = 3_000;
+
 /// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
@@ -86,14 +91,21 @@ impl Solver for Auto<'_> {
         let table = Table::new(problem).map_err(|flow| infeasible(problem, flow))?;
         let plans = self.starts(problem, limits);
         let mut work = Work::new(limits);
-        let mut bound = bound(problem, &table, &mut work);
+        let mut ascent = Ascent::new(&table);
+        let mut bound = bound(problem, &table, &mut ascent, &mut work);
         let mut search = Search::new(&table, bound.prices.lambda);
         for choices in starting_choices(problem, &table, &bound, &plans) {
             search.start(&choices, &mut work);
         }
-        let least = bound.least;
-        let enough = |state: &State<'_>| value(state) <= least + 1e-9 * least.abs();
-        search.kick(enough, &mut work);
+        search.kick(FIRST_KICKS, bound.least, &mut work);
+        if !problem.leaves_out() {
+            let mut best = |choices: &[usize], work: &mut Work<'_>| {
+                search.start(choices, work);
+                search.best.as_ref().filter(|best| best.key().0 == 0).map_or(f64::INFINITY, value)
+            };
+            branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
+        }
+        search.kick(MOST_KICKS, bound.least, &mut work);
         bound.least = bound.least.max(0.0);
         finish(problem, search.best, plans, &bound)
     }
@@ -136,12 +148,11 @@ fn value(state: &State<'_>) -> f64 {
 }
 
 /// The bound, over all paths, those included that are no candidates.
-fn bound(problem: &Problem, table: &Table, work: &mut Work<'_>) -> Bound {
-    let mut ascent = Ascent::new(table);
+fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut Work<'_>) -> Bound {
     let rounds = MOST_ROUNDS.min(MOST_OPTIONS / table.len().max(1) as u64).max(20);
     let affordable = work.left / 3 / (table.flows() as u64 / 8 + 1);
     ascent.run(rounds.min(affordable), f64::INFINITY, work);
-    let mut bound = ascent.best;
+    let mut bound = ascent.best.clone();
     if problem.leaves_out() {
         bound.least = pricing::bound_over_all(problem, table, &bound.prices);
     }

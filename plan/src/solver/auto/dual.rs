@@ -14,8 +14,12 @@
 //! multipliers rise where the flows' choices use what they pay for more than its price allows: multiplied by
 //! exponentials, which keeps shares non-negative and adding up to one (mirror ascent; Beck and Teboulle 2003). With
 //! scores of zero and `lambda` of one the same is a bound on cost.
+//!
+//! Where the number of an offer's relays is confined to a [`Range`], as [`super::branch`] does, those that there must
+//! be are paid for beforehand and then run like others, and where there may be no more, capacity may cost more
+//! than set-up: the difference, `e_k S_k`, is given back for each relay that there may be.
 
-use super::table::{Choice, Table};
+use super::table::{Choice, Supply, Table};
 use crate::solver::Work;
 
 /// First step of the multipliers' exponents. Chosen by trial on problems of 5 to 10,000 flows.
@@ -24,9 +28,24 @@ const FIRST_STEP: f64 = 0.6;
 /// Rounds after which steps begin to shrink. Chosen likewise.
 const ROUNDS_BEFORE_SHRINKING: f64 = 8.0;
 
+/// The round that an ascent goes on with from prices that are nearly right. Chosen likewise.
+const RESUMED_ROUND: u32 = 60;
+
+/// How many relays of an offer there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    /// As many run already or must be set up.
+    pub(super) least: usize,
+    pub(super) most: Option<usize>,
+}
+
 /// What money, set-up and capacity are worth.
 #[derive(Debug, Clone)]
 pub(super) struct Prices {
+    /// By offer.
+    pub(super) ranges: Vec<Range>,
+    /// What capacity costs on top where there may be no more relays, as a share of the set-up.
+    on_top: Vec<f64>,
     /// Seconds a dollar.
     pub(super) lambda: f64,
     /// Share of an offer's set-up that is paid by capacity.
@@ -44,17 +63,40 @@ impl Prices {
 
     /// Dollars that the flow pays of an offer's set-up.
     pub(super) fn charge(&self, table: &Table, flow: usize, offer: usize, rate: u64) -> f64 {
+        if self.ranges[offer].most == Some(0) {
+            return f64::INFINITY;
+        }
         let supply = &table.supplies[offer];
         let share = self.by_flow[flow * table.supplies.len() + offer];
-        let capacity = self.by_capacity[offer] * (rate as f64 / supply.capacity as f64);
-        supply.set_up_usd * (share + capacity)
+        let filled = rate as f64 / supply.capacity as f64;
+        supply.set_up_usd * (share + (self.by_capacity[offer] + self.on_top[offer]) * filled)
     }
 
-    /// Dollars that are paid without any flow: the budget, and what capacity of running relays is worth.
+    /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there anyway.
     pub(super) fn given_usd(&self, table: &Table) -> f64 {
-        let running = table.supplies.iter().zip(&self.by_capacity);
-        let given: f64 = running.map(|(s, share)| s.set_up_usd * share * s.running as f64).sum();
+        let given = |(offer, supply): (usize, &Supply)| {
+            let Range { least, most } = self.ranges[offer];
+            let must = least.saturating_sub(supply.running) as f64;
+            let shares = self.by_capacity[offer] * least as f64 - must
+                + self.on_top[offer] * most.unwrap_or(0) as f64;
+            supply.set_up_usd * shares
+        };
+        let given: f64 = table.supplies.iter().enumerate().map(given).sum();
         given + if table.costs_only { 0.0 } else { table.budget_usd() }
+    }
+
+    /// Confines an offer further.
+    pub(super) fn confine(&mut self, table: &Table, offer: usize, range: Range) {
+        self.ranges[offer] = range;
+        if range.least > 0 {
+            let offers = table.supplies.len();
+            self.by_flow.iter_mut().skip(offer).step_by(offers).for_each(|share| *share = 0.0);
+        }
+        if range.most.is_some_and(|most| most > 0) {
+            self.on_top[offer] = self.on_top[offer].max(0.02);
+        } else {
+            self.on_top[offer] = 0.0;
+        }
     }
 }
 
@@ -76,7 +118,35 @@ pub(super) struct Ascent<'t> {
     choices: Vec<usize>,
     loads: Vec<f64>,
     round: u32,
+    pub(super) used: Used,
     pub(super) best: Bound,
+}
+
+/// What the choices of all rounds since the last resumption used.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Used {
+    /// Relays' worth of capacity, by offer.
+    loads: Vec<f64>,
+    /// How often each flow passed each offer, row by row; empty when that is not counted.
+    passes: Vec<u32>,
+    rounds: u32,
+}
+
+impl Used {
+    /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs, the flow that passes
+    /// most often.
+    pub(super) fn relays(&self, ranges: &[Range]) -> Vec<f64> {
+        let rounds = f64::from(self.rounds.max(1));
+        let mut relays: Vec<f64> = self.loads.iter().map(|load| load / rounds).collect();
+        for row in self.passes.chunks(relays.len().max(1)) {
+            for ((relays, passes), range) in relays.iter_mut().zip(row).zip(ranges) {
+                if range.least == 0 {
+                    *relays = relays.max(f64::from(*passes) / rounds);
+                }
+            }
+        }
+        relays
+    }
 }
 
 impl<'t> Ascent<'t> {
@@ -97,7 +167,14 @@ impl<'t> Ascent<'t> {
             *share *= 0.5 / f64::max(users[place % offers.max(1)], 1.0);
         }
         let lambda = if table.costs_only { 1.0 } else { first_lambda(table) };
-        let prices = Prices { lambda, by_capacity: vec![0.5; offers], by_flow };
+        let any = |supply: &Supply| Range { least: supply.running, most: None };
+        let prices = Prices {
+            lambda,
+            ranges: table.supplies.iter().map(any).collect(),
+            on_top: vec![0.0; offers],
+            by_capacity: vec![0.5; offers],
+            by_flow,
+        };
         let choices = vec![0; flows];
         let best =
             Bound { least: fastest(table), prices: prices.clone(), choices: choices.clone() };
@@ -105,7 +182,25 @@ impl<'t> Ascent<'t> {
             prices: Prices { lambda: if table.costs_only { 1.0 } else { 0.0 }, ..best.prices },
             ..best
         };
-        Self { table, prices, choices, loads: vec![0.0; offers], round: 0, best }
+        let (loads, sums) = (vec![0.0; offers], vec![0.0; offers]);
+        Self {
+            table,
+            prices,
+            choices,
+            loads,
+            round: 0,
+            used: Used { loads: sums, ..Used::default() },
+            best,
+        }
+    }
+
+    /// Goes on from other prices, whose bound is at least `least`; counts anew what is used.
+    pub(super) fn resume(&mut self, prices: Prices, least: f64) {
+        let (flows, offers) = (self.table.flows(), self.table.supplies.len());
+        let loads = vec![0.0; offers];
+        self.used = Used { loads, passes: vec![0; flows * offers], rounds: 0 };
+        self.best = Bound { least, prices: prices.clone(), choices: self.choices.clone() };
+        (self.prices, self.round) = (prices, RESUMED_ROUND);
     }
 
     /// Goes on for at most this many rounds, or until the bound meets `enough`.
@@ -142,10 +237,19 @@ impl<'t> Ascent<'t> {
             self.choices[flow] = index;
             let choice = &table.of(flow)[index];
             for relay in choice.relays() {
+                if let Some(passes) = self.used.passes.get_mut(flow * table.supplies.len() + relay)
+                {
+                    *passes += 1;
+                }
                 self.loads[relay] += choice.rate as f64 / table.supplies[relay].capacity as f64;
             }
         }
-        (total - prices.lambda * prices.given_usd(table), paid_usd)
+        let given = prices.lambda * prices.given_usd(table);
+        self.used.rounds += 1;
+        for (sum, load) in self.used.loads.iter_mut().zip(&self.loads) {
+            *sum += load;
+        }
+        (total - given, paid_usd)
     }
 
     /// Moves the prices to where they were too low.
@@ -171,14 +275,20 @@ impl<'t> Ascent<'t> {
                 *sum += *share;
             }
         }
-        for (offer, supply) in table.supplies.iter().enumerate() {
-            let excess = (self.loads[offer] - supply.running as f64).clamp(-4.0, 4.0);
+        for (offer, sum) in sums.iter_mut().enumerate() {
+            let Range { least, most } = self.prices.ranges[offer];
+            let excess = (self.loads[offer] - least as f64).clamp(-4.0, 4.0);
+            if let Some(most) = most.filter(|most| *most > 0) {
+                let excess = (self.loads[offer] - most as f64).clamp(-4.0, 4.0);
+                let on_top = &mut self.prices.on_top[offer];
+                *on_top = (*on_top * (step * excess).exp()).clamp(1e-6, 1e6);
+            }
             let share = &mut self.prices.by_capacity[offer];
-            // Where a relay runs, what capacity does not pay is paid by nobody.
-            let nobody = if supply.running > 0 { 1.0 - *share } else { 0.0 };
+            // Where relays run or must, what capacity does not pay is paid by nobody.
+            let nobody = if least > 0 { 1.0 - *share } else { 0.0 };
             *share = (*share * (step * excess).exp()).max(1e-9);
-            sums[offer] += *share + nobody;
-            *share /= sums[offer];
+            *sum += *share + nobody;
+            *share /= *sum;
         }
         for row in self.prices.by_flow.chunks_mut(offers.max(1)) {
             for (share, sum) in row.iter_mut().zip(&sums) {

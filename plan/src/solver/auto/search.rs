@@ -7,9 +7,6 @@ use super::state::{State, better};
 use super::table::Table;
 use crate::solver::Work;
 
-/// Kicks without a better plan until the search gives up. Chosen.
-const MOST_IDLE_KICKS: u32 = 3_000;
-
 /// Kicks without a better plan until the search returns to the best. Chosen.
 const KICKS_BEFORE_RETURN: u32 = 40;
 
@@ -49,14 +46,15 @@ impl<'t> Search<'t> {
         self.settle(state, self.lambda, work);
     }
 
-    /// Kicks and improves until the work is done, the best is `enough` or nothing helps any more.
+    /// Kicks and improves until the work is done, the best meets the bound `least`, or `most_idle` kicks in a row have not helped.
     ///
     /// Goes on from where it is, better or a little worse, and back to the best when that has led nowhere.
-    pub(super) fn kick(&mut self, enough: impl Fn(&State<'_>) -> bool, work: &mut Work<'_>) {
+    pub(super) fn kick(&mut self, most_idle: u32, least: f64, work: &mut Work<'_>) {
+        let enough = |state: &State<'_>| super::value(state) <= least + 1e-9 * least.abs();
         let Some(mut now) = self.best.clone() else { return };
         let mut idle = 0;
         while let Some(best) = &self.best {
-            if work.stopped || idle >= MOST_IDLE_KICKS || enough(best) {
+            if work.stopped || idle >= most_idle || enough(best) {
                 return;
             }
             let before = best.key();
