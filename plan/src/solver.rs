@@ -7,11 +7,14 @@ use tradewind_units::{Duration, FlowId, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+mod auto;
 mod exhaustive;
 mod greedy;
 mod knapsack;
+pub mod makespan;
 mod registry;
 
+pub use auto::{Auto, EndGame};
 pub use exhaustive::Exhaustive;
 pub use greedy::Greedy;
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
@@ -135,6 +138,9 @@ impl<'a> Work<'a> {
 
 /// The sum of each flow's best score: no plan is below it, whatever the budget.
 fn unlimited_bound(problem: &Problem) -> Duration {
-    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.score).min();
+    let fastest = |flow| {
+        let left_out = problem.left_out(flow).map(|fct| problem.score(flow, fct));
+        problem.candidates(flow).iter().map(|candidate| candidate.score).chain(left_out).min()
+    };
     (0..problem.flows().len()).filter_map(fastest).sum()
 }
