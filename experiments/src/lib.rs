@@ -1,5 +1,6 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
 pub mod demo;
+pub mod planning;
 pub mod report;
 pub mod scenario;

@@ -79,6 +79,21 @@ impl Plan {
         solver: &str,
         bound: Duration,
     ) -> Option<Self> {
+        let place = |offer: usize, _: &[usize], rates: &[u64]| {
+            pack(rates, problem.offers()[offer].capacity_bps())
+        };
+        Self::from_places(problem, choice, place, solver, bound)
+    }
+
+    /// As [`Plan::from_choice`], but `place` says on which relay of an offer, counted from 0 without gaps, each of
+    /// the flows goes that pass it, given their places and rates.
+    pub(crate) fn from_places(
+        problem: &Problem,
+        choice: &[usize],
+        place: impl Fn(usize, &[usize], &[u64]) -> Option<Vec<usize>>,
+        solver: &str,
+        bound: Duration,
+    ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
         let mut paths: Vec<Vec<RelayId>> = Vec::with_capacity(choice.len());
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); problem.offers().len()];
@@ -95,7 +110,7 @@ impl Plan {
         for (index, (offer, users)) in problem.offers().iter().zip(&users).enumerate() {
             let before = relays.iter().rev().take_while(|r| r.region == offer.region).count();
             let rates: Vec<u64> = users.iter().map(|flow| chosen(*flow).rate.as_bps()).collect();
-            let packing = pack(&rates, offer.capacity_bps())?;
+            let packing = place(index, users, &rates)?;
             for (flow, number) in users.iter().zip(&packing) {
                 let at = chosen(*flow).relays.iter().position(|relay| *relay == index);
                 let place = &mut paths[*flow][at.expect("a user passes the relay")];

@@ -8,11 +8,15 @@ use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
 mod exhaustive;
+mod flow_greedy;
 mod greedy;
 mod knapsack;
+mod proxy_greedy;
 
 pub use exhaustive::Exhaustive;
+pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
 pub use greedy::Greedy;
+pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 
 /// How long a solver may work.
 pub struct Limits<'a> {
