@@ -99,7 +99,9 @@ impl<'a> Search<'a> {
         };
         self.slower_than = direct.as_ref().map(|direct| direct.fct);
         for offer in 0..self.first.len() {
-            if let Some(leg) = self.first[offer] {
+            if let Some(leg) = self.first[offer]
+                && self.problem.max_relays() > 0
+            {
                 self.extend(offer, leg)?;
             }
         }

@@ -35,8 +35,8 @@ use crate::problem::{Objective, Problem};
 mod list;
 mod run;
 
-pub(super) use list::{Entry, Lists};
-pub(super) use run::{Head, Outcome, Run};
+pub(super) use list::{Head, Lists};
+pub(super) use run::{Outcome, Run};
 
 /// F-FCT, flow-greedy by completion time: best where the budget is nearly unlimited [CP VI-A].
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,8 +86,7 @@ fn solve(
     let lists = Lists::new(problem, gain);
     let mut run = Run::new(problem, &lists);
     run.start(&vec![usize::MAX; problem.offers().len()]);
-    let heads: Vec<Head> = lists.heads(|_| Some(0)).collect();
-    run.go(heads, None, &mut work);
+    run.go(lists.heads(), None, &mut work);
     finish(problem, &lists, &run.outcome(), name, bound, &work)
 }
 
@@ -119,7 +118,7 @@ fn plan(
     }
     let entry = |flow: usize| outcome.choice[flow].map(|at| &lists.flows[flow].entries[at]);
     let candidate = |flow: usize| match entry(flow) {
-        Some(entry) => Some(entry.candidate),
+        Some(entry) => Some(entry.candidate as usize),
         None => lists.flows[flow].direct.is_some().then_some(0),
     };
     let choice = (0..outcome.choice.len()).map(candidate).collect::<Option<Vec<usize>>>()?;

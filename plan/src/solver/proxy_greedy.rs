@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
         let Self { lists, mut run, relays, best, .. } = self;
         best.unwrap_or_else(|| {
             run.start(&relays);
-            run.go(lists.heads(|_| Some(0)).collect(), None, work);
+            run.go(lists.heads(), None, work);
             run.outcome()
         })
     }

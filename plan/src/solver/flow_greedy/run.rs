@@ -5,22 +5,10 @@ use std::collections::BinaryHeap;
 
 use tradewind_units::Money;
 
-use super::{Entry, Lists, cheapest_wins};
+use super::cheapest_wins;
+use super::list::{Entry, Head, Lists, Needs};
 use crate::problem::{MAX_RELAYS, Problem};
 use crate::solver::Work;
-
-/// The best path left of a flow; the greatest of all is the next to be tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Head {
-    /// The flow has no direct path.
-    pub(crate) urgent: bool,
-    /// The entry's.
-    pub(crate) worth: i64,
-    /// The flow; the first wins among equals.
-    pub(crate) flow: Reverse<usize>,
-    /// Its place in the flow's list.
-    pub(crate) at: usize,
-}
 
 /// What the steps came to.
 #[derive(Debug, Clone)]
@@ -74,6 +62,8 @@ pub(crate) struct Run<'a> {
     spent: Money,
     urgent: usize,
     gain: i128,
+    /// Heads that the run began with, the greatest first.
+    heads: Vec<Head>,
     /// Heads of flows whose first ones had to be dropped.
     later: BinaryHeap<Head>,
     /// Heads tried since the beginning.
@@ -106,6 +96,7 @@ impl<'a> Run<'a> {
             spent: Money::ZERO,
             urgent: 0,
             gain: 0,
+            heads: Vec::new(),
             later: BinaryHeap::new(),
             tried: 0,
         }
@@ -134,44 +125,60 @@ impl<'a> Run<'a> {
     /// become better than `beat`, or when there is no work left.
     pub(crate) fn go(
         &mut self,
-        mut heads: Vec<Head>,
+        heads: impl Iterator<Item = Head>,
         beat: Option<&Value>,
         work: &mut Work<'_>,
     ) -> bool {
-        let mut hope: i128 = heads.iter().map(|head| i128::from(self.entry(head).gain)).sum();
+        self.heads.clear();
+        self.heads.extend(heads);
+        let mut hope: i128 = self.heads.iter().map(|head| self.gain_of(*head)).sum();
         let beat = beat.filter(|_| self.lists.all_direct && !self.cheapest_wins);
         let hopeless = |hope: i128| beat.is_some_and(|beat| hope <= beat.gain);
         if hopeless(hope) {
             return false;
         }
-        heads.sort_unstable_by(|a, b| b.cmp(a));
-        let mut heads = heads.into_iter().peekable();
+        self.heads.sort_unstable_by(|a, b| b.cmp(a));
+        let mut next = 0;
         loop {
             if hopeless(self.gain + hope) {
                 return false;
             }
-            let queued = self.later.peek();
-            let head = if heads.peek() >= queued { heads.next() } else { self.later.pop() };
+            let sorted = self.heads.get(next);
+            let head = if sorted >= self.later.peek() {
+                next += 1;
+                sorted.copied()
+            } else {
+                self.later.pop()
+            };
             let Some(head) = head else { return true };
             self.tried += 1;
             if self.tried.is_multiple_of(HEADS_PER_STEP) && !work.step() {
                 return false;
             }
-            if self.spent + self.lists.cheapest > self.budget && self.direct == Money::ZERO {
+            if !self.can_spend(self.lists.cheapest) {
                 return true;
             }
-            hope -= i128::from(self.entry(&head).gain);
-            if !self.take(&head)
-                && let Some(next) = self.next_feasible(&head)
+            hope -= self.gain_of(head);
+            if !self.take(head)
+                && let Some(next) = self.next_feasible(head)
             {
-                hope += i128::from(self.entry(&next).gain);
+                hope += self.gain_of(next);
                 self.later.push(next);
             }
         }
     }
 
-    fn entry(&self, head: &Head) -> &'a Entry {
-        &self.lists.flows[head.flow.0].entries[head.at]
+    /// False if the budget does not allow as much more, whatever flows get back for leaving their direct paths.
+    fn can_spend(&self, more: Money) -> bool {
+        self.direct > Money::ZERO || self.spent + more <= self.budget
+    }
+
+    fn gain_of(&self, head: Head) -> i128 {
+        i128::from(self.entry(head).gain)
+    }
+
+    fn entry(&self, head: Head) -> &'a Entry {
+        &self.lists.flows[head.flow()].entries[head.at()]
     }
 
     /// What is paid if the flow takes the entry; `None` when relays or budget do not allow it.
@@ -197,8 +204,8 @@ impl<'a> Run<'a> {
     }
 
     /// Gives the flow its head, on the first relays with room or on new ones; false when that is not possible.
-    fn take(&mut self, head: &Head) -> bool {
-        let (flow, entry) = (head.flow.0, self.entry(head));
+    fn take(&mut self, head: Head) -> bool {
+        let (flow, entry) = (head.flow(), self.entry(head));
         let Some(spent) = self.spent_with(flow, entry) else { return false };
         let mut numbers = [0; MAX_RELAYS];
         for (number, offer) in numbers.iter_mut().zip(entry.relays()) {
@@ -214,20 +221,40 @@ impl<'a> Run<'a> {
             *number = u32::try_from(at).expect("no more relays than flows");
         }
         self.spent = spent;
-        self.choice[flow] = Some(head.at);
+        self.choice[flow] = Some(head.at());
         self.numbers[flow] = numbers;
-        self.urgent += usize::from(head.urgent);
+        self.urgent += usize::from(head.is_urgent());
         self.gain += i128::from(entry.gain);
         true
     }
 
     /// The flow's next path that is feasible now: the others never will be.
-    fn next_feasible(&self, head: &Head) -> Option<Head> {
-        let flow = head.flow.0;
-        let rest = self.lists.flows[flow].entries.iter().enumerate().skip(head.at + 1);
-        let mut feasible = rest.filter(|(_, entry)| self.spent_with(flow, entry).is_some());
-        let (at, entry) = feasible.next()?;
-        Some(Head { worth: entry.worth, at, ..*head })
+    fn next_feasible(&self, head: Head) -> Option<Head> {
+        let flow = head.flow();
+        let list = &self.lists.flows[flow];
+        let missing = self.missing(list.least_rate);
+        let at = (head.at() + 1..list.entries.len()).find(|at| {
+            list.needs[*at].without(missing) && self.spent_with(flow, &list.entries[*at]).is_some()
+        })?;
+        Some(self.lists.head(flow, at))
+    }
+
+    /// What no path may need that the run could still take, if none takes less than this rate.
+    fn missing(&self, least_rate: u64) -> Needs {
+        let usable = |terms: &Terms, rooms: &[u64]| {
+            let new = rooms.len() < terms.supply
+                && (rooms.len() < terms.running
+                    || self.can_spend(terms.set_up + self.lists.cheapest));
+            new || terms.most_room >= least_rate
+        };
+        let offers = self.terms.iter().zip(&self.rooms).enumerate();
+        let usable = offers.filter(|(_, (terms, rooms))| usable(terms, rooms));
+        let missing = Needs::all_but(usable.map(|(offer, _)| offer));
+        if self.can_spend(self.lists.cheapest_several) {
+            missing
+        } else {
+            missing.or(Needs::SEVERAL)
+        }
     }
 
     /// How good the run is.

@@ -6,25 +6,19 @@
 
 use crate::solver::flow_greedy::{Head, Lists};
 
-/// A flow, and a place in its list.
-type First = (usize, usize);
-
-/// A list without any path on the set.
-const NONE: usize = usize::MAX;
-
 /// First paths on a set of relays, and those that additions to it make possible.
 #[derive(Debug)]
 pub(super) struct FirstPaths<'a> {
     lists: &'a Lists,
     offers: usize,
     /// Flow by flow, on the set itself.
-    base: Vec<usize>,
+    base: Vec<Head>,
     /// By the one offer that a path needs and the set lacks: where it comes before the base's.
-    with_one: Vec<Vec<First>>,
+    with_one: Vec<Vec<Head>>,
     /// By the two offers, the lower in the row.
-    with_two: Vec<Vec<First>>,
+    with_two: Vec<Vec<Head>>,
     /// Scratch: the first paths that are asked for.
-    asked: Vec<usize>,
+    asked: Vec<Head>,
 }
 
 impl<'a> FirstPaths<'a> {
@@ -49,15 +43,15 @@ impl<'a> FirstPaths<'a> {
         }
     }
 
-    fn prepare_flow(&mut self, flow: usize, set: &[usize]) -> usize {
-        let is_known = |firsts: &[First]| firsts.last().is_some_and(|(known, _)| *known == flow);
+    fn prepare_flow(&mut self, flow: usize, set: &[usize]) -> Head {
+        let is_known = |firsts: &[Head]| firsts.last().is_some_and(|known| known.flow() == flow);
         for (at, entry) in self.lists.flows[flow].entries.iter().enumerate() {
             let mut lacking = entry.relays().iter().map(|o| *o as usize).filter(|o| set[*o] == 0);
             match (lacking.next(), lacking.next(), lacking.next()) {
-                (None, ..) => return at,
+                (None, ..) => return self.lists.head(flow, at),
                 (Some(one), None, _) => {
                     if !is_known(&self.with_one[one]) {
-                        self.with_one[one].push((flow, at));
+                        self.with_one[one].push(self.lists.head(flow, at));
                     }
                 }
                 (Some(one), Some(two), None) => {
@@ -66,24 +60,25 @@ impl<'a> FirstPaths<'a> {
                         || is_known(&self.with_one[two])
                         || is_known(&self.with_two[pair]);
                     if !known {
-                        self.with_two[pair].push((flow, at));
+                        self.with_two[pair].push(self.lists.head(flow, at));
                     }
                 }
                 (Some(_), Some(_), Some(_)) => {}
             }
         }
-        NONE
+        Head::NONE
     }
 
     /// The heads of all flows that have a path on the set with a relay of `one` and, if given, of `two` added, of
     /// which `one` comes first.
-    pub(super) fn heads(&mut self, one: usize, two: Option<usize>) -> Vec<Head> {
+    pub(super) fn heads(&mut self, one: usize, two: Option<usize>) -> impl Iterator<Item = Head> {
         self.asked.clone_from(&self.base);
         let pair = two.map(|two| &self.with_two[one * self.offers + two]);
         let added = [Some(&self.with_one[one]), two.map(|two| &self.with_one[two]), pair];
-        for (flow, at) in added.into_iter().flatten().flatten() {
-            self.asked[*flow] = self.asked[*flow].min(*at);
+        for head in added.into_iter().flatten().flatten() {
+            let asked = &mut self.asked[head.flow()];
+            *asked = (*head).max(*asked);
         }
-        self.lists.heads(|flow| Some(self.asked[flow])).collect()
+        self.asked.iter().copied().filter(|head| *head != Head::NONE)
     }
 }
