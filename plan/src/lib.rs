@@ -8,7 +8,7 @@
 //! | [`problem`] | flows, candidate regions, legs, prices, budget; the questions one may ask of them |
 //! | [`candidates`] | the paths worth considering for each flow |
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
-//! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
+//! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
 
 pub mod candidates;

@@ -9,6 +9,7 @@
 //! - Lines 6 and 8 of Algorithm 3 name the set `P_l`; the loop of line 5 calls it `P`. They are one.
 //! - 2-P RB has no candidate sets from an empty set, since it removes a relay first: there it starts with
 //!   ADD-TWO-PROXIES.
+//! - The score starts at infinity, so the first round always takes a set, as printed.
 //! - A set is better if its score is less, as printed; of equals the first stays. Sets come in the order of
 //!   the listings, offers in the problem's.
 //! - Algorithm 4 lists each pair of offers twice, Algorithm 5 the same set for several relays that are
