@@ -11,7 +11,7 @@
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
 //! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
 //! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
-//! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
+//! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
 //! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
 //! | [`mod@explain`] | why a flow takes its path, and what the others would have cost and gained |

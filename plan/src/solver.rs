@@ -9,14 +9,18 @@ use crate::problem::{Objective, Problem};
 
 mod auto;
 mod exhaustive;
+mod flow_greedy;
 mod greedy;
 mod knapsack;
 pub mod makespan;
+mod proxy_greedy;
 mod registry;
 
 pub use auto::{Auto, EndGame};
 pub use exhaustive::Exhaustive;
+pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
 pub use greedy::Greedy;
+pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 
 /// How long a solver may work.

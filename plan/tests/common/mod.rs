@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod random;
+
 use tradewind_model::leg::{RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
 use tradewind_plan::{Flow, Inputs, Legs, Place};
