@@ -310,7 +310,7 @@ fn the_examples_are_planned() {
     let files = Files::new("examples");
     let lines = files
         .prints(&format!("plan --problem {} --algorithm greedy", scenario("four-cities.toml")));
-    assert!(lines.contains("acceleration 3.26") && lines.contains("cost $5.88"), "{lines}");
+    assert!(lines.contains("acceleration 3.33") && lines.contains("cost $5.88"), "{lines}");
     let types = files.json(&format!("plan --problem {} -o json", scenario("relay-types.toml")));
     let backup = &types["flows"][0];
     assert_eq!(backup["path"], serde_json::json!(["aws:us-east-1.1"]), "a relay beside the source");

@@ -194,6 +194,25 @@ fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize
     (0..table.flows()).map(choice).collect()
 }
 
+/// A flow that alone costs more than the budget, relays included; else, if the cheapest paths of all flows do
+/// without their relays, the dearest of them.
+fn unaffordable(problem: &Problem) -> Option<usize> {
+    let set_up = |relays: &[usize]| -> Money {
+        relays.iter().map(|relay| problem.offers()[*relay].set_up(1)).sum()
+    };
+    let flows = 0..problem.flows().len();
+    let alone = |flow: usize| {
+        let costs = problem.candidates(flow).iter().map(|c| c.cost + set_up(&c.relays));
+        costs.min().unwrap_or_default()
+    };
+    let carrying =
+        |flow: usize| problem.candidates(flow).iter().map(|c| c.cost).min().unwrap_or_default();
+    let all: Money = flows.clone().map(carrying).sum();
+    flows.clone().find(|flow| alone(*flow) > problem.budget()).or_else(|| {
+        if all > problem.budget() { flows.max_by_key(|flow| carrying(*flow)) } else { None }
+    })
+}
+
 /// The better of the search's plan and those given, with what was proved.
 fn finish(
     problem: &Problem,
@@ -223,6 +242,9 @@ fn finish(
         (safely(bound.least), Money::ZERO)
     };
     let Some(plan) = best else {
+        if let Some(flow) = unaffordable(problem) {
+            return Err(infeasible(problem, flow));
+        }
         if costs_only && least_cost > problem.budget() {
             return Err(super::greedy::infeasible(problem));
         }

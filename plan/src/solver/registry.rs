@@ -1,11 +1,14 @@
 //! The algorithms by the names that users give. A new one takes a line in `ALGORITHMS`.
 
-use super::{Exhaustive, Greedy, Limits, SolveError, Solver, best_of};
+use super::{
+    Auto, Exhaustive, FlowGreedyCost, FlowGreedyFct, Greedy, Limits, OneProxy, SolveError, Solver,
+    TwoProxy, TwoProxyRollback,
+};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
 /// The algorithm of a user who names none.
-pub const DEFAULT: &str = "best";
+pub const DEFAULT: &str = "auto";
 
 /// An algorithm that users may name.
 pub struct Algorithm {
@@ -29,9 +32,26 @@ const ALGORITHMS: &[Algorithm] = &[
         make: || Box::new(Exhaustive),
     },
     Algorithm {
-        name: "best",
-        about: "the better of greedy and exhaustive",
-        make: || Box::new(Best),
+        name: "f-fct",
+        about: "flow by flow, the largest gain first [CP VI-A]",
+        make: || Box::new(FlowGreedyFct),
+    },
+    Algorithm {
+        name: "f-cost",
+        about: "flow by flow, the largest gain for its cost first [CP VI-A]",
+        make: || Box::new(FlowGreedyCost),
+    },
+    Algorithm { name: "1-p", about: "relay by relay [CP VI-B]", make: || Box::new(OneProxy) },
+    Algorithm { name: "2-p", about: "two relays at a time [CP VI-B]", make: || Box::new(TwoProxy) },
+    Algorithm {
+        name: "2-p-rb",
+        about: "two relays at a time, one of the earlier ones given up [CP VI-B]",
+        make: || Box::new(TwoProxyRollback),
+    },
+    Algorithm {
+        name: "auto",
+        about: "the best plan within the limits, with a proven bound",
+        make: || Box::new(BestAtAnyScale),
     },
 ];
 
@@ -52,34 +72,43 @@ pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).map(|algorithm| (algorithm.make)())
 }
 
-/// The plan of a solver for whatever the problem wants to be least.
+/// The plan of a solver for whatever the problem wants to be least; the makespan by way of
+/// [`super::makespan`].
 ///
 /// # Errors
-/// Those of the solver; and no solver serves the makespan by itself.
+/// Those of the solver.
 pub fn solve(
     solver: &dyn Solver,
     problem: &Problem,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     match problem.objective() {
-        objective @ Objective::Makespan => {
-            Err(SolveError::Objective { solver: solver.name(), objective })
-        }
+        Objective::Makespan => super::makespan::solve(solver, problem, limits),
         Objective::TotalFct | Objective::Cost => solver.solve(problem, limits),
     }
 }
 
-/// The better plan of the greedy and the exhaustive solver.
+/// [`Auto`], which starts from the plans of the paper's heuristics: of all of them where they are quick, else
+/// of those that take flow by flow.
 #[derive(Debug, Clone, Copy, Default)]
-struct Best;
+struct BestAtAnyScale;
 
-impl Solver for Best {
+const BY_FLOW: &[&dyn Solver] = &[&FlowGreedyFct, &FlowGreedyCost];
+const ALL_FIVE: &[&dyn Solver] =
+    &[&FlowGreedyFct, &FlowGreedyCost, &OneProxy, &TwoProxy, &TwoProxyRollback];
+/// Flows times offers up to which the heuristics that take relay by relay are quick. Chosen: half a second
+/// in all.
+const MOST_FOR_ALL_FIVE: usize = 4_000;
+
+impl Solver for BestAtAnyScale {
     fn name(&self) -> &'static str {
-        "best"
+        "auto"
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        best_of(&[&Greedy, &Exhaustive], problem, limits)
+        let size = problem.flows().len() * problem.offers().len();
+        let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
+        Auto { starters, ..Auto::default() }.solve(problem, limits)
     }
 }
 
