@@ -50,11 +50,12 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS := topology hop_header hop_reply grant_token flow_log rtt_table
-fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust)
+FUZZ_TARGETS := topology hop_header hop_reply grant_token plan_problem flow_log rtt_table
+fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \
-	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	  found=$(TARGET_DIR)/fuzz-found/$$target; mkdir -p $$found; \
+	  $(CARGO) +nightly fuzz run $$target $$found fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 clean: ## remove what was built

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tradewind_experiments::demo::{self, DemoOptions, Observer, Stop};
+use tradewind_experiments::demo::{self, DemoOptions, Stop};
 use tradewind_experiments::report::{DemoReport, html, table};
 use tradewind_experiments::scenario::Scenario;
 use tradewind_lab::privilege;
@@ -49,9 +49,9 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
         program: demo::this_program()?,
         stop,
     };
-    let mut progress = Bars(Progress::new());
+    let mut progress = Progress::new();
     let report = demo::run(&options, &mut progress);
-    progress.0.end();
+    progress.end();
     let report = report?;
     write(&args.out, &report)?;
     show(&report, args)?;
@@ -115,17 +115,5 @@ fn verdict(report: &DemoReport) -> ExitCode {
         ExitCode::SUCCESS
     } else {
         CHECK_FAILED.into()
-    }
-}
-
-struct Bars(Progress);
-
-impl Observer for Bars {
-    fn begin(&mut self, step: &str, total: u64) {
-        self.0.begin(step, total);
-    }
-
-    fn advance_to(&mut self, done: u64) {
-        self.0.advance_to(done);
     }
 }

@@ -11,6 +11,7 @@ use tradewind_model::catalogue::Catalogue;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
+use crate::experiment;
 use crate::output::{self, Format, Outcome, read_text, table};
 
 #[derive(clap::Subcommand)]
@@ -47,6 +48,16 @@ pub(crate) enum LabCommand {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
     },
+    /// Name the papers' experiments
+    List,
+    /// Run one of the papers' experiments, on a lab of its own
+    Run(experiment::RunArgs),
+    /// Show the records that runs have written with `--out`
+    Report {
+        /// The records
+        #[arg(required = true, value_name = "FILE")]
+        records: Vec<PathBuf>,
+    },
     /// Hold a lab (what `up` starts)
     #[command(hide = true)]
     Serve {
@@ -69,6 +80,9 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
         }
         LabCommand::Set { pair, settings } => supervisor::set(&place, &pair, &settings)?,
         LabCommand::Status { output } => return show(&supervisor::status(&place)?, output),
+        LabCommand::List => return experiment::list(),
+        LabCommand::Run(args) => return experiment::run(&args),
+        LabCommand::Report { records } => return experiment::report(&records),
         LabCommand::Serve { file, seed } => serve(&place, &file, seed)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,15 +1,18 @@
 //! The binary `tradewind`: commands, tables, progress, JSON; nothing else.
 //!
 //! Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage, 3 a check failed or a lab run was invalid.
+//! usage or a bad problem file, 3 a check failed or a lab run was invalid.
 
 mod demo;
+mod experiment;
+mod explain;
 mod forecast;
 mod gateway;
 mod grant;
 mod keygen;
 mod lab;
 mod output;
+mod plan;
 mod probe;
 mod relay;
 mod route;
@@ -22,7 +25,9 @@ use clap::{Parser, Subcommand};
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a lab run was invalid.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad problem file, 3 a lab run was invalid."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,6 +52,13 @@ enum Command {
     /// Sign and inspect grants: who may send what where
     #[command(subcommand)]
     Grant(grant::GrantCommand),
+    /// Choose relays and paths for flows, within a budget
+    ///
+    /// Reads a problem (docs/plan.md), solves and verifies it. Prints the plan; `--out` keeps it for `explain`.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Plan(plan::PlanCommand),
+    /// Why a flow of a plan takes its path, and what the others would have cost and gained
+    Explain(explain::ExplainArgs),
     /// Measure round-trip times and rates
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
@@ -66,6 +78,8 @@ fn main() -> ExitCode {
         Command::Gateway(args) => gateway::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Grant(command) => grant::run(command),
+        Command::Plan(command) => plan::run(&command),
+        Command::Explain(args) => explain::run(&args),
         Command::Probe(command) => probe::run(command),
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),

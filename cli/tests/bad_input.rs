@@ -74,13 +74,14 @@ fn refused(arguments: &[&str], directory: &Path, expected: &str) -> String {
 }
 
 /// Arguments of every command that reads a file, without the file.
-const READERS: [&[&str]; 9] = [
+const READERS: [&[&str]; 10] = [
     &["relay", "--config"],
     &["gateway", "--config"],
     &["grant", "issue", "--key"],
     &["lab", "up"],
     &["lab", "serve"],
     &["demo", "--scenario"],
+    &["plan", "--problem"],
     &["probe", "rate", "127.0.0.1:1", "--secret"],
     &["probe", "responder", "--listen", "127.0.0.1:0", "--secret"],
     &["grant", "issue", "--key", "operator.key"],

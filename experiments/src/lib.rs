@@ -1,5 +1,7 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
 pub mod demo;
+pub mod experiment;
+pub mod planning;
 pub mod report;
 pub mod scenario;

@@ -126,6 +126,16 @@ pub enum GrantError {
         /// The skew that is tolerated.
         tolerated_s: u64,
     },
+    /// The header is older than this relay's memory.
+    #[error(
+        "header was issued at unix time {issued_ms} ms, before this relay started at {begin_ms} ms"
+    )]
+    BeforeStart {
+        /// When the gateway issued it.
+        issued_ms: u64,
+        /// Since when this relay remembers headers.
+        begin_ms: u64,
+    },
     /// The header was seen before.
     #[error("header with nonce {0} was seen before")]
     Replayed(crate::Nonce),

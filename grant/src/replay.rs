@@ -41,6 +41,8 @@ pub struct ReplayTable {
     generations: BTreeMap<u64, Generation>,
     /// Every generation below this one was dropped.
     oldest: u64,
+    /// Headers issued before this were perhaps seen by a table before this one.
+    begin_ms: u64,
     held: usize,
     limit: usize,
 }
@@ -49,7 +51,12 @@ impl ReplayTable {
     /// An empty table for at most `limit` headers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { generations: BTreeMap::new(), oldest: 0, held: 0, limit }
+        Self { generations: BTreeMap::new(), oldest: 0, begin_ms: 0, held: 0, limit }
+    }
+
+    /// Refuses headers issued before `begin`, when this table was not there yet.
+    pub fn refuse_issued_before(&mut self, begin: Timestamp) {
+        self.begin_ms = unix_ms(begin);
     }
 
     /// How many headers are remembered.
@@ -70,7 +77,7 @@ impl ReplayTable {
     /// Call it only for headers whose tags were checked: an unproven one must not fill the table.
     ///
     /// # Errors
-    /// [`GrantError::Skew`], [`GrantError::Replayed`] or [`GrantError::ReplayTableFull`].
+    /// [`GrantError::Skew`], [`GrantError::BeforeStart`], [`GrantError::Replayed`] or [`GrantError::ReplayTableFull`].
     pub fn admit(
         &mut self,
         now: Timestamp,
@@ -83,6 +90,9 @@ impl ReplayTable {
         let generation = issued_ms / GENERATION_MS;
         if issued_ms.abs_diff(now_ms) > SKEW_MS || generation < self.oldest {
             return Err(GrantError::Skew { issued_ms, now_ms, tolerated_s: SKEW.as_secs() });
+        }
+        if issued_ms < self.begin_ms {
+            return Err(GrantError::BeforeStart { issued_ms, begin_ms: self.begin_ms });
         }
         let key = nonce.leading_bits();
         let theirs = |generation: &Generation| generation.get(gateway).map_or(0, BTreeSet::len);
@@ -147,6 +157,15 @@ mod tests {
         for later in 1001..=1060 {
             assert!(table.admit(at(later), &gateway(1), at(1030), &nonce(1)).is_err(), "{later}");
         }
+    }
+
+    #[test]
+    fn what_a_table_before_this_one_may_have_seen_is_refused() {
+        let mut table = ReplayTable::new(100);
+        table.refuse_issued_before(at(1000));
+        let refused = table.admit(at(1001), &gateway(1), at(999), &nonce(1)).unwrap_err();
+        assert_eq!(refused, GrantError::BeforeStart { issued_ms: 999_000, begin_ms: 1_000_000 });
+        table.admit(at(1001), &gateway(1), at(1000), &nonce(1)).unwrap();
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl From<&GrantError> for Status {
             | GrantError::UnknownKey(_)
             | GrantError::BadSignature(_) => Self::GrantRefused,
             GrantError::Skew { .. } => Self::ClockSkew,
-            GrantError::Replayed(_) => Self::Replayed,
+            GrantError::Replayed(_) | GrantError::BeforeStart { .. } => Self::Replayed,
             GrantError::ReplayTableFull(_) => Self::Overloaded,
             GrantError::DestinationNotGranted(_)
             | GrantError::Forbidden { .. }

@@ -111,8 +111,8 @@ pub struct Verifier {
 impl Verifier {
     /// A verifier for `identity` that believes grants of `operators`.
     ///
-    /// A relay that is started again has forgotten which headers it saw; one issued within the last 30
-    /// seconds could then be replayed once.
+    /// A relay that is started again has forgotten which headers it saw: see
+    /// [`Verifier::refuse_issued_before`].
     #[must_use]
     pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
         Self {
@@ -122,6 +122,12 @@ impl Verifier {
             old_grants: BTreeMap::new(),
             replays: ReplayTable::new(REPLAY_LIMIT),
         }
+    }
+
+    /// Refuses headers issued before `begin`, the relay's start: another process may have seen them. What
+    /// remains is a header of a gateway whose clock is ahead, for as long as it is ahead.
+    pub fn refuse_issued_before(&mut self, begin: Timestamp) {
+        self.replays.refuse_issued_before(begin);
     }
 
     /// Who this relay is.

@@ -156,7 +156,8 @@ impl Driver {
                 }
             }
             looked = self.deliver_due(looked);
-            let found_several = self.meters.frames_read - frames_before > FRAMES_IN_A_THICK_WAKE;
+            let found_several =
+                self.meters.frames_read.saturating_sub(frames_before) > FRAMES_IN_A_THICK_WAKE;
             let is_thick =
                 if is_moderated { found_several } else { woken.since(before) < MODERATION };
             thick_wakes = if is_thick { thick_wakes.saturating_add(1) } else { 0 };

@@ -11,15 +11,19 @@
 //!
 //! **Start-up.** All legs run at once, each in its own slow start. Let `T_i(b)` be when leg `i` sends
 //! byte `b`. The byte must have arrived from the leg before, the leg must have room for it in its
-//! window, and bytes leave no faster than the leg's bandwidth:
+//! window, bytes leave no faster than the leg's bandwidth, and the relay behind the leg holds no more
+//! than its buffers `B_i`:
 //!
 //! ```text
-//! T_i(b) = max( T_(i-1)(b) + RTT_(i-1)/2,  T_i(a_i(b)) + RTT_i,  T_i(b') + (b - b')/bandwidth_i )
+//! T_i(b) = max( T_(i-1)(b) + RTT_(i-1)/2,  T_i(a_i(b)) + RTT_i,  T_i(b') + (b - b')/bandwidth_i,
+//!               T_(i+1)(b - B_i) + RTT_i/2 )
 //! a_i(b) = max( (b - initial)/2, b - window )
 //! ```
 //!
 //! `a_i(b)` is how much must be acknowledged before byte `b` may leave: in slow start the window is
-//! the initial one plus all that was acknowledged, until it reaches its limit. The recurrence is
+//! the initial one plus all that was acknowledged, until it reaches its limit. The last term matters
+//! where a leg is slower to start than the one before it: without it a whole flow could be stored in
+//! the relay meanwhile. The recurrence is
 //! followed on a grid of bytes that holds every round's end of every leg, up to where all windows
 //! are full; from there on each leg repeats itself and the rest is closed form. Loss enters as a limit of
 //! bandwidth; queues do not enter ([CP IV-B], assumptions 2 and 3).
@@ -32,6 +36,11 @@ use crate::leg::Leg;
 mod grid;
 
 use grid::Grid;
+
+/// What a relay takes of a session ahead of its next leg, at least: the socket it reads, and what waits
+/// unsent in the one it writes. A leg with a larger window has the buffers for it.
+/// Chosen: Linux's largest receive buffer by default (6 MB) and our relay's unsent mark (2 MB).
+pub const RELAY_BUFFER: Bytes = Bytes::new(8_000_000);
 
 /// How a session comes to life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
@@ -130,6 +139,8 @@ struct Pace {
     /// Limit of all connections' windows together, in whole segments.
     window: f64,
     seconds_per_byte: f64,
+    /// How far the leg can be ahead of the next one.
+    far_buffer: f64,
 }
 
 impl Pace {
@@ -144,7 +155,8 @@ impl Pace {
         let window = ((limit / segment).floor() * segment).max(segment);
         let initial = f64::from(leg.initial_window.as_u32()) * segment * connections;
         let seconds_per_byte = 1.0 / bytes_per_s;
-        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte }
+        let far_buffer = leg.window.max(RELAY_BUFFER).as_u64() as f64 * connections;
+        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte, far_buffer }
     }
 
     /// How much must be acknowledged, in whole segments, before byte `b` may leave.
@@ -169,44 +181,87 @@ fn last_byte_sent(legs: &[Leg], ready: &[f64], volume: Bytes) -> f64 {
     let paces: Vec<Pace> = legs.iter().map(Pace::of).collect();
     let volume = volume.as_u64() as f64;
     let grid = Grid::new(&paces, volume);
-    let mut arrived: Vec<f64> = Vec::new();
+    let all_sent = follow(&grid, &paces, ready);
     let mut last_sent = 0.0;
-    for (index, (pace, ready)) in paces.iter().zip(ready).enumerate() {
-        let sent = follow(&grid, pace, *ready, &arrived);
+    for (index, (pace, sent)) in paces.iter().zip(&all_sent).enumerate() {
         let forward = if index == 0 { 0.0 } else { last_sent + paces[index - 1].rtt / 2.0 };
-        last_sent = grid.extrapolate(pace, &sent, volume).max(forward);
-        arrived = sent.into_iter().map(|at| at + pace.rtt / 2.0).collect();
+        last_sent = grid.extrapolate(pace, sent, volume).max(forward);
     }
     last_sent
 }
 
-/// When a leg sends each byte of the grid, given when each arrived at its sender (empty: at once).
-fn follow(grid: &Grid, pace: &Pace, ready: f64, arrived: &[f64]) -> Vec<f64> {
+/// When each leg sends each byte of the grid, leg by leg.
+fn follow(grid: &Grid, paces: &[Pace], ready: &[f64]) -> Vec<Vec<f64>> {
     let points = grid.points();
-    let mut sent: Vec<f64> = Vec::with_capacity(points.len());
-    let mut after = 0;
+    let mut legs: Vec<Progress> = ready.iter().map(|ready| Progress::new(*ready)).collect();
     for (index, &b) in points.iter().enumerate() {
+        for (leg, pace) in paces.iter().enumerate() {
+            let mut at = legs[leg].own_time(points, index, pace);
+            if let Some(before) = leg.checked_sub(1) {
+                at = at.max(legs[before].sent[index] + paces[before].rtt / 2.0);
+            }
+            let must_be_gone = b - pace.far_buffer;
+            if let (Some(next), true) = (legs.get_mut(leg + 1), must_be_gone > 0.0) {
+                let gone = next.time_of(points, must_be_gone, &paces[leg + 1]);
+                at = at.max(gone + pace.rtt / 2.0);
+            }
+            legs[leg].sent.push(at);
+        }
+    }
+    legs.into_iter().map(|leg| leg.sent).collect()
+}
+
+/// How far one leg has come on the grid.
+struct Progress {
+    /// When it can carry its first byte.
+    ready: f64,
+    sent: Vec<f64>,
+    /// The first points not before what was asked for last: acknowledged bytes, and bytes gone. Both only rise.
+    acknowledged_at: usize,
+    gone_at: usize,
+}
+
+impl Progress {
+    const fn new(ready: f64) -> Self {
+        Self { ready, sent: Vec::new(), acknowledged_at: 0, gone_at: 0 }
+    }
+
+    /// When the leg alone would send the grid's byte with this index.
+    fn own_time(&mut self, points: &[f64], index: usize, pace: &Pace) -> f64 {
+        let b = points[index];
         let (before, left_at) = match index.checked_sub(1) {
-            Some(previous) => (points[previous], sent[previous]),
-            None => (0.0, ready),
+            Some(previous) => (points[previous], self.sent[previous]),
+            None => (0.0, self.ready),
         };
-        let mut at = left_at + (b - before) * pace.seconds_per_byte;
+        let at = left_at + (b - before) * pace.seconds_per_byte;
         let needed = pace.needs_acknowledged(b);
         if needed > before {
             // A step longer than the window: as many rounds as it holds windows.
-            at = at.max(left_at + ((b - before) / pace.window).ceil() * pace.rtt);
-        } else if needed > 0.0 {
-            while points[after] < needed {
-                after += 1;
-            }
-            at = at.max(between(points, &sent, after, needed, ready) + pace.rtt);
+            return at.max(left_at + ((b - before) / pace.window).ceil() * pace.rtt);
         }
-        if let Some(arrival) = arrived.get(index) {
-            at = at.max(*arrival);
+        if needed <= 0.0 {
+            return at;
         }
-        sent.push(at);
+        while points[self.acknowledged_at] < needed {
+            self.acknowledged_at += 1;
+        }
+        at.max(between(points, &self.sent, self.acknowledged_at, needed, self.ready) + pace.rtt)
     }
-    sent
+
+    /// When the leg sends byte `b`, which may lie beyond the last point that it has come to.
+    fn time_of(&mut self, points: &[f64], b: f64, pace: &Pace) -> f64 {
+        while self.gone_at < self.sent.len() && points[self.gone_at] < b {
+            self.gone_at += 1;
+        }
+        if self.gone_at < self.sent.len() {
+            return between(points, &self.sent, self.gone_at, b, self.ready);
+        }
+        let (last, at) = match self.sent.last() {
+            Some(at) => (points[self.sent.len() - 1], *at),
+            None => (0.0, self.ready),
+        };
+        at + (b - last) * pace.seconds_per_byte
+    }
 }
 
 /// When byte `b` was sent, on the line between the grid's byte `after` and the one before it.

@@ -11,6 +11,7 @@
 //! | [`measurement`] | what a probe saw, and a leg made of it | |
 //! | [`sharing`] | what each flow of one host gets of its machine's cap | \[TRN\] |
 //! | [`estimator`] | gain of a third relay over two | \[CDD\] |
+//! | [`statistics`] | means, medians and ratios of repeated measurements | Student's t |
 //!
 //! Everything is a pure function of its arguments. A rate here is that of payload; headers are the
 //! business of whoever sets a cap in other bytes.
@@ -23,6 +24,7 @@ pub mod geo;
 pub mod leg;
 pub mod measurement;
 pub mod sharing;
+pub mod statistics;
 pub mod tcp;
 
 pub use catalogue::{Catalogue, Continent, Egress, Region};

@@ -4,12 +4,26 @@
 //! and burdens no relay, and one that misses the flow's deadline. A slower path over the same offers
 //! as a faster one stays, because it takes less of their capacity; [`undominated`] leaves those out
 //! where capacity does not matter.
+//!
+//! A large problem has too many paths to hold: each flow then keeps a few ([`crate::Problem::left_out`]).
 
-use tradewind_model::Leg;
-use tradewind_model::fct::path_fct;
+use tradewind_model::StartUp;
 use tradewind_units::{Bandwidth, Bytes, Duration, Money};
 
 use crate::problem::{Problem, ProblemError};
+
+mod bounded;
+mod complete;
+mod tables;
+
+pub(crate) use bounded::depth;
+pub(crate) use tables::{Tables, Way};
+
+/// Paths of all flows up to which all are held. Chosen: a second, a hundred megabytes.
+const MOST_PATHS: u64 = 1_000_000;
+
+/// The same where each costs a completion-time model. Chosen: some seconds.
+const MOST_MODELLED_PATHS: u64 = 250_000;
 
 /// One way to carry a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,84 +40,113 @@ pub struct Candidate {
     pub rate: Bandwidth,
 }
 
+/// What one flow can choose from.
+pub(crate) struct FlowCandidates {
+    /// The direct one first, then by rising completion time.
+    pub(crate) candidates: Vec<Candidate>,
+    /// No path left out takes less; none when all are there.
+    pub(crate) left_out: Option<Duration>,
+}
+
 /// The candidates of every flow, in their order.
-pub(crate) fn all_candidates(problem: &Problem) -> Result<Vec<Vec<Candidate>>, ProblemError> {
-    let between = Between::new(problem);
-    (0..problem.flows().len()).map(|flow| Search::new(problem, &between, flow).run()).collect()
+pub(crate) fn all_candidates(problem: &Problem) -> Result<Vec<FlowCandidates>, ProblemError> {
+    let tables = Tables::new(problem);
+    let few = few_paths(problem);
+    let depth = depth(problem);
+    let of = |flow| {
+        let (maker, tables) = (Maker { problem, flow }, tables.of(flow));
+        if few {
+            complete::candidates(maker, &tables)
+        } else {
+            bounded::candidates(&maker, &tables, depth)
+        }
+    };
+    (0..problem.flows().len()).map(of).collect()
 }
 
-/// Legs between relays by their offers, which all flows share.
-struct Between {
-    /// Row by row; `None` where it is not known or both are in one region.
-    legs: Vec<Option<Leg>>,
-    offers: usize,
-    longest_rtt: Duration,
+/// Whether all paths can be held.
+fn few_paths(problem: &Problem) -> bool {
+    let (flows, offers) = (problem.flows().len() as u64, problem.offers().len() as u64);
+    let relays = u32::try_from(problem.max_relays()).unwrap_or(u32::MAX);
+    let paths = offers.saturating_pow(relays).saturating_mul(flows);
+    paths
+        <= match problem.inputs().start_up {
+            StartUp::Ignored => MOST_PATHS,
+            StartUp::Cold | StartUp::Warm => MOST_MODELLED_PATHS,
+        }
 }
 
-impl Between {
-    fn new(problem: &Problem) -> Self {
-        let offers = problem.offers().len();
-        let legs = (0..offers * offers)
-            .map(|index| problem.leg_between(index / offers, index % offers))
-            .collect();
-        let all = problem.inputs().legs.values();
-        let longest_rtt = all.map(|leg| leg.rtt).max().unwrap_or_default();
-        Self { legs, offers, longest_rtt }
-    }
-
-    fn get(&self, from: usize, to: usize) -> Option<&Leg> {
-        self.legs[from * self.offers + to].as_ref()
-    }
+/// A time that is surely no more than this number of seconds says.
+pub(crate) fn safely(seconds: f64) -> Duration {
+    let less = seconds * (1.0 - 1e-12) - 2e-9;
+    Duration::try_from_secs_f64(less.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// The search for one flow's candidates, depth first.
-struct Search<'a> {
+/// Makes candidates of one flow.
+struct Maker<'a> {
     problem: &'a Problem,
-    between: &'a Between,
     flow: usize,
-    /// Legs from the source to each offer, and from each offer to the destination.
-    first: Vec<Option<Leg>>,
-    last: Vec<Option<Leg>>,
-    volume: Bytes,
-    /// Paths that take this long or longer are not worth it.
-    slower_than: Option<Duration>,
-    /// The relays of the path so far, and its legs.
-    relays: Vec<usize>,
-    legs: Vec<Leg>,
-    found: Vec<Candidate>,
 }
 
-impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, between: &'a Between, flow: usize) -> Self {
-        let offers = 0..problem.offers().len();
-        Self {
-            problem,
-            between,
-            flow,
-            first: offers.clone().map(|offer| problem.first_leg(flow, offer)).collect(),
-            last: offers.map(|offer| problem.last_leg(flow, offer)).collect(),
-            volume: problem.flows()[flow].volume,
-            slower_than: None,
-            relays: Vec::new(),
-            legs: Vec::new(),
-            found: Vec::new(),
-        }
+impl Maker<'_> {
+    fn volume(&self) -> Bytes {
+        self.problem.flows()[self.flow].volume
     }
 
-    /// All candidates, the direct one first, then by rising completion time.
-    fn run(mut self) -> Result<Vec<Candidate>, ProblemError> {
-        let flow = &self.problem.flows()[self.flow];
-        let direct = match self.problem.fct(self.flow, &[]) {
-            Some(fct) => Some(self.candidate(fct)?),
-            None => None,
-        };
-        self.slower_than = direct.as_ref().map(|direct| direct.fct);
-        for offer in 0..self.first.len() {
-            if let Some(leg) = self.first[offer] {
-                self.extend(offer, leg)?;
-            }
+    fn direct(&self, tables: &tables::FlowTables<'_>) -> Result<Option<Candidate>, ProblemError> {
+        let fct = self.problem.fct(self.flow, &[]);
+        fct.map(|fct| self.candidate(tables, Vec::new(), fct)).transpose()
+    }
+
+    /// No path that takes longer is a candidate, given the direct one.
+    fn limit(&self, direct: Option<&Candidate>) -> Option<Duration> {
+        let deadline = self.problem.flows()[self.flow].deadline;
+        direct.map(|direct| direct.fct).into_iter().chain(deadline).min()
+    }
+
+    fn candidate(
+        &self,
+        tables: &tables::FlowTables<'_>,
+        relays: Vec<usize>,
+        fct: Duration,
+    ) -> Result<Candidate, ProblemError> {
+        let (problem, flow) = (self.problem, self.flow);
+        Ok(Candidate {
+            fct,
+            score: problem.score(flow, fct),
+            cost: tables.egress(&relays)? + problem.move_cost(flow, &relays),
+            rate: problem.rate_taken(flow, fct),
+            relays,
+        })
+    }
+
+    /// The path that the flow runs on now, over each choice of relay types.
+    fn running_path(&self) -> Vec<Vec<usize>> {
+        let (problem, id) = (self.problem, &self.problem.flows()[self.flow].id);
+        let Some(path) = problem.inputs().running.paths.get(id) else { return Vec::new() };
+        if path.is_empty() || path.len() > problem.max_relays() {
+            return Vec::new();
         }
-        let mut all = self.found;
+        let mut paths = vec![Vec::new()];
+        for region in path {
+            let offers = problem.offers().iter().enumerate();
+            let here: Vec<usize> =
+                offers.filter(|(_, offer)| offer.region == *region).map(|(at, _)| at).collect();
+            let longer = |path: &Vec<usize>| -> Vec<Vec<usize>> {
+                here.iter().map(|offer| [path.as_slice(), &[*offer]].concat()).collect()
+            };
+            paths = paths.iter().flat_map(longer).collect();
+        }
+        paths
+    }
+
+    fn finish(
+        &self,
+        direct: Option<Candidate>,
+        mut all: Vec<Candidate>,
+        left_out: Option<Duration>,
+    ) -> Result<FlowCandidates, ProblemError> {
+        let flow = &self.problem.flows()[self.flow];
         all.sort_by(|a, b| (a.fct, a.cost, &a.relays).cmp(&(b.fct, b.cost, &b.relays)));
         all.splice(0..0, direct);
         let Some(fastest) = all.iter().map(|candidate| candidate.fct).min() else {
@@ -119,63 +162,7 @@ impl<'a> Search<'a> {
                 return Err(ProblemError::Deadline { flow: flow.id.clone(), deadline, fastest });
             }
         }
-        Ok(all)
-    }
-
-    /// Finds every path that goes on to `offer` over `leg`.
-    fn extend(&mut self, offer: usize, leg: Leg) -> Result<(), ProblemError> {
-        if self.is_too_slow(&leg) {
-            return Ok(());
-        }
-        self.relays.push(offer);
-        self.legs.push(leg);
-        if let Some(last) = self.last[offer]
-            && !self.is_too_slow(&last)
-        {
-            self.legs.push(last);
-            let fct = path_fct(&self.legs, self.volume, self.problem.inputs().start_up);
-            self.legs.pop();
-            if self.slower_than.is_none_or(|limit| fct < limit) {
-                let found = self.candidate(fct)?;
-                self.found.push(found);
-            }
-        }
-        if self.relays.len() < self.problem.max_relays() {
-            let between = self.between;
-            for next in 0..between.offers {
-                let known = between.get(offer, next);
-                if let Some(leg) = known.filter(|_| !self.passes_region_of(next)) {
-                    self.extend(next, *leg)?;
-                }
-            }
-        }
-        self.relays.pop();
-        self.legs.pop();
-        Ok(())
-    }
-
-    /// Whether no path over this leg can be worth it: none completes more than one RTT before what
-    /// its rate says.
-    fn is_too_slow(&self, leg: &Leg) -> bool {
-        let limit = self.slower_than.map(|limit| limit + self.between.longest_rtt);
-        limit.is_some_and(|limit| leg.rate().time_for(self.volume) > limit)
-    }
-
-    fn passes_region_of(&self, offer: usize) -> bool {
-        let types = self.problem.inputs().relay_types.len();
-        self.relays.iter().any(|relay| relay / types == offer / types)
-    }
-
-    /// The path so far, which completes after `fct`.
-    fn candidate(&self, fct: Duration) -> Result<Candidate, ProblemError> {
-        let (problem, flow, relays) = (self.problem, self.flow, &self.relays);
-        Ok(Candidate {
-            relays: relays.clone(),
-            fct,
-            score: problem.score(flow, fct),
-            cost: problem.egress_cost(flow, relays)? + problem.move_cost(flow, relays),
-            rate: problem.rate_taken(flow, fct),
-        })
+        Ok(FlowCandidates { candidates: all, left_out })
     }
 }
 

@@ -7,13 +7,19 @@
 //! |---|---|
 //! | [`problem`] | flows, candidate regions, legs, prices, budget; the questions one may ask of them |
 //! | [`candidates`] | the paths worth considering for each flow |
+//! | [`mod@file`] | problem files: TOML and CSV in, a problem out |
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
 //! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
 //! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
-//! | [`solver`] | the trait, its limits and errors; exhaustive search and a greedy one |
+//! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
+//! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
+//! | [`mod@explain`] | why a flow takes its path, and what the others would have cost and gained |
 
+pub mod answer;
 pub mod candidates;
+pub mod explain;
+pub mod file;
 pub mod forecast;
 mod packing;
 pub mod plan;
@@ -22,7 +28,9 @@ pub mod routing;
 pub mod solver;
 pub mod verify;
 
+pub use answer::{Answer, Status};
 pub use candidates::Candidate;
+pub use explain::{Explanation, explain};
 pub use plan::{Plan, PlannedFlow, PlannedRelay};
 pub use problem::{
     Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,

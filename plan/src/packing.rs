@@ -3,8 +3,12 @@
 //! First-fit decreasing, which is best whenever it meets the bound "total over capacity, rounded up";
 //! else a depth-first search that gives up after a fixed number of steps.
 
-/// Steps of the exact search. Chosen: sixteen flows in one region take far fewer.
+/// Steps of the exact search over a few relays. Chosen: sixteen flows in one region take far fewer.
 const MAX_STEPS: u32 = 200_000;
+
+/// Relays up to which the search is worth while: first fit is within a relay or two of the least, and a search over
+/// many finds nothing in reasonable time. Chosen.
+const MOST_RELAYS_SEARCHED: usize = 12;
 
 /// The relay, counted from 0, that each rate goes to; `None` when a rate exceeds the capacity.
 ///
@@ -17,7 +21,7 @@ pub(crate) fn pack(rates: &[u64], capacity: u64) -> Option<Vec<usize>> {
     order.sort_by_key(|index| (std::cmp::Reverse(rates[*index]), *index));
     let mut best = first_fit(rates, &order, capacity);
     let least = relays_at_least(rates.iter().sum(), capacity);
-    while relays_used(&best) > least {
+    while relays_used(&best) > least && relays_used(&best) <= MOST_RELAYS_SEARCHED {
         let mut search = Search { rates, order: &order, capacity, steps: MAX_STEPS };
         let mut relays = vec![0; relays_used(&best) - 1];
         let mut places = vec![0; rates.len()];

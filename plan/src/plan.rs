@@ -79,6 +79,21 @@ impl Plan {
         solver: &str,
         bound: Duration,
     ) -> Option<Self> {
+        let packing = |offer: usize, _: &[usize], rates: &[u64]| {
+            pack(rates, problem.offers()[offer].capacity_bps())
+        };
+        Self::from_packing(problem, choice, packing, solver, bound)
+    }
+
+    /// The same, where `packing` says for an offer, its flows and their rates which of its relays each takes,
+    /// numbered without gaps.
+    pub(crate) fn from_packing(
+        problem: &Problem,
+        choice: &[usize],
+        packing: impl Fn(usize, &[usize], &[u64]) -> Option<Vec<usize>>,
+        solver: &str,
+        bound: Duration,
+    ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
         let mut paths: Vec<Vec<RelayId>> = Vec::with_capacity(choice.len());
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); problem.offers().len()];
@@ -95,7 +110,7 @@ impl Plan {
         for (index, (offer, users)) in problem.offers().iter().zip(&users).enumerate() {
             let before = relays.iter().rev().take_while(|r| r.region == offer.region).count();
             let rates: Vec<u64> = users.iter().map(|flow| chosen(*flow).rate.as_bps()).collect();
-            let packing = pack(&rates, offer.capacity_bps())?;
+            let packing = packing(index, users, &rates)?;
             for (flow, number) in users.iter().zip(&packing) {
                 let at = chosen(*flow).relays.iter().position(|relay| *relay == index);
                 let place = &mut paths[*flow][at.expect("a user passes the relay")];
@@ -186,7 +201,7 @@ fn relay_id(region: &RegionId, number: usize) -> RelayId {
     RelayId::new(format!("{region}.{}", number + 1)).expect("a problem's regions leave room")
 }
 
-mod optional_seconds {
+pub(crate) mod optional_seconds {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use tradewind_units::{Duration, time};
 
@@ -194,14 +209,14 @@ mod optional_seconds {
     #[serde(transparent)]
     struct Seconds(#[serde(with = "time::as_seconds")] Duration);
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         span.map(Seconds).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Seconds>::deserialize(deserializer)?.map(|seconds| seconds.0))

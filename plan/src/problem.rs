@@ -18,7 +18,7 @@ use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
 use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId};
 
-use crate::candidates::{Candidate, all_candidates};
+use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 
 mod check;
 
@@ -216,6 +216,8 @@ pub struct Problem {
     /// What each flow gets of its source's cap, flow by flow.
     shares: Vec<Option<Bandwidth>>,
     candidates: Vec<Vec<Candidate>>,
+    /// No path of a flow that is not among its candidates takes less; none where all are.
+    left_out: Vec<Option<Duration>>,
 }
 
 impl Problem {
@@ -229,13 +231,21 @@ impl Problem {
         check::inputs(&inputs)?;
         let offers = offers(&inputs);
         let shares = vec![None; inputs.flows.len()];
-        let mut problem = Self { inputs, offers, shares, candidates: Vec::new() };
-        problem.candidates = all_candidates(&problem)?;
+        let (candidates, left_out) = (Vec::new(), Vec::new());
+        let mut problem = Self { inputs, offers, shares, candidates, left_out };
+        problem.find_candidates()?;
         if !problem.inputs.site_caps.is_empty() {
             problem.shares = check::shares(&problem);
-            problem.candidates = all_candidates(&problem)?;
+            problem.find_candidates()?;
         }
         Ok(problem)
+    }
+
+    fn find_candidates(&mut self) -> Result<(), ProblemError> {
+        let flows = all_candidates(self)?.into_iter();
+        let parts = |flow: FlowCandidates| (flow.candidates, flow.left_out);
+        (self.candidates, self.left_out) = flows.map(parts).unzip();
+        Ok(())
     }
 
     /// The flows, in the order given.
@@ -280,6 +290,19 @@ impl Problem {
         &self.candidates[flow]
     }
 
+    /// No path of the flow at this place that could help but is not among its candidates takes less; `None` when all
+    /// are there. Only problems with very many paths leave any out.
+    #[must_use]
+    pub fn left_out(&self, flow: usize) -> Option<Duration> {
+        self.left_out[flow]
+    }
+
+    /// Whether some flow's candidates are not all its paths.
+    #[must_use]
+    pub fn leaves_out(&self) -> bool {
+        self.left_out.iter().any(Option::is_some)
+    }
+
     /// The same problem, but no flow may take longer than `limit` and the objective is another; `None` when a flow has no
     /// such path.
     #[must_use]
@@ -293,6 +316,13 @@ impl Problem {
             }
         }
         problem.candidates.iter().all(|candidates| !candidates.is_empty()).then_some(problem)
+    }
+
+    /// The same problem with another budget; what paths there are does not depend on it.
+    #[must_use]
+    pub fn with_budget(mut self, budget: Money) -> Self {
+        self.inputs.budget = budget;
+        self
     }
 
     /// The legs of the flow at this place over these offers; `None` when one of them is not known.
@@ -315,10 +345,15 @@ impl Problem {
     }
 
     /// From the flow's source to a relay.
-    pub(crate) fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
+    fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
+        Some(self.shared(flow, self.unshared_first_leg(flow, relay)?))
+    }
+
+    /// The same, if the flow had its source for itself.
+    pub(crate) fn unshared_first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
         let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
-        Some(self.shared(flow, offer.relay_type.limits(leg)))
+        Some(offer.relay_type.limits(leg))
     }
 
     /// From a relay to the flow's destination.

@@ -7,12 +7,21 @@ use tradewind_units::{Duration, FlowId, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+mod auto;
 mod exhaustive;
+mod flow_greedy;
 mod greedy;
 mod knapsack;
+pub mod makespan;
+mod proxy_greedy;
+mod registry;
 
+pub use auto::{Auto, EndGame};
 pub use exhaustive::Exhaustive;
+pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
 pub use greedy::Greedy;
+pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
+pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 
 /// How long a solver may work.
 pub struct Limits<'a> {
@@ -133,6 +142,9 @@ impl<'a> Work<'a> {
 
 /// The sum of each flow's best score: no plan is below it, whatever the budget.
 fn unlimited_bound(problem: &Problem) -> Duration {
-    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.score).min();
+    let fastest = |flow| {
+        let left_out = problem.left_out(flow).map(|fct| problem.score(flow, fct));
+        problem.candidates(flow).iter().map(|candidate| candidate.score).chain(left_out).min()
+    };
     (0..problem.flows().len()).filter_map(fastest).sum()
 }

@@ -138,9 +138,13 @@ pub enum Violation {
 /// Everything that is wrong with `plan` as an answer to `problem`; nothing, if it is sound.
 #[must_use]
 pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
+    let offers = problem.offers().iter().enumerate();
     let mut check = Check {
         problem,
         plan,
+        offers: offers.map(|(at, o)| ((&o.region, &o.relay_type.id), at)).collect(),
+        // Of two relays of one name the first counts.
+        known: plan.relays.iter().rev().map(|relay| (&relay.id, relay)).collect(),
         found: Vec::new(),
         loads: BTreeMap::new(),
         weighted: Duration::ZERO,
@@ -155,6 +159,10 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
 struct Check<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
+    /// The places of the problem's offers.
+    offers: BTreeMap<(&'a RegionId, &'a RelayTypeId), usize>,
+    /// The plan's relays by their names.
+    known: BTreeMap<&'a RelayId, &'a PlannedRelay>,
     found: Vec<Violation>,
     /// Rate through each relay in bit/s.
     loads: BTreeMap<RelayId, u64>,
@@ -183,9 +191,7 @@ impl Check<'_> {
 
     /// The place of what a relay is among the problem's offers.
     fn offer_of(&self, relay: &PlannedRelay) -> Option<usize> {
-        self.problem.offers().iter().position(|offer| {
-            offer.region == relay.region && offer.relay_type.id == relay.relay_type
-        })
+        self.offers.get(&(&relay.region, &relay.relay_type)).copied()
     }
 
     fn flows(&mut self) {
@@ -241,7 +247,7 @@ impl Check<'_> {
         let mut regions = BTreeSet::new();
         let mut offers = Vec::new();
         for relay in &planned.path {
-            let Some(known) = self.plan.relays.iter().find(|known| known.id == *relay) else {
+            let Some(known) = self.known.get(relay).copied() else {
                 let (flow, relay) = (flow.id.clone(), relay.clone());
                 self.found.push(Violation::UnknownRelay { flow, relay });
                 return None;

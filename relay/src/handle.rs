@@ -37,6 +37,11 @@ impl Handle {
         &self.local_addrs
     }
 
+    /// Every address that this process listens on.
+    pub(crate) fn own_listeners(&self) -> Vec<SocketAddr> {
+        self.local_addrs.iter().copied().chain(self.metrics).collect()
+    }
+
     /// Where metrics and health are served.
     #[must_use]
     pub const fn metrics_addr(&self) -> Option<SocketAddr> {

@@ -42,7 +42,8 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        let verifier = Verifier::new(config.identity()?, config.operators.clone());
+        let mut verifier = Verifier::new(config.identity()?, config.operators.clone());
+        verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
         let dial_options = first_options(&config.leg.dial);
         try_options(&dial_options)?;
@@ -55,16 +56,12 @@ impl Relay {
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
-        let local_addrs = server.handle().local_addrs();
+        let own_listeners = server.handle().own_listeners();
         let service = Arc::new(RelayService {
             verifier: Mutex::new(verifier),
             operators: config.operators.clone(),
-            policy: config.policy.policy(local_addrs),
-            dialler: Dialler {
-                options: dial_options,
-                limit: config.timeouts.dial,
-                own_listeners: local_addrs.to_vec(),
-            },
+            policy: config.policy.policy(&own_listeners),
+            dialler: Dialler { options: dial_options, limit: config.timeouts.dial, own_listeners },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
             keeping: keeping(&config.leg.dial, &config.timeouts),

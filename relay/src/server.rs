@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_net::tcp::{self, SocketOptions};
-use tradewind_telemetry::{Health, Registry};
+use tradewind_telemetry::{Health, Heart, Registry};
 
 use crate::RelayError;
 use crate::config::Limits;
@@ -31,6 +31,12 @@ const RESOLVER_THREADS: usize = 8;
 /// Pause after an accept that failed for want of descriptors when not even the reserve helped.
 /// Chosen: short against a handshake, long against a loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two signs of life of a worker.
+const BEAT: Duration = Duration::from_secs(1);
+/// After so long without one the process counts as dead. Chosen: no turn of a worker takes a tenth of it,
+/// even on a machine with ten times as many workers as it has CPUs.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// What a server does with a connection.
 pub(crate) trait Service: Send + Sync + 'static {
@@ -119,9 +125,10 @@ impl Server {
         for (index, bench) in self.benches.into_iter().enumerate() {
             let (service, shutdown) = (Arc::clone(service), shutdown.clone());
             let thread = std::thread::Builder::new().name(format!("worker {index}"));
+            let heart = self.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
-                bench.work(&service, shutdown.watch(), self.drain);
+                bench.work(&service, shutdown.watch(), self.drain, heart);
             };
             match thread.spawn(body) {
                 Ok(thread) => threads.push(thread),
@@ -222,8 +229,15 @@ impl Bench {
         service: &Arc<S>,
         mut phase: watch::Receiver<Phase>,
         drain: Duration,
+        heart: Heart,
     ) {
         self.runtime.block_on(async {
+            tokio::spawn(async move {
+                loop {
+                    heart.beat();
+                    tokio::time::sleep(BEAT).await;
+                }
+            });
             let mut accepting = Vec::with_capacity(self.listeners.len());
             for (entrance, listener) in self.listeners.into_iter().enumerate() {
                 let listener = TcpListener::from_std(listener).expect("a fresh listener");
@@ -273,8 +287,8 @@ async fn accept<S: Service>(
         match accepted {
             Ok((stream, _)) => {
                 let Some(mut seat) = worker.seat() else { continue };
-                let service = Arc::clone(&service);
-                tokio::spawn(async move {
+                let (service, number) = (Arc::clone(&service), seat.number());
+                let task = tokio::spawn(async move {
                     // Opening takes more memory than carrying: it is given back in between.
                     let opening = Box::pin(service.open(stream, entrance, &mut seat));
                     let outcome = match opening.await {
@@ -283,6 +297,7 @@ async fn accept<S: Service>(
                     };
                     seat.leave(outcome);
                 });
+                worker.serve_stranger(number, task.abort_handle());
             }
             Err(error) if out_of_descriptors(&error) => {
                 if reserve.shed(&listener).await {

@@ -1,9 +1,11 @@
 //! A worker: what one thread shares among its sessions, and the room it has for them.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use crate::config::Limits;
 use crate::counts::{Counts, Outcome};
@@ -17,6 +19,16 @@ pub(crate) struct Worker {
     pub(crate) counts: Counts,
     room: Arc<Room>,
     emptied: Notify,
+    strangers: Mutex<Strangers>,
+}
+
+/// Connections whose peers have not shown yet that they may be here, oldest first.
+#[derive(Debug, Default)]
+struct Strangers {
+    next_number: u64,
+    waiting: BTreeMap<u64, AbortHandle>,
+    /// Those turned out whose tasks have not ended yet.
+    turned_out: BTreeSet<u64>,
 }
 
 /// The room of the whole process.
@@ -42,23 +54,59 @@ impl Room {
 
 impl Worker {
     pub(crate) fn new(room: Arc<Room>) -> Self {
-        Self { stock: Stock::new(), counts: Counts::default(), room, emptied: Notify::new() }
+        Self {
+            stock: Stock::new(),
+            counts: Counts::default(),
+            room,
+            emptied: Notify::new(),
+            strangers: Mutex::default(),
+        }
     }
 
     /// Gives a connection that was just accepted its seat; `None` when there is no room.
+    ///
+    /// Where strangers have taken all the room that they get, the one that has waited longest here is
+    /// turned out for the new one. Who may be here shows it within a round trip or two, so who
+    /// dawdles is turned out first, however many they are.
     pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
         self.counts.accepted();
         let room = &self.room;
         let open = room.open.fetch_add(1, Relaxed);
         let unauthenticated = room.unauthenticated.fetch_add(1, Relaxed);
         self.counts.open.fetch_add(1, Relaxed);
-        let mut seat =
-            Seat { worker: Arc::clone(self), authenticated: false, outcome: Outcome::Cut };
-        if open >= room.most_open || unauthenticated >= room.most_unauthenticated {
+        let number = self.next_stranger();
+        let worker = Arc::clone(self);
+        let mut seat = Seat { worker, number, authenticated: false, outcome: Outcome::Cut };
+        let is_crowded = unauthenticated >= room.most_unauthenticated;
+        if open >= room.most_open || (is_crowded && !self.turn_out_oldest_stranger()) {
             seat.outcome = Outcome::Full;
             return None;
         }
         Some(seat)
+    }
+
+    /// Says which task serves the stranger of this seat, before it first runs.
+    pub(crate) fn serve_stranger(&self, seat_number: u64, task: AbortHandle) {
+        self.strangers().waiting.insert(seat_number, task);
+    }
+
+    fn next_stranger(&self) -> u64 {
+        let mut strangers = self.strangers();
+        strangers.next_number += 1;
+        strangers.next_number
+    }
+
+    /// False when none waits here.
+    fn turn_out_oldest_stranger(&self) -> bool {
+        let mut strangers = self.strangers();
+        let Some((number, task)) = strangers.waiting.pop_first() else { return false };
+        strangers.turned_out.insert(number);
+        task.abort();
+        true
+    }
+
+    fn strangers(&self) -> std::sync::MutexGuard<'_, Strangers> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What an upstream direction moves with.
@@ -88,6 +136,8 @@ impl Worker {
 #[derive(Debug)]
 pub(crate) struct Seat {
     worker: Arc<Worker>,
+    /// Its place in the order of arrival at the worker.
+    number: u64,
     authenticated: bool,
     outcome: Outcome,
 }
@@ -97,10 +147,16 @@ impl Seat {
         &self.worker
     }
 
+    /// Its place in the order of arrival at the worker.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The peer has shown that it may be here.
     pub(crate) fn authenticated(&mut self) {
         if !self.authenticated {
             self.authenticated = true;
+            self.worker.strangers().waiting.remove(&self.number);
             self.worker.room.unauthenticated.fetch_sub(1, Relaxed);
         }
     }
@@ -114,6 +170,9 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.authenticated();
+        if self.worker.strangers().turned_out.remove(&self.number) {
+            self.outcome = Outcome::Full;
+        }
         self.worker.counts.outcome(self.outcome);
         self.worker.room.open.fetch_sub(1, Relaxed);
         if self.worker.counts.open.fetch_sub(1, Relaxed) == 1 {

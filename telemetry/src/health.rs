@@ -3,8 +3,9 @@
 //! Readiness is a switch that the process sets, with a reason while it is off: starting, draining,
 //! a neighbour out of reach. Liveness is lost when the process declares a fault it cannot mend, or
 //! when a heartbeat it promised stays away: the telemetry thread would answer even if the data
-//! plane had stopped, so the data plane must show by its own beat that it runs.
+//! plane had stopped, so each of its workers must show by its own beat that it runs.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,40 @@ pub struct Health(Arc<Mutex<State>>);
 struct State {
     not_ready: Option<String>,
     fault: Option<String>,
-    heartbeat: Option<Heartbeat>,
+    heartbeats: BTreeMap<u64, Heartbeat>,
+    next_heart: u64,
 }
 
 #[derive(Debug)]
 struct Heartbeat {
+    worker: String,
     longest_silence: Duration,
     last: Instant,
+}
+
+/// One worker's promise to beat; given up when dropped.
+#[derive(Debug)]
+pub struct Heart {
+    health: Health,
+    number: u64,
+}
+
+impl Heart {
+    /// Shows that the worker makes progress.
+    pub fn beat(&self) {
+        let now = Instant::now();
+        self.health.with(|state| {
+            if let Some(heartbeat) = state.heartbeats.get_mut(&self.number) {
+                heartbeat.last = now;
+            }
+        });
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.health.with(|state| state.heartbeats.remove(&self.number));
+    }
 }
 
 impl Default for Health {
@@ -38,7 +66,8 @@ impl Health {
         Self(Arc::new(Mutex::new(State {
             not_ready: Some("starting".to_owned()),
             fault: None,
-            heartbeat: None,
+            heartbeats: BTreeMap::new(),
+            next_heart: 0,
         })))
     }
 
@@ -59,26 +88,23 @@ impl Health {
         });
     }
 
-    /// Promises a [`Health::beat`] at least every `longest_silence` from now on.
-    pub fn expect_beats(&self, longest_silence: Duration) {
-        let heartbeat = Heartbeat { longest_silence, last: Instant::now() };
-        self.with(|state| state.heartbeat = Some(heartbeat));
-    }
-
-    /// Shows that the process makes progress; without effect when no beat was promised.
-    pub fn beat(&self) {
-        let now = Instant::now();
-        self.with(|state| {
-            if let Some(heartbeat) = &mut state.heartbeat {
-                heartbeat.last = now;
-            }
+    /// Promises a [`Heart::beat`] of `worker` at least every `longest_silence` from now on.
+    #[must_use]
+    pub fn expect_beats(&self, worker: impl Into<String>, longest_silence: Duration) -> Heart {
+        let (worker, last) = (worker.into(), Instant::now());
+        let number = self.with(|state| {
+            state.next_heart += 1;
+            let heartbeat = Heartbeat { worker, longest_silence, last };
+            state.heartbeats.insert(state.next_heart, heartbeat);
+            state.next_heart
         });
+        Heart { health: self.clone(), number }
     }
 
     /// Whether the process lives; if not, why.
     ///
     /// # Errors
-    /// The fault, or how long the heartbeat has been silent.
+    /// The fault, or which worker has been silent for how long.
     pub fn live(&self) -> Result<(), String> {
         self.live_at(Instant::now())
     }
@@ -88,13 +114,15 @@ impl Health {
             if let Some(fault) = &state.fault {
                 return Err(fault.clone());
             }
-            let Some(heartbeat) = &state.heartbeat else { return Ok(()) };
-            let silence = now.saturating_duration_since(heartbeat.last);
-            if silence <= heartbeat.longest_silence {
-                return Ok(());
-            }
-            let allowed = heartbeat.longest_silence.as_secs_f64();
-            Err(format!("no heartbeat for {:.1} s, at most {allowed} s", silence.as_secs_f64()))
+            state.heartbeats.values().try_for_each(|heartbeat| {
+                let silence = now.saturating_duration_since(heartbeat.last);
+                if silence <= heartbeat.longest_silence {
+                    return Ok(());
+                }
+                let (worker, silence) = (&heartbeat.worker, silence.as_secs_f64());
+                let allowed = heartbeat.longest_silence.as_secs_f64();
+                Err(format!("{worker}: no heartbeat for {silence:.1} s, at most {allowed} s"))
+            })
         })
     }
 
@@ -145,12 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_heartbeat_ends_life_until_it_beats_again() {
+    fn a_worker_that_falls_silent_ends_life_until_it_beats_again_or_is_gone() {
         let health = Health::new();
-        health.expect_beats(Duration::from_secs(5));
+        let patient = health.expect_beats("worker 0", Duration::from_secs(60));
+        let silent = health.expect_beats("worker 1", Duration::from_secs(5));
         let later = Instant::now() + Duration::from_secs(6);
-        assert!(health.live_at(later).unwrap_err().contains("at most 5 s"));
-        health.beat();
+        let fault = health.live_at(later).unwrap_err();
+        assert!(fault.starts_with("worker 1") && fault.contains("at most 5 s"), "{fault}");
+        silent.beat();
         assert_eq!(health.live(), Ok(()));
+        drop(silent);
+        assert_eq!(health.live_at(later), Ok(()));
+        patient.beat();
     }
 }

@@ -17,7 +17,7 @@ pub mod process;
 pub mod registry;
 pub mod server;
 
-pub use health::Health;
+pub use health::{Health, Heart};
 pub use logs::{LogFormat, init_logs};
 pub use prometheus_client as client;
 pub use registry::Registry;

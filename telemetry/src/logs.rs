@@ -4,7 +4,7 @@
 //! from the environment variable [`FILTER_VARIABLE`], else from the caller's default.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
@@ -54,9 +54,25 @@ impl std::fmt::Display for LogFormat {
 /// When the filter cannot be read, or when logs were set up before.
 pub fn init_logs(format: LogFormat, default_filter: &str) -> Result<(), TelemetryError> {
     let filter = choose_filter(std::env::var_os(FILTER_VARIABLE), default_filter)?;
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let subscriber = subscriber(format, filter, colours, std::io::stderr);
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let subscriber = subscriber(format, filter, colours, || Forgiving(io::stderr()));
     tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::LogsTwice)
+}
+
+/// A writer whose every write succeeds: who cannot be told, because a disk is full or a reader has left,
+/// is not told, and nothing else ends by that.
+struct Forgiving<W>(W);
+
+impl<W: io::Write> io::Write for Forgiving<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _lost = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _lost = self.0.flush();
+        Ok(())
+    }
 }
 
 /// The filter from the environment's `value` when it holds anything, else `default_filter`.
@@ -94,6 +110,29 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A disk that is full.
+    struct Full;
+
+    impl io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_and_nothing_else() {
+        let filter = EnvFilter::new("info");
+        let full = subscriber(LogFormat::Text, filter, false, || Forgiving(Full));
+        tracing::subscriber::with_default(full, || tracing::error!("nobody hears this"));
+        let mut forgiving = Forgiving(Full);
+        assert_eq!(io::Write::write(&mut forgiving, b"line").unwrap(), 4);
+        io::Write::flush(&mut forgiving).unwrap();
+    }
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]

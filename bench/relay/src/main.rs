@@ -15,7 +15,6 @@ mod place;
 mod report;
 mod run;
 mod server;
-mod stats;
 mod subject;
 
 use std::io::Write;

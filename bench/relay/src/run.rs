@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use tradewind_model::statistics::{RatioEstimate, median, ratio};
 use tradewind_net::{affinity, capability};
 
 use crate::access::Keys;
 use crate::measure::Bench;
 use crate::place::Place;
 use crate::server::{self, Counts};
-use crate::stats::{RatioEstimate, median, ratio};
 use crate::subject::{HaproxySettings, Programs, Running, Start, Subject};
 
 /// Whether proxy and load have a CPU each.

@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tradewind_experiments::demo::Observer;
 
 /// Shows the steps of a long command.
 pub(crate) struct Progress {
@@ -15,8 +16,16 @@ impl Progress {
         Self { bar: None }
     }
 
-    /// Begins a step of `total` units, ending the one before.
-    pub(crate) fn begin(&mut self, step: &str, total: u64) {
+    /// Ends the step, leaving its line.
+    pub(crate) fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish();
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn begin(&mut self, step: &str, total: u64) {
         self.end();
         if !std::io::stderr().is_terminal() {
             super::say(format_args!("{step} ..."));
@@ -32,17 +41,9 @@ impl Progress {
         self.bar = Some(bar);
     }
 
-    /// Says how far the step is.
-    pub(crate) fn advance_to(&self, done: u64) {
+    fn advance_to(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
-        }
-    }
-
-    /// Ends the step, leaving its line.
-    pub(crate) fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish();
         }
     }
 }

@@ -14,7 +14,7 @@ use tradewind_units::{Duration, Money};
 
 use super::greedy::{Greedy, by_gain};
 use super::knapsack::{Menu, bound};
-use super::{Limits, SolveError, Solver, Work};
+use super::{Limits, SolveError, Solver, Work, unlimited_bound};
 use crate::candidates::{Candidate, capacity_never_binds, undominated};
 use crate::packing::relays_at_least;
 use crate::plan::Plan;
@@ -49,6 +49,7 @@ impl Solver for Exhaustive {
         let root = search.bound_of(&undecided);
         search.choose_offers(&mut undecided.clone(), 0);
         let bound = Duration::from_secs_f64(root.unwrap_or(0.0).max(0.0));
+        let bound = if problem.leaves_out() { unlimited_bound(problem) } else { bound };
         let finish = |plan: Plan, bound: Duration| {
             let bound = bound.min(plan.score(problem).0);
             Plan { solver: "exhaustive".to_owned(), bound, ..plan }
@@ -60,7 +61,8 @@ impl Solver for Exhaustive {
             }
             Some(plan) => {
                 let optimum = plan.score(problem).0;
-                Ok(finish(plan, optimum))
+                let left_out = problem.leaves_out();
+                Ok(finish(plan, if left_out { unlimited_bound(problem) } else { optimum }))
             }
             None => Err(search.infeasible()),
         }

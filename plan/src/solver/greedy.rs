@@ -140,8 +140,10 @@ impl<'a> Serving<'a> {
                 all.filter(|(_, c)| c.relays.iter().all(|offer| relays[*offer] > 0)).collect()
             })
             .collect();
+        // A flow that runs elsewhere pays for its move, so that direct is not always free.
+        let free = |c: &Candidate| c.relays.is_empty() && c.cost == Money::ZERO;
         let direct = |flow: &[(usize, &Candidate)]| {
-            flow.first().filter(|(_, c)| c.relays.is_empty()).map(|(at, _)| (*at, Vec::new()))
+            flow.first().filter(|(_, c)| free(c)).map(|(at, _)| (*at, Vec::new()))
         };
         let choice = open.iter().map(|flow| direct(flow)).collect();
         let rooms = problem.offers().iter().zip(relays);

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod random;
+
 use tradewind_model::leg::{RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
 use tradewind_plan::{Flow, Inputs, Legs, Place};
@@ -104,4 +106,45 @@ pub(crate) fn drawn(
     let mut inputs = Inputs::cloudpilot(flows, regions, legs, usd(budget_usd));
     inputs.relay_types[0].capacity = mbps(capacity_mbps);
     inputs
+}
+
+/// A world drawn from a seed: regions and sites at random places, RTTs by the fitted model, CP's windows, caps and
+/// prices; flows of 0.5 to 8 GB between random sites.
+pub(crate) fn world(flow_count: usize, region_count: usize, budget_usd: f64, seed: u64) -> Inputs {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |count: usize| {
+        // Knuth's linear congruential generator; its high bits are good enough for places.
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as usize) % count
+    };
+    let mut place = || {
+        let latitude = below(9_500) as f64 / 100.0 - 35.0;
+        Coordinates::new(latitude, below(36_000) as f64 / 100.0 - 180.0).unwrap()
+    };
+    let site_count = flow_count.clamp(2, 150);
+    let mut places: Vec<(Place, Coordinates)> = Vec::new();
+    let regions: Vec<RegionId> =
+        (0..region_count).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
+    places.extend(regions.iter().map(|id| (Place::Relay(id.clone()), place())));
+    let site = |index: usize| format!("site{index}");
+    let sites =
+        (0..site_count).map(|index| (Place::Site(SiteId::new(site(index)).unwrap()), place()));
+    places.extend(sites.collect::<Vec<_>>());
+    let mut legs = Legs::new();
+    for (from, from_at) in &places {
+        for (to, to_at) in places.iter().filter(|(to, _)| to != from) {
+            let leg = Leg::new(RttModel::fitted().rtt_between(*from_at, *to_at));
+            legs.insert((from.clone(), to.clone()), dressed(leg, from, to));
+        }
+    }
+    let flows = (0..flow_count)
+        .map(|index| {
+            let source = below(site_count);
+            let destination = (source + 1 + below(site_count - 1)) % site_count;
+            let megabytes = 500 + below(7_500) as u64;
+            flow(&format!("flow{index}"), &site(source), &site(destination), megabytes)
+        })
+        .collect();
+    Inputs::cloudpilot(flows, regions, legs, usd(budget_usd))
 }

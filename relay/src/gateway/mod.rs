@@ -62,7 +62,6 @@ impl Gateway {
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
-        let local_addrs = server.handle().local_addrs();
         let service = Arc::new(GatewayService {
             entrances,
             routes: config.routes.clone(),
@@ -71,7 +70,7 @@ impl Gateway {
             dialler: Dialler {
                 options: dial_options,
                 limit: config.timeouts.dial,
-                own_listeners: local_addrs.to_vec(),
+                own_listeners: server.handle().own_listeners(),
             },
             request_limit: config.timeouts.header,
             keeping: keeping(&config.leg.dial, &config.timeouts),

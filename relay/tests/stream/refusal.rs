@@ -35,6 +35,27 @@ fn closed_port() -> std::net::SocketAddr {
 }
 
 #[test]
+fn strangers_that_dawdle_lock_nobody_out() {
+    let mut config = relay_config();
+    config.limits.unauthenticated = 8;
+    let relay = Running::relay(&config);
+    let address = relay.address();
+    let mut dawdlers: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    for dawdler in &mut dawdlers {
+        let _reset = dawdler.write_all(b"T");
+    }
+    let chain = Chain::of(vec![relay], echo());
+    for _ in 0..20 {
+        let mut stream = chain.connect();
+        stream.write_all(b"there and back").unwrap();
+        let mut answer = [0; 14];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"there and back");
+    }
+    drop(dawdlers);
+}
+
+#[test]
 fn a_refused_dial_names_the_hop_and_the_cause_all_the_way_back() {
     let relays: Vec<_> = (0..3).map(|_| Running::relay(&relay_config())).collect();
     let gateway = connect_gateway(route_over(&relays));
@@ -279,19 +300,28 @@ fn a_header_in_many_pieces_with_data_behind_it_loses_nothing() {
 }
 
 #[test]
-fn connections_that_show_no_header_are_capped_and_do_not_keep_others_out_for_ever() {
+fn of_connections_that_show_no_header_the_oldest_makes_room() {
     let mut config = relay_config();
     config.limits.unauthenticated = 3;
-    config.timeouts.header = Duration::from_millis(300);
     let relays = vec![Running::relay(&config)];
-    let idle: Vec<TcpStream> = (0..3).map(|_| connect(relays[0].address())).collect();
+    let mut idle: Vec<TcpStream> = (0..3).map(|_| connect(relays[0].address())).collect();
     wait_for("the idle ones", || relays[0].handle.snapshot().open == 3);
-    assert!(digest(&mut connect(relays[0].address())).is_err(), "the fourth is reset");
-    wait_for("the deadline", || relays[0].handle.snapshot().open == 0);
+    idle.push(connect(relays[0].address()));
+    assert!(digest(&mut idle[0]).is_err(), "the first is reset for the fourth");
     let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
     assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Ok as u8);
+    assert!(digest(&mut idle[1]).is_err(), "the second for one that may be here");
+    wait_for("the count", || relays[0].handle.snapshot().outcome("full") == 2);
     drop(idle);
-    wait_for("the count", || relays[0].handle.snapshot().outcome("full") == 1);
+}
+
+#[test]
+fn connections_that_show_no_header_end_after_their_time() {
+    let mut config = relay_config();
+    config.timeouts.header = Duration::from_millis(300);
+    let relay = Running::relay(&config);
+    assert!(digest(&mut connect(relay.address())).is_err());
+    wait_for("the count", || relay.handle.snapshot().outcome("no_header") == 1);
 }
 
 #[test]

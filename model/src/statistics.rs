@@ -1,19 +1,45 @@
-//! Ratios of paired values, with confidence intervals.
+//! What repeated measurements come to: means and ratios with confidence intervals, medians.
 
 use serde::Serialize;
+
+/// A mean and its 95 % confidence interval, by Student's t.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MeanEstimate {
+    /// The mean.
+    pub mean: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Estimates the mean that `values` are drawn from; `None` without two values.
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<MeanEstimate> {
+    if values.len() < 2 {
+        return None;
+    }
+    let (mean, half) = mean_and_half_width(values);
+    Some(MeanEstimate { mean, low: mean - half, high: mean + half })
+}
 
 /// A ratio of two paired series: the geometric mean of the pairs' ratios and its 95 % confidence interval,
 /// by Student's t on their logarithms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct RatioEstimate {
-    pub(crate) ratio: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-    pub(crate) pairs: usize,
+pub struct RatioEstimate {
+    /// The geometric mean of the ratios.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// How many pairs there were.
+    pub pairs: usize,
 }
 
 /// Estimates how much larger `ours` are than `theirs`, pair by pair; `None` without two pairs.
-pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
+#[must_use]
+pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
     let logs: Vec<f64> = ours.iter().zip(theirs).map(|(one, other)| (one / other).ln()).collect();
     let logs: Vec<f64> = logs.into_iter().filter(|log| log.is_finite()).collect();
     if logs.len() < 2 {
@@ -30,7 +56,8 @@ pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
 }
 
 /// The middle value, or the mean of the middle two; 0 for none.
-pub(crate) fn median(values: &[f64]) -> f64 {
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -84,6 +111,14 @@ mod tests {
         assert!(ratio(&[1.0], &[1.0]).is_none());
         assert!((t_975(11) - 2.201).abs() < 1e-3);
         assert!((t_975(30) - 2.042).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_mean_has_students_interval() {
+        let estimate = mean(&[0.0, 1.0]).unwrap();
+        assert!((estimate.mean - 0.5).abs() < 1e-12);
+        assert!((estimate.high - 0.5 - 6.353).abs() < 1e-3);
+        assert_eq!(mean(&[1.0]), None);
     }
 
     #[test]

@@ -1,0 +1,169 @@
+//! `tradewind explain`: why a flow of a plan takes its path.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow, bail};
+use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Stop, Verdict};
+use tradewind_plan::{Answer, explain, verify};
+use tradewind_units::FlowId;
+
+use crate::output::{self, Format, Outcome, read_text, table};
+use crate::plan::problem::{BadFile, Read};
+use crate::plan::refuse_bad_files;
+
+#[derive(clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// The plan, as `tradewind plan --out` wrote it
+    plan: PathBuf,
+    /// The flow's name
+    flow: FlowId,
+    /// The problem, instead of the one that the plan's file holds
+    #[arg(long, value_name = "FILE")]
+    problem: Option<PathBuf>,
+    /// How many other paths to show, the fastest first; the direct one and the one taken are always shown
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    alternatives: usize,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(crate) fn run(args: &ExplainArgs) -> Outcome {
+    refuse_bad_files(explained(args))
+}
+
+fn explained(args: &ExplainArgs) -> Outcome {
+    let name = args.plan.display().to_string();
+    let text = read_text(&args.plan).map_err(|error| BadFile(output::one_line(&error)))?;
+    let answer: Answer =
+        serde_json::from_str(&text).map_err(|error| BadFile(format!("{name}: {error}")))?;
+    let read = match (&args.problem, &answer.problem) {
+        (Some(file), _) => Read::from_file(file, Some(answer.budget))?,
+        (None, Some(asked)) => Read::from_asked(asked, Some(answer.budget))?,
+        (None, None) => {
+            let problem = "it holds no problem: name the file by `--problem`";
+            return Err(BadFile(format!("{name}: {problem}")).into());
+        }
+    };
+    let Some(plan) = answer.plan() else {
+        bail!("{name}: there is no plan to explain: {}", answer.reason.unwrap_or_default());
+    };
+    let problem =
+        read.problem()?.map_err(|reason| anyhow!(reason)).with_context(|| name.clone())?;
+    if let Some(first) = verify(&problem, &plan).first() {
+        bail!("{name}: it is no plan for {}: {first}", read.asked.file);
+    }
+    let explanation = explain(&problem, &plan, &args.flow).with_context(|| name.clone())?;
+    match args.output {
+        Format::Json => output::json(&explanation)?,
+        Format::Table => show(&explanation, args.alternatives)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
+    let Explanation { flow, path, fct, set_up, start_up, steady, .. } = explanation;
+    let types = has_types(explanation);
+    output::line(format_args!("flow {flow}: {}, {:.3} s", named(path, types), fct.as_secs_f64()))?;
+    output::line(format_args!(
+        "  {:.3} s until the first byte, {:.3} s lost to slow start, {:.3} s at full rate",
+        set_up.as_secs_f64(),
+        start_up.as_secs_f64(),
+        steady.as_secs_f64()
+    ))?;
+    if let Some(deadline) = explanation.deadline {
+        let spare = deadline.saturating_sub(*fct).as_secs_f64();
+        let deadline = deadline.as_secs_f64();
+        output::line(format_args!("  deadline {deadline:.3} s: met with {spare:.3} s to spare"))?;
+    }
+    output::line(format_args!(
+        "  pays ${:.2} of the plan's ${:.2}; {}",
+        explanation.cost.as_usd(),
+        explanation.plan_cost.as_usd(),
+        reason(explanation)
+    ))?;
+    let legs: Vec<Vec<String>> = explanation.legs.iter().map(leg_row).collect();
+    table::print(&["leg", "bound by", "RTT ms", "rate", ""], &legs, 2)?;
+    let rows: Vec<Vec<String>> = (explanation.alternatives.iter().enumerate())
+        .filter(|(place, other)| {
+            *place < most || other.path.is_empty() || other.verdict == Verdict::Taken
+        })
+        .map(|(_, other)| alternative_row(other, types))
+        .collect();
+    table::print(&["path", "why not", "FCT s", "gain s", "more $", "more relays"], &rows, 2)?;
+    let hidden = explanation.alternatives.len().saturating_sub(rows.len());
+    if hidden > 0 {
+        output::say(format_args!("{hidden} slower paths not shown (`--alternatives`)"));
+    }
+    Ok(())
+}
+
+fn leg_row(leg: &ExplainedLeg) -> Vec<String> {
+    let slowest = if leg.slowest { "slowest" } else { "" };
+    vec![
+        format!("{} > {}", leg.from, leg.to),
+        leg.bound_by.to_owned(),
+        format!("{:.1}", leg.rtt_ms),
+        leg.rate.to_string(),
+        slowest.to_owned(),
+    ]
+}
+
+fn alternative_row(other: &Alternative, types: bool) -> Vec<String> {
+    let cost = other.extra_cost_usd.map_or_else(|| "-".to_owned(), |usd| format!("{usd:+.2}"));
+    vec![
+        named(&other.path, types),
+        verdict(other.verdict).to_owned(),
+        format!("{:.3}", other.fct.as_secs_f64()),
+        format!("{:+.3}", other.gain_s),
+        cost,
+        other.extra_relays.to_string(),
+    ]
+}
+
+fn named(path: &[Stop], types: bool) -> String {
+    if path.is_empty() {
+        return "direct".to_owned();
+    }
+    let stop = |stop: &Stop| match types {
+        true => format!("{} ({})", stop.region, stop.relay_type),
+        false => stop.region.to_string(),
+    };
+    let stops: Vec<String> = path.iter().map(stop).collect();
+    format!("over {}", stops.join(" > "))
+}
+
+/// Whether paths differ by relay type and not by region alone.
+fn has_types(explanation: &Explanation) -> bool {
+    let all = explanation.alternatives.iter().flat_map(|other| &other.path);
+    let mut types = all.map(|stop| &stop.relay_type);
+    types.next().is_some_and(|first| types.any(|other| other != first))
+}
+
+/// What keeps the flow from being faster, in words.
+fn reason(explanation: &Explanation) -> String {
+    let faster = explanation.alternatives.iter().filter(|other| other.gain_s > 0.0);
+    let first = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);
+    match first {
+        Some(Verdict::Budget) => "the budget keeps it from faster paths".to_owned(),
+        Some(Verdict::Capacity) => "its relays' capacity keeps it from faster paths".to_owned(),
+        Some(Verdict::Dearer) => "faster paths cost more, and cost is the objective".to_owned(),
+        Some(Verdict::Missed) => "a faster path is affordable: the algorithm missed it".to_owned(),
+        Some(Verdict::Deadline | Verdict::NoBetter | Verdict::Taken) | None => {
+            format!("no path is faster; what binds it: {}", explanation.binding)
+        }
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Taken => "taken",
+        Verdict::NoBetter => "no better",
+        Verdict::Budget => "over the budget",
+        Verdict::Capacity => "a relay is too small",
+        Verdict::Deadline => "misses the deadline",
+        Verdict::Dearer => "costs more",
+        Verdict::Missed => "missed",
+    }
+}

@@ -1,0 +1,163 @@
+//! `tradewind plan compare`: all algorithms on one problem.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tradewind_plan::answer::gap;
+use tradewind_plan::solver;
+use tradewind_plan::{Answer, Objective, Status};
+use tradewind_units::Money;
+
+use super::show::{dollars, optional, percent, seconds, times};
+use super::{AskedArgs, solve, usd};
+use crate::output::{self, FAILED, Format, Outcome, table};
+
+#[derive(clap::Args)]
+pub(super) struct CompareArgs {
+    #[command(flatten)]
+    asked: AskedArgs,
+    /// Most that the plan may cost, in dollars, instead of the file's `budget_usd`
+    #[arg(long, value_name = "USD", value_parser = usd)]
+    budget: Option<Money>,
+    /// Form of the answer on standard output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// What all algorithms made of one problem.
+#[derive(Serialize)]
+struct Comparison {
+    schema_version: u32,
+    objective: Objective,
+    budget_usd: Money,
+    /// The best bounds that any of them proved.
+    bound_s: Option<f64>,
+    bound_cost_usd: Option<Money>,
+    algorithms: Vec<Row>,
+}
+
+/// One algorithm; `gap` is against the best bound of all.
+#[derive(Serialize)]
+struct Row {
+    algorithm: &'static str,
+    /// As in a plan, or `not-served` when the algorithm has no answer to such an objective.
+    status: &'static str,
+    reason: Option<String>,
+    total_fct_s: Option<f64>,
+    acceleration: Option<f64>,
+    cost_usd: Option<Money>,
+    relays: Option<usize>,
+    bound_s: Option<f64>,
+    gap: Option<f64>,
+    solve_s: Option<f64>,
+}
+
+pub(super) fn run(args: &CompareArgs) -> Outcome {
+    let read = args.asked.read(args.budget)?;
+    let problem = match read.problem()? {
+        Ok(problem) => problem,
+        Err(reason) => {
+            output::complain(format_args!("{}: infeasible: {reason}", read.asked.file));
+            return Ok(FAILED.into());
+        }
+    };
+    let mut answers: Vec<(&'static str, Result<Answer, String>)> = Vec::new();
+    for name in solver::names() {
+        let answer = match solve(&problem, name, args.asked.deadline) {
+            Ok(answer) => Ok(answer),
+            Err(error) if error.is::<solver::SolveError>() => Err(error.to_string()),
+            // A plan that the verifier objects to.
+            Err(error) => return Err(error),
+        };
+        answers.push((name, answer));
+    }
+    let comparison = compared(problem.objective(), problem.budget(), &answers);
+    match args.output {
+        Format::Json => output::json(&comparison)?,
+        Format::Table => show(&comparison)?,
+    }
+    let any = answers.iter().any(|(_, answer)| {
+        answer.as_ref().is_ok_and(|a| matches!(a.status, Status::Optimal | Status::Feasible))
+    });
+    Ok(if any { ExitCode::SUCCESS } else { FAILED.into() })
+}
+
+fn compared(
+    objective: Objective,
+    budget: Money,
+    answers: &[(&'static str, Result<Answer, String>)],
+) -> Comparison {
+    let all = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let bound = all().filter_map(|answer| answer.bound).max();
+    let bound_cost = all().filter_map(|answer| answer.bound_cost).max();
+    let gap_of = |answer: &Answer| match objective {
+        Objective::Cost => gap(answer.cost?.as_usd(), bound_cost?.as_usd()),
+        Objective::TotalFct => gap(answer.weighted_fct?.as_secs_f64(), bound?.as_secs_f64()),
+        Objective::Makespan => answer.gap,
+    };
+    let rows = answers.iter().map(|(name, answer)| match answer {
+        Ok(answer) => Row {
+            algorithm: name,
+            status: answer.status.as_str(),
+            reason: answer.reason.clone(),
+            total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
+            acceleration: answer.acceleration,
+            cost_usd: answer.cost,
+            relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
+            bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
+            gap: gap_of(answer),
+            solve_s: Some(answer.solve.as_secs_f64()),
+        },
+        Err(reason) => Row {
+            algorithm: name,
+            status: "not-served",
+            reason: Some(reason.clone()),
+            total_fct_s: None,
+            acceleration: None,
+            cost_usd: None,
+            relays: None,
+            bound_s: None,
+            gap: None,
+            solve_s: None,
+        },
+    });
+    Comparison {
+        schema_version: 1,
+        objective,
+        budget_usd: budget,
+        bound_s: bound.map(|bound| bound.as_secs_f64()),
+        bound_cost_usd: bound_cost,
+        algorithms: rows.collect(),
+    }
+}
+
+fn show(comparison: &Comparison) -> anyhow::Result<()> {
+    let decimals = |number: f64| format!("{number:.3}");
+    let rows: Vec<Vec<String>> = (comparison.algorithms.iter())
+        .map(|row| {
+            vec![
+                row.algorithm.to_owned(),
+                row.status.to_owned(),
+                optional(row.total_fct_s.map(decimals)),
+                optional(row.acceleration.map(times)),
+                optional(row.cost_usd.map(dollars)),
+                optional(row.relays.map(|relays| relays.to_string())),
+                optional(row.bound_s.map(decimals)),
+                optional(row.gap.map(percent)),
+                optional(row.solve_s.map(|s| seconds(std::time::Duration::from_secs_f64(s)))),
+            ]
+        })
+        .collect();
+    let heading = [
+        "algorithm",
+        "status",
+        "total FCT s",
+        "acceleration",
+        "cost $",
+        "relays",
+        "bound s",
+        "gap %",
+        "time s",
+    ];
+    table::print(&heading, &rows, 2)
+}

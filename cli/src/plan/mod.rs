@@ -1,0 +1,166 @@
+//! `tradewind plan`: a problem file in, a verified plan out.
+
+mod compare;
+pub(crate) mod problem;
+mod show;
+mod sweep;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::builder::PossibleValuesParser;
+use tradewind_plan::solver::{self, Limits};
+use tradewind_plan::{Answer, Problem, Status, verify};
+use tradewind_units::{Money, UnitError, time::parse_duration};
+
+use crate::output::{self, BAD_FILE, FAILED, Format, Outcome};
+use problem::{BadFile, Read};
+
+#[derive(clap::Args)]
+pub(crate) struct PlanCommand {
+    #[command(subcommand)]
+    command: Option<PlanSubcommand>,
+    #[command(flatten)]
+    args: PlanArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum PlanSubcommand {
+    /// Solve one problem by every algorithm, side by side
+    Compare(compare::CompareArgs),
+    /// Solve one problem for many budgets: what does more money buy?
+    Sweep(sweep::SweepArgs),
+}
+
+#[derive(clap::Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    asked: AskedArgs,
+    /// Most that the plan may cost, in dollars, instead of the file's `budget_usd`
+    #[arg(long, value_name = "USD", value_parser = usd)]
+    budget: Option<Money>,
+    #[command(flatten)]
+    algorithm: AlgorithmArgs,
+    /// Where to write the plan (JSON) with the problem that it answers, for `tradewind explain`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Form of the answer on standard output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// What every planning command takes.
+#[derive(clap::Args)]
+struct AskedArgs {
+    /// The problem (TOML, see docs/plan.md)
+    #[arg(long, value_name = "FILE", required = true)]
+    problem: Option<PathBuf>,
+    /// Wall-clock time for each run of an algorithm; then its best plan so far counts
+    #[arg(long, value_name = "SPAN", default_value = "10 s", value_parser = parse_duration)]
+    deadline: Duration,
+}
+
+impl AskedArgs {
+    /// Reads the problem, and says what its figures rest on.
+    fn read(&self, budget: Option<Money>) -> Result<Read, BadFile> {
+        // None only where a subcommand stands in the place of the option, which clap sees to.
+        let file = self.problem.as_deref().unwrap_or(Path::new(""));
+        let read = Read::from_file(file, budget)?;
+        read.tell();
+        Ok(read)
+    }
+}
+
+#[derive(clap::Args)]
+struct AlgorithmArgs {
+    /// Who makes the plan
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = solver::DEFAULT,
+        value_parser = PossibleValuesParser::new(solver::names())
+    )]
+    algorithm: String,
+}
+
+/// Reads dollars from the command line.
+fn usd(text: &str) -> Result<Money, UnitError> {
+    let refused = || UnitError::new("money", "dollars such as `6` or `0.5`", text);
+    text.parse().map_err(|_| refused()).and_then(Money::from_usd)
+}
+
+pub(crate) fn run(command: &PlanCommand) -> Outcome {
+    refuse_bad_files(match &command.command {
+        Some(PlanSubcommand::Compare(args)) => compare::run(args),
+        Some(PlanSubcommand::Sweep(args)) => sweep::run(args),
+        None => one(&command.args),
+    })
+}
+
+/// A bad problem file is told like wrong usage: by a line and its exit code.
+pub(crate) fn refuse_bad_files(outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(error) if error.is::<BadFile>() => {
+            output::complain(output::one_line(&error));
+            Ok(BAD_FILE.into())
+        }
+        other => other,
+    }
+}
+
+fn one(args: &PlanArgs) -> Outcome {
+    let read = args.asked.read(args.budget)?;
+    let answer = match read.problem()? {
+        Ok(problem) => solve(&problem, &args.algorithm.algorithm, args.asked.deadline)?,
+        Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
+    };
+    if let Some(out) = &args.out {
+        let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
+        write(out, &serde_json::to_string_pretty(&kept)?)?;
+    }
+    match args.output {
+        Format::Json => output::json(&answer)?,
+        Format::Table => show::answer(&read, &answer)?,
+    }
+    Ok(exit_code(&answer))
+}
+
+/// Runs one algorithm for at most `deadline`, and checks its plan.
+fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Result<Answer> {
+    let chosen =
+        solver::by_name(algorithm).with_context(|| format!("no algorithm `{algorithm}`"))?;
+    let start = Instant::now();
+    let should_stop = || start.elapsed() >= deadline;
+    let limits = Limits { work: u64::MAX, should_stop: &should_stop };
+    let outcome = solver::solve(chosen.as_ref(), problem, &limits);
+    let answer = Answer::new(problem, algorithm, outcome, start.elapsed())?;
+    check(problem, &answer)?;
+    Ok(answer)
+}
+
+/// Refuses to show a plan that the verifier has something against.
+fn check(problem: &Problem, answer: &Answer) -> anyhow::Result<()> {
+    let violations = answer.plan().map(|plan| verify(problem, &plan)).unwrap_or_default();
+    if let Some(first) = violations.first() {
+        let (algorithm, count) = (&answer.algorithm, violations.len());
+        bail!(
+            "the plan of `{algorithm}` is wrong in {count} points, which is a bug of ours: {first}"
+        );
+    }
+    Ok(())
+}
+
+fn exit_code(answer: &Answer) -> ExitCode {
+    match answer.status {
+        Status::Optimal | Status::Feasible => ExitCode::SUCCESS,
+        Status::Infeasible | Status::Limited => FAILED.into(),
+    }
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| file.display().to_string())?;
+    output::say(format_args!("wrote {}", file.display()));
+    Ok(())
+}

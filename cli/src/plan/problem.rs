@@ -1,0 +1,93 @@
+//! Problem files from the disk, with the tables that lie beside them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tradewind_model::Catalogue;
+use tradewind_plan::answer::Asked;
+use tradewind_plan::file::{self, ProblemFile};
+use tradewind_plan::{Answer, Problem, ProblemError, Status};
+use tradewind_units::Money;
+
+use crate::output::{self, read_text};
+
+/// A problem file that is none, in one line with its name.
+#[derive(Debug)]
+pub(crate) struct BadFile(pub(crate) String);
+
+impl std::fmt::Display for BadFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadFile {}
+
+/// A problem file that was read, and its text for those who explain its plan later.
+pub(crate) struct Read {
+    pub(crate) asked: Asked,
+    pub(crate) file: ProblemFile,
+}
+
+impl Read {
+    /// Reads a file and the tables that it names, which lie beside it.
+    pub(crate) fn from_file(path: &Path, budget: Option<Money>) -> Result<Self, BadFile> {
+        let name = path.display().to_string();
+        let text = read_text(path).map_err(|error| BadFile(output::one_line(&error)))?;
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let mut load =
+            |table: &str| read_text(&beside.join(table)).map_err(|error| output::one_line(&error));
+        Self::new(name, text, budget, &mut load)
+    }
+
+    /// Reads the problem that a plan's file holds.
+    pub(crate) fn from_asked(asked: &Asked, budget: Option<Money>) -> Result<Self, BadFile> {
+        let tables: &BTreeMap<String, String> = &asked.tables;
+        let mut load = |table: &str| {
+            tables.get(table).cloned().ok_or_else(|| "the plan's file lacks this table".to_owned())
+        };
+        Self::new(asked.file.clone(), asked.text.clone(), budget, &mut load)
+    }
+
+    fn new(
+        name: String,
+        text: String,
+        budget: Option<Money>,
+        load: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, BadFile> {
+        let mut file = file::parse(&text, &Catalogue::builtin(), load)
+            .map_err(|error| BadFile(format!("{name}: {error}")))?;
+        file.inputs.budget = budget.unwrap_or(file.inputs.budget);
+        let asked = Asked { file: name, text, tables: file.tables.clone() };
+        Ok(Self { asked, file })
+    }
+
+    /// Says what the figures rest on, where that is no measurement.
+    pub(crate) fn tell(&self) {
+        let guessed = self.file.legs_by_distance;
+        if guessed > 0 {
+            let all = self.file.inputs.legs.len();
+            output::say(format_args!(
+                "note: the round-trip times of {guessed} of {all} legs follow from distance (docs/rtt-model.md), \
+                 not from measurements"
+            ));
+        }
+    }
+
+    /// The problem, or why it has no plan whatever the algorithm.
+    pub(crate) fn problem(&self) -> Result<Result<Problem, String>, BadFile> {
+        match Problem::new(self.file.inputs.clone()) {
+            Ok(problem) => Ok(Ok(problem)),
+            Err(error @ (ProblemError::NoPath { .. } | ProblemError::Deadline { .. })) => {
+                Ok(Err(error.to_string()))
+            }
+            Err(error) => Err(BadFile(format!("{}: {error}", self.asked.file))),
+        }
+    }
+
+    /// The answer to a problem without paths.
+    pub(crate) fn infeasible(&self, algorithm: &str, reason: String) -> Answer {
+        let inputs = &self.file.inputs;
+        Answer::without_plan(inputs.objective, inputs.budget, Status::Infeasible, algorithm, reason)
+    }
+}

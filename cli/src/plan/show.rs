@@ -1,0 +1,102 @@
+//! Plans as people read them.
+
+use tradewind_plan::{Answer, Status};
+use tradewind_units::{Duration, Money};
+
+use super::problem::Read;
+use crate::output::{self, table};
+
+/// A budget at or above which there is none.
+const NO_BUDGET_USD: f64 = 1e9;
+
+/// A plan's relays, flows and figures, or why there is none.
+pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
+    if let Some(reason) = &answer.reason {
+        output::complain(format_args!("{}: {}: {reason}", read.asked.file, answer.status.as_str()));
+        return Ok(());
+    }
+    let relays: Vec<Vec<String>> = (answer.relays.iter())
+        .map(|group| {
+            let count = group.count.to_string();
+            vec![group.region.to_string(), group.relay_type.to_string(), count]
+        })
+        .collect();
+    if relays.is_empty() {
+        output::line("no relays: every flow goes direct")?;
+    } else {
+        table::print(&["region", "relay type", "relays"], &relays, 2)?;
+    }
+    let flows: Vec<Vec<String>> = (answer.flows.iter().zip(&read.file.inputs.flows))
+        .map(|(flow, ends)| {
+            let path: Vec<String> = flow.path.iter().map(ToString::to_string).collect();
+            let path = if path.is_empty() { "direct".to_owned() } else { path.join(" > ") };
+            let ratio = flow.direct_fct.map(|direct| direct.as_secs_f64() / flow.fct.as_secs_f64());
+            vec![
+                flow.id.to_string(),
+                ends.source.to_string(),
+                ends.destination.to_string(),
+                path,
+                optional(flow.direct_fct.map(seconds)),
+                seconds(flow.fct),
+                optional(ratio.map(times)),
+                dollars(flow.cost),
+            ]
+        })
+        .collect();
+    table::print(
+        &["flow", "from", "to", "path", "direct s", "FCT s", "acceleration", "egress $"],
+        &flows,
+        4,
+    )?;
+    for line in summary(answer) {
+        output::line(line)?;
+    }
+    Ok(())
+}
+
+fn summary(answer: &Answer) -> Vec<String> {
+    let (total, direct) = (answer.total_fct.map(seconds), answer.direct_fct.map(seconds));
+    let proof = match (answer.status, answer.gap) {
+        (Status::Optimal, _) => "proven to be the best".to_owned(),
+        (_, Some(gap)) => format!("at most {:.2} % from the best", gap * 100.0),
+        (_, None) => "no bound".to_owned(),
+    };
+    let budget = answer.budget.as_usd();
+    let budget =
+        if budget >= NO_BUDGET_USD { "no budget".to_owned() } else { format!("of ${budget:.2}") };
+    vec![
+        format!(
+            "total {} s, direct {} s: acceleration {}",
+            optional(total),
+            optional(direct),
+            optional(answer.acceleration.map(times))
+        ),
+        format!("cost ${} ({budget})", optional(answer.cost.map(dollars))),
+        format!(
+            "{}: {proof}; by {} in {} s",
+            answer.status.as_str(),
+            answer.algorithm,
+            seconds(answer.solve)
+        ),
+    ]
+}
+
+pub(crate) fn optional(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+pub(crate) fn seconds(span: Duration) -> String {
+    format!("{:.3}", span.as_secs_f64())
+}
+
+pub(crate) fn dollars(amount: Money) -> String {
+    format!("{:.2}", amount.as_usd())
+}
+
+pub(crate) fn times(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2}", share * 100.0)
+}

@@ -1,0 +1,251 @@
+//! `tradewind plan sweep`: what more budget buys.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
+use tradewind_units::Money;
+
+use super::problem::{BadFile, Read};
+use super::show::{dollars, optional, percent, seconds, times};
+use super::{AlgorithmArgs, AskedArgs, check, solve, usd, write};
+use crate::output::chart::{self, Chart};
+use crate::output::{self, FAILED, Format, Outcome, table};
+
+/// Most budgets in a sweep. Chosen: more than a plot can show.
+const MOST_STEPS: u32 = 1_000;
+
+#[derive(clap::Args)]
+pub(super) struct SweepArgs {
+    #[command(flatten)]
+    asked: AskedArgs,
+    /// The least budget, in dollars
+    #[arg(long, value_name = "USD", value_parser = usd)]
+    from: Money,
+    /// The largest budget, in dollars
+    #[arg(long, value_name = "USD", value_parser = usd)]
+    to: Money,
+    /// How many budgets, both ends included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_STEPS)))]
+    steps: u32,
+    #[command(flatten)]
+    algorithm: AlgorithmArgs,
+    /// Where to write the plot (.svg or .html) or the figures (.json)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Form of the answer on standard output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// The figures of all budgets.
+#[derive(Serialize)]
+struct Sweep {
+    schema_version: u32,
+    problem: String,
+    algorithm: String,
+    objective: Objective,
+    points: Vec<Point>,
+}
+
+/// One budget.
+#[derive(Serialize)]
+struct Point {
+    budget_usd: Money,
+    status: Status,
+    total_fct_s: Option<f64>,
+    direct_fct_s: Option<f64>,
+    acceleration: Option<f64>,
+    cost_usd: Option<Money>,
+    relays: Option<usize>,
+    bound_s: Option<f64>,
+    gap: Option<f64>,
+    solve_s: f64,
+    /// No other point costs as little or less and takes less time.
+    pareto: bool,
+}
+
+pub(super) fn run(args: &SweepArgs) -> Outcome {
+    if args.to <= args.from {
+        let (from, to) = (args.from.as_usd(), args.to.as_usd());
+        return Err(BadFile(format!("--to: more than --from, {from}, not {to}")).into());
+    }
+    let form = args.out.as_deref().map(Form::of).transpose()?;
+    let read = args.asked.read(Some(args.from))?;
+    let problem = match read.problem()? {
+        Ok(problem) => problem,
+        Err(reason) => {
+            output::complain(format_args!("{}: infeasible: {reason}", read.asked.file));
+            return Ok(FAILED.into());
+        }
+    };
+    let sweep = swept(&read, problem, args)?;
+    if let (Some(out), Some(form)) = (&args.out, form) {
+        write(out, &form.render(&sweep)?)?;
+    }
+    match args.output {
+        Format::Json => output::json(&sweep)?,
+        Format::Table => show(&sweep)?,
+    }
+    let any = sweep.points.iter().any(|point| point.total_fct_s.is_some());
+    Ok(if any { ExitCode::SUCCESS } else { FAILED.into() })
+}
+
+/// All budgets, the least first. A plan within a smaller budget holds within a larger one, so the
+/// better of both counts: more budget never makes it worse, whatever the algorithm.
+fn swept(read: &Read, mut problem: Problem, args: &SweepArgs) -> anyhow::Result<Sweep> {
+    let mut points = Vec::new();
+    let mut best: Option<Plan> = None;
+    for step in 0..args.steps {
+        let share = f64::from(step) / f64::from(args.steps - 1);
+        let (from, to) = (args.from.as_usd(), args.to.as_usd());
+        let budget =
+            Money::from_usd(from + share * (to - from)).context("a budget of the sweep")?;
+        problem = problem.with_budget(budget);
+        let mut answer = solve(&problem, &args.algorithm.algorithm, args.asked.deadline)?;
+        if let Some(before) = &best {
+            answer = better(&problem, before, answer)?;
+        }
+        best = answer.plan().or(best);
+        points.push(point(budget, &answer));
+    }
+    mark_pareto(&mut points);
+    Ok(Sweep {
+        schema_version: 1,
+        problem: read.file.name.clone().unwrap_or_else(|| read.asked.file.clone()),
+        algorithm: args.algorithm.algorithm.clone(),
+        objective: problem.objective(),
+        points,
+    })
+}
+
+/// The answer, or the plan of a smaller budget if that is better.
+fn better(problem: &Problem, before: &Plan, answer: Answer) -> anyhow::Result<Answer> {
+    let plan = answer.plan();
+    if plan.as_ref().is_some_and(|plan| plan.score(problem) <= before.score(problem)) {
+        return Ok(answer);
+    }
+    // Bounds are of this budget: those of a smaller one would claim too much.
+    let bound = plan.as_ref().map_or_else(Default::default, |plan| plan.bound);
+    let bound_cost = plan.as_ref().map_or(Money::ZERO, |plan| plan.bound_cost);
+    let bound = bound.min(before.score(problem).0);
+    let kept = Plan { bound, bound_cost: bound_cost.min(before.cost), ..before.clone() };
+    let kept = Answer::new(problem, &answer.algorithm, Ok(kept), answer.solve)?;
+    check(problem, &kept)?;
+    Ok(kept)
+}
+
+fn point(budget: Money, answer: &Answer) -> Point {
+    Point {
+        budget_usd: budget,
+        status: answer.status,
+        total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
+        direct_fct_s: answer.direct_fct.map(|direct| direct.as_secs_f64()),
+        acceleration: answer.acceleration,
+        cost_usd: answer.cost,
+        relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
+        bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
+        gap: answer.gap,
+        solve_s: answer.solve.as_secs_f64(),
+        pareto: false,
+    }
+}
+
+fn mark_pareto(points: &mut [Point]) {
+    let figures: Vec<Option<(Money, f64)>> =
+        points.iter().map(|point| point.cost_usd.zip(point.total_fct_s)).collect();
+    for (index, point) in points.iter_mut().enumerate() {
+        let Some((cost, total)) = figures[index] else { continue };
+        let beats = |(other, figure): (usize, &Option<(Money, f64)>)| {
+            figure.is_some_and(|(c, t)| {
+                let equal = c == cost && t == total;
+                c <= cost && t <= total && (!equal || other < index)
+            })
+        };
+        point.pareto = !figures.iter().enumerate().filter(|(i, _)| *i != index).any(beats);
+    }
+}
+
+fn show(sweep: &Sweep) -> anyhow::Result<()> {
+    let decimals = |number: f64| format!("{number:.3}");
+    let rows: Vec<Vec<String>> = (sweep.points.iter())
+        .map(|point| {
+            vec![
+                if point.pareto { "*" } else { "" }.to_owned(),
+                point.status.as_str().to_owned(),
+                dollars(point.budget_usd),
+                optional(point.cost_usd.map(dollars)),
+                optional(point.total_fct_s.map(decimals)),
+                optional(point.acceleration.map(times)),
+                optional(point.relays.map(|relays| relays.to_string())),
+                optional(point.gap.map(percent)),
+                seconds(std::time::Duration::from_secs_f64(point.solve_s)),
+            ]
+        })
+        .collect();
+    let heading = [
+        "Pareto",
+        "status",
+        "budget $",
+        "cost $",
+        "total FCT s",
+        "acceleration",
+        "relays",
+        "gap %",
+        "time s",
+    ];
+    table::print(&heading, &rows, 2)
+}
+
+/// What `--out` is to hold, by its name's end.
+#[derive(Clone, Copy)]
+enum Form {
+    Svg,
+    Html,
+    Json,
+}
+
+impl Form {
+    fn of(file: &Path) -> Result<Self, BadFile> {
+        match file.extension().and_then(|end| end.to_str()) {
+            Some("svg") => Ok(Self::Svg),
+            Some("html") => Ok(Self::Html),
+            Some("json") => Ok(Self::Json),
+            _ => {
+                let name = file.display();
+                Err(BadFile(format!(
+                    "--out: a name that ends in .svg, .html or .json, not `{name}`"
+                )))
+            }
+        }
+    }
+
+    fn render(self, sweep: &Sweep) -> anyhow::Result<String> {
+        let chart = chart_of(sweep);
+        Ok(match self {
+            Self::Svg => chart.svg(),
+            Self::Html => chart::page(&chart),
+            Self::Json => serde_json::to_string_pretty(sweep)?,
+        })
+    }
+}
+
+/// Total completion time over budget, beside that of going direct.
+fn chart_of(sweep: &Sweep) -> Chart {
+    let line = |value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+        let points = sweep.points.iter();
+        points.filter_map(|point| Some((point.budget_usd.as_usd(), value(point)?))).collect()
+    };
+    let direct = line(|point| point.direct_fct_s);
+    Chart {
+        title: format!("{}: what a budget buys ({})", sweep.problem, sweep.algorithm),
+        x_label: "budget in dollars".to_owned(),
+        y_label: "total completion time in seconds".to_owned(),
+        lines: vec![
+            ("plan".to_owned(), line(|point| point.total_fct_s)),
+            ("direct".to_owned(), direct),
+        ],
+    }
+}

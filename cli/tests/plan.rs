@@ -1,0 +1,323 @@
+//! `tradewind plan` and `tradewind explain` as a user calls them: answers of the form that docs/plan.md
+//! tells, and one line for whatever is wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A directory of one test's files, gone with it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(test: &str) -> Self {
+        let name = format!("tradewind-plan-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.0.join(name), content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tradewind"));
+        command.args(arguments.split(' ')).current_dir(&self.0).stdin(Stdio::null());
+        command.env("TRADEWIND_LOG", "off").output().unwrap()
+    }
+
+    /// What a command that succeeds prints.
+    fn prints(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.prints(arguments)).unwrap()
+    }
+
+    /// Refused in one line, with this status.
+    fn refuses(&self, arguments: &str, status: i32, expected: &str) {
+        let output = self.run(arguments);
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {line}");
+        assert_eq!(line.lines().count(), 1, "{arguments}: {line}");
+        assert!(line.starts_with(&format!("tradewind: {expected}")), "{arguments}: {line}");
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn house() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// A file of scenarios/plan.
+fn scenario(name: &str) -> String {
+    house().join("scenarios/plan").join(name).display().to_string()
+}
+
+/// Two flows from one site; the first may go over a relay, which pays with a dollar.
+const SMALL: &str = r#"budget_usd = 1.0
+regions = ["gcp:europe-west2"]
+rtt_tables = ["rtt.csv"]
+[[site]]
+id = "a"
+[[site]]
+id = "b"
+[[site]]
+id = "c"
+[[flow]]
+id = "far"
+from = "a"
+to = "b"
+volume = "2 GB"
+[[flow]]
+id = "near"
+from = "a"
+to = "c"
+volume = "2 GB"
+[egress]
+usd_per_gb = 0.08
+"#;
+
+const RTTS: &str = "src,dst,rtt_ms
+a,b,200
+a,c,10
+a,gcp:europe-west2,60
+gcp:europe-west2,b,140
+gcp:europe-west2,c,60
+";
+
+fn small(test: &str) -> Files {
+    let files = Files::new(test);
+    files.write("p.toml", SMALL);
+    files.write("rtt.csv", RTTS);
+    files
+}
+
+#[test]
+fn a_plan_has_the_documented_form() {
+    let files = small("form");
+    let plan = files.json("plan --problem p.toml -o json --out plan.json");
+    assert_eq!(plan["schema_version"], 1);
+    assert_eq!((&plan["status"], &plan["objective"]), (&"optimal".into(), &"total-fct".into()));
+    assert_eq!((&plan["budget_usd"], &plan["gap"]), (&1.0.into(), &0.0.into()));
+    for key in [
+        "total_fct_s",
+        "direct_fct_s",
+        "acceleration",
+        "cost_usd",
+        "bound_s",
+        "solve_s",
+        "makespan_s",
+        "weighted_fct_s",
+        "bound_cost_usd",
+    ] {
+        assert!(plan[key].as_f64().is_some_and(|number| number >= 0.0), "{key}: {plan}");
+    }
+    assert!((plan["cost_usd"].as_f64().unwrap() - 0.66).abs() < 1e-9, "half a dollar and 2 GB");
+    assert_eq!(plan["relays"][0]["region"], "gcp:europe-west2");
+    assert_eq!(
+        (&plan["relays"][0]["count"], plan["relays"].as_array().unwrap().len()),
+        (&1.into(), 1)
+    );
+    assert_eq!(plan["flows"][0]["id"], "far");
+    assert_eq!(plan["flows"][0]["path"], serde_json::json!(["gcp:europe-west2.1"]));
+    assert_eq!(plan["flows"][1]["path"], serde_json::json!([]));
+    let total = |key: &str| -> f64 {
+        plan["flows"].as_array().unwrap().iter().map(|flow| flow[key].as_f64().unwrap()).sum()
+    };
+    assert!((total("fct_s") - plan["total_fct_s"].as_f64().unwrap()).abs() < 1e-6);
+    assert!((total("direct_fct_s") - plan["direct_fct_s"].as_f64().unwrap()).abs() < 1e-6);
+    assert!(plan.get("problem").is_none(), "the problem is in the file, not in the answer");
+
+    let kept: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
+    assert_eq!(kept["flows"], plan["flows"]);
+    assert_eq!(kept["problem"]["tables"]["rtt.csv"], RTTS);
+    let table = files.prints("plan --problem p.toml --algorithm greedy");
+    assert!(
+        table.contains("gcp:europe-west2.1") && table.contains("cost $0.66 (of $1.00)"),
+        "{table}"
+    );
+    let poor = files.json("plan --problem p.toml --budget 0.6 -o json");
+    assert_eq!((&poor["cost_usd"], &poor["relays"]), (&0.0.into(), &serde_json::json!([])));
+}
+
+#[test]
+fn bad_files_and_options_take_one_line_with_file_line_and_field() {
+    let files = small("bad");
+    for (from, to, expected) in [
+        ("budget_usd = 1.0", "budget_usd = nan", "bad.toml: line 1: budget_usd: money: "),
+        ("gcp:europe-west2", "gcp:mars", "bad.toml: line 2: regions: region `gcp:mars`"),
+        ("rtt.csv", "absent.csv", "bad.toml: line 3: rtt_tables: "),
+        ("rtt.csv", "bad.csv", "bad.toml: bad.csv: line 2: rtt_ms: duration: "),
+        (
+            "rtt.csv",
+            "short.csv",
+            "bad.toml: line 12: from: no round-trip time from site a to site b",
+        ),
+        (
+            "id = \"c\"",
+            "id = \"c\"\ncolour = 1",
+            "bad.toml: line 10: colour: unknown field `colour`",
+        ),
+        ("volume = \"2 GB\"", "volume = \"0 B\"", "bad.toml: line 14: volume: a volume above zero"),
+        ("usd_per_gb = 0.08", "usd_per_gb = -0.08", "bad.toml: line 21: usd_per_gb: price: "),
+    ] {
+        assert!(SMALL.contains(from), "{from}");
+        files.write("bad.toml", &SMALL.replacen(from, to, 1));
+        files.write("bad.csv", "src,dst,rtt_ms\na,b,NaN\n");
+        files.write("short.csv", "src,dst,rtt_ms\n");
+        for command in ["plan", "plan compare", "plan sweep --from 0 --to 1 --steps 2"] {
+            files.refuses(&format!("{command} --problem bad.toml"), 2, expected);
+        }
+    }
+    files.refuses("plan --problem absent.toml", 2, "absent.toml: No such file");
+    files.refuses("plan --problem p.toml --algorithm sail", 2, "invalid value 'sail'");
+    files.refuses("plan --problem p.toml --budget -1", 2, "unexpected argument '-1'");
+    files.refuses("plan --problem p.toml --budget=-1", 2, "invalid value '-1'");
+    files.refuses("plan --problem p.toml --deadline 5", 2, "invalid value '5'");
+    files.refuses("plan sweep --problem p.toml --from 2 --to 1 --steps 3", 2, "--to: more than");
+    files.refuses("plan sweep --problem p.toml --from 0 --to 1 --steps 1", 2, "invalid value '1'");
+    files.refuses(
+        "plan sweep --problem p.toml --from 0 --to 1 --steps 2 --out x.png",
+        2,
+        "--out: a name that ends in",
+    );
+}
+
+#[test]
+fn what_has_no_plan_is_told_apart_and_ends_with_1() {
+    let files = small("none");
+    let late = SMALL.replacen("volume = \"2 GB\"", "volume = \"2 GB\"\ndeadline = \"1 s\"", 1);
+    files.write("late.toml", &late);
+    files.refuses(
+        "plan --problem late.toml",
+        1,
+        "late.toml: infeasible: flow `far`: its deadline is 1.000 s",
+    );
+    files.refuses("plan compare --problem late.toml", 1, "late.toml: infeasible: ");
+    let output = files.run("plan --problem late.toml -o json");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"infeasible".into()));
+    assert!(answer["total_fct_s"].is_null() && answer["reason"].is_string());
+
+    let blocked = format!("{SMALL}[[pair]]\nfrom = \"a\"\nto = \"b\"\nblocked = true\n");
+    files.write("blocked.toml", &blocked);
+    files.refuses(
+        "plan --problem blocked.toml --budget 0.1",
+        1,
+        "blocked.toml: infeasible: flow `far`",
+    );
+    files.prints("plan --problem blocked.toml");
+}
+
+#[test]
+fn compare_shows_every_algorithm_once() {
+    let files = small("compare");
+    let all = files.json("plan compare --problem p.toml -o json");
+    let rows = all["algorithms"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["algorithm"].as_str().unwrap()).collect();
+    let known: Vec<&str> = tradewind_plan::solver::names().collect();
+    assert_eq!(names, known);
+    for row in rows {
+        let gap = row["gap"].as_f64().unwrap();
+        assert!((0.0..1.0).contains(&gap), "{row}");
+        assert!(row["total_fct_s"].as_f64() >= all["bound_s"].as_f64(), "{row}");
+    }
+    let table = files.prints("plan compare --problem p.toml");
+    assert!(names.iter().all(|name| table.contains(name)), "{table}");
+}
+
+#[test]
+fn more_budget_never_makes_a_sweep_worse_and_its_plot_is_whole() {
+    let files = Files::new("sweep");
+    let problem = scenario("four-cities.toml");
+    let arguments = format!(
+        "plan sweep --problem {problem} --from 0 --to 12 --steps 5 --algorithm greedy -o json --out s.html"
+    );
+    let sweep = files.json(&arguments);
+    let points = sweep["points"].as_array().unwrap();
+    assert_eq!(points.len(), 5);
+    let totals: Vec<f64> = points.iter().map(|p| p["total_fct_s"].as_f64().unwrap()).collect();
+    assert!(totals.is_sorted_by(|a, b| a >= b), "{totals:?}");
+    assert!(totals[4] < totals[0] / 2.0, "{totals:?}");
+    assert!(points.iter().all(|p| p["cost_usd"].as_f64() <= p["budget_usd"].as_f64()));
+    assert!(points.iter().any(|p| p["pareto"] == true));
+    let page = files.read("s.html");
+    assert!(page.contains("<svg") && page.contains("</html>") && !page.contains("src="), "{page}");
+}
+
+#[test]
+fn explain_says_what_binds_and_what_else_there_was() {
+    let files = small("explain");
+    files.prints("plan --problem p.toml --out plan.json");
+    let far = files.json("explain plan.json far -o json");
+    assert_eq!(far["path"][0]["region"], "gcp:europe-west2");
+    assert_eq!(far["legs"][1]["bound_by"], "window");
+    assert_eq!(far["binding"], "window of gcp:europe-west2 -> b");
+    let others = far["alternatives"].as_array().unwrap();
+    assert_eq!((others.len(), &others[0]["verdict"]), (2, &"taken".into()));
+    assert_eq!(others[1]["path"], serde_json::json!([]));
+    assert!((others[1]["extra_cost_usd"].as_f64().unwrap() + 0.66).abs() < 1e-9);
+
+    files.prints("plan --problem p.toml --budget 0.6 --out poor.json");
+    let far = files.json("explain poor.json far -o json");
+    assert_eq!(
+        (&far["binding"], &far["alternatives"][0]["verdict"]),
+        (&"budget".into(), &"budget".into())
+    );
+    assert_eq!(far["alternatives"][0]["extra_relays"], 1);
+    let table = files.prints("explain poor.json far");
+    assert!(table.contains("the budget keeps it from faster paths"), "{table}");
+    assert!(table.contains("over the budget"), "{table}");
+
+    files.refuses("explain plan.json no-flow", 1, "plan.json: no flow `no-flow`");
+    files.refuses("explain p.toml far", 2, "p.toml: expected value at line 1");
+    files.refuses("explain absent.json far", 2, "absent.json: No such file");
+    let forged = files.read("plan.json").replacen("\"cost_usd\": 0.66", "\"cost_usd\": 0.16", 1);
+    files.write("forged.json", &forged);
+    files.refuses("explain forged.json far", 1, "forged.json: it is no plan for p.toml: ");
+    files.write("slow.csv", &RTTS.replace("a,b,200", "a,b,100"));
+    files.write("other.toml", &SMALL.replace("rtt.csv", "slow.csv"));
+    files.refuses(
+        "explain plan.json far --problem other.toml",
+        1,
+        "plan.json: it is no plan for other.toml",
+    );
+}
+
+#[test]
+fn the_examples_are_planned() {
+    let files = Files::new("examples");
+    let lines = files
+        .prints(&format!("plan --problem {} --algorithm greedy", scenario("four-cities.toml")));
+    assert!(lines.contains("acceleration 3.26") && lines.contains("cost $5.88"), "{lines}");
+    let types = files.json(&format!("plan --problem {} -o json", scenario("relay-types.toml")));
+    let backup = &types["flows"][0];
+    assert_eq!(backup["path"], serde_json::json!(["aws:us-east-1.1"]), "a relay beside the source");
+    assert!(backup["fct_s"].as_f64().unwrap() * 3.0 < backup["direct_fct_s"].as_f64().unwrap());
+    let star = files.json(&format!(
+        "plan --problem {} --algorithm greedy --deadline 1ms -o json",
+        scenario("one-to-many.toml")
+    ));
+    assert_eq!(star["flows"].as_array().unwrap().len(), 30);
+}

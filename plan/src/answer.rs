@@ -1,0 +1,361 @@
+//! What a user gets: a plan with its figures, or why there is none. It is written as JSON and can be turned
+//! back into the [`Plan`] that it shows.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
+
+use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, optional_seconds};
+use crate::problem::{Objective, Problem};
+use crate::solver::SolveError;
+
+/// Version of the answer's text form; grows when a field changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Times that differ by no more are the same: a computed bound has the error of its sums.
+const SAME_TIME: Duration = Duration::from_micros(1);
+
+/// How good an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// No plan is better: the bound proves it.
+    Optimal,
+    /// A plan that holds; whether there is a better one was not decided.
+    Feasible,
+    /// There is no plan, as was proven.
+    Infeasible,
+    /// No plan was found, and none excluded, within the limits.
+    Limited,
+}
+
+impl Status {
+    /// The word as JSON has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optimal => "optimal",
+            Self::Feasible => "feasible",
+            Self::Infeasible => "infeasible",
+            Self::Limited => "limited",
+        }
+    }
+}
+
+/// Relays of one type in one region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerRelays {
+    /// Where.
+    pub region: RegionId,
+    /// What.
+    pub relay_type: RelayTypeId,
+    /// How many.
+    pub count: usize,
+    /// Their names, which paths use.
+    pub ids: Vec<RelayId>,
+}
+
+/// How a flow is carried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerFlow {
+    /// The flow.
+    pub id: FlowId,
+    /// Its relays, in order; empty: direct.
+    pub path: Vec<RelayId>,
+    /// Predicted completion time.
+    #[serde(rename = "fct_s", with = "time::as_seconds")]
+    pub fct: Duration,
+    /// Predicted completion time on the direct path, if there is one.
+    #[serde(rename = "direct_fct_s", with = "optional_seconds")]
+    pub direct_fct: Option<Duration>,
+    /// What it costs, set-up of relays left out: egress, and its move.
+    #[serde(rename = "cost_usd")]
+    pub cost: Money,
+    /// What of that is for its move from the path that it runs on.
+    #[serde(rename = "move_usd")]
+    pub move_cost: Money,
+}
+
+/// A problem file as it was read, so that an answer can be explained by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// The file's name.
+    pub file: String,
+    /// Its text.
+    pub text: String,
+    /// The text of each table that it names.
+    pub tables: BTreeMap<String, String>,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// How good it is.
+    pub status: Status,
+    /// Why there is no plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The algorithm that was asked.
+    pub algorithm: String,
+    /// The solver whose plan it is; of an algorithm that has several.
+    pub solver: Option<String>,
+    /// What was to be made least.
+    pub objective: Objective,
+    /// Sum of all completion times.
+    #[serde(rename = "total_fct_s", with = "sum_of_seconds")]
+    pub total_fct: Option<Duration>,
+    /// Sum of all direct completion times; none when a flow has no direct path.
+    #[serde(rename = "direct_fct_s", with = "sum_of_seconds")]
+    pub direct_fct: Option<Duration>,
+    /// `direct_fct_s` over `total_fct_s`.
+    pub acceleration: Option<f64>,
+    /// The last flow's completion time.
+    #[serde(rename = "makespan_s", with = "optional_seconds")]
+    pub makespan: Option<Duration>,
+    /// Sum of all completion times, each times its flow's weight: what `bound_s` bounds.
+    #[serde(rename = "weighted_fct_s", with = "sum_of_seconds")]
+    pub weighted_fct: Option<Duration>,
+    /// What the plan costs.
+    #[serde(rename = "cost_usd")]
+    pub cost: Option<Money>,
+    /// Most that it was allowed to cost.
+    #[serde(rename = "budget_usd")]
+    pub budget: Money,
+    /// No plan has a smaller sum of completion times, each times its flow's weight.
+    #[serde(rename = "bound_s", with = "sum_of_seconds")]
+    pub bound: Option<Duration>,
+    /// No plan costs less.
+    #[serde(rename = "bound_cost_usd")]
+    pub bound_cost: Option<Money>,
+    /// By what share the objective may be above its least: `(value - bound) / value`.
+    pub gap: Option<f64>,
+    /// Wall-clock time that the algorithm took.
+    #[serde(rename = "solve_s", with = "time::as_seconds")]
+    pub solve: Duration,
+    /// Relays to run.
+    pub relays: Vec<AnswerRelays>,
+    /// Flows, in the problem's order.
+    pub flows: Vec<AnswerFlow>,
+    /// The problem, in files that are to be explained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Asked>,
+}
+
+impl Answer {
+    /// The answer that a solver's outcome is.
+    ///
+    /// # Errors
+    /// When the solver failed, or does not serve the objective: then nothing is known of the problem.
+    pub fn new(
+        problem: &Problem,
+        algorithm: &str,
+        outcome: Result<Plan, SolveError>,
+        solve: Duration,
+    ) -> Result<Self, SolveError> {
+        let without = |status: Status, reason: String| {
+            Self::without_plan(problem.objective(), problem.budget(), status, algorithm, reason)
+        };
+        let answer = match outcome {
+            Ok(plan) => Self::with_plan(problem, algorithm, &plan),
+            Err(SolveError::WorkLimit { best: Some(plan), .. }) => {
+                Self::with_plan(problem, algorithm, &plan)
+            }
+            Err(error @ SolveError::WorkLimit { best: None, .. }) => {
+                without(Status::Limited, error.to_string())
+            }
+            Err(error @ SolveError::Infeasible { .. }) => {
+                without(Status::Infeasible, error.to_string())
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { solve, ..answer })
+    }
+
+    /// The answer that there is no plan.
+    #[must_use]
+    pub fn without_plan(
+        objective: Objective,
+        budget: Money,
+        status: Status,
+        algorithm: &str,
+        reason: String,
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            status,
+            reason: Some(reason),
+            algorithm: algorithm.to_owned(),
+            solver: None,
+            objective,
+            total_fct: None,
+            direct_fct: None,
+            acceleration: None,
+            makespan: None,
+            weighted_fct: None,
+            cost: None,
+            budget,
+            bound: None,
+            bound_cost: None,
+            gap: None,
+            solve: Duration::ZERO,
+            relays: Vec::new(),
+            flows: Vec::new(),
+            problem: None,
+        }
+    }
+
+    fn with_plan(problem: &Problem, algorithm: &str, plan: &Plan) -> Self {
+        let weighted = weighted_fct(problem, plan);
+        let makespan = plan.flows.iter().map(|flow| flow.fct).max();
+        let (optimal, gap) = match problem.objective() {
+            Objective::Cost => {
+                (plan.cost <= plan.bound_cost, gap(plan.cost.as_usd(), plan.bound_cost.as_usd()))
+            }
+            Objective::TotalFct => {
+                let gap = gap(weighted.as_secs_f64(), plan.bound.as_secs_f64());
+                (weighted <= plan.bound + SAME_TIME, gap)
+            }
+            Objective::Makespan => {
+                // Solvers bound the sum; no plan's last flow is faster than the slowest one can be.
+                let (last, least) = (makespan.unwrap_or_default(), least_makespan(problem));
+                (last <= least + SAME_TIME, gap(last.as_secs_f64(), least.as_secs_f64()))
+            }
+        };
+        Self {
+            reason: None,
+            solver: Some(plan.solver.clone()),
+            total_fct: Some(plan.total_fct),
+            direct_fct: plan.total_fct_direct(),
+            acceleration: plan.acceleration(),
+            makespan,
+            weighted_fct: Some(weighted),
+            cost: Some(plan.cost),
+            bound: Some(plan.bound),
+            bound_cost: Some(plan.bound_cost),
+            gap: if optimal { Some(0.0) } else { gap },
+            relays: relays(plan),
+            flows: plan.flows.iter().map(answer_flow).collect(),
+            ..Self::without_plan(
+                problem.objective(),
+                problem.budget(),
+                if optimal { Status::Optimal } else { Status::Feasible },
+                algorithm,
+                String::new(),
+            )
+        }
+    }
+
+    /// The plan that it shows, if it has one, for [`crate::verify()`] and [`crate::explain()`].
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        let relay = |group: &AnswerRelays, id: &RelayId| PlannedRelay {
+            id: id.clone(),
+            region: group.region.clone(),
+            relay_type: group.relay_type.clone(),
+        };
+        let relays =
+            self.relays.iter().flat_map(|group| group.ids.iter().map(|id| relay(group, id)));
+        let flow = |flow: &AnswerFlow| PlannedFlow {
+            id: flow.id.clone(),
+            path: flow.path.clone(),
+            fct: flow.fct,
+            fct_direct: flow.direct_fct,
+            egress: flow.cost.checked_sub(flow.move_cost).unwrap_or_default(),
+            move_cost: flow.move_cost,
+        };
+        Some(Plan {
+            schema_version: plan::SCHEMA_VERSION,
+            solver: self.solver.clone()?,
+            relays: relays.collect(),
+            flows: self.flows.iter().map(flow).collect(),
+            cost: self.cost?,
+            total_fct: self.total_fct?,
+            bound: self.bound?,
+            bound_cost: self.bound_cost?,
+        })
+    }
+}
+
+/// By what share a value may be above its least.
+#[must_use]
+pub fn gap(value: f64, bound: f64) -> Option<f64> {
+    let gap = (value - bound) / value;
+    gap.is_finite().then_some(gap.max(0.0))
+}
+
+fn weighted_fct(problem: &Problem, plan: &Plan) -> Duration {
+    let flows = problem.flows().iter().zip(&plan.flows);
+    flows.map(|(flow, planned)| planned.fct.saturating_mul(flow.weight)).sum()
+}
+
+/// The longest of all flows' shortest completion times.
+fn least_makespan(problem: &Problem) -> Duration {
+    let fastest = |flow| problem.candidates(flow).iter().map(|candidate| candidate.fct).min();
+    (0..problem.flows().len()).filter_map(fastest).max().unwrap_or_default()
+}
+
+fn relays(plan: &Plan) -> Vec<AnswerRelays> {
+    let mut groups: Vec<AnswerRelays> = Vec::new();
+    for relay in &plan.relays {
+        let same = |group: &AnswerRelays| {
+            group.region == relay.region && group.relay_type == relay.relay_type
+        };
+        let place = groups.iter().position(same).unwrap_or_else(|| {
+            groups.push(AnswerRelays {
+                region: relay.region.clone(),
+                relay_type: relay.relay_type.clone(),
+                count: 0,
+                ids: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        groups[place].count += 1;
+        groups[place].ids.push(relay.id.clone());
+    }
+    groups
+}
+
+fn answer_flow(flow: &PlannedFlow) -> AnswerFlow {
+    AnswerFlow {
+        id: flow.id.clone(),
+        path: flow.path.clone(),
+        fct: flow.fct,
+        direct_fct: flow.fct_direct,
+        cost: flow.egress + flow.move_cost,
+        move_cost: flow.move_cost,
+    }
+}
+
+/// Sums over many flows, which may exceed the year that a single span is limited to.
+mod sum_of_seconds {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use tradewind_units::{Duration, UnitError};
+
+    /// Longest sum that is read: thirty thousand years, far from what overflows.
+    const MOST_S: f64 = 1e12;
+
+    pub(super) fn serialize<S: Serializer>(
+        sum: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        sum.map(|sum| sum.as_secs_f64()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+        if !(0.0..=MOST_S).contains(&seconds) {
+            let refused = UnitError::new("duration", "seconds from 0 to 10^12", seconds);
+            return Err(de::Error::custom(refused));
+        }
+        Ok(Some(Duration::from_secs_f64(seconds)))
+    }
+}

@@ -1,0 +1,77 @@
+//! All paths of a flow that can help, depth first.
+
+use tradewind_units::Duration;
+
+use super::tables::{FlowTables, Known};
+use super::{Candidate, FlowCandidates, Maker};
+use crate::problem::ProblemError;
+
+/// The candidates of one flow.
+pub(super) fn candidates(
+    maker: Maker<'_>,
+    tables: &FlowTables<'_>,
+) -> Result<FlowCandidates, ProblemError> {
+    let direct = maker.direct(tables)?;
+    let slower_than = direct.as_ref().map(|direct| direct.fct);
+    let (relays, legs, found) = (Vec::new(), Vec::new(), Vec::new());
+    let mut search = Search { maker, tables, slower_than, relays, legs, found };
+    for offer in 0..tables.offers() {
+        if let Some(leg) = tables.first(offer) {
+            search.extend(offer, leg)?;
+        }
+    }
+    let Search { maker, found, .. } = search;
+    maker.finish(direct, found, None)
+}
+
+struct Search<'a> {
+    maker: Maker<'a>,
+    tables: &'a FlowTables<'a>,
+    /// Paths that take this long or longer are not worth it.
+    slower_than: Option<Duration>,
+    /// The relays of the path so far, and its legs.
+    relays: Vec<usize>,
+    legs: Vec<Known>,
+    found: Vec<Candidate>,
+}
+
+impl Search<'_> {
+    /// Finds every path that goes on to `offer` over `leg`.
+    fn extend(&mut self, offer: usize, leg: &Known) -> Result<(), ProblemError> {
+        if self.is_too_slow(leg) {
+            return Ok(());
+        }
+        let tables = self.tables;
+        self.relays.push(offer);
+        self.legs.push(*leg);
+        if let Some(last) = tables.last(offer)
+            && !self.is_too_slow(last)
+        {
+            self.legs.push(*last);
+            let fct = tables.fct(&self.legs);
+            self.legs.pop();
+            if self.slower_than.is_none_or(|limit| fct < limit) {
+                let found = self.maker.candidate(tables, self.relays.clone(), fct)?;
+                self.found.push(found);
+            }
+        }
+        if self.relays.len() < self.maker.problem.max_relays() {
+            for next in 0..tables.offers() {
+                let passed = self.relays.iter().any(|relay| tables.same_region(*relay, next));
+                if let Some(leg) = tables.between(offer, next).filter(|_| !passed) {
+                    self.extend(next, leg)?;
+                }
+            }
+        }
+        self.relays.pop();
+        self.legs.pop();
+        Ok(())
+    }
+
+    /// Whether no path over this leg can be worth it: none completes more than one RTT before what
+    /// its rate says.
+    fn is_too_slow(&self, known: &Known) -> bool {
+        let limit = self.slower_than.map(|limit| limit + self.tables.longest_rtt());
+        limit.is_some_and(|limit| known.rate.time_for(self.maker.volume()) > limit)
+    }
+}

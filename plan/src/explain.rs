@@ -1,0 +1,346 @@
+//! Why a flow takes its path: what binds it, and what each other path would have cost and gained.
+//!
+//! Each alternative is judged alone: the flow is moved there, all others stay where they are, relays are
+//! packed anew, and the result is held against budget, capacity, deadline and objective. That names the
+//! one constraint that stands in the way of that path; it does not prove that no other change helps.
+
+use serde::Serialize;
+use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayTypeId, time};
+
+use crate::packing::{pack, relays_used};
+use crate::plan::{Plan, PlannedFlow, optional_seconds};
+use crate::problem::{Inputs, Objective, Problem, ProblemError};
+
+/// Why there is no explanation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// The problem has no such flow, or the plan leaves it out.
+    #[error("no flow `{0}`")]
+    NoFlow(FlowId),
+    /// The plan does not fit the problem.
+    #[error("flow `{0}`: its path is none that the problem has")]
+    NotOfProblem(FlowId),
+    /// A price is missing, for which the problem would have been refused.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+}
+
+/// A relay on a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stop {
+    /// Where.
+    pub region: RegionId,
+    /// What.
+    pub relay_type: RelayTypeId,
+}
+
+/// One hop of the path taken.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExplainedLeg {
+    /// Where from: a site or a region.
+    pub from: String,
+    /// Where to.
+    pub to: String,
+    /// Round-trip time.
+    pub rtt_ms: f64,
+    /// Its rate in the long run.
+    pub rate: Bandwidth,
+    /// What holds that down: `window`, `cap`, `per-connection cap`, `loss`, or `source's cap`.
+    pub bound_by: &'static str,
+    /// Whether it is the slowest, which the path's rate is.
+    pub slowest: bool,
+}
+
+/// What an alternative would come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is the path that the plan takes.
+    Taken,
+    /// It takes the flow longer, or as long and costs more.
+    NoBetter,
+    /// The plan would cost more than the budget.
+    Budget,
+    /// One of its relays cannot carry the flow at that rate.
+    Capacity,
+    /// It misses the flow's deadline.
+    Deadline,
+    /// It would be faster, but the objective is cost and it costs more.
+    Dearer,
+    /// It would make the plan better: the algorithm did not see it.
+    Missed,
+}
+
+impl Verdict {
+    /// The word as JSON has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::NoBetter => "no-better",
+            Self::Budget => "budget",
+            Self::Capacity => "capacity",
+            Self::Deadline => "deadline",
+            Self::Dearer => "dearer",
+            Self::Missed => "missed",
+        }
+    }
+}
+
+/// Another way to carry the flow, all else as planned.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alternative {
+    /// Its relays; empty: direct.
+    pub path: Vec<Stop>,
+    /// The flow's completion time.
+    #[serde(rename = "fct_s", with = "time::as_seconds")]
+    pub fct: Duration,
+    /// By how much that is shorter than planned; negative: longer.
+    pub gain_s: f64,
+    /// What the whole plan would cost.
+    #[serde(rename = "plan_cost_usd")]
+    pub plan_cost: Option<Money>,
+    /// By how much that is more than planned; negative: less.
+    pub extra_cost_usd: Option<f64>,
+    /// Relays to set up that the plan does not have.
+    pub extra_relays: usize,
+    /// Why it is not the path taken.
+    pub verdict: Verdict,
+}
+
+/// Why a flow takes its path.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its path; empty: direct.
+    pub path: Vec<Stop>,
+    /// Predicted completion time.
+    #[serde(rename = "fct_s", with = "time::as_seconds")]
+    pub fct: Duration,
+    /// The part of it until the first byte arrives.
+    #[serde(rename = "set_up_s", with = "time::as_seconds")]
+    pub set_up: Duration,
+    /// The part of it that slow start costs.
+    #[serde(rename = "start_up_s", with = "time::as_seconds")]
+    pub start_up: Duration,
+    /// The part of it at full rate.
+    #[serde(rename = "steady_s", with = "time::as_seconds")]
+    pub steady: Duration,
+    /// Its deadline.
+    #[serde(rename = "deadline_s", with = "optional_seconds")]
+    pub deadline: Option<Duration>,
+    /// What it pays: egress and its move.
+    #[serde(rename = "cost_usd")]
+    pub cost: Money,
+    /// The plan's cost.
+    #[serde(rename = "plan_cost_usd")]
+    pub plan_cost: Money,
+    /// The budget.
+    #[serde(rename = "budget_usd")]
+    pub budget: Money,
+    /// The hops.
+    pub legs: Vec<ExplainedLeg>,
+    /// What keeps the flow from completing sooner: a constraint that rules out the best faster path, or, when
+    /// there is none, what holds down the slowest leg.
+    pub binding: String,
+    /// The other paths, the fastest first.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Explains the path of one flow of a plan that [`crate::verify()`] has nothing against.
+///
+/// # Errors
+/// When the problem or the plan has no such flow.
+pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanation, ExplainError> {
+    let no_flow = || ExplainError::NoFlow(flow.clone());
+    let index = problem.flows().iter().position(|known| known.id == *flow).ok_or_else(no_flow)?;
+    let planned = plan.flows.iter().find(|planned| planned.id == *flow).ok_or_else(no_flow)?;
+    let foreign = || ExplainError::NotOfProblem(flow.clone());
+    let offers = plan.offers_of(problem, planned).ok_or_else(foreign)?;
+    let completion = problem.completion(index, &offers).ok_or_else(foreign)?;
+    let loads = Loads::new(problem, plan, index).ok_or_else(foreign)?;
+    let judge = Judge { problem, plan, planned, index, loads };
+    let alternatives = judge.alternatives(&offers)?;
+    let legs = legs(problem, index, &offers).ok_or_else(foreign)?;
+    Ok(Explanation {
+        flow: flow.clone(),
+        path: stops(problem, &offers),
+        fct: planned.fct,
+        set_up: completion.set_up,
+        start_up: completion.start_up,
+        steady: completion.steady,
+        deadline: problem.flows()[index].deadline,
+        cost: planned.egress + planned.move_cost,
+        plan_cost: plan.cost,
+        budget: problem.budget(),
+        binding: binding(&legs, &alternatives),
+        legs,
+        alternatives,
+    })
+}
+
+fn stops(problem: &Problem, offers: &[usize]) -> Vec<Stop> {
+    let stop = |offer: &usize| {
+        let offer = &problem.offers()[*offer];
+        Stop { region: offer.region.clone(), relay_type: offer.relay_type.id.clone() }
+    };
+    offers.iter().map(stop).collect()
+}
+
+fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<ExplainedLeg>> {
+    let flow = &problem.flows()[index];
+    let regions = offers.iter().map(|offer| problem.offers()[*offer].region.to_string());
+    let mut names: Vec<String> = std::iter::once(flow.source.to_string()).chain(regions).collect();
+    names.push(flow.destination.to_string());
+    let legs = problem.legs(index, offers)?;
+    let slowest = legs.iter().map(tradewind_model::Leg::rate).min()?;
+    let explained = legs.iter().zip(names.windows(2)).enumerate().map(|(place, (leg, ends))| {
+        let shared = place == 0 && problem.share(index).is_some_and(|share| share == leg.rate());
+        ExplainedLeg {
+            from: ends[0].clone(),
+            to: ends[1].clone(),
+            rtt_ms: time::as_millis_f64(leg.rtt),
+            rate: leg.rate(),
+            bound_by: if shared { "source's cap" } else { leg.bound_by() },
+            slowest: leg.rate() == slowest,
+        }
+    });
+    Some(explained.collect())
+}
+
+/// What keeps the flow from completing sooner.
+fn binding(legs: &[ExplainedLeg], alternatives: &[Alternative]) -> String {
+    let faster = alternatives.iter().filter(|other| other.gain_s > 0.0);
+    let ruled_out = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);
+    if let Some(verdict) = ruled_out {
+        return verdict.as_str().to_owned();
+    }
+    let slowest = legs.iter().find(|leg| leg.slowest);
+    slowest
+        .map_or_else(String::new, |leg| format!("{} of {} -> {}", leg.bound_by, leg.from, leg.to))
+}
+
+/// The rates of the other flows through each offer.
+struct Loads(Vec<Vec<u64>>);
+
+impl Loads {
+    fn new(problem: &Problem, plan: &Plan, without: usize) -> Option<Self> {
+        let mut loads = vec![Vec::new(); problem.offers().len()];
+        for planned in &plan.flows {
+            let index = problem.flows().iter().position(|flow| flow.id == planned.id)?;
+            if index == without {
+                continue;
+            }
+            let rate = problem.rate_taken(index, planned.fct).as_bps();
+            for offer in plan.offers_of(problem, planned)? {
+                loads[offer].push(rate);
+            }
+        }
+        Some(Self(loads))
+    }
+}
+
+struct Judge<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    planned: &'a PlannedFlow,
+    index: usize,
+    loads: Loads,
+}
+
+impl Judge<'_> {
+    /// Every path of the flow, those that miss its deadline included; the fastest first.
+    fn alternatives(&self, taken: &[usize]) -> Result<Vec<Alternative>, ExplainError> {
+        let flow = &self.problem.flows()[self.index];
+        let relaxed;
+        let candidates = if flow.deadline.is_some() {
+            // The problem keeps no path that is late; among them may be the cheaper ones.
+            relaxed = Problem::new(without_deadline(self.problem.inputs(), self.index))?;
+            relaxed.candidates(self.index)
+        } else {
+            self.problem.candidates(self.index)
+        };
+        let mut all: Vec<Alternative> = Vec::new();
+        for candidate in candidates {
+            all.push(self.alternative(&candidate.relays, candidate.fct, candidate.cost, taken));
+        }
+        all.sort_by_key(|other| (other.fct, other.plan_cost));
+        Ok(all)
+    }
+
+    fn alternative(
+        &self,
+        relays: &[usize],
+        fct: Duration,
+        cost: Money,
+        taken: &[usize],
+    ) -> Alternative {
+        let set_up = self.set_up(relays, fct);
+        let (before, extra_relays) = match (&set_up, self.set_up(taken, self.planned.fct)) {
+            (Some((_, count)), Some((_, own))) => (true, count.saturating_sub(own)),
+            _ => (false, 0),
+        };
+        let others: Money = self.others();
+        let plan_cost = set_up.filter(|_| before).map(|(set_up, _)| others + cost + set_up);
+        let extra = |cost: Money| cost.as_usd() - self.plan.cost.as_usd();
+        Alternative {
+            path: stops(self.problem, relays),
+            fct,
+            gain_s: self.planned.fct.as_secs_f64() - fct.as_secs_f64(),
+            plan_cost,
+            extra_cost_usd: plan_cost.map(extra),
+            extra_relays,
+            verdict: if relays == taken { Verdict::Taken } else { self.verdict(fct, plan_cost) },
+        }
+    }
+
+    /// What the other flows pay.
+    fn others(&self) -> Money {
+        let others = self.plan.flows.iter().filter(|flow| flow.id != self.planned.id);
+        others.map(|flow| flow.egress + flow.move_cost).sum()
+    }
+
+    /// What all relays cost to set up, and how many run, when the flow goes over these.
+    fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
+        let rate = self.problem.rate_taken(self.index, fct).as_bps();
+        let (mut cost, mut count) = (Money::ZERO, 0);
+        for (place, (offer, others)) in self.problem.offers().iter().zip(&self.loads.0).enumerate()
+        {
+            let mut rates = others.clone();
+            if relays.contains(&place) {
+                rates.push(rate);
+            }
+            let used = relays_used(&pack(&rates, offer.capacity_bps())?);
+            cost = cost + offer.set_up(used);
+            count += used;
+        }
+        Some((cost, count))
+    }
+
+    fn verdict(&self, fct: Duration, plan_cost: Option<Money>) -> Verdict {
+        let flow = &self.problem.flows()[self.index];
+        if flow.deadline.is_some_and(|deadline| fct > deadline) {
+            return Verdict::Deadline;
+        }
+        let Some(cost) = plan_cost else { return Verdict::Capacity };
+        let by_cost = self.problem.objective() == Objective::Cost;
+        let (own, before) = ((fct, cost), (self.planned.fct, self.plan.cost));
+        let better = if by_cost { (own.1, own.0) < (before.1, before.0) } else { own < before };
+        if cost > self.problem.budget() && fct < self.planned.fct {
+            Verdict::Budget
+        } else if better && cost <= self.problem.budget() {
+            Verdict::Missed
+        } else if by_cost && fct < self.planned.fct {
+            Verdict::Dearer
+        } else {
+            Verdict::NoBetter
+        }
+    }
+}
+
+fn without_deadline(inputs: &Inputs, flow: usize) -> Inputs {
+    let mut inputs = inputs.clone();
+    inputs.flows[flow].deadline = None;
+    inputs
+}

@@ -1,0 +1,239 @@
+//! The legs that a problem needs, made of what is stated, of defaults, and of distance where that is allowed.
+//!
+//! A site that lies in a region takes what is stated of the region where nothing is stated of itself,
+//! its access network's round trip added; a direction that states no round-trip time takes the other's.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use tradewind_model::leg::{Loss, RELAY_TO_RELAY_WINDOW};
+use tradewind_model::tcp::LossResponse;
+use tradewind_model::{Leg, RttModel};
+use tradewind_units::{Bandwidth, Duration, Segments};
+
+use super::error::FileError;
+use super::flows::PlacedFlow;
+use super::pairs::{Pair, Stated, connections, smaller};
+use super::places::{Places, window};
+use super::text::{File, LegSection};
+use crate::problem::{Legs, MAX_RELAYS, Place};
+
+/// Most legs. Chosen: they take some 200 bytes each.
+const MOST_LEGS: usize = 2_000_000;
+
+/// Legs, and of how many the round-trip time follows from distance alone.
+pub(super) struct Built {
+    pub(super) legs: Legs,
+    pub(super) by_distance: usize,
+}
+
+/// Every leg that some path of some flow may take.
+pub(super) fn legs(
+    file: &File,
+    places: &Places<'_>,
+    flows: &[PlacedFlow],
+    stated: &Stated,
+    max_relays: usize,
+) -> Result<Built, FileError> {
+    for section in [&file.leg.all, &file.leg.direct, &file.leg.access, &file.leg.inner] {
+        window(section.window.as_ref(), places.source)?;
+        connections(section.connections.as_ref(), places.source)?;
+    }
+    let mut builder = Builder { file, places, stated, legs: Legs::new(), by_distance: 0 };
+    let mut seen = BTreeSet::new();
+    for placed in flows {
+        let (from, to) = (&placed.flow.source, &placed.flow.destination);
+        builder.add(Place::Site(from.clone()), Place::Site(to.clone()), &placed.span)?;
+        if max_relays == 0 {
+            continue;
+        }
+        if seen.insert((from, true)) {
+            for region in &places.regions {
+                let relay = Place::Relay(region.clone());
+                builder.add(Place::Site(from.clone()), relay, &placed.span)?;
+            }
+        }
+        if seen.insert((to, false)) {
+            for region in &places.regions {
+                let relay = Place::Relay(region.clone());
+                builder.add(relay, Place::Site(to.clone()), &placed.span)?;
+            }
+        }
+    }
+    if max_relays >= 2 {
+        for from in &places.regions {
+            for to in places.regions.iter().filter(|to| *to != from) {
+                let (from, to) = (Place::Relay(from.clone()), Place::Relay(to.clone()));
+                builder.add(from, to, &places.regions_span)?;
+            }
+        }
+    }
+    Ok(Built { legs: builder.legs, by_distance: builder.by_distance })
+}
+
+/// The number of relays that paths may have.
+pub(super) fn max_relays(file: &File, places: &Places<'_>) -> Result<usize, FileError> {
+    let Some(stated) = &file.max_relays else { return Ok(2) };
+    if *stated.get_ref() > MAX_RELAYS {
+        let problem = format!("0 to {MAX_RELAYS} relays on a path, not {}", stated.get_ref());
+        return Err(places.source.refuse_at(stated, problem));
+    }
+    Ok(*stated.get_ref())
+}
+
+struct Builder<'a> {
+    file: &'a File,
+    places: &'a Places<'a>,
+    stated: &'a Stated,
+    legs: Legs,
+    by_distance: usize,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, from: Place, to: Place, span: &Range<usize>) -> Result<(), FileError> {
+        let pair = (from, to);
+        if self.legs.contains_key(&pair) {
+            return Ok(());
+        }
+        if self.legs.len() == MOST_LEGS {
+            let problem = format!("more than {MOST_LEGS} legs: name fewer sites or regions");
+            return Err(self.places.source.refuse(span, problem));
+        }
+        let own = self.stated.legs.get(&pair);
+        if own.is_some_and(|own| own.blocked) {
+            return Ok(());
+        }
+        let rtt = self.rtt(&pair, span)?;
+        let leg = self.dressed(&pair, rtt);
+        self.legs.insert(pair, leg);
+        Ok(())
+    }
+
+    /// The round-trip time of a pair: its own, its regions', or by distance.
+    fn rtt(&mut self, pair: &Pair, span: &Range<usize>) -> Result<Duration, FileError> {
+        for (from, to, access) in self.standing_for(pair) {
+            let there = self.stated.rtts.get(&(from.clone(), to.clone()));
+            if let Some(rtt) = there.or_else(|| self.stated.rtts.get(&(to, from))) {
+                return Ok(rtt.saturating_add(access));
+            }
+        }
+        let (from, to) = pair;
+        let access = self.places.access_rtt(from) + self.places.access_rtt(to);
+        let region = self.places.region_of(from);
+        if let Some(same) = self.file.same_region_rtt
+            && region.is_some()
+            && region == self.places.region_of(to)
+        {
+            return Ok(same + access);
+        }
+        let located = self.places.location(from).zip(self.places.location(to));
+        match located {
+            Some((from, to)) if self.file.assume_rtt_from_distance => {
+                self.by_distance += 1;
+                Ok(RttModel::fitted().rtt_between(from, to) + access)
+            }
+            Some(_) => Err(self.places.source.refuse(
+                span,
+                format!(
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables` or a \
+                     `[[pair]]`, or set `assume_rtt_from_distance = true`"
+                ),
+            )),
+            None => Err(self.places.source.refuse(
+                span,
+                format!(
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables` or a \
+                     `[[pair]]`"
+                ),
+            )),
+        }
+    }
+
+    /// The pairs whose statements hold for this one, the most exact first, with the access networks
+    /// that they leave out.
+    fn standing_for(&self, pair: &Pair) -> Vec<(Place, Place, Duration)> {
+        let own_and_region = |place: &Place| {
+            let mut names = vec![(place.clone(), Duration::ZERO)];
+            if let (Place::Site(_), Some(region)) = (place, self.places.region_of(place)) {
+                names.push((Place::Relay(region), self.places.access_rtt(place)));
+            }
+            names
+        };
+        let (from, to) = (own_and_region(&pair.0), own_and_region(&pair.1));
+        let mut all = Vec::new();
+        for (a, a_access) in &from {
+            for (b, b_access) in &to {
+                all.push((a.clone(), b.clone(), *a_access + *b_access));
+            }
+        }
+        all
+    }
+
+    /// The leg with all that holds of it.
+    fn dressed(&self, pair: &Pair, rtt: Duration) -> Leg {
+        let (from, to) = pair;
+        let site = |place: &Place| match place {
+            Place::Site(site) => self.places.sites.get(site),
+            Place::Relay(_) => None,
+        };
+        let (source, destination) = (site(from), site(to));
+        let kind = match (source, destination) {
+            (Some(_), Some(_)) => &self.file.leg.direct,
+            (None, None) => &self.file.leg.inner,
+            _ => &self.file.leg.access,
+        };
+        let mut leg = Leg::new(rtt);
+        if (source, destination).0.is_none() && destination.is_none() {
+            leg = leg.with_window(RELAY_TO_RELAY_WINDOW);
+        }
+        leg = with_section(with_section(leg, &self.file.leg.all), kind);
+        let window = smaller(source.and_then(|s| s.window), destination.and_then(|s| s.window));
+        if let Some(window) = window {
+            leg = leg.with_window(window);
+        }
+        for rate in [source, destination].into_iter().flatten().filter_map(|site| site.rate) {
+            leg = leg.capped_at(rate);
+        }
+        let rates = self.standing_for(pair).into_iter();
+        if let Some(rate) =
+            rates.filter_map(|(from, to, _)| self.stated.rates.get(&(from, to))).next()
+        {
+            leg = leg.capped_at(*rate);
+        }
+        if let Some(own) = self.stated.legs.get(pair) {
+            leg = with_section(leg, &own.leg);
+            leg = own.rate.map_or(leg, |rate| leg.capped_at(rate));
+        }
+        leg
+    }
+}
+
+/// The leg with what a section says in place of what it had.
+fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
+    if let Some(window) = &section.window {
+        leg = leg.with_window(*window.get_ref());
+    }
+    if let Some(connections) = &section.connections {
+        leg = leg.with_connections(*connections.get_ref());
+    }
+    leg.per_connection_cap = section.per_connection.or(leg.per_connection_cap);
+    leg.initial_window = section.initial_window.unwrap_or(leg.initial_window);
+    if let Some(rate) = section.quick_start {
+        leg.initial_window = leg.initial_window.max(quick_start(rate, &leg));
+    }
+    if section.loss.is_some() || section.congestion_control.is_some() {
+        let before = leg.loss;
+        let ratio = section.loss.or(before.map(|loss| loss.ratio)).unwrap_or_default();
+        let response = section.congestion_control.or(before.map(|loss| loss.response));
+        leg.loss = Some(Loss { ratio, response: response.unwrap_or(LossResponse::Cubic) });
+    }
+    leg
+}
+
+/// The first window of a connection whose path grants it this rate from the start [RFC 4782].
+fn quick_start(rate: Bandwidth, leg: &Leg) -> Segments {
+    let segments = rate.volume_in(leg.rtt).as_u64() / leg.mss.as_u64().max(1);
+    let most = 1 << 20;
+    let segments = u32::try_from(segments.clamp(1, most)).unwrap_or(u32::MAX);
+    Segments::new(segments).expect("clamped to what a window can be")
+}

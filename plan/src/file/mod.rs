@@ -1,0 +1,141 @@
+//! Problem files: TOML in, [`Inputs`] out. docs/plan.md tells every key.
+//!
+//! | module | reads |
+//! |---|---|
+//! | `text` | the file as it is written |
+//! | `places` | candidate regions and sites |
+//! | `flows`, `draw` | flows, stated or drawn from a seed |
+//! | `tables`, `pairs` | CSV tables and `[[pair]]` sections |
+//! | `legs` | a leg for each hop that some path may take |
+//! | `terms` | relay types, prices, what runs already |
+//!
+//! Tables are files of their own; the caller reads them, for nothing here touches a disk.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use tradewind_model::Catalogue;
+use tradewind_units::Money;
+
+use crate::problem::Inputs;
+
+mod draw;
+mod error;
+mod flows;
+mod legs;
+mod pairs;
+mod places;
+mod tables;
+mod terms;
+mod text;
+
+pub use error::FileError;
+
+use error::Source;
+use places::Places;
+
+/// The budget of a file that names none: no plan costs more.
+const NO_BUDGET_USD: f64 = 1e9;
+/// Largest number of spreads that a round-trip time may be raised by. Chosen: ten are beyond all reason.
+const MOST_SPREADS: f64 = 100.0;
+
+/// A problem file that was read.
+#[derive(Debug, Clone)]
+pub struct ProblemFile {
+    /// What the file calls itself.
+    pub name: Option<String>,
+    /// The problem.
+    pub inputs: Inputs,
+    /// Legs whose round-trip time is the distance model's guess.
+    pub legs_by_distance: usize,
+    /// The text of each table that the file names.
+    pub tables: BTreeMap<String, String>,
+}
+
+/// Reads a problem file; `load` gives the text of a table by the name that the file has for it, or says
+/// why it cannot.
+///
+/// # Errors
+/// One line: where, what is wrong there, what would be right.
+pub fn parse(
+    text: &str,
+    catalogue: &Catalogue,
+    load: &mut dyn FnMut(&str) -> Result<String, String>,
+) -> Result<ProblemFile, FileError> {
+    let source = Source(text);
+    let file: text::File = toml::from_str(text).map_err(|error| {
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        source.refuse(&error.span().unwrap_or_default(), tables::shown_message(&message))
+    })?;
+    let tables = load_tables(&file, source, load)?;
+    let own = own_catalogue(&file, source, catalogue, &tables)?;
+    let places = Places::read(&file, source, own.as_ref().unwrap_or(catalogue))?;
+    let robust = robust(&file, source)?;
+    let flows = flows::flows(&file, &places)?;
+    let max_relays = legs::max_relays(&file, &places)?;
+    let stated = pairs::stated(&file, &places, &tables, robust)?;
+    let built = legs::legs(&file, &places, &flows, &stated, max_relays)?;
+    let relay_types = terms::relay_types(&file, &places)?;
+    let running = terms::running(&file, &places, &relay_types, &flows)?;
+    let prices = terms::prices(&file, &places, &tables)?;
+    let of_site = |site: &places::Site| Some((site.id.clone(), site.region.clone()?));
+    let cap_of_site = |site: &places::Site| Some((site.id.clone(), site.egress_cap?));
+    let no_budget = || Money::from_usd(NO_BUDGET_USD).expect("the most that money can be");
+    let inputs = Inputs {
+        flows: flows.into_iter().map(|placed| placed.flow).collect(),
+        relay_types,
+        legs: built.legs,
+        site_regions: places.sites.values().filter_map(of_site).collect(),
+        site_caps: places.sites.values().filter_map(cap_of_site).collect(),
+        regions: places.regions,
+        prices,
+        budget: file.budget_usd.unwrap_or_else(no_budget),
+        max_relays,
+        start_up: file.start_up,
+        objective: file.objective,
+        running,
+    };
+    Ok(ProblemFile { name: file.name, inputs, legs_by_distance: built.by_distance, tables })
+}
+
+/// The texts of all tables, each read once.
+fn load_tables(
+    file: &text::File,
+    source: Source<'_>,
+    load: &mut dyn FnMut(&str) -> Result<String, String>,
+) -> Result<BTreeMap<String, String>, FileError> {
+    let mut texts = BTreeMap::new();
+    let named = file.rtt_tables.iter().chain(&file.rate_tables).chain(&file.egress.tables);
+    for name in named.chain(&file.catalogue) {
+        if !texts.contains_key(name.get_ref()) {
+            let text = load(name.get_ref()).map_err(|problem| source.refuse_at(name, problem))?;
+            texts.insert(name.get_ref().clone(), text);
+        }
+    }
+    Ok(texts)
+}
+
+/// The catalogue with the entries of the file's own one in place of its own.
+fn own_catalogue(
+    file: &text::File,
+    source: Source<'_>,
+    catalogue: &Catalogue,
+    tables: &BTreeMap<String, String>,
+) -> Result<Option<Catalogue>, FileError> {
+    let Some(name) = &file.catalogue else { return Ok(None) };
+    let own = catalogue.clone().overridden_by(&tables[name.get_ref()]);
+    let refused = |error: tradewind_model::ModelError| {
+        source.refuse_at(name, format!("{}: {error}", tables::shown(name.get_ref())))
+    };
+    own.map(Some).map_err(refused)
+}
+
+fn robust(file: &text::File, source: Source<'_>) -> Result<f64, FileError> {
+    let Some(stated) = &file.robust else { return Ok(0.0) };
+    let spreads: f64 = *Spanned::get_ref(stated);
+    if !(0.0..=MOST_SPREADS).contains(&spreads) {
+        let problem = format!("a number from 0 to {MOST_SPREADS}, not `{spreads}`");
+        return Err(source.refuse_at(stated, problem));
+    }
+    Ok(spreads)
+}

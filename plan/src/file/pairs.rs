@@ -1,0 +1,200 @@
+//! What is stated of pairs of places: round-trip times and rates of tables, and `[[pair]]` sections.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
+use super::error::{FileError, Source};
+use super::places::{Places, window};
+use super::tables::{self, Table};
+use super::text::{File, LegSection, PairSection};
+use crate::problem::Place;
+
+/// An ordered pair of places; a region stands for relays there and, where they state nothing, for its sites.
+pub(super) type Pair = (Place, Place);
+
+/// Everything stated.
+#[derive(Default)]
+pub(super) struct Stated {
+    /// Round-trip times, the robust margin included.
+    pub(super) rtts: BTreeMap<Pair, Duration>,
+    /// Rates, the robust margin taken off.
+    pub(super) rates: BTreeMap<Pair, Bandwidth>,
+    /// What a `[[pair]]` says beside its round-trip time.
+    pub(super) legs: BTreeMap<Pair, PairLeg>,
+}
+
+/// What holds of one pair's leg.
+#[derive(Default)]
+pub(super) struct PairLeg {
+    pub(super) leg: LegSection,
+    pub(super) rate: Option<Bandwidth>,
+    pub(super) blocked: bool,
+}
+
+/// Names and texts of the tables that the file names.
+pub(super) type Texts = BTreeMap<String, String>;
+
+/// Reads all tables and sections; what is stated twice is refused.
+pub(super) fn stated(
+    file: &File,
+    places: &Places<'_>,
+    texts: &Texts,
+    robust: f64,
+) -> Result<Stated, FileError> {
+    let mut stated = Stated::default();
+    for name in &file.rtt_tables {
+        let name = name.get_ref();
+        let table = Table::new(name, &texts[name], &["src", "dst", "rtt_ms"], &["spread_ms"])?;
+        for row in table.rows() {
+            let Some(pair) = pair_of(&table, row, places)? else { continue };
+            let rtt = table.value(row, "rtt_ms", tables::rtt)?;
+            let spread = match table.number(row, "spread_ms")? {
+                Some(_) => {
+                    table.value(row, "spread_ms", tradewind_units::time::duration_from_millis)?
+                }
+                None => Duration::ZERO,
+            };
+            if stated.rtts.insert(pair.clone(), robust_rtt(rtt, spread, robust)).is_some() {
+                let problem = format!("a second one from {} to {}", pair.0, pair.1);
+                return Err(table.refuse(row, "rtt_ms", problem));
+            }
+        }
+    }
+    for name in &file.rate_tables {
+        let name = name.get_ref();
+        let table = Table::new(name, &texts[name], &["src", "dst", "mbps"], &["spread_mbps"])?;
+        for row in table.rows() {
+            let Some(pair) = pair_of(&table, row, places)? else { continue };
+            let rate = table.value(row, "mbps", tables::rate)?;
+            let rate = match table.number(row, "spread_mbps")? {
+                Some(spread) if !(spread >= 0.0 && spread.is_finite()) => {
+                    let problem = format!("a spread of 0 or more, not `{spread}`");
+                    return Err(table.refuse(row, "spread_mbps", problem));
+                }
+                Some(spread) => tables::rate(rate.as_mbps() - robust * spread).map_err(|_| {
+                    let problem = format!("{robust} times the spread leaves nothing of {rate}");
+                    table.refuse(row, "spread_mbps", problem)
+                })?,
+                None => rate,
+            };
+            if stated.rates.insert(pair.clone(), rate).is_some() {
+                let problem = format!("a second one from {} to {}", pair.0, pair.1);
+                return Err(table.refuse(row, "mbps", problem));
+            }
+        }
+    }
+    for section in &file.pair {
+        pair_section(section.get_ref(), &section.span(), places, robust, &mut stated)?;
+    }
+    Ok(stated)
+}
+
+/// Who a table's row is about; nothing where a place is paired with itself and is no region.
+fn pair_of(
+    table: &Table<'_>,
+    row: &tables::Row<'_>,
+    places: &Places<'_>,
+) -> Result<Option<Pair>, FileError> {
+    let end = |column: &str| {
+        let name = table
+            .text(row, column)
+            .ok_or_else(|| table.refuse(row, column, "the name of a site or region is missing"))?;
+        places.place(name).map_err(|problem| table.refuse(row, column, problem))
+    };
+    let (from, to) = (end("src")?, end("dst")?);
+    Ok((from != to || matches!(from, Place::Relay(_))).then_some((from, to)))
+}
+
+/// A round trip, and `robust` times its spread on top of it.
+fn robust_rtt(rtt: Duration, spread: Duration, robust: f64) -> Duration {
+    rtt.saturating_add(Duration::from_secs_f64(spread.as_secs_f64() * robust))
+}
+
+fn pair_section(
+    section: &PairSection,
+    span: &Range<usize>,
+    places: &Places<'_>,
+    robust: f64,
+    stated: &mut Stated,
+) -> Result<(), FileError> {
+    let source = places.source;
+    for (from, to) in directions(section, span, places)? {
+        let pair = (from, to);
+        if let Some(rtt) = section.rtt {
+            if rtt.is_zero() {
+                return Err(source.refuse(span, "rtt: a span above zero, not `0 s`"));
+            }
+            let rtt = robust_rtt(rtt, section.spread.unwrap_or_default(), robust);
+            if stated.rtts.insert(pair.clone(), rtt).is_some() {
+                let problem = format!("rtt: a second one from {} to {}", pair.0, pair.1);
+                return Err(source.refuse(span, problem));
+            }
+        } else if section.spread.is_some() {
+            return Err(source.refuse(span, "spread: it needs an `rtt` that it is of"));
+        }
+        window(section.window.as_ref(), source)?;
+        connections(section.connections.as_ref(), source)?;
+        let leg = LegSection {
+            window: section.window.clone(),
+            connections: section.connections.clone(),
+            per_connection: section.per_connection,
+            initial_window: section.initial_window,
+            quick_start: section.quick_start,
+            loss: section.loss,
+            congestion_control: section.congestion_control,
+        };
+        let leg = PairLeg { leg, rate: section.rate, blocked: section.blocked };
+        if stated.legs.insert(pair.clone(), leg).is_some() {
+            let problem = format!("a second section from {} to {}", pair.0, pair.1);
+            return Err(source.refuse(span, problem));
+        }
+    }
+    Ok(())
+}
+
+/// The ordered pairs that a section is about.
+fn directions(
+    section: &PairSection,
+    span: &Range<usize>,
+    places: &Places<'_>,
+) -> Result<Vec<Pair>, FileError> {
+    let source = places.source;
+    let place = |name: &str, span: &Range<usize>| {
+        places.place(name).map_err(|problem| source.refuse(span, problem))
+    };
+    let pairs = match (&section.between, &section.from, &section.to) {
+        (Some(between), None, None) => {
+            let [a, b] = between.get_ref();
+            let (a, b) = (place(a, &between.span())?, place(b, &between.span())?);
+            if a == b { vec![(a, b)] } else { vec![(a.clone(), b.clone()), (b, a)] }
+        }
+        (None, Some(from), Some(to)) => {
+            vec![(place(from.get_ref(), &from.span())?, place(to.get_ref(), &to.span())?)]
+        }
+        _ => return Err(source.refuse(span, "either `between = [a, b]` or `from` and `to`")),
+    };
+    if pairs.iter().any(|(from, to)| from == to && matches!(from, Place::Site(_))) {
+        return Err(source.refuse(span, "two different places"));
+    }
+    Ok(pairs)
+}
+
+/// Refuses legs of no connection.
+pub(super) fn connections(
+    stated: Option<&toml::Spanned<u32>>,
+    source: Source<'_>,
+) -> Result<(), FileError> {
+    match stated {
+        Some(count) if *count.get_ref() == 0 => {
+            Err(source.refuse_at(count, "a number of connections from 1, not 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The smaller of two windows, where either is stated.
+pub(super) fn smaller(a: Option<Bytes>, b: Option<Bytes>) -> Option<Bytes> {
+    a.into_iter().chain(b).min()
+}

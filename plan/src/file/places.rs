@@ -1,0 +1,255 @@
+//! Candidate regions and sites, and how names in pairs and tables find them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use tradewind_model::{Catalogue, Continent, Coordinates};
+use tradewind_units::{Bandwidth, Bytes, Duration, RegionId, SiteId};
+
+use super::error::{FileError, Source};
+use super::tables::shown;
+use super::text::{File, GeneratedSites, Regions};
+use crate::problem::Place;
+
+/// Most sites. Chosen: legs grow with sites times regions.
+const MOST_SITES: usize = 5_000;
+/// Most candidate regions. Chosen: all clouds have some two hundred.
+const MOST_REGIONS: usize = 500;
+
+/// A flow's end.
+#[derive(Debug, Clone)]
+pub(super) struct Site {
+    pub(super) id: SiteId,
+    pub(super) region: Option<RegionId>,
+    pub(super) location: Option<Coordinates>,
+    pub(super) access_rtt: Duration,
+    pub(super) rate: Option<Bandwidth>,
+    pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) window: Option<Bytes>,
+    /// Where the file names it.
+    pub(super) span: Range<usize>,
+}
+
+/// All places of a file.
+pub(super) struct Places<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) regions: Vec<RegionId>,
+    /// Where the file names them.
+    pub(super) regions_span: Range<usize>,
+    pub(super) sites: BTreeMap<SiteId, Site>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn read(
+        file: &File,
+        source: Source<'a>,
+        catalogue: &'a Catalogue,
+    ) -> Result<Self, FileError> {
+        let regions = regions(file, source, catalogue)?;
+        let regions_span = file.regions.as_ref().map_or(0..0, toml::Spanned::span);
+        let mut places = Self { source, catalogue, regions, regions_span, sites: BTreeMap::new() };
+        for spanned in &file.site {
+            places.add(stated(spanned, source)?)?;
+        }
+        if let Some(generate) = &file.generate
+            && let Some(generated) = &generate.get_ref().sites
+        {
+            places.generate(generated.get_ref(), generated.span())?;
+        }
+        Ok(places)
+    }
+
+    fn add(&mut self, site: Site) -> Result<(), FileError> {
+        let refuse = |problem: String| Err(self.source.refuse(&site.span, problem));
+        if self.sites.len() == MOST_SITES {
+            return refuse(format!("at most {MOST_SITES} sites"));
+        }
+        if self.sites.contains_key(&site.id) {
+            return refuse(format!("a second site `{}`: ids must differ", site.id));
+        }
+        let called_as_region = |region: &RegionId| region.as_str() == site.id.as_str();
+        if self.regions.iter().any(called_as_region) || self.region(site.id.as_str()).is_some() {
+            let problem = "a region is called so: give the site another name and `region = ..`";
+            return refuse(problem.to_owned());
+        }
+        if let Some(region) = &site.region {
+            self.catalogue
+                .require(region)
+                .map_err(|error| self.source.refuse(&site.span, error.to_string()))?;
+        }
+        self.sites.insert(site.id.clone(), site);
+        Ok(())
+    }
+
+    /// A site for each region of the catalogue that the filter takes.
+    fn generate(&mut self, spec: &GeneratedSites, span: Range<usize>) -> Result<(), FileError> {
+        let taken = filtered(
+            self.catalogue,
+            spec.clouds.as_deref(),
+            spec.continents.as_deref(),
+            &spec.except,
+        );
+        if taken.is_empty() {
+            return Err(self.source.refuse(&span, "no region of the catalogue is taken"));
+        }
+        for region in taken {
+            let id = SiteId::new(format!("host.{region}"))
+                .map_err(|error| self.source.refuse(&span, error.to_string()))?;
+            let location = self.catalogue.region(&region).map(|region| region.location);
+            let (region, location) =
+                if spec.outside { (None, location) } else { (Some(region), None) };
+            self.add(Site {
+                id,
+                region,
+                location,
+                access_rtt: spec.access_rtt.unwrap_or_default(),
+                rate: spec.rate,
+                egress_cap: spec.egress_cap,
+                window: window(spec.window.as_ref(), self.source)?,
+                span: span.clone(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The site of this name.
+    pub(super) fn site(&self, id: &SiteId, span: &Range<usize>) -> Result<&Site, FileError> {
+        self.sites.get(id).ok_or_else(|| {
+            self.source.refuse(span, format!("no site `{id}`; the file has {}", self.some_sites()))
+        })
+    }
+
+    fn some_sites(&self) -> String {
+        const SHOWN: usize = 6;
+        let names: Vec<String> =
+            self.sites.keys().take(SHOWN).map(|site| format!("`{site}`")).collect();
+        match (names.is_empty(), self.sites.len() > SHOWN) {
+            (true, _) => "none".to_owned(),
+            (false, true) => format!("{}, ...", names.join(", ")),
+            (false, false) => names.join(", "),
+        }
+    }
+
+    /// The site or region of this name, candidate or not.
+    pub(super) fn place(&self, name: &str) -> Result<Place, String> {
+        if let Some(site) = SiteId::new(name).ok().filter(|id| self.sites.contains_key(id)) {
+            return Ok(Place::Site(site));
+        }
+        self.region(name).map(Place::Relay).ok_or_else(|| {
+            format!("no site and no region of the catalogue is called `{}`", shown(name))
+        })
+    }
+
+    /// The region of this name.
+    pub(super) fn region(&self, name: &str) -> Option<RegionId> {
+        let id = RegionId::new(name).ok()?;
+        self.catalogue.region(&id).map(|region| region.id.clone())
+    }
+
+    /// The region that a place is, or lies in.
+    pub(super) fn region_of(&self, place: &Place) -> Option<RegionId> {
+        match place {
+            Place::Relay(region) => Some(region.clone()),
+            Place::Site(site) => self.sites.get(site)?.region.clone(),
+        }
+    }
+
+    /// Where a place lies, if that is known.
+    pub(super) fn location(&self, place: &Place) -> Option<Coordinates> {
+        let own = match place {
+            Place::Relay(_) => None,
+            Place::Site(site) => self.sites.get(site)?.location,
+        };
+        own.or_else(|| Some(self.catalogue.region(&self.region_of(place)?)?.location))
+    }
+
+    /// Round trip of a site's access network; none of a region.
+    pub(super) fn access_rtt(&self, place: &Place) -> Duration {
+        match place {
+            Place::Relay(_) => Duration::ZERO,
+            Place::Site(site) => self.sites.get(site).map_or(Duration::ZERO, |s| s.access_rtt),
+        }
+    }
+}
+
+fn stated(
+    spanned: &toml::Spanned<super::text::SiteSection>,
+    source: Source<'_>,
+) -> Result<Site, FileError> {
+    let section = spanned.get_ref();
+    let region = section.region.as_ref();
+    if let Some(region) = region.filter(|_| section.location.is_some()) {
+        return Err(source.refuse_at(region, "a region and a location: one is enough"));
+    }
+    Ok(Site {
+        id: section.id.get_ref().clone(),
+        region: region.map(|region| region.get_ref().clone()),
+        location: section.location,
+        access_rtt: section.access_rtt.unwrap_or_default(),
+        rate: section.rate,
+        egress_cap: section.egress_cap,
+        window: window(section.window.as_ref(), source)?,
+        span: region.map_or(section.id.span(), toml::Spanned::span),
+    })
+}
+
+/// A window that lets something pass.
+pub(super) fn window(
+    stated: Option<&toml::Spanned<Bytes>>,
+    source: Source<'_>,
+) -> Result<Option<Bytes>, FileError> {
+    let Some(window) = stated else { return Ok(None) };
+    if *window.get_ref() == Bytes::ZERO {
+        return Err(source.refuse_at(window, "a window above zero, not `0 B`"));
+    }
+    Ok(Some(*window.get_ref()))
+}
+
+fn regions(
+    file: &File,
+    source: Source<'_>,
+    catalogue: &Catalogue,
+) -> Result<Vec<RegionId>, FileError> {
+    let Some(spanned) = &file.regions else { return Ok(Vec::new()) };
+    let listed = match spanned.get_ref() {
+        Regions::Filtered(filter) => {
+            let (clouds, continents) = (filter.clouds.as_deref(), filter.continents.as_deref());
+            let taken = filtered(catalogue, clouds, continents, &filter.except);
+            if taken.is_empty() {
+                return Err(source.refuse_at(spanned, "no region of the catalogue is taken"));
+            }
+            return Ok(taken);
+        }
+        Regions::Listed(listed) => listed,
+    };
+    let mut seen = BTreeSet::new();
+    for region in listed {
+        catalogue
+            .require(region.get_ref())
+            .map_err(|error| source.refuse_at(region, error.to_string()))?;
+        if !seen.insert(region.get_ref()) {
+            let problem = format!("region `{}` is named twice", region.get_ref());
+            return Err(source.refuse_at(region, problem));
+        }
+    }
+    if listed.len() > MOST_REGIONS {
+        return Err(source.refuse_at(spanned, format!("at most {MOST_REGIONS} regions")));
+    }
+    Ok(listed.iter().map(|region| region.get_ref().clone()).collect())
+}
+
+/// Regions of the catalogue by cloud and continent, by name.
+fn filtered(
+    catalogue: &Catalogue,
+    clouds: Option<&[String]>,
+    continents: Option<&[Continent]>,
+    except: &[RegionId],
+) -> Vec<RegionId> {
+    let taken = |region: &&tradewind_model::Region| {
+        clouds.is_none_or(|clouds| clouds.iter().any(|cloud| cloud == region.id.cloud()))
+            && continents.is_none_or(|continents| continents.contains(&region.continent))
+            && !except.contains(&region.id)
+    };
+    catalogue.regions().filter(taken).map(|region| region.id.clone()).collect()
+}

@@ -1,0 +1,164 @@
+//! What relays can do and cost, what egress costs, and what runs already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_model::cost::Prices;
+use tradewind_units::{PricePerGb, RegionId};
+
+use super::error::FileError;
+use super::flows::PlacedFlow;
+use super::pairs::Texts;
+use super::places::Places;
+use super::tables::{self, Table, shown};
+use super::text::File;
+use crate::problem::{MAX_RELAYS, RelayType, Running};
+
+/// The word for egress to everything outside the clouds.
+const INTERNET: &str = "internet";
+/// Most kinds of relay. Chosen: paths grow with its power.
+const MOST_RELAY_TYPES: usize = 16;
+/// Most running relays of a kind in a region. Chosen: far above any plan.
+const MOST_RUNNING: usize = 10_000;
+
+/// The relay types of the file; CP's if it names none.
+pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayType>, FileError> {
+    let source = places.source;
+    if file.relay_type.is_empty() {
+        return Ok(vec![RelayType::cloudpilot()]);
+    }
+    let mut types: Vec<RelayType> = Vec::new();
+    for spanned in &file.relay_type {
+        let section = spanned.get_ref();
+        let (id, capacity) = (section.id.get_ref(), *section.capacity.get_ref());
+        if types.iter().any(|known| known.id == *id) {
+            let problem = format!("a second relay type `{id}`: ids must differ");
+            return Err(source.refuse_at(&section.id, problem));
+        }
+        if let Some(each) = &section.per_connection
+            && *each.get_ref() > capacity
+        {
+            let problem =
+                format!("{} for one connection, but all together carry {capacity}", each.get_ref());
+            return Err(source.refuse_at(each, problem));
+        }
+        if types.len() == MOST_RELAY_TYPES {
+            return Err(source.refuse_at(spanned, format!("at most {MOST_RELAY_TYPES} types")));
+        }
+        types.push(RelayType {
+            id: id.clone(),
+            capacity,
+            per_connection: section.per_connection.as_ref().map(|each| *each.get_ref()),
+            set_up: section.set_up_usd,
+        });
+    }
+    Ok(types)
+}
+
+type Pairs = BTreeMap<(RegionId, Option<RegionId>), PricePerGb>;
+
+/// Egress prices: flat or the catalogue's, before which stated pairs go.
+pub(super) fn prices(file: &File, places: &Places<'_>, texts: &Texts) -> Result<Prices, FileError> {
+    let base = match file.egress.usd_per_gb {
+        Some(price) => Prices::Flat(price),
+        None => Prices::Catalogue(Box::new(places.catalogue.clone())),
+    };
+    let mut pairs = Pairs::new();
+    for name in &file.egress.tables {
+        let name = name.get_ref();
+        let table = Table::new(name, &texts[name], &["from", "to", "usd_per_gb"], &[])?;
+        for row in table.rows() {
+            let named = |column: &str| table.text(row, column).unwrap_or_default();
+            let from = places.region(named("from")).ok_or_else(|| {
+                let problem = format!("no region `{}` in the catalogue", shown(named("from")));
+                table.refuse(row, "from", problem)
+            })?;
+            let to = receiver(named("to"), places)
+                .map_err(|problem| table.refuse(row, "to", problem))?;
+            let price = table.value(row, "usd_per_gb", tables::price)?;
+            if pairs.insert((from, to), price).is_some() {
+                return Err(table.refuse(row, "usd_per_gb", "a second price for this pair"));
+            }
+        }
+    }
+    for section in &file.egress.pair {
+        let from = section.from.get_ref();
+        places
+            .catalogue
+            .require(from)
+            .map_err(|error| places.source.refuse_at(&section.from, error.to_string()))?;
+        let to = receiver(section.to.get_ref(), places)
+            .map_err(|problem| places.source.refuse_at(&section.to, problem))?;
+        if pairs.insert((from.clone(), to), section.usd_per_gb).is_some() {
+            return Err(places.source.refuse_at(&section.from, "a second price for this pair"));
+        }
+    }
+    if pairs.is_empty() {
+        return Ok(base);
+    }
+    Ok(Prices::Stated { pairs, otherwise: Box::new(base) })
+}
+
+/// A region, or none for the Internet.
+fn receiver(name: &str, places: &Places<'_>) -> Result<Option<RegionId>, String> {
+    if name == INTERNET {
+        return Ok(None);
+    }
+    let unknown = || format!("no region `{}` in the catalogue, and not `internet`", shown(name));
+    places.region(name).map(Some).ok_or_else(unknown)
+}
+
+/// What runs already.
+pub(super) fn running(
+    file: &File,
+    places: &Places<'_>,
+    types: &[RelayType],
+    flows: &[PlacedFlow],
+) -> Result<Running, FileError> {
+    let source = places.source;
+    let mut running = Running { move_cost: file.running.move_usd, ..Running::default() };
+    for relay in &file.running.relay {
+        let region = relay.region.get_ref();
+        if !places.regions.contains(region) {
+            let problem = format!("region `{region}` is none of `regions`");
+            return Err(source.refuse_at(&relay.region, problem));
+        }
+        let relay_type = match &relay.relay_type {
+            None => types[0].id.clone(),
+            Some(id) if types.iter().any(|known| known.id == *id.get_ref()) => id.get_ref().clone(),
+            Some(id) => {
+                let problem = format!("no relay type `{}`", id.get_ref());
+                return Err(source.refuse_at(id, problem));
+            }
+        };
+        let count = relay.count.as_ref().map_or(1, |count| *count.get_ref());
+        if let Some(stated) = relay.count.as_ref().filter(|_| !(1..=MOST_RUNNING).contains(&count))
+        {
+            return Err(source.refuse_at(stated, format!("1 to {MOST_RUNNING}, not {count}")));
+        }
+        if running.relays.insert((region.clone(), relay_type), count).is_some() {
+            return Err(source.refuse_at(&relay.region, "named twice: state one `count`"));
+        }
+    }
+    let names: BTreeSet<_> = flows.iter().map(|placed| &placed.flow.id).collect();
+    for path in &file.running.path {
+        if !names.contains(path.flow.get_ref()) {
+            let problem = format!("no flow `{}`", path.flow.get_ref());
+            return Err(source.refuse_at(&path.flow, problem));
+        }
+        if path.regions.len() > MAX_RELAYS {
+            return Err(source.refuse_at(&path.flow, format!("at most {MAX_RELAYS} relays")));
+        }
+        let mut regions = Vec::new();
+        for region in &path.regions {
+            places
+                .catalogue
+                .require(region.get_ref())
+                .map_err(|error| source.refuse_at(region, error.to_string()))?;
+            regions.push(region.get_ref().clone());
+        }
+        if running.paths.insert(path.flow.get_ref().clone(), regions).is_some() {
+            return Err(source.refuse_at(&path.flow, "a second path of this flow"));
+        }
+    }
+    Ok(running)
+}

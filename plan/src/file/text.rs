@@ -1,0 +1,276 @@
+//! A problem file as it is written: sections and keys, every one optional that may be left out.
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use toml::Spanned;
+use tradewind_model::tcp::LossResponse;
+use tradewind_model::{Continent, Coordinates, StartUp};
+use tradewind_units::{
+    Bandwidth, Bytes, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId, Segments,
+    SiteId, time::as_text,
+};
+
+use crate::problem::Objective;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) name: Option<String>,
+    pub(super) budget_usd: Option<Money>,
+    #[serde(default)]
+    pub(super) objective: Objective,
+    #[serde(default)]
+    pub(super) start_up: StartUp,
+    pub(super) max_relays: Option<Spanned<usize>>,
+    pub(super) robust: Option<Spanned<f64>>,
+    pub(super) catalogue: Option<Spanned<String>>,
+    pub(super) regions: Option<Spanned<Regions>>,
+    #[serde(default)]
+    pub(super) assume_rtt_from_distance: bool,
+    #[serde(default, with = "as_text::option")]
+    pub(super) same_region_rtt: Option<Duration>,
+    #[serde(default)]
+    pub(super) rtt_tables: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) rate_tables: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) leg: LegSections,
+    #[serde(default)]
+    pub(super) site: Vec<Spanned<SiteSection>>,
+    #[serde(default)]
+    pub(super) flow: Vec<Spanned<FlowSection>>,
+    pub(super) generate: Option<Spanned<GenerateSection>>,
+    #[serde(default)]
+    pub(super) pair: Vec<Spanned<PairSection>>,
+    #[serde(default)]
+    pub(super) relay_type: Vec<Spanned<RelayTypeSection>>,
+    #[serde(default)]
+    pub(super) egress: EgressSection,
+    #[serde(default)]
+    pub(super) running: RunningSection,
+}
+
+/// Candidate regions: a list of ids, the word `catalogue`, or what to take of the catalogue.
+#[derive(Debug)]
+pub(super) enum Regions {
+    Listed(Vec<Spanned<RegionId>>),
+    Filtered(RegionFilter),
+}
+
+/// What to take of the catalogue's regions; what is left out does not restrict.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegionFilter {
+    pub(super) clouds: Option<Vec<String>>,
+    pub(super) continents: Option<Vec<Continent>>,
+    #[serde(default)]
+    pub(super) except: Vec<RegionId>,
+}
+
+impl<'de> Deserialize<'de> for Regions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RegionsVisitor)
+    }
+}
+
+struct RegionsVisitor;
+
+impl<'de> Visitor<'de> for RegionsVisitor {
+    type Value = Regions;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of regions, `\"catalogue\"`, or `{ clouds = [..], continents = [..] }`")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Regions, E> {
+        if word == "catalogue" {
+            return Ok(Regions::Filtered(RegionFilter::default()));
+        }
+        Err(E::invalid_value(de::Unexpected::Str(word), &self))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Regions, A::Error> {
+        let mut regions = Vec::new();
+        while let Some(region) = seq.next_element()? {
+            regions.push(region);
+        }
+        Ok(Regions::Listed(regions))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Regions, A::Error> {
+        RegionFilter::deserialize(MapAccessDeserializer::new(map)).map(Regions::Filtered)
+    }
+}
+
+/// What holds of legs, by what is at their ends.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LegSections {
+    #[serde(default)]
+    pub(super) all: LegSection,
+    #[serde(default)]
+    pub(super) direct: LegSection,
+    #[serde(default)]
+    pub(super) access: LegSection,
+    #[serde(default)]
+    pub(super) inner: LegSection,
+}
+
+/// How connections of a leg behave.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LegSection {
+    pub(super) window: Option<Spanned<Bytes>>,
+    pub(super) connections: Option<Spanned<u32>>,
+    pub(super) per_connection: Option<Bandwidth>,
+    pub(super) initial_window: Option<Segments>,
+    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) loss: Option<Ratio>,
+    pub(super) congestion_control: Option<LossResponse>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SiteSection {
+    pub(super) id: Spanned<SiteId>,
+    pub(super) region: Option<Spanned<RegionId>>,
+    pub(super) location: Option<Coordinates>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) access_rtt: Option<Duration>,
+    pub(super) rate: Option<Bandwidth>,
+    pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) window: Option<Spanned<Bytes>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FlowSection {
+    pub(super) id: Option<Spanned<FlowId>>,
+    pub(super) from: Spanned<SiteId>,
+    pub(super) to: Spanned<SiteId>,
+    pub(super) volume: Spanned<Bytes>,
+    pub(super) weight: Option<Spanned<u32>>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) deadline: Option<Duration>,
+}
+
+/// Who sends to whom, for flows that are drawn [CP III].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Pattern {
+    OneToMany,
+    ManyToMany,
+    ManyOneToOne,
+    LocalizedOneToMany,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GenerateSection {
+    pub(super) pattern: Pattern,
+    #[serde(default)]
+    pub(super) seed: u64,
+    pub(super) flows: Option<Spanned<usize>>,
+    pub(super) volume: Spanned<Bytes>,
+    pub(super) volume_max: Option<Spanned<Bytes>>,
+    pub(super) weight: Option<Spanned<u32>>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) deadline: Option<Duration>,
+    pub(super) sources: Option<Vec<Spanned<SiteId>>>,
+    pub(super) shares: Option<Spanned<Vec<Ratio>>>,
+    pub(super) sites: Option<Spanned<GeneratedSites>>,
+}
+
+/// A site for each region of the catalogue that the filter takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GeneratedSites {
+    pub(super) clouds: Option<Vec<String>>,
+    pub(super) continents: Option<Vec<Continent>>,
+    #[serde(default)]
+    pub(super) except: Vec<RegionId>,
+    #[serde(default)]
+    pub(super) outside: bool,
+    #[serde(default, with = "as_text::option")]
+    pub(super) access_rtt: Option<Duration>,
+    pub(super) rate: Option<Bandwidth>,
+    pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) window: Option<Spanned<Bytes>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PairSection {
+    pub(super) between: Option<Spanned<[String; 2]>>,
+    pub(super) from: Option<Spanned<String>>,
+    pub(super) to: Option<Spanned<String>>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) rtt: Option<Duration>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) spread: Option<Duration>,
+    pub(super) rate: Option<Bandwidth>,
+    pub(super) window: Option<Spanned<Bytes>>,
+    pub(super) connections: Option<Spanned<u32>>,
+    pub(super) per_connection: Option<Bandwidth>,
+    pub(super) initial_window: Option<Segments>,
+    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) loss: Option<Ratio>,
+    pub(super) congestion_control: Option<LossResponse>,
+    #[serde(default)]
+    pub(super) blocked: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RelayTypeSection {
+    pub(super) id: Spanned<RelayTypeId>,
+    pub(super) capacity: Spanned<Bandwidth>,
+    pub(super) per_connection: Option<Spanned<Bandwidth>>,
+    pub(super) set_up_usd: Money,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EgressSection {
+    pub(super) usd_per_gb: Option<PricePerGb>,
+    #[serde(default)]
+    pub(super) tables: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) pair: Vec<PriceSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PriceSection {
+    pub(super) from: Spanned<RegionId>,
+    pub(super) to: Spanned<String>,
+    pub(super) usd_per_gb: PricePerGb,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunningSection {
+    #[serde(default)]
+    pub(super) move_usd: Money,
+    #[serde(default)]
+    pub(super) relay: Vec<RunningRelay>,
+    #[serde(default)]
+    pub(super) path: Vec<RunningPath>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunningRelay {
+    pub(super) region: Spanned<RegionId>,
+    pub(super) relay_type: Option<Spanned<RelayTypeId>>,
+    pub(super) count: Option<Spanned<usize>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunningPath {
+    pub(super) flow: Spanned<FlowId>,
+    pub(super) regions: Vec<Spanned<RegionId>>,
+}

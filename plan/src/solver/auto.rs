@@ -1,0 +1,238 @@
+//! Our own solver: the best plan that it finds within the limits, at any scale, with a proven bound.
+//!
+//! 1. A lower bound by Lagrangian relaxation, whose multipliers price money, set-up and capacity ([`dual`]).
+//! 2. Starts: each flow's choice at those prices, its cheapest choice, and the plans of other solvers given to it.
+//! 3. Local search from each start: flows change paths, relays and offers close and open, judged by score plus priced
+//!    cost; then the plan is brought into the budget and what is left is spent ([`moves`]). Kicks from a
+//!    seeded generator go on until the limits, until bound and plan meet, or until nothing helps any more.
+//! 4. Small problems are handed to an exact solver first.
+//!
+//! All of it is deterministic: the same problem and work give the same plan.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, FlowId, Money};
+
+use super::{Exhaustive, Limits, SolveError, Solver, Work};
+use crate::candidates::safely;
+use crate::packing::{pack, relays_used};
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+use dual::{Ascent, Bound};
+use search::Search;
+use state::State;
+use table::Table;
+
+mod branch;
+mod dual;
+mod moves;
+mod pricing;
+mod search;
+mod state;
+mod table;
+
+/// An exact solver and the problems that it is asked about.
+#[derive(Clone, Copy)]
+pub struct EndGame<'a> {
+    /// The solver. A plan that it returns without error must be the best there is.
+    pub solver: &'a dyn Solver,
+    /// Most flows.
+    pub flows: usize,
+    /// Most candidates of all flows together.
+    pub candidates: usize,
+    /// Its steps at most; never more than half of what `Auto` has.
+    pub work: u64,
+}
+
+/// Plans made elsewhere and exact solvers aside, `Auto` needs nothing: `Auto::default()` does.
+#[derive(Clone, Copy)]
+pub struct Auto<'a> {
+    /// Solvers whose plans are starts; `Auto` is never worse than any of them.
+    pub starters: &'a [&'a dyn Solver],
+    /// Exact solvers, asked in turn about problems that are small enough for them.
+    pub end_games: &'a [EndGame<'a>],
+}
+
+/// [`Exhaustive`], where it is quick.
+const EXHAUSTIVE: EndGame<'static> =
+    EndGame { solver: &Exhaustive, flows: 8, candidates: 240, work: 60_000 };
+
+impl Default for Auto<'static> {
+    fn default() -> Self {
+        Self { starters: &[], end_games: &[EXHAUSTIVE] }
+    }
+}
+
+/// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes long.
+const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
+
+/// Kicks without a better plan until the search makes way for branching, and until it gives up. Chosen.
+const FIRST_KICKS: u32 = 400;
+const MOST_KICKS: u32 = 3_000;
+
+/// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
+const MOST_ROUNDS: u64 = 4_000;
+
+/// Options that one round may look at, in sum over all rounds. Chosen: a third of ten seconds.
+const MOST_OPTIONS: u64 = 100_000_000;
+
+impl Solver for Auto<'_> {
+    fn name(&self) -> &'static str {
+        "auto"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        if problem.objective() == Objective::Makespan {
+            return super::makespan::solve(self, problem, limits);
+        }
+        if let Some(plan) = self.exact(problem, limits) {
+            return Ok(Plan { solver: self.name().to_owned(), ..plan });
+        }
+        let table = Table::new(problem).map_err(|flow| infeasible(problem, flow))?;
+        let plans = self.starts(problem, limits);
+        let mut work = Work::new(limits);
+        let mut ascent = Ascent::new(&table);
+        let mut bound = bound(problem, &table, &mut ascent, &mut work);
+        let mut search = Search::new(&table, bound.prices.lambda);
+        for choices in starting_choices(problem, &table, &bound, &plans) {
+            search.start(&choices, &mut work);
+        }
+        search.kick(FIRST_KICKS, bound.least, &mut work);
+        if !problem.leaves_out() {
+            let mut best = |choices: &[usize], work: &mut Work<'_>| {
+                search.start(choices, work);
+                search.best.as_ref().filter(|best| best.key().0 == 0).map_or(f64::INFINITY, value)
+            };
+            branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
+        }
+        search.kick(MOST_KICKS, bound.least, &mut work);
+        bound.least = bound.least.max(0.0);
+        finish(problem, search.best, plans, &bound)
+    }
+}
+
+impl Auto<'_> {
+    /// The best plan there is, where an exact solver can tell.
+    fn exact(&self, problem: &Problem, limits: &Limits<'_>) -> Option<Plan> {
+        let flows = problem.flows().len();
+        let candidates: usize = (0..flows).map(|flow| problem.candidates(flow).len()).sum();
+        let fits = |game: &&EndGame<'_>| {
+            flows <= game.flows && candidates <= game.candidates && !problem.leaves_out()
+        };
+        self.end_games.iter().filter(fits).find_map(|game| {
+            let work = game.work.min(limits.work / 2);
+            let limits = Limits { work, should_stop: limits.should_stop };
+            game.solver.solve(problem, &limits).ok().filter(|plan| plan.cost <= problem.budget())
+        })
+    }
+
+    /// The starters' plans that are within the budget.
+    fn starts(&self, problem: &Problem, limits: &Limits<'_>) -> Vec<Plan> {
+        let plans =
+            self.starters.iter().filter_map(|starter| match starter.solve(problem, limits) {
+                Ok(plan) => Some(plan),
+                Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
+                Err(_) => None,
+            });
+        plans.filter(|plan| plan.cost <= problem.budget()).collect()
+    }
+}
+
+fn infeasible(problem: &Problem, flow: usize) -> SolveError {
+    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
+}
+
+/// What a state makes of what is made least: seconds, or dollars where cost alone counts.
+fn value(state: &State<'_>) -> f64 {
+    if state.table.costs_only { state.cost as f64 / 1e9 } else { state.score_s }
+}
+
+/// The bound, over all paths, those included that are no candidates.
+fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut Work<'_>) -> Bound {
+    let rounds = MOST_ROUNDS.min(MOST_OPTIONS / table.len().max(1) as u64).max(20);
+    let affordable = work.left / 3 / (table.flows() as u64 / 8 + 1);
+    ascent.run(rounds.min(affordable), f64::INFINITY, work);
+    let mut bound = ascent.best.clone();
+    if problem.leaves_out() {
+        bound.least = pricing::bound_over_all(problem, table, &bound.prices);
+    }
+    bound
+}
+
+/// The choices that the search starts from.
+fn starting_choices(
+    problem: &Problem,
+    table: &Table,
+    bound: &Bound,
+    plans: &[Plan],
+) -> Vec<Vec<usize>> {
+    let cheapest = |flow: usize| {
+        let all = table.of(flow).iter().enumerate();
+        all.min_by_key(|(_, choice)| (choice.cost, choice.hops())).map_or(0, |(index, _)| index)
+    };
+    let few = table.flows() <= MOST_FLOWS_FROM_CHEAPEST;
+    let cheapest = few.then(|| (0..table.flows()).map(cheapest).collect());
+    let given = plans.iter().filter_map(|plan| choices_of(problem, table, plan));
+    [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
+}
+
+/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate.
+fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize>> {
+    let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
+        .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))
+        .collect();
+    let relays: BTreeMap<_, usize> = (plan.relays.iter())
+        .map(|relay| Some((&relay.id, *offers.get(&(&relay.region, &relay.relay_type))?)))
+        .collect::<Option<_>>()?;
+    let flows: BTreeMap<&FlowId, _> = plan.flows.iter().map(|flow| (&flow.id, flow)).collect();
+    let choice = |flow: usize| {
+        let path = &flows.get(&problem.flows()[flow].id)?.path;
+        let path: Vec<usize> =
+            path.iter().map(|id| relays.get(id).copied()).collect::<Option<_>>()?;
+        table.of(flow).iter().position(|choice| choice.relays().eq(path.iter().copied()))
+    };
+    (0..table.flows()).map(choice).collect()
+}
+
+/// The better of the search's plan and those given, with what was proved.
+fn finish(
+    problem: &Problem,
+    best: Option<State<'_>>,
+    plans: Vec<Plan>,
+    bound: &Bound,
+) -> Result<Plan, SolveError> {
+    let own = best.and_then(|state| {
+        let place = |flow: usize| state.choice(flow).place as usize;
+        let choice: Vec<usize> = (0..problem.flows().len()).map(place).collect();
+        let packing = |offer: usize, users: &[usize], rates: &[u64]| {
+            let own = state.packing(offer, users);
+            let new = pack(rates, problem.offers()[offer].capacity_bps());
+            new.into_iter().chain([own]).min_by_key(|packing| relays_used(packing))
+        };
+        Plan::from_packing(problem, &choice, packing, "auto", Duration::ZERO)
+    });
+    let all = own.into_iter().chain(plans).filter(|plan| plan.cost <= problem.budget());
+    let best = all.min_by_key(|plan| plan.score(problem));
+    let costs_only = problem.objective() == Objective::Cost;
+    let (least, least_cost) = if costs_only {
+        (
+            Duration::ZERO,
+            Money::from_usd((bound.least * (1.0 - 1e-12) - 2e-9).max(0.0)).unwrap_or_default(),
+        )
+    } else {
+        (safely(bound.least), Money::ZERO)
+    };
+    let Some(plan) = best else {
+        if costs_only && least_cost > problem.budget() {
+            return Err(super::greedy::infeasible(problem));
+        }
+        return Err(SolveError::WorkLimit { best: None, bound: least });
+    };
+    let (score, cost) = plan.score(problem);
+    Ok(Plan {
+        solver: "auto".to_owned(),
+        bound: least.min(score),
+        bound_cost: least_cost.min(cost),
+        ..plan
+    })
+}

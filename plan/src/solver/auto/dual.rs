@@ -1,0 +1,333 @@
+//! A lower bound by Lagrangian relaxation: what the budget, the set-up and the capacity of relays are worth.
+//!
+//! Let a dollar be worth `lambda` seconds. The set-up `S` of an offer `k` is shared out beforehand: flow `f` pays
+//! `v_fk S` if it passes there, whatever it takes, and `m_k S` for each relay's worth of capacity that it takes. Shares
+//! that add up to no more than one never make a plan pay more than it does: there are at least as many relays as
+//! capacity is filled, and at least one where any flow passes. So each flow may choose for itself, and
+//!
+//! ```text
+//! bound = sum over f of min over paths p of  score_p + lambda (egress_p + sum over k in p of S_k (v_fk + m_k rate_p / capacity_k))
+//!         - lambda (budget + sum over k of S_k m_k running_k)        for lambda, v, m >= 0,  m_k + sum over f of v_fk <= 1
+//! ```
+//!
+//! is below every plan within the budget. Relays that run already cost nothing, so only `m` is charged there. The
+//! multipliers rise where the flows' choices use what they pay for more than its price allows: multiplied by
+//! exponentials, which keeps shares non-negative and adding up to one (mirror ascent; Beck and Teboulle 2003). With
+//! scores of zero and `lambda` of one the same is a bound on cost.
+//!
+//! Where the number of an offer's relays is confined to a [`Range`], as [`super::branch`] does, those that there must
+//! be are paid for beforehand and then run like others, and where there may be no more, capacity may cost more
+//! than set-up: the difference, `e_k S_k`, is given back for each relay that there may be.
+
+use super::table::{Choice, Supply, Table};
+use crate::solver::Work;
+
+/// First step of the multipliers' exponents. Chosen by trial on problems of 5 to 10,000 flows.
+const FIRST_STEP: f64 = 0.6;
+
+/// Rounds after which steps begin to shrink. Chosen likewise.
+const ROUNDS_BEFORE_SHRINKING: f64 = 8.0;
+
+/// The round that an ascent goes on with from prices that are nearly right. Chosen likewise.
+const RESUMED_ROUND: u32 = 60;
+
+/// How many relays of an offer there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    /// As many run already or must be set up.
+    pub(super) least: usize,
+    pub(super) most: Option<usize>,
+}
+
+/// What money, set-up and capacity are worth.
+#[derive(Debug, Clone)]
+pub(super) struct Prices {
+    /// By offer.
+    pub(super) ranges: Vec<Range>,
+    /// What capacity costs on top where there may be no more relays, as a share of the set-up.
+    on_top: Vec<f64>,
+    /// Seconds a dollar.
+    pub(super) lambda: f64,
+    /// Share of an offer's set-up that is paid by capacity.
+    pub(super) by_capacity: Vec<f64>,
+    /// Share that each flow pays, row by row.
+    by_flow: Vec<f64>,
+}
+
+impl Prices {
+    /// Dollars that a path costs the flow, set-up included.
+    pub(super) fn usd(&self, table: &Table, flow: usize, choice: &Choice) -> f64 {
+        let relays = choice.relays();
+        choice.usd + relays.map(|relay| self.charge(table, flow, relay, choice.rate)).sum::<f64>()
+    }
+
+    /// Dollars that the flow pays of an offer's set-up.
+    pub(super) fn charge(&self, table: &Table, flow: usize, offer: usize, rate: u64) -> f64 {
+        if self.ranges[offer].most == Some(0) {
+            return f64::INFINITY;
+        }
+        let supply = &table.supplies[offer];
+        let share = self.by_flow[flow * table.supplies.len() + offer];
+        let filled = rate as f64 / supply.capacity as f64;
+        supply.set_up_usd * (share + (self.by_capacity[offer] + self.on_top[offer]) * filled)
+    }
+
+    /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there anyway.
+    pub(super) fn given_usd(&self, table: &Table) -> f64 {
+        let given = |(offer, supply): (usize, &Supply)| {
+            let Range { least, most } = self.ranges[offer];
+            let must = least.saturating_sub(supply.running) as f64;
+            let shares = self.by_capacity[offer] * least as f64 - must
+                + self.on_top[offer] * most.unwrap_or(0) as f64;
+            supply.set_up_usd * shares
+        };
+        let given: f64 = table.supplies.iter().enumerate().map(given).sum();
+        given + if table.costs_only { 0.0 } else { table.budget_usd() }
+    }
+
+    /// Confines an offer further.
+    pub(super) fn confine(&mut self, table: &Table, offer: usize, range: Range) {
+        self.ranges[offer] = range;
+        if range.least > 0 {
+            let offers = table.supplies.len();
+            self.by_flow.iter_mut().skip(offer).step_by(offers).for_each(|share| *share = 0.0);
+        }
+        if range.most.is_some_and(|most| most > 0) {
+            self.on_top[offer] = self.on_top[offer].max(0.02);
+        } else {
+            self.on_top[offer] = 0.0;
+        }
+    }
+}
+
+/// The bound and the prices that prove it.
+#[derive(Debug, Clone)]
+pub(super) struct Bound {
+    /// Seconds; dollars where cost alone is made least.
+    pub(super) least: f64,
+    pub(super) prices: Prices,
+    /// Each flow's choice at these prices.
+    pub(super) choices: Vec<usize>,
+}
+
+/// The ascent.
+pub(super) struct Ascent<'t> {
+    table: &'t Table,
+    prices: Prices,
+    /// The flows' choices at these prices, and what follows from them.
+    choices: Vec<usize>,
+    loads: Vec<f64>,
+    round: u32,
+    pub(super) used: Used,
+    pub(super) best: Bound,
+}
+
+/// What the choices of all rounds since the last resumption used.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Used {
+    /// Relays' worth of capacity, by offer.
+    loads: Vec<f64>,
+    /// How often each flow passed each offer, row by row; empty when that is not counted.
+    passes: Vec<u32>,
+    rounds: u32,
+}
+
+impl Used {
+    /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs, the flow that passes
+    /// most often.
+    pub(super) fn relays(&self, ranges: &[Range]) -> Vec<f64> {
+        let rounds = f64::from(self.rounds.max(1));
+        let mut relays: Vec<f64> = self.loads.iter().map(|load| load / rounds).collect();
+        for row in self.passes.chunks(relays.len().max(1)) {
+            for ((relays, passes), range) in relays.iter_mut().zip(row).zip(ranges) {
+                if range.least == 0 {
+                    *relays = relays.max(f64::from(*passes) / rounds);
+                }
+            }
+        }
+        relays
+    }
+}
+
+impl<'t> Ascent<'t> {
+    pub(super) fn new(table: &'t Table) -> Self {
+        let (flows, offers) = (table.flows(), table.supplies.len());
+        let mut users = vec![0.0; offers];
+        let mut by_flow = vec![0.0; flows * offers];
+        for flow in 0..flows {
+            for relay in table.of(flow).iter().flat_map(Choice::relays) {
+                let share = &mut by_flow[flow * offers + relay];
+                if *share == 0.0 && table.supplies[relay].running == 0 {
+                    *share = 1.0;
+                    users[relay] += 1.0;
+                }
+            }
+        }
+        for (place, share) in by_flow.iter_mut().enumerate() {
+            *share *= 0.5 / f64::max(users[place % offers.max(1)], 1.0);
+        }
+        let lambda = if table.costs_only { 1.0 } else { first_lambda(table) };
+        let any = |supply: &Supply| Range { least: supply.running, most: None };
+        let prices = Prices {
+            lambda,
+            ranges: table.supplies.iter().map(any).collect(),
+            on_top: vec![0.0; offers],
+            by_capacity: vec![0.5; offers],
+            by_flow,
+        };
+        let choices = vec![0; flows];
+        let best =
+            Bound { least: fastest(table), prices: prices.clone(), choices: choices.clone() };
+        let best = Bound {
+            prices: Prices { lambda: if table.costs_only { 1.0 } else { 0.0 }, ..best.prices },
+            ..best
+        };
+        let (loads, sums) = (vec![0.0; offers], vec![0.0; offers]);
+        Self {
+            table,
+            prices,
+            choices,
+            loads,
+            round: 0,
+            used: Used { loads: sums, ..Used::default() },
+            best,
+        }
+    }
+
+    /// Goes on from other prices, whose bound is at least `least`; counts anew what is used.
+    pub(super) fn resume(&mut self, prices: Prices, least: f64) {
+        let (flows, offers) = (self.table.flows(), self.table.supplies.len());
+        let loads = vec![0.0; offers];
+        self.used = Used { loads, passes: vec![0; flows * offers], rounds: 0 };
+        self.best = Bound { least, prices: prices.clone(), choices: self.choices.clone() };
+        (self.prices, self.round) = (prices, RESUMED_ROUND);
+    }
+
+    /// Goes on for at most this many rounds, or until the bound meets `enough`.
+    pub(super) fn run(&mut self, rounds: u64, enough: f64, work: &mut Work<'_>) {
+        for _ in 0..rounds {
+            if self.best.least >= enough || !(0..=self.table.flows() / 8).all(|_| work.step()) {
+                return;
+            }
+            let (least, paid_usd) = self.choose();
+            if least > self.best.least {
+                let (prices, choices) = (self.prices.clone(), self.choices.clone());
+                self.best = Bound { least, prices, choices };
+            }
+            self.rise(paid_usd);
+        }
+    }
+
+    /// Each flow's choice at the present prices; the bound that they prove and what all flows pay.
+    fn choose(&mut self) -> (f64, f64) {
+        let (table, prices) = (self.table, &self.prices);
+        let (mut total, mut paid_usd) = (0.0, 0.0);
+        self.loads.fill(0.0);
+        for flow in 0..table.flows() {
+            let mut best = (f64::INFINITY, 0, 0.0);
+            for (index, choice) in table.of(flow).iter().enumerate() {
+                let usd = prices.usd(table, flow, choice);
+                let value = choice.score_s + prices.lambda * usd;
+                if value < best.0 {
+                    best = (value, index, usd);
+                }
+            }
+            let (value, index, usd) = best;
+            (total, paid_usd) = (total + value, paid_usd + usd);
+            self.choices[flow] = index;
+            let choice = &table.of(flow)[index];
+            for relay in choice.relays() {
+                if let Some(passes) = self.used.passes.get_mut(flow * table.supplies.len() + relay)
+                {
+                    *passes += 1;
+                }
+                self.loads[relay] += choice.rate as f64 / table.supplies[relay].capacity as f64;
+            }
+        }
+        let given = prices.lambda * prices.given_usd(table);
+        self.used.rounds += 1;
+        for (sum, load) in self.used.loads.iter_mut().zip(&self.loads) {
+            *sum += load;
+        }
+        (total - given, paid_usd)
+    }
+
+    /// Moves the prices to where they were too low.
+    fn rise(&mut self, paid_usd: f64) {
+        let table = self.table;
+        let rounds = f64::from(self.round) / ROUNDS_BEFORE_SHRINKING;
+        let step = FIRST_STEP / (1.0 + rounds).sqrt();
+        self.round += 1;
+        let given_usd = self.prices.given_usd(table);
+        if !table.costs_only {
+            let most = paid_usd.max(given_usd).max(1e-9);
+            self.prices.lambda *= (step * (paid_usd - given_usd) / most).exp();
+        }
+        let offers = table.supplies.len();
+        let up = step.exp();
+        let mut sums = vec![0.0; offers];
+        for flow in 0..table.flows() {
+            let row = &mut self.prices.by_flow[flow * offers..(flow + 1) * offers];
+            for relay in table.of(flow)[self.choices[flow]].relays() {
+                row[relay] *= up;
+            }
+            for (sum, share) in sums.iter_mut().zip(row) {
+                *sum += *share;
+            }
+        }
+        for (offer, sum) in sums.iter_mut().enumerate() {
+            let Range { least, most } = self.prices.ranges[offer];
+            let excess = (self.loads[offer] - least as f64).clamp(-4.0, 4.0);
+            if let Some(most) = most.filter(|most| *most > 0) {
+                let excess = (self.loads[offer] - most as f64).clamp(-4.0, 4.0);
+                let on_top = &mut self.prices.on_top[offer];
+                *on_top = (*on_top * (step * excess).exp()).clamp(1e-6, 1e6);
+            }
+            let share = &mut self.prices.by_capacity[offer];
+            // Where relays run or must, what capacity does not pay is paid by nobody.
+            let nobody = if least > 0 { 1.0 - *share } else { 0.0 };
+            *share = (*share * (step * excess).exp()).max(1e-9);
+            *sum += *share + nobody;
+            *share /= *sum;
+        }
+        for row in self.prices.by_flow.chunks_mut(offers.max(1)) {
+            for (share, sum) in row.iter_mut().zip(&sums) {
+                *share /= sum;
+            }
+        }
+    }
+}
+
+/// No plan is below the sum of each flow's best score, or least cost where cost alone counts.
+fn fastest(table: &Table) -> f64 {
+    let value = |choice: &Choice| if table.costs_only { choice.usd } else { choice.score_s };
+    let best = |flow| table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
+    (0..table.flows()).map(best).sum()
+}
+
+/// Seconds won for a dollar if each flow went from its cheapest to its best option.
+fn first_lambda(table: &Table) -> f64 {
+    let (mut won, mut paid) = (0.0, 0.0);
+    for flow in 0..table.flows() {
+        let all = table.of(flow);
+        let key = |c: &Choice| (c.score_s, c.usd);
+        let cheapest = all.iter().min_by(|a, b| {
+            (a.usd, a.score_s).partial_cmp(&(b.usd, b.score_s)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let best = all
+            .iter()
+            .min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+        if let (Some(cheapest), Some(best)) = (cheapest, best) {
+            won += cheapest.score_s - best.score_s;
+            paid += best.usd - cheapest.usd;
+            paid += best
+                .relays()
+                .map(|r| {
+                    let supply = &table.supplies[r];
+                    supply.set_up_usd * best.rate as f64 / supply.capacity as f64
+                })
+                .sum::<f64>();
+        }
+    }
+    if paid > 0.0 { won / paid } else { 0.0 }
+}

@@ -1,0 +1,111 @@
+//! The bound over all paths, where a problem's candidates are only some of them.
+
+use tradewind_model::StartUp;
+
+use super::dual::Prices;
+use super::table::{Choice, Table};
+use crate::candidates::{Tables, Way, depth};
+use crate::problem::Problem;
+
+/// What the prices prove when each flow may take any path at all.
+///
+/// A path that is not a candidate counts with a time that it cannot beat, so the bound holds for it too.
+pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) -> f64 {
+    let tables = Tables::new(problem);
+    let depth = depth(problem);
+    let of = |flow: usize| {
+        let value =
+            |choice: &Choice| choice.score_s + prices.lambda * prices.usd(table, flow, choice);
+        let kept = table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
+        match problem.left_out(flow) {
+            Some(_) => LeftOut::new(problem, table, prices, flow).best(&tables, depth, kept),
+            None => kept,
+        }
+    };
+    let total: f64 = (0..table.flows()).map(of).sum();
+    total - prices.lambda * prices.given_usd(table)
+}
+
+/// The paths of one flow that are left out.
+struct LeftOut<'a> {
+    problem: &'a Problem,
+    flow: usize,
+    lambda: f64,
+    /// How much a second counts.
+    weight: f64,
+    /// Dollars for passing an offer, and for each byte a second through it.
+    passing: Vec<f64>,
+    filling: Vec<f64>,
+    volume: f64,
+    limit_s: f64,
+}
+
+impl<'a> LeftOut<'a> {
+    fn new(problem: &'a Problem, table: &Table, prices: &Prices, flow: usize) -> Self {
+        let offers = 0..table.supplies.len();
+        let ends = &problem.flows()[flow];
+        let passing: Vec<f64> = offers.clone().map(|k| prices.charge(table, flow, k, 0)).collect();
+        // Charges are linear in the rate.
+        let whole = |k: usize| prices.charge(table, flow, k, table.supplies[k].capacity);
+        let filling =
+            offers.map(|k| (whole(k) - passing[k]) * 8.0 / table.supplies[k].capacity as f64);
+        let direct = problem.fct(flow, &[]);
+        let limit = direct.into_iter().chain(ends.deadline).min();
+        Self {
+            filling: filling.collect(),
+            passing,
+            problem,
+            flow,
+            lambda: prices.lambda,
+            weight: if table.costs_only { 0.0 } else { f64::from(ends.weight) },
+            volume: ends.volume.as_u64() as f64,
+            limit_s: limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64()),
+        }
+    }
+
+    /// The least value of the flow's paths, of which those kept have `kept`.
+    fn best(&self, tables: &Tables<'_>, depth: usize, kept: f64) -> f64 {
+        let tables = tables.of(self.flow);
+        let mut best = kept;
+        let worth_s = if self.weight > 0.0 { kept / self.weight } else { f64::INFINITY };
+        let limit_s = self.limit_s.min(worth_s);
+        tables.visit(depth, limit_s, &mut |way| {
+            let value = self.value(way);
+            if value < best && !self.is_kept(way) {
+                best = value;
+            }
+            limit_s
+        });
+        if depth < self.problem.max_relays() {
+            let (least_s, usd) = tables.least_of_any();
+            best = best.min(self.weight * least_s + self.lambda * usd * (depth + 1) as f64);
+        }
+        best
+    }
+
+    /// No path over these relays is worth less.
+    fn value(&self, way: &Way) -> f64 {
+        let (mut usd, mut filling) = (way.egress_usd, 0.0);
+        for relay in way.relays() {
+            usd += self.passing[usize::from(*relay)];
+            filling += self.filling[usize::from(*relay)];
+        }
+        let rate_price = self.lambda * filling * self.volume;
+        // A slower path takes less capacity: the time between the least and the limit at which both together are least.
+        let fct_s = match self.problem.inputs().start_up {
+            StartUp::Ignored => way.least_s,
+            StartUp::Cold | StartUp::Warm if self.weight > 0.0 => {
+                (rate_price / self.weight).sqrt().min(self.limit_s).max(way.least_s)
+            }
+            StartUp::Cold | StartUp::Warm => self.limit_s.max(way.least_s),
+        };
+        self.weight * fct_s + self.lambda * usd + rate_price / fct_s
+    }
+
+    fn is_kept(&self, way: &Way) -> bool {
+        let same = |relays: &[usize]| {
+            relays.iter().copied().eq(way.relays().iter().map(|relay| usize::from(*relay)))
+        };
+        self.problem.candidates(self.flow).iter().any(|candidate| same(&candidate.relays))
+    }
+}

@@ -1,0 +1,164 @@
+//! Local search over the moves, from several starts, with kicks out of local optima.
+
+use rand_core::RngCore;
+use rand_pcg::Pcg64Mcg;
+
+use super::state::{State, better};
+use super::table::Table;
+use crate::solver::Work;
+
+/// Kicks without a better plan until the search returns to the best. Chosen.
+const KICKS_BEFORE_RETURN: u32 = 40;
+
+/// How much worse, as a part, a plan may be that the search goes on from. Chosen.
+const MOST_WORSE: f64 = 0.004;
+
+/// Rounds of moves after each start. Chosen: more change little.
+const ROUNDS: usize = 3;
+
+/// Where kicks come from. Any number would do.
+const SEED: u128 = 0xcafe_f00d_d15e_a5e5;
+
+/// The search.
+pub(super) struct Search<'t> {
+    table: &'t Table,
+    /// Seconds a dollar, by the bound's proof.
+    lambda: f64,
+    generator: Pcg64Mcg,
+    pub(super) best: Option<State<'t>>,
+}
+
+impl<'t> Search<'t> {
+    pub(super) fn new(table: &'t Table, lambda: f64) -> Self {
+        Self {
+            table,
+            lambda: lambda.max(least_lambda(table)),
+            generator: Pcg64Mcg::new(SEED),
+            best: None,
+        }
+    }
+
+    /// Improves a start and keeps it if it is the best.
+    pub(super) fn start(&mut self, choices: &[usize], work: &mut Work<'_>) {
+        let mut state = State::new(self.table, choices);
+        self.settle(state.clone(), self.lambda, work);
+        self.improve(&mut state, self.lambda, ROUNDS, work);
+        self.settle(state, self.lambda, work);
+    }
+
+    /// Kicks and improves until the work is done, the best meets the bound `least`, or `most_idle` kicks in a row have not helped.
+    ///
+    /// Goes on from where it is, better or a little worse, and back to the best when that has led nowhere.
+    pub(super) fn kick(&mut self, most_idle: u32, least: f64, work: &mut Work<'_>) {
+        let enough = |state: &State<'_>| super::value(state) <= least + 1e-9 * least.abs();
+        let Some(mut now) = self.best.clone() else { return };
+        let mut idle = 0;
+        while let Some(best) = &self.best {
+            if work.stopped || idle >= most_idle || enough(best) {
+                return;
+            }
+            let before = best.key();
+            if idle > 0 && idle.is_multiple_of(KICKS_BEFORE_RETURN) {
+                now = best.clone();
+            }
+            let mut state = now.clone();
+            let lambda = self.lambda * (0.7 * self.fraction() - 0.35).exp();
+            self.disturb(&mut state, lambda, work);
+            self.improve(&mut state, lambda, 1, work);
+            let state = self.settle(state, lambda, work);
+            let worse = self.fraction() * MOST_WORSE * now.merit(self.lambda);
+            if state.merit(self.lambda) <= now.merit(self.lambda) + worse && state.key().0 == 0 {
+                now = state;
+            }
+            let after = self.best.as_ref().map(State::key);
+            idle = if after.is_some_and(|after| better(after, before)) { 0 } else { idle + 1 };
+        }
+    }
+
+    fn fraction(&mut self) -> f64 {
+        (self.generator.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.fraction() * count as f64) as usize
+    }
+
+    /// Closes an offer, lets some flows choose again, or sends one over a path drawn at random.
+    fn disturb(&mut self, state: &mut State<'t>, lambda: f64, work: &mut Work<'_>) {
+        let flows = self.table.flows();
+        match self.below(3) {
+            0 => {
+                let users = state.users();
+                let open: Vec<usize> =
+                    (0..users.len()).filter(|offer| !users[*offer].is_empty()).collect();
+                if !open.is_empty() {
+                    let offer = open[self.below(open.len())];
+                    state.reseat(&users[offer], Some(offer), lambda, true, work);
+                }
+            }
+            1 => {
+                let count = (flows / 10).clamp(2.min(flows), 300);
+                let mut some: Vec<usize> = (0..count).map(|_| self.below(flows)).collect();
+                some.sort_unstable();
+                some.dedup();
+                state.reseat(&some, None, lambda, true, work);
+            }
+            _ => {
+                for _ in 0..1 + flows / 100 {
+                    let flow = self.below(flows);
+                    let choice = self.below(self.table.of(flow).len());
+                    state.detach(flow);
+                    state.attach(flow, choice);
+                }
+            }
+        }
+    }
+
+    fn improve(&self, state: &mut State<'t>, lambda: f64, rounds: usize, work: &mut Work<'_>) {
+        for _ in 0..rounds {
+            let mut changed = state.descend(lambda, work);
+            changed |= state.close(lambda, work);
+            changed |= state.open(lambda, work);
+            if !changed || work.stopped {
+                return;
+            }
+        }
+    }
+
+    /// Brings a plan into the budget, spends what is left, and keeps it if it is the best.
+    fn settle(&mut self, mut state: State<'t>, lambda: f64, work: &mut Work<'_>) -> State<'t> {
+        state.tidy();
+        let mut dearer = lambda;
+        for _ in 0..12 {
+            if state.cost <= self.table.budget + self.table.budget / 50 || work.stopped {
+                break;
+            }
+            dearer *= 1.1;
+            state.descend(dearer, work);
+            state.close(dearer, work);
+            state.tidy();
+        }
+        state.cheapen(work);
+        state.spend(work);
+        let cost = state.cost;
+        state.tidy();
+        if state.cost < cost {
+            state.spend(work);
+        }
+        if self.best.as_ref().is_none_or(|best| better(state.key(), best.key())) {
+            self.best = Some(state.clone());
+        }
+        state
+    }
+}
+
+/// A price of money so small that cost only breaks ties.
+fn least_lambda(table: &Table) -> f64 {
+    let (mut score_s, mut usd) = (0.0, 0.0);
+    for flow in 0..table.flows() {
+        score_s += table.of(flow).iter().map(|c| c.score_s).fold(f64::INFINITY, f64::min);
+        usd += table.of(flow).iter().map(|c| c.usd).fold(0.0, f64::max);
+    }
+    let usd = usd + table.supplies.iter().map(|supply| supply.set_up_usd).sum::<f64>();
+    if usd > 0.0 { 1e-7 * score_s / usd } else { 0.0 }
+}

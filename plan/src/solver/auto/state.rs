@@ -1,0 +1,229 @@
+//! A plan in the making: each flow's choice and the relays that carry it, changed flow by flow.
+
+use super::table::{Choice, Table};
+use crate::problem::MAX_RELAYS;
+
+/// Where a flow is: its choice, and the number of the relay at each hop.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seat {
+    pub(super) choice: u32,
+    relays: [u32; MAX_RELAYS],
+}
+
+/// The relays of one offer.
+#[derive(Debug, Clone, Default)]
+struct Fleet {
+    /// Rate through each, in bit/s; none where it is not set up.
+    loads: Vec<u64>,
+    used: usize,
+    /// Most that one of those in use could carry on top, in bit/s.
+    most_room: u64,
+}
+
+impl Fleet {
+    fn measure(&mut self, capacity: u64) {
+        let used = self.loads.iter().filter(|load| **load > 0);
+        self.most_room = used.map(|load| capacity - load).max().unwrap_or(0);
+    }
+
+    /// The fullest relay that has room, else one not in use.
+    fn place(&self, rate: u64, capacity: u64) -> usize {
+        let rooms = self.loads.iter().enumerate().filter(|(_, load)| **load > 0);
+        let roomy = rooms.filter(|(_, load)| *load + rate <= capacity);
+        let fullest = roomy.max_by_key(|(number, load)| (**load, std::cmp::Reverse(*number)));
+        let unused = || self.loads.iter().position(|load| *load == 0).unwrap_or(self.loads.len());
+        fullest.map_or_else(unused, |(number, _)| number)
+    }
+
+    fn add(&mut self, number: usize, rate: u64, capacity: u64) {
+        if number == self.loads.len() {
+            self.loads.push(0);
+        }
+        let fullest = self.loads[number] > 0 && capacity - self.loads[number] == self.most_room;
+        self.used += usize::from(self.loads[number] == 0);
+        self.loads[number] += rate;
+        if fullest {
+            self.measure(capacity);
+        } else {
+            self.most_room = self.most_room.max(capacity - self.loads[number]);
+        }
+    }
+
+    fn remove(&mut self, number: usize, rate: u64, capacity: u64) {
+        self.loads[number] -= rate;
+        if self.loads[number] == 0 {
+            self.used -= 1;
+            self.measure(capacity);
+        } else {
+            self.most_room = self.most_room.max(capacity - self.loads[number]);
+        }
+    }
+}
+
+/// The plan in the making.
+#[derive(Debug, Clone)]
+pub(super) struct State<'t> {
+    pub(super) table: &'t Table,
+    pub(super) seats: Vec<Seat>,
+    fleets: Vec<Fleet>,
+    /// Seconds.
+    pub(super) score_s: f64,
+    /// Nano-dollars.
+    pub(super) cost: i64,
+}
+
+impl<'t> State<'t> {
+    /// Flow `f` on its choice `choices[f]`, with relays filled from the largest rate down.
+    pub(super) fn new(table: &'t Table, choices: &[usize]) -> Self {
+        let mut state = Self {
+            table,
+            seats: vec![Seat::default(); choices.len()],
+            fleets: vec![Fleet::default(); table.supplies.len()],
+            score_s: 0.0,
+            cost: 0,
+        };
+        let chosen = |flow: usize| &table.of(flow)[choices[flow]];
+        let mut order: Vec<usize> = (0..choices.len()).collect();
+        order.sort_by_key(|flow| (std::cmp::Reverse(chosen(*flow).rate), *flow));
+        for flow in order {
+            state.attach_first_fit(flow, choices[flow]);
+        }
+        state
+    }
+
+    /// Packs each offer's flows anew where that takes fewer relays.
+    pub(super) fn tidy(&mut self) {
+        for (offer, mut users) in self.users().into_iter().enumerate() {
+            let supply = self.table.supplies[offer];
+            users.sort_by_key(|flow| (std::cmp::Reverse(self.choice(*flow).rate), *flow));
+            let mut fleet = Fleet::default();
+            let mut numbers = Vec::with_capacity(users.len());
+            for flow in &users {
+                let rate = self.choice(*flow).rate;
+                let fits = |load: &u64| load + rate <= supply.capacity;
+                let number = fleet.loads.iter().position(fits).unwrap_or(fleet.loads.len());
+                fleet.add(number, rate, supply.capacity);
+                numbers.push(number);
+            }
+            if fleet.used >= self.fleets[offer].used {
+                continue;
+            }
+            fleet.measure(supply.capacity);
+            self.cost += supply.cost_of(fleet.used) - supply.cost_of(self.fleets[offer].used);
+            self.fleets[offer] = fleet;
+            for (flow, number) in users.into_iter().zip(numbers) {
+                let at = self.choice(flow).relays().position(|relay| relay == offer);
+                let at = at.expect("a user passes the offer");
+                self.seats[flow].relays[at] = u32::try_from(number).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
+    /// The relays of an offer that its users take, numbered without gaps.
+    pub(super) fn packing(&self, offer: usize, users: &[usize]) -> Vec<usize> {
+        let loads = self.fleets[offer].loads.iter();
+        let number = |used: &mut usize, load: &u64| {
+            let own = *used;
+            *used += usize::from(*load > 0);
+            Some(own)
+        };
+        let numbers: Vec<usize> = loads.scan(0, number).collect();
+        let at = |flow: &usize| self.number_at(*flow, offer).map_or(0, |at| numbers[at as usize]);
+        users.iter().map(at).collect()
+    }
+
+    pub(super) fn choice(&self, flow: usize) -> &'t Choice {
+        &self.table.of(flow)[self.seats[flow].choice as usize]
+    }
+
+    /// How many relays of an offer are in use.
+    pub(super) fn used(&self, offer: usize) -> usize {
+        self.fleets[offer].used
+    }
+
+    /// The number of the flow's relay of this offer, if it passes there.
+    pub(super) fn number_at(&self, flow: usize, offer: usize) -> Option<u32> {
+        let at = self.choice(flow).relays().position(|relay| relay == offer)?;
+        Some(self.seats[flow].relays[at])
+    }
+
+    /// Nano-dollars of set-up if a flow that is nowhere took this choice.
+    pub(super) fn set_up_for(&self, choice: &Choice) -> i64 {
+        choice.relays().map(|relay| self.set_up_at(relay, choice.rate)).sum()
+    }
+
+    /// Nano-dollars of set-up for this rate on an offer.
+    pub(super) fn set_up_at(&self, offer: usize, rate: u64) -> i64 {
+        let fleet = &self.fleets[offer];
+        let fits = fleet.used > 0 && rate <= fleet.most_room;
+        if fits { 0 } else { self.table.supplies[offer].cost_of_next(fleet.used) }
+    }
+
+    /// Takes the flow off its path; the seat says how to bring it back.
+    pub(super) fn detach(&mut self, flow: usize) -> Seat {
+        let (seat, choice) = (self.seats[flow], self.choice(flow));
+        for (relay, number) in choice.relays().zip(seat.relays) {
+            let (supply, fleet) = (&self.table.supplies[relay], &mut self.fleets[relay]);
+            self.cost -= supply.cost_of(fleet.used);
+            fleet.remove(number as usize, choice.rate, supply.capacity);
+            self.cost += supply.cost_of(fleet.used);
+        }
+        self.cost -= choice.cost;
+        self.score_s -= choice.score_s;
+        seat
+    }
+
+    /// Puts a flow that is nowhere on the fullest relays that have room for this choice.
+    pub(super) fn attach(&mut self, flow: usize, choice: usize) {
+        let chosen = &self.table.of(flow)[choice];
+        let mut relays = [0; MAX_RELAYS];
+        for (number, relay) in relays.iter_mut().zip(chosen.relays()) {
+            let capacity = self.table.supplies[relay].capacity;
+            let place = self.fleets[relay].place(chosen.rate, capacity);
+            *number = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+        let choice = u32::try_from(choice).unwrap_or(u32::MAX);
+        self.attach_at(flow, Seat { choice, relays });
+    }
+
+    fn attach_first_fit(&mut self, flow: usize, choice: usize) {
+        let chosen = &self.table.of(flow)[choice];
+        let mut relays = [0; MAX_RELAYS];
+        for (number, relay) in relays.iter_mut().zip(chosen.relays()) {
+            let (fleet, supply) = (&self.fleets[relay], &self.table.supplies[relay]);
+            let fits = |load: &u64| load + chosen.rate <= supply.capacity;
+            let place = fleet.loads.iter().position(fits).unwrap_or(fleet.loads.len());
+            *number = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+        let choice = u32::try_from(choice).unwrap_or(u32::MAX);
+        self.attach_at(flow, Seat { choice, relays });
+    }
+
+    /// Puts a flow that is nowhere on this seat.
+    pub(super) fn attach_at(&mut self, flow: usize, seat: Seat) {
+        let choice = &self.table.of(flow)[seat.choice as usize];
+        for (relay, number) in choice.relays().zip(seat.relays) {
+            let (supply, fleet) = (&self.table.supplies[relay], &mut self.fleets[relay]);
+            self.cost -= supply.cost_of(fleet.used);
+            fleet.add(number as usize, choice.rate, supply.capacity);
+            self.cost += supply.cost_of(fleet.used);
+        }
+        self.cost += choice.cost;
+        self.score_s += choice.score_s;
+        self.seats[flow] = seat;
+    }
+
+    /// What it is to be made least: money above the budget, then score, then money.
+    pub(super) fn key(&self) -> (i64, f64, i64) {
+        ((self.cost - self.table.budget).max(0), self.score_s, self.cost)
+    }
+}
+
+/// Whether one key is below another; scores that differ by rounding are equal.
+pub(super) fn better(a: (i64, f64, i64), b: (i64, f64, i64)) -> bool {
+    if a.0 != b.0 {
+        return a.0 < b.0;
+    }
+    let close = (a.1 - b.1).abs() <= 1e-12 * a.1.abs().max(b.1.abs());
+    if close { a.2 < b.2 } else { a.1 < b.1 }
+}

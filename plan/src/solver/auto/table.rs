@@ -1,0 +1,151 @@
+//! The problem as flat arrays: each flow's options with their scores, costs and rates as plain numbers.
+
+use tradewind_units::Money;
+
+use crate::problem::{MAX_RELAYS, Objective, Problem};
+
+/// One way to carry a flow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice {
+    /// What it adds to what is to be made least, in seconds.
+    pub(super) score_s: f64,
+    /// Its egress and move, in dollars and exactly.
+    pub(super) usd: f64,
+    pub(super) cost: i64,
+    /// What it takes of each relay, in bit/s.
+    pub(super) rate: u64,
+    /// Its place among the problem's candidates of the flow.
+    pub(super) place: u32,
+    relays: [u16; MAX_RELAYS],
+    count: u8,
+}
+
+impl Choice {
+    /// Its relays' offers.
+    pub(super) fn relays(&self) -> impl Iterator<Item = usize> + '_ {
+        self.relays[..usize::from(self.count)].iter().map(|relay| usize::from(*relay))
+    }
+
+    /// How many relays it passes.
+    pub(super) const fn hops(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it passes a relay of this offer.
+    pub(super) fn passes(&self, offer: usize) -> bool {
+        self.relays().any(|relay| relay == offer)
+    }
+}
+
+/// An offer's numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Supply {
+    /// Setting one up, in nano-dollars.
+    pub(super) set_up: i64,
+    pub(super) set_up_usd: f64,
+    pub(super) running: usize,
+    pub(super) capacity: u64,
+}
+
+impl Supply {
+    /// What `count` relays cost, in nano-dollars.
+    pub(super) const fn cost_of(&self, count: usize) -> i64 {
+        self.set_up.saturating_mul(count.saturating_sub(self.running) as i64)
+    }
+
+    /// What one more than `count` costs, in nano-dollars.
+    pub(super) const fn cost_of_next(&self, count: usize) -> i64 {
+        if count >= self.running { self.set_up } else { 0 }
+    }
+}
+
+/// All flows' options, one after another.
+#[derive(Debug)]
+pub(super) struct Table {
+    all: Vec<Choice>,
+    starts: Vec<usize>,
+    /// Flow and choice of all that pass an offer, by offer.
+    through: Vec<Vec<(u32, u32)>>,
+    pub(super) supplies: Vec<Supply>,
+    /// Nano-dollars.
+    pub(super) budget: i64,
+    pub(super) costs_only: bool,
+}
+
+/// Exact below nine million dollars.
+pub(super) fn nanos(money: Money) -> i64 {
+    (money.as_usd() * 1e9).round() as i64
+}
+
+impl Table {
+    /// The flow that no relay can carry and that has no direct path, as an error.
+    pub(super) fn new(problem: &Problem) -> Result<Self, usize> {
+        let supplies: Vec<Supply> = (problem.offers().iter())
+            .map(|offer| Supply {
+                set_up: nanos(offer.relay_type.set_up),
+                set_up_usd: offer.relay_type.set_up.as_usd(),
+                running: offer.running,
+                capacity: offer.capacity_bps(),
+            })
+            .collect();
+        let mut all = Vec::new();
+        let mut starts = vec![0];
+        for flow in 0..problem.flows().len() {
+            for (place, candidate) in problem.candidates(flow).iter().enumerate() {
+                let rate = candidate.rate.as_bps();
+                if candidate.relays.iter().any(|relay| rate > supplies[*relay].capacity) {
+                    continue;
+                }
+                let mut relays = [0; MAX_RELAYS];
+                for (to, relay) in relays.iter_mut().zip(&candidate.relays) {
+                    *to = u16::try_from(*relay).unwrap_or(u16::MAX);
+                }
+                all.push(Choice {
+                    score_s: candidate.score.as_secs_f64(),
+                    usd: candidate.cost.as_usd(),
+                    cost: nanos(candidate.cost),
+                    rate,
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    relays,
+                    count: u8::try_from(candidate.relays.len()).unwrap_or(u8::MAX),
+                });
+            }
+            if starts.last() == Some(&all.len()) {
+                return Err(flow);
+            }
+            starts.push(all.len());
+        }
+        let mut through = vec![Vec::new(); supplies.len()];
+        for flow in 0..starts.len() - 1 {
+            for (index, choice) in all[starts[flow]..starts[flow + 1]].iter().enumerate() {
+                for relay in choice.relays() {
+                    through[relay].push((flow as u32, index as u32));
+                }
+            }
+        }
+        let costs_only = problem.objective() == Objective::Cost;
+        Ok(Self { all, starts, through, supplies, budget: nanos(problem.budget()), costs_only })
+    }
+
+    pub(super) fn flows(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub(super) fn of(&self, flow: usize) -> &[Choice] {
+        &self.all[self.starts[flow]..self.starts[flow + 1]]
+    }
+
+    /// Flow and choice of all that pass an offer, by flow.
+    pub(super) fn through(&self, offer: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.through[offer].iter().map(|(flow, choice)| (*flow as usize, *choice as usize))
+    }
+
+    pub(super) fn budget_usd(&self) -> f64 {
+        self.budget as f64 / 1e9
+    }
+
+    /// Options of all flows together.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}

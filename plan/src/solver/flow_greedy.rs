@@ -1,0 +1,139 @@
+//! CP's flow-greedy heuristics F-FCT and F-Cost [CP VI-A, Algorithms 1 and 2].
+//!
+//! Every flow starts direct. Again and again the flow whose best path promises the largest gain gets
+//! that path, if the budget and the relays allow; if not, the flow's next best path takes its place. A
+//! flow that has a path keeps it. F-FCT's gain is the score that the path saves; F-Cost's is that for
+//! each dollar of egress and of its share of the set-up.
+//!
+//! **Repairs of the text.** Algorithm 1 is garbled in print; this is how it is read here:
+//!
+//! - A path is on a list if it is faster than the direct one: the direct path costs nothing and is
+//!   always allowed, so what is listed behind it is never reached.
+//! - The printed greedy step drops the head of a list; footnote 2 drops all heads that cannot be afforded
+//!   after each success. Both make the same plan, and so does what is done here, to drop a head when its
+//!   turn comes: what is not feasible once never is again. Room at relays only shrinks within one run. A
+//!   path becomes cheaper only when a relay that it needs is set up for another flow, and that takes
+//!   at least as much from the budget.
+//! - "Find a relay with room" (lines 25 and 26) does not say which: the first that was set up.
+//! - Ties are open in the paper: the flow that comes first in the problem; of its paths the
+//!   cheaper, then the one that comes first among its candidates.
+//!
+//! **Beyond the paper.** Paths have up to four relays and relays are of several types: lists and steps
+//! stay as they are. A weight multiplies what a flow gains. Relays that run cost no set-up, in
+//! F-Cost's gain too. A flow without direct path comes before all others, the fastest first. Where leaving
+//! the running path costs, a flow starts with that cost and gets it back when it moves on; only
+//! then the order in which heads are dropped matters.
+//!
+//! Costs O(m P log P) for the lists of m flows with P paths each, O(m + n) for each step with n relays.
+
+use tradewind_units::Duration;
+
+use super::{Limits, SolveError, Solver, Work, unlimited_bound};
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+
+mod list;
+mod run;
+
+pub(super) use list::{Head, Lists};
+pub(super) use run::{Outcome, Run};
+
+/// F-FCT, flow-greedy by completion time: best where the budget is nearly unlimited [CP VI-A].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FlowGreedyFct;
+
+/// F-Cost, flow-greedy by completion time for each dollar [CP VI-A].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FlowGreedyCost;
+
+/// What makes one path come before another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gain {
+    /// The score it saves [CP VI, Algorithm 1, line 13].
+    Fct,
+    /// That, for each dollar [CP VI, Algorithm 2].
+    FctPerCost,
+}
+
+impl Solver for FlowGreedyFct {
+    fn name(&self) -> &'static str {
+        "f-fct"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        solve(problem, limits, Gain::Fct, self.name())
+    }
+}
+
+impl Solver for FlowGreedyCost {
+    fn name(&self) -> &'static str {
+        "f-cost"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        solve(problem, limits, Gain::FctPerCost, self.name())
+    }
+}
+
+fn solve(
+    problem: &Problem,
+    limits: &Limits<'_>,
+    gain: Gain,
+    name: &'static str,
+) -> Result<Plan, SolveError> {
+    let mut work = Work::new(limits);
+    let bound = unlimited_bound(problem);
+    let lists = Lists::new(problem, gain);
+    let mut run = Run::new(problem, &lists);
+    run.start(&vec![usize::MAX; problem.offers().len()]);
+    run.go(lists.heads(), None, &mut work);
+    finish(problem, &lists, &run.outcome(), name, bound, &work)
+}
+
+/// The plan of an outcome; an error when it leaves a flow out, exceeds the budget, or was cut short.
+pub(super) fn finish(
+    problem: &Problem,
+    lists: &Lists,
+    outcome: &Outcome,
+    name: &'static str,
+    bound: Duration,
+    work: &Work<'_>,
+) -> Result<Plan, SolveError> {
+    let plan = plan(problem, lists, outcome, name, bound);
+    match plan {
+        Some(plan) if !work.stopped => Ok(plan),
+        plan => Err(SolveError::WorkLimit { best: plan.map(Box::new), bound }),
+    }
+}
+
+fn plan(
+    problem: &Problem,
+    lists: &Lists,
+    outcome: &Outcome,
+    name: &'static str,
+    bound: Duration,
+) -> Option<Plan> {
+    if outcome.spent > problem.budget() {
+        return None;
+    }
+    let entry = |flow: usize| outcome.choice[flow].map(|at| &lists.flows[flow].entries[at]);
+    let candidate = |flow: usize| match entry(flow) {
+        Some(entry) => Some(entry.candidate as usize),
+        None => lists.flows[flow].direct.is_some().then_some(0),
+    };
+    let choice = (0..outcome.choice.len()).map(candidate).collect::<Option<Vec<usize>>>()?;
+    let number = |flow: usize, offer: usize| {
+        let relays = entry(flow).expect("a flow that passes relays has an entry").relays();
+        let at = relays.iter().position(|relay| *relay as usize == offer);
+        outcome.numbers[flow][at.expect("a user passes the relay")] as usize
+    };
+    let place = |offer: usize, users: &[usize], _: &[u64]| {
+        Some(users.iter().map(|flow| number(*flow, offer)).collect())
+    };
+    Plan::from_packing(problem, &choice, place, name, bound)
+}
+
+/// Whether plans are compared by cost, because all have one score.
+pub(super) fn cheapest_wins(problem: &Problem) -> bool {
+    problem.objective() == Objective::Cost
+}

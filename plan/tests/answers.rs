@@ -1,0 +1,150 @@
+//! Answers survive being written and read, and explanations name the constraint that binds.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod common;
+
+use common::{drawn, flow, four_cities, mbps, usd};
+use proptest::prelude::*;
+use tradewind_plan::explain::Verdict;
+use tradewind_plan::solver::{Exhaustive, Greedy, Limits, SolveError, Solver};
+use tradewind_plan::{Answer, Explanation, Objective, Plan, Problem, Status, explain, verify};
+use tradewind_units::{Duration, FlowId};
+
+const SOME: u64 = 20_000;
+
+fn answer(problem: &Problem, solver: &dyn Solver, work: u64) -> Answer {
+    let outcome = solver.solve(problem, &Limits::work(work));
+    Answer::new(problem, solver.name(), outcome, Duration::from_millis(5)).unwrap()
+}
+
+fn explained(problem: &Problem, plan: &Plan, flow: &str) -> Explanation {
+    explain(problem, plan, &FlowId::new(flow).unwrap()).unwrap()
+}
+
+#[test]
+fn an_answer_says_how_good_it_is() {
+    let problem = Problem::new(drawn(2, 2, &[200, 40, 60, 30, 90], 2_000.0, 1.2)).unwrap();
+    let exact = answer(&problem, &Exhaustive, SOME);
+    assert_eq!((exact.status, exact.gap), (Status::Optimal, Some(0.0)));
+    assert_eq!(exact.weighted_fct, exact.total_fct);
+    let cut = answer(&problem, &Greedy, 0);
+    assert_eq!(cut.status, Status::Feasible);
+    assert!(cut.gap.is_some_and(|gap| gap > 0.0 && gap < 1.0), "{:?}", cut.gap);
+
+    let nothing = SolveError::WorkLimit { best: None, bound: Duration::ZERO };
+    let limited = Answer::new(&problem, "x", Err(nothing), Duration::ZERO).unwrap();
+    assert_eq!((limited.status, limited.plan()), (Status::Limited, None));
+    let failed = SolveError::Backend("broken".to_owned());
+    assert!(Answer::new(&problem, "x", Err(failed), Duration::ZERO).is_err());
+}
+
+#[test]
+fn the_gap_of_a_makespan_is_told_of_the_makespan() {
+    let mut inputs = four_cities(&["gcp:europe-west2", "gcp:us-east4"], 100.0);
+    inputs.objective = Objective::Makespan;
+    let problem = Problem::new(inputs).unwrap();
+    let all_fast = answer(&problem, &Greedy, SOME);
+    assert_eq!((all_fast.status, all_fast.gap), (Status::Optimal, Some(0.0)));
+    let poor = answer(&problem.with_budget(usd(1.0)), &Greedy, SOME);
+    assert_eq!(poor.status, Status::Feasible);
+    assert!(poor.gap.is_some_and(|gap| gap > 0.1), "{:?}", poor.gap);
+}
+
+/// Two flows of one pair of sites over one region, whose relay is too small for both at full rate.
+fn crowded(budget_usd: f64, capacity_mbps: f64) -> Problem {
+    let mut inputs = drawn(1, 1, &[200, 40, 60], capacity_mbps, budget_usd);
+    inputs.flows = vec![flow("one", "site0", "site1", 2_000), flow("two", "site0", "site1", 2_000)];
+    Problem::new(inputs).unwrap()
+}
+
+#[test]
+fn what_binds_is_named() {
+    let rich = crowded(100.0, 2_000.0);
+    let plan = Greedy.solve(&rich, &Limits::work(SOME)).unwrap();
+    let one = explained(&rich, &plan, "one");
+    assert_eq!(one.alternatives[0].verdict, Verdict::Taken);
+    assert!(one.binding.starts_with("window of "), "{}", one.binding);
+    assert_eq!(one.legs.iter().filter(|leg| leg.slowest).count(), 1);
+    let parts = one.set_up + one.start_up + one.steady;
+    assert!(parts.abs_diff(one.fct) < Duration::from_micros(1));
+
+    let poor = rich.clone().with_budget(usd(0.2));
+    let plan = Greedy.solve(&poor, &Limits::work(SOME)).unwrap();
+    let one = explained(&poor, &plan, "one");
+    assert_eq!((one.path.len(), one.binding.as_str()), (0, "budget"));
+    assert_eq!(one.alternatives[0].extra_relays, 1);
+
+    // Judged by a problem with money, the poor plan leaves something to be found.
+    let one = explained(&rich, &plan, "one");
+    assert_eq!(one.binding, "missed");
+}
+
+#[test]
+fn a_full_relay_means_another_and_a_small_one_none() {
+    // One flow takes some 340 Mbit/s over the relay.
+    let problem = crowded(100.0, 400.0);
+    let plan = Greedy.solve(&problem, &Limits::work(SOME)).unwrap();
+    assert_eq!(plan.relays.len(), 2, "each needs its own");
+    let poor = crowded(0.9, 400.0);
+    let plan = Greedy.solve(&poor, &Limits::work(SOME)).unwrap();
+    assert_eq!(plan.relays.len(), 1);
+    let left_out = plan.flows.iter().find(|flow| flow.path.is_empty()).unwrap();
+    let why = explained(&poor, &plan, left_out.id.as_str());
+    assert_eq!((why.binding.as_str(), why.alternatives[0].extra_relays), ("budget", 1));
+}
+
+#[test]
+fn paths_that_miss_the_deadline_are_shown_as_such() {
+    let mut inputs = drawn(1, 1, &[200, 40, 60], 2_000.0, 100.0);
+    inputs.objective = Objective::Cost;
+    inputs.flows[0].deadline = Some(Duration::from_secs(10));
+    let problem = Problem::new(inputs.clone()).unwrap();
+    let plan = Greedy.solve(&problem, &Limits::work(SOME)).unwrap();
+    let why = explained(&problem, &plan, "flow0");
+    let direct = why.alternatives.iter().find(|other| other.path.is_empty()).unwrap();
+    assert_eq!(direct.verdict, Verdict::Deadline);
+
+    inputs.flows[0].deadline = None;
+    let problem = Problem::new(inputs).unwrap();
+    let plan = Greedy.solve(&problem, &Limits::work(SOME)).unwrap();
+    assert_eq!(explained(&problem, &plan, "flow0").binding, "dearer");
+}
+
+#[test]
+fn a_flow_held_by_its_sources_cap_says_so() {
+    let mut inputs = drawn(1, 1, &[200, 40, 60], 2_000.0, 100.0);
+    let source = inputs.flows[0].source.clone();
+    inputs.site_caps.insert(source, mbps(50.0));
+    let problem = Problem::new(inputs).unwrap();
+    let plan = Greedy.solve(&problem, &Limits::work(SOME)).unwrap();
+    assert_eq!(explained(&problem, &plan, "flow0").legs[0].bound_by, "source's cap");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn an_answer_that_was_written_and_read_is_the_same_plan(
+        flows in 1_usize..5,
+        regions in 1_usize..4,
+        rtts in proptest::collection::vec(1_u64..300, 40),
+        capacity in 100.0..3_000.0_f64,
+        budget in 0.0..6.0_f64,
+    ) {
+        let problem = Problem::new(drawn(flows, regions, &rtts, capacity, budget)).unwrap();
+        let answer = answer(&problem, &Greedy, SOME);
+        let text = serde_json::to_string(&answer).unwrap();
+        let back: Answer = serde_json::from_str(&text).unwrap();
+        let plan = back.plan().unwrap();
+        prop_assert_eq!(verify(&problem, &plan), vec![]);
+        for planned in &plan.flows {
+            let why = explain(&problem, &plan, &planned.id).unwrap();
+            let taken: Vec<_> =
+                why.alternatives.iter().filter(|other| other.verdict == Verdict::Taken).collect();
+            prop_assert_eq!(taken.len(), 1);
+            prop_assert_eq!(taken[0].plan_cost, Some(plan.cost));
+            prop_assert_eq!(taken[0].extra_relays, 0);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `Auto` against plain enumeration, and what must hold of any good planner.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod common;
+
+use common::{drawn, flow, mbps, usd, world};
+use proptest::prelude::*;
+use tradewind_model::StartUp;
+use tradewind_plan::solver::{Auto, Exhaustive, Greedy};
+use tradewind_plan::{
+    Inputs, Limits, Objective, Plan, Problem, RelayType, SolveError, Solver, verify,
+};
+use tradewind_units::{Bytes, Duration, Money, RegionId, RelayTypeId};
+
+/// `Auto` without an exact solver behind it.
+const ALONE: Auto<'static> = Auto { starters: &[], end_games: &[] };
+
+const STEPS: u64 = 30_000;
+
+fn solve(solver: &dyn Solver, inputs: &Inputs, steps: u64) -> Option<(Problem, Plan)> {
+    let problem = Problem::new(inputs.clone()).ok()?;
+    let plan = match solver.solve(&problem, &Limits::work(steps)) {
+        Ok(plan) => plan,
+        Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
+        Err(_) => return None,
+    };
+    assert_eq!(verify(&problem, &plan), vec![]);
+    Some((problem, plan))
+}
+
+/// Makespan (zero unless it is what counts), score and cost of the best of all plans.
+fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
+    let mut best: Option<(Duration, Duration, Money)> = None;
+    let mut choice = vec![0; problem.flows().len()];
+    loop {
+        let chosen = || choice.iter().enumerate().map(|(flow, at)| &problem.candidates(flow)[*at]);
+        let set_up: Option<Money> = (problem.offers().iter().enumerate())
+            .map(|(place, offer)| {
+                let through = chosen().filter(|candidate| candidate.relays.contains(&place));
+                let rates: Vec<u64> = through.map(|candidate| candidate.rate.as_bps()).collect();
+                let capacity = offer.relay_type.capacity.as_bps();
+                Some(offer.set_up(fewest_relays(&rates, capacity, &mut Vec::new())?))
+            })
+            .sum();
+        let cost = set_up.map(|set_up| chosen().map(|c| c.cost).sum::<Money>() + set_up);
+        if let Some(cost) = cost.filter(|cost| *cost <= problem.budget()) {
+            let last = chosen().map(|candidate| candidate.fct).max().unwrap();
+            let makespan = problem.objective() == Objective::Makespan;
+            let last = if makespan { last } else { Duration::ZERO };
+            let key = (last, chosen().map(|candidate| candidate.score).sum(), cost);
+            best = Some(best.map_or(key, |best| best.min(key)));
+        }
+        let mut at = 0;
+        loop {
+            if at == choice.len() {
+                return best;
+            }
+            choice[at] += 1;
+            if choice[at] < problem.candidates(at).len() {
+                break;
+            }
+            choice[at] = 0;
+            at += 1;
+        }
+    }
+}
+
+fn fewest_relays(rates: &[u64], capacity: u64, loads: &mut Vec<u64>) -> Option<usize> {
+    let Some((rate, rest)) = rates.split_first() else { return Some(loads.len()) };
+    let mut best = None;
+    for relay in 0..loads.len() {
+        if loads[relay] + rate <= capacity {
+            loads[relay] += rate;
+            best = best.into_iter().chain(fewest_relays(rest, capacity, loads)).min();
+            loads[relay] -= rate;
+        }
+    }
+    if *rate <= capacity {
+        loads.push(*rate);
+        best = best.into_iter().chain(fewest_relays(rest, capacity, loads)).min();
+        loads.pop();
+    }
+    best
+}
+
+/// Small problems with weights, two relay types, relays that run, deadlines and capacities that bind.
+fn small() -> impl Strategy<Value = Inputs> {
+    let rtts = prop::collection::vec(5_u64..300, 12..40);
+    let sizes = (1_usize..4, 1_usize..4, rtts, 200.0..2_000.0_f64, 0.0..4.0_f64);
+    let more = (prop::collection::vec(1_u32..4, 3), any::<bool>(), 0_usize..2, any::<bool>());
+    (sizes, more).prop_map(
+        |((flows, regions, rtts, capacity, budget), (weights, types, running, cold))| {
+            let mut inputs = drawn(flows, regions, &rtts, capacity, budget);
+            if !cold {
+                inputs.start_up = StartUp::Ignored;
+            }
+            for (flow, weight) in inputs.flows.iter_mut().zip(weights) {
+                flow.weight = weight;
+            }
+            if types {
+                let id = RelayTypeId::new("small").unwrap();
+                let cheap = RelayType {
+                    id,
+                    capacity: mbps(capacity / 2.0),
+                    set_up: usd(0.2),
+                    per_connection: None,
+                };
+                inputs.regions.truncate(2);
+                inputs.relay_types.push(cheap);
+            }
+            let key = (inputs.regions[0].clone(), inputs.relay_types[0].id.clone());
+            inputs.running.relays.insert(key, running);
+            inputs
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn small_problems_are_solved_exactly(inputs in small()) {
+        let (problem, plan) = solve(&Auto::default(), &inputs, 2_000_000).unwrap();
+        let (_, score, _) = enumerated(&problem).unwrap();
+        prop_assert_eq!((plan.score(&problem).0, plan.bound), (score, score));
+    }
+
+    #[test]
+    fn the_bound_is_below_and_the_search_not_far_above_the_optimum(inputs in small()) {
+        let (problem, plan) = solve(&ALONE, &inputs, STEPS).unwrap();
+        let (_, score, _) = enumerated(&problem).unwrap();
+        prop_assert!(plan.bound <= score, "{:?} above {score:?}", plan.bound);
+        let found = plan.score(&problem).0;
+        prop_assert!(found <= score.mul_f64(1.02), "{found:?} against {score:?}");
+    }
+
+    #[test]
+    fn the_cheapest_plan_that_meets_deadlines_is_found(mut inputs in small(), late in 0.1..0.9_f64) {
+        let fastest = Problem::new(inputs.clone()).unwrap();
+        inputs.objective = Objective::Cost;
+        for (index, flow) in inputs.flows.iter_mut().enumerate() {
+            let times = || fastest.candidates(index).iter().map(|candidate| candidate.fct);
+            let (least, most) = (times().min().unwrap(), times().max().unwrap());
+            flow.deadline = Some(least + (most - least).mul_f64(late));
+        }
+        let problem = Problem::new(inputs.clone()).unwrap();
+        let best = enumerated(&problem);
+        match (solve(&ALONE, &inputs, STEPS), best) {
+            (Some((problem, plan)), Some((_, _, cost))) => {
+                prop_assert!(plan.bound_cost <= cost, "{} above {cost}", plan.bound_cost);
+                prop_assert_eq!(plan.score(&problem), (Duration::ZERO, cost));
+            }
+            (found, best) => prop_assert_eq!(found.is_some(), best.is_some()),
+        }
+    }
+
+    #[test]
+    fn the_least_makespan_is_found(mut inputs in small()) {
+        inputs.objective = Objective::Makespan;
+        let (problem, plan) = solve(&Auto::default(), &inputs, 1_000_000).unwrap();
+        let (last, score, _) = enumerated(&problem).unwrap();
+        let found = plan.flows.iter().map(|flow| flow.fct).max().unwrap();
+        prop_assert_eq!((found, plan.score(&problem).0), (last, score));
+    }
+
+    #[test]
+    fn a_larger_budget_never_worsens_what_is_exact(inputs in small(), more in 1.0..3.0_f64) {
+        let score = |budget: f64| {
+            let inputs = Inputs { budget: usd(budget), ..inputs.clone() };
+            let (problem, plan) = solve(&Auto::default(), &inputs, 2_000_000).unwrap();
+            plan.score(&problem).0
+        };
+        let budget = inputs.budget.as_usd();
+        prop_assert!(score(budget * more) <= score(budget));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn money_time_and_names_may_be_scaled_and_changed(seed in 1_u64..1_000, power in 1_u32..4) {
+        let factor = f64::from(1 << power);
+        let mut inputs = world(20, 6, 6.0, seed);
+        inputs.start_up = StartUp::Ignored;
+        let (problem, plan) = solve(&ALONE, &inputs, STEPS).unwrap();
+        let (score, cost) = plan.score(&problem);
+
+        let price = |inputs: &Inputs, factor: f64| {
+            let tradewind_model::cost::Prices::Flat(price) = inputs.prices else { unreachable!() };
+            let price = tradewind_units::PricePerGb::from_usd_per_gb(price.as_usd_per_gb() * factor);
+            tradewind_model::cost::Prices::Flat(price.unwrap())
+        };
+        let mut dearer = inputs.clone();
+        dearer.prices = price(&inputs, factor);
+        dearer.relay_types[0].set_up = usd(0.5 * factor);
+        dearer.budget = usd(6.0 * factor);
+        let (problem, plan) = solve(&ALONE, &dearer, STEPS).unwrap();
+        prop_assert_eq!(plan.score(&problem), (score, usd(cost.as_usd() * factor)));
+
+        // Twice the volume at half the price takes twice the time for the same money. Times are whole nanoseconds and
+        // rates whole bits a second, so that a relay may be full to the last bit in one problem and not in the other.
+        let mut longer = inputs.clone();
+        longer.prices = price(&inputs, 1.0 / factor);
+        for flow in &mut longer.flows {
+            flow.volume = Bytes::new(flow.volume.as_u64() << power);
+        }
+        let (problem, plan) = solve(&ALONE, &longer, STEPS).unwrap();
+        let (slower, _) = plan.score(&problem);
+        let expected = score.mul_f64(factor);
+        prop_assert!(slower.abs_diff(expected) < expected.mul_f64(0.01), "{slower:?}, {expected:?}");
+
+        let renamed = |id: &RegionId| RegionId::new(format!("other:{}", id.as_str().replace("cloud:r", "z"))).unwrap();
+        let place = |place: &tradewind_plan::Place| match place {
+            tradewind_plan::Place::Relay(id) => tradewind_plan::Place::Relay(renamed(id)),
+            site => site.clone(),
+        };
+        let mut other = inputs.clone();
+        other.regions = inputs.regions.iter().map(renamed).collect();
+        other.legs = inputs.legs.iter().map(|((a, b), leg)| ((place(a), place(b)), *leg)).collect();
+        let (problem, plan) = solve(&ALONE, &other, STEPS).unwrap();
+        prop_assert_eq!(plan.score(&problem), (score, cost));
+    }
+}
+
+#[test]
+fn auto_is_never_worse_than_its_starters() {
+    let mut inputs = world(12, 8, 5.0, 7);
+    inputs.start_up = StartUp::Ignored;
+    let (problem, greedy) = solve(&Greedy, &inputs, 2_000_000).unwrap();
+    let starters: [&dyn Solver; 2] = [&Greedy, &Exhaustive];
+    let auto = Auto { starters: &starters, end_games: &[] };
+    let plan = auto.solve(&problem, &Limits::work(20_000)).unwrap();
+    assert_eq!(verify(&problem, &plan), vec![]);
+    assert!(plan.score(&problem) <= greedy.score(&problem));
+}
+
+#[test]
+fn sixty_flows_over_eighteen_regions_are_planned_near_the_bound() {
+    let mut inputs = world(60, 18, 30.0, 1);
+    inputs.start_up = StartUp::Ignored;
+    let (problem, plan) = solve(&Auto::default(), &inputs, 60_000).unwrap();
+    let (score, bound) = (plan.score(&problem).0, plan.bound);
+    assert!(score <= bound.mul_f64(1.06), "{score:?} against {bound:?}");
+    assert!(plan.acceleration().unwrap() > 2.0);
+}
+
+#[test]
+fn an_unaffordable_deadline_is_told() {
+    let mut inputs = drawn(1, 1, &[280, 20, 20, 280, 20, 20], 2_000.0, 0.1);
+    inputs.flows[0] = flow("only", "site0", "site1", 500);
+    inputs.objective = Objective::Cost;
+    let direct = Problem::new(inputs.clone()).unwrap().fct(0, &[]).unwrap();
+    inputs.flows[0].deadline = Some(direct.mul_f64(0.9));
+    let problem = Problem::new(inputs).unwrap();
+    let error = Auto::default().solve(&problem, &Limits::work(10_000)).unwrap_err();
+    assert!(matches!(error, SolveError::Infeasible { .. }), "{error:?}");
+}
