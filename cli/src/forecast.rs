@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ForecastArgs) -> Outcome {
 
 fn show(history: &History, forecast: &Forecast) -> anyhow::Result<()> {
     output::line(format_args!(
-        "{} periods, {} pairs; back-test over the last {} periods",
+        "periods: {}; pairs of sites: {}; back-test over the last {} periods",
         history.periods(),
         history.series().len(),
         forecast.tested

@@ -62,7 +62,7 @@ fn a_rhythm_is_continued() {
 
     let text = String::from_utf8(log.forecast(&["--period", "1h"]).stdout).unwrap();
     for expected in
-        ["12 periods, 1 pairs", "last period", "weighted", "seasonal, 2 periods", "9 GB"]
+        ["periods: 12; pairs of sites: 1", "last period", "weighted", "seasonal, 2 periods", "9 GB"]
     {
         assert!(text.contains(expected), "expected `{expected}` in {text}");
     }

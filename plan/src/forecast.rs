@@ -5,7 +5,7 @@
 //! before it, and the one that is least wrong, weighted by volume, guesses the period after the log
 //! ([`forecast`]). One predictor serves all pairs: few periods would not tell many apart.
 //!
-//! What a wrong guess costs is [`regret`]: the true flows over the relays that were set up for the
+//! What a wrong guess costs is [`regret()`]: the true flows over the relays that were set up for the
 //! guessed ones, against the best plan for the true flows.
 
 use std::collections::BTreeSet;

@@ -1,0 +1,9 @@
+//! Logs of past flows as anybody may write them.
+
+#![no_main]
+#![allow(dead_code, reason = "each target feeds one of the two")]
+
+#[path = "../../plan/tests/fuzzed/tables.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::flow_log(data));

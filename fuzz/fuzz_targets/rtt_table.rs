@@ -1,0 +1,9 @@
+//! Tables of round-trip times as anybody may write them.
+
+#![no_main]
+#![allow(dead_code, reason = "each target feeds one of the two")]
+
+#[path = "../../plan/tests/fuzzed/tables.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::rtt_table(data));
