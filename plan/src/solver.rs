@@ -7,10 +7,14 @@ use tradewind_units::{Duration, FlowId, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+#[cfg(feature = "highs")]
+pub mod exact;
 mod exhaustive;
 mod greedy;
 mod knapsack;
 
+#[cfg(feature = "highs")]
+pub use exact::{Exact, ExactCp};
 pub use exhaustive::Exhaustive;
 pub use greedy::Greedy;
 
