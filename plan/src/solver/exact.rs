@@ -37,6 +37,12 @@ const STEPS_AN_ITERATION: u64 = 10;
 /// must not take longer than what it completes.
 const TIE_NODES: u64 = 100;
 
+/// The part of the limits that the greedy start may take. Chosen: a poor start costs little.
+const START_SHARE: f64 = 0.1;
+
+/// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
+const START_STEPS: u64 = 50_000;
+
 /// How long a solver may go on from now; the caller reads the clock, and HiGHS keeps to the answer by its own.
 pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
 
@@ -68,7 +74,7 @@ impl Exact<'_> {
 
 impl ExactCp<'_> {
     /// How large the program for this problem is; `None` when a flow has no affordable path, or it is
-    /// beyond two million columns.
+    /// beyond 400,000 columns.
     #[must_use]
     pub fn size(problem: &Problem) -> Option<Size> {
         cloudpilot::cloudpilot(problem).ok().map(|formulation| formulation.size())
@@ -121,6 +127,21 @@ fn named(problem: &Problem, flow: usize) -> SolveError {
     SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
 }
 
+/// The greedy plan to start from, or what there is of it after a tenth of the limits.
+fn start(problem: &Problem, limits: &Limits<'_>, time_left: Option<TimeLeft<'_>>) -> Option<Plan> {
+    let until = time_left.map(|left| left().mul_f64(1.0 - START_SHARE));
+    let late = || time_left.zip(until).is_some_and(|(left, until)| left() < until);
+    let should_stop = || (limits.should_stop)() || late();
+    let work = ((limits.work as f64 * START_SHARE) as u64).min(START_STEPS);
+    let plan = match Greedy.solve(problem, &Limits { work, should_stop: &should_stop }) {
+        Ok(plan) => Some(plan),
+        Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
+        Err(_) => None,
+    };
+    // Its direct paths may cost more than the budget where moving a flow there has a price.
+    plan.filter(|plan| plan.cost <= problem.budget())
+}
+
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -156,11 +177,7 @@ impl<'a> Search<'a> {
         time_left: Option<TimeLeft<'a>>,
         name: &'static str,
     ) -> Self {
-        let start = match Greedy.solve(problem, limits) {
-            Ok(plan) => Some(plan),
-            Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
-            Err(_) => None,
-        };
+        let start = start(problem, limits, time_left);
         Self {
             problem,
             formulation,

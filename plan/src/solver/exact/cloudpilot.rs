@@ -29,8 +29,8 @@ use super::formulation::{Formulation, Pick, Relays, Row, demands, most_relays, p
 use crate::candidates::Candidate;
 use crate::problem::Problem;
 
-/// Most columns. Chosen: about a gigabyte, and far more than HiGHS solves in an hour.
-const MAX_COLUMNS: usize = 2_000_000;
+/// Most columns. Chosen: beyond, HiGHS takes a minute to read the program and finds nothing in it.
+const MAX_COLUMNS: usize = 400_000;
 
 /// Why there is no formulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
