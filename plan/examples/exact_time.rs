@@ -123,8 +123,8 @@ fn measure(label: &str, solver: &str, size: Option<Size>, problem: &Problem, lim
     let left = || limit.saturating_sub(start.elapsed());
     let time_left: Option<TimeLeft<'_>> = Some(&left);
     let solved = match solver {
-        "exact" => Exact { time_left }.solve(problem, &Limits::work(u64::MAX)),
-        "exact-cp" => ExactCp { time_left }.solve(problem, &Limits::work(u64::MAX)),
+        "exact" => Exact { time_left, start: None }.solve(problem, &Limits::work(u64::MAX)),
+        "exact-cp" => ExactCp { time_left, start: None }.solve(problem, &Limits::work(u64::MAX)),
         _ => Greedy.solve(problem, &Limits::work(100_000_000)),
     };
     let taken = start.elapsed();

@@ -14,6 +14,7 @@ use tradewind_units::{Duration, Money};
 use super::{Greedy, Limits, SolveError, Solver, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
+use crate::verify::verify;
 
 mod aggregated;
 mod cloudpilot;
@@ -38,7 +39,7 @@ const STEPS_AN_ITERATION: u64 = 10;
 const TIE_NODES: u64 = 100;
 
 /// The part of the limits that the greedy start may take. Chosen: a poor start costs little.
-const START_SHARE: f64 = 0.1;
+const START_SHARE: f64 = 0.2;
 
 /// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
 const START_STEPS: u64 = 50_000;
@@ -55,6 +56,8 @@ pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
 pub struct Exact<'a> {
     /// Asked before each round. With it, equal inputs may give unequal plans, as with any clock.
     pub time_left: Option<TimeLeft<'a>>,
+    /// A plan to start from instead of the greedy one; ignored if it does not pass [`verify()`](crate::verify()).
+    pub start: Option<&'a Plan>,
 }
 
 /// The exact solver by CP's formulation, `exact-cp`, for comparison. Limits are those of [`Exact`].
@@ -62,6 +65,8 @@ pub struct Exact<'a> {
 pub struct ExactCp<'a> {
     /// As [`Exact::time_left`].
     pub time_left: Option<TimeLeft<'a>>,
+    /// As [`Exact::start`].
+    pub start: Option<&'a Plan>,
 }
 
 impl Exact<'_> {
@@ -100,7 +105,8 @@ impl Solver for Exact<'_> {
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         let formulation = aggregated::aggregated(problem).map_err(|flow| named(problem, flow))?;
-        Search::new(problem, formulation, limits, self.time_left, self.name()).run()
+        let start = first(problem, limits, self.time_left, self.start);
+        Search::new(problem, formulation, limits, self.time_left, self.name(), start).run()
     }
 }
 
@@ -110,16 +116,14 @@ impl Solver for ExactCp<'_> {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        match cloudpilot::cloudpilot(problem) {
-            Ok(formulation) => {
-                Search::new(problem, formulation, limits, self.time_left, self.name()).run()
-            }
-            Err(Refused::Infeasible(flow)) => Err(named(problem, flow)),
-            Err(Refused::TooLarge) => {
-                let nothing = Formulation::default();
-                Err(Search::new(problem, nothing, limits, self.time_left, self.name()).stopped())
-            }
-        }
+        let (formulation, too_large) = match cloudpilot::cloudpilot(problem) {
+            Ok(formulation) => (formulation, false),
+            Err(Refused::Infeasible(flow)) => return Err(named(problem, flow)),
+            Err(Refused::TooLarge) => (Formulation::default(), true),
+        };
+        let start = first(problem, limits, self.time_left, self.start);
+        let search = Search::new(problem, formulation, limits, self.time_left, self.name(), start);
+        if too_large { Err(search.stopped()) } else { search.run() }
     }
 }
 
@@ -127,8 +131,17 @@ fn named(problem: &Problem, flow: usize) -> SolveError {
     SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
 }
 
-/// The greedy plan to start from, or what there is of it after a tenth of the limits.
-fn start(problem: &Problem, limits: &Limits<'_>, time_left: Option<TimeLeft<'_>>) -> Option<Plan> {
+/// The plan to start from: the one given if it is sound, else the greedy one, or what there is of that
+/// after a part of the limits.
+fn first(
+    problem: &Problem,
+    limits: &Limits<'_>,
+    time_left: Option<TimeLeft<'_>>,
+    given: Option<&Plan>,
+) -> Option<Plan> {
+    if let Some(plan) = given.filter(|plan| verify(problem, plan).is_empty()) {
+        return Some(plan.clone());
+    }
     let until = time_left.map(|left| left().mul_f64(1.0 - START_SHARE));
     let late = || time_left.zip(until).is_some_and(|(left, until)| left() < until);
     let should_stop = || (limits.should_stop)() || late();
@@ -176,8 +189,8 @@ impl<'a> Search<'a> {
         limits: &'a Limits<'a>,
         time_left: Option<TimeLeft<'a>>,
         name: &'static str,
+        start: Option<Plan>,
     ) -> Self {
-        let start = start(problem, limits, time_left);
         Self {
             problem,
             formulation,
