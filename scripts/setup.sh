@@ -45,8 +45,22 @@ rust() {
   fi
 }
 
+# HiGHS, the planner's exact solver, is C++ built by CMake; bindgen reads its headers by libclang.
+highs() {
+  debian cmake cmake
+  ls /usr/lib/llvm-*/lib/libclang*.so* /usr/lib*/libclang*.so* /usr/lib/*/libclang*.so* 2>/dev/null \
+    | grep -q '/libclang[-.0-9]*\.so' && return 0
+  # Whoever has it elsewhere tells bindgen so.
+  [ -n "${LIBCLANG_PATH:-}" ] && return 0
+  command -v apt-get >/dev/null || { say "libclang is missing and this is no Debian: install it (Debian calls it libclang-dev)"; exit 1; }
+  say "installing Debian packages: libclang-dev"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libclang-dev >/dev/null
+}
+
 debian cc build-essential
 debian ip iproute2
+highs
 rust
 
 case $purpose in

@@ -43,6 +43,25 @@ pub(crate) fn relays_at_least(total: u64, capacity: u64) -> usize {
     usize::try_from(total.div_ceil(capacity)).unwrap_or(usize::MAX)
 }
 
+/// Whether so many relays cannot carry these rates, each of which one relay can; `None` when the search
+/// for a way was given up.
+#[cfg(feature = "highs")]
+pub(crate) fn too_few(relays: usize, rates: &[u64], capacity: u64) -> Option<bool> {
+    if relays_at_least(rates.iter().sum(), capacity) > relays {
+        return Some(true);
+    }
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    order.sort_by_key(|index| (std::cmp::Reverse(rates[*index]), *index));
+    if relays_used(&first_fit(rates, &order, capacity)) <= relays {
+        return Some(false);
+    }
+    let mut search = Search { rates, order: &order, capacity, steps: MAX_STEPS };
+    if search.place(0, &mut vec![0; relays], &mut vec![0; rates.len()]) {
+        return Some(false);
+    }
+    (search.steps > 0).then_some(true)
+}
+
 fn first_fit(rates: &[u64], order: &[usize], capacity: u64) -> Vec<usize> {
     let mut loads: Vec<u64> = Vec::new();
     let mut places = vec![0; rates.len()];

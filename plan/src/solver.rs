@@ -8,6 +8,8 @@ use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
 mod auto;
+#[cfg(feature = "highs")]
+pub mod exact;
 mod exhaustive;
 mod flow_greedy;
 mod greedy;
@@ -17,6 +19,8 @@ mod proxy_greedy;
 mod registry;
 
 pub use auto::{Auto, EndGame};
+#[cfg(feature = "highs")]
+pub use exact::{Exact, ExactCp};
 pub use exhaustive::Exhaustive;
 pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
 pub use greedy::Greedy;

@@ -1,0 +1,333 @@
+//! Exact solvers: the problem as a mixed-integer linear program, solved by HiGHS.
+//!
+//! [`Exact`] takes our own formulation ([`aggregated`]), [`ExactCp`] CP's, mended ([`cloudpilot`]). Both
+//! go in rounds: HiGHS finds the best choice of paths, `Plan::from_choice` packs the flows onto
+//! relays and adds up costs in whole nano-dollars; if that needs more relays or money than the program
+//! counted, rows against it are added ([`cuts`]) and HiGHS starts again. Each round's bound holds
+//! for every plan, so the greatest one does. Once the score is proved least, a last search
+//! among the plans of that score makes the cost least.
+//!
+//! Makespan is for a caller who asks with [`Problem::within`]; here it counts as the sum of scores.
+
+use tradewind_units::{Duration, Money};
+
+use super::{Greedy, Limits, SolveError, Solver, unlimited_bound};
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+use crate::verify::verify;
+
+mod aggregated;
+mod cloudpilot;
+mod cuts;
+mod formulation;
+mod milp;
+
+pub use formulation::Size;
+
+use cloudpilot::Refused;
+use formulation::Formulation;
+use milp::{Goal, RunLimits, Status};
+
+/// Steps that a node of HiGHS's search tree counts as. Chosen: as many as other solvers take in its time.
+const STEPS_A_NODE: u64 = 1_000;
+
+/// Steps that a simplex iteration of HiGHS counts as. Chosen: a node has some hundred iterations.
+const STEPS_AN_ITERATION: u64 = 10;
+
+/// Nodes of the search for the least cost among plans of the best score. Chosen: ties are few, and it
+/// must not take longer than what it completes.
+const TIE_NODES: u64 = 100;
+
+/// The part of the limits that the greedy start may take. Chosen: a poor start costs little.
+const START_SHARE: f64 = 0.2;
+
+/// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
+const START_STEPS: u64 = 50_000;
+
+/// How long a solver may go on from now; the caller reads the clock, and HiGHS keeps to the answer by its own.
+pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
+
+/// The exact solver by our own formulation, `exact`.
+///
+/// `Limits::work` bounds the nodes of HiGHS's search tree, which does not stop within the first one, and
+/// `Limits::should_stop` is asked between rounds only: HiGHS cannot be interrupted from Rust without
+/// `unsafe`. What bounds the time of a round is `time_left`.
+#[derive(Clone, Copy, Default)]
+pub struct Exact<'a> {
+    /// Asked before each round. With it, equal inputs may give unequal plans, as with any clock.
+    pub time_left: Option<TimeLeft<'a>>,
+    /// A plan to start from instead of the greedy one; ignored if it does not pass [`verify()`](crate::verify()).
+    pub start: Option<&'a Plan>,
+}
+
+/// The exact solver by CP's formulation, `exact-cp`, for comparison. Limits are those of [`Exact`].
+#[derive(Clone, Copy, Default)]
+pub struct ExactCp<'a> {
+    /// As [`Exact::time_left`].
+    pub time_left: Option<TimeLeft<'a>>,
+    /// As [`Exact::start`].
+    pub start: Option<&'a Plan>,
+}
+
+impl Exact<'_> {
+    /// How large the program for this problem is; `None` when a flow has no affordable path.
+    #[must_use]
+    pub fn size(problem: &Problem) -> Option<Size> {
+        aggregated::aggregated(problem).ok().map(|formulation| formulation.size())
+    }
+}
+
+impl ExactCp<'_> {
+    /// How large the program for this problem is; `None` when a flow has no affordable path, or it is
+    /// beyond 400,000 columns.
+    #[must_use]
+    pub fn size(problem: &Problem) -> Option<Size> {
+        cloudpilot::cloudpilot(problem).ok().map(|formulation| formulation.size())
+    }
+}
+
+impl std::fmt::Debug for Exact<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exact").field("timed", &self.time_left.is_some()).finish()
+    }
+}
+
+impl std::fmt::Debug for ExactCp<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExactCp").field("timed", &self.time_left.is_some()).finish()
+    }
+}
+
+impl Solver for Exact<'_> {
+    fn name(&self) -> &'static str {
+        "exact"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        let formulation = aggregated::aggregated(problem).map_err(|flow| named(problem, flow))?;
+        let start = first(problem, limits, self.time_left, self.start);
+        Search::new(problem, formulation, limits, self.time_left, self.name(), start).run()
+    }
+}
+
+impl Solver for ExactCp<'_> {
+    fn name(&self) -> &'static str {
+        "exact-cp"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        let (formulation, too_large) = match cloudpilot::cloudpilot(problem) {
+            Ok(formulation) => (formulation, false),
+            Err(Refused::Infeasible(flow)) => return Err(named(problem, flow)),
+            Err(Refused::TooLarge) => (Formulation::default(), true),
+        };
+        let start = first(problem, limits, self.time_left, self.start);
+        let search = Search::new(problem, formulation, limits, self.time_left, self.name(), start);
+        if too_large { Err(search.stopped()) } else { search.run() }
+    }
+}
+
+fn named(problem: &Problem, flow: usize) -> SolveError {
+    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
+}
+
+/// The plan to start from: the one given if it is sound, else the greedy one, or what there is of that
+/// after a part of the limits.
+fn first(
+    problem: &Problem,
+    limits: &Limits<'_>,
+    time_left: Option<TimeLeft<'_>>,
+    given: Option<&Plan>,
+) -> Option<Plan> {
+    if let Some(plan) = given.filter(|plan| verify(problem, plan).is_empty()) {
+        return Some(plan.clone());
+    }
+    let until = time_left.map(|left| left().mul_f64(1.0 - START_SHARE));
+    let late = || time_left.zip(until).is_some_and(|(left, until)| left() < until);
+    let should_stop = || (limits.should_stop)() || late();
+    let work = ((limits.work as f64 * START_SHARE) as u64).min(START_STEPS);
+    let plan = match Greedy.solve(problem, &Limits { work, should_stop: &should_stop }) {
+        Ok(plan) => Some(plan),
+        Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
+        Err(_) => None,
+    };
+    // Its direct paths may cost more than the budget where moving a flow there has a price.
+    plan.filter(|plan| plan.cost <= problem.budget())
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The best plan in hand is the best there is.
+    Proved,
+    /// A limit came first.
+    Stopped,
+    /// There is no plan.
+    Infeasible,
+}
+
+struct Search<'a> {
+    problem: &'a Problem,
+    formulation: Formulation,
+    limits: &'a Limits<'a>,
+    time_left: Option<TimeLeft<'a>>,
+    name: &'static str,
+    steps: u64,
+    best: Option<Plan>,
+    /// No plan has a smaller score.
+    bound: Duration,
+    /// No plan costs less.
+    bound_cost: Money,
+    /// Whether a choice was ruled out without proof; what comes after proves nothing.
+    unproved: bool,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        problem: &'a Problem,
+        formulation: Formulation,
+        limits: &'a Limits<'a>,
+        time_left: Option<TimeLeft<'a>>,
+        name: &'static str,
+        start: Option<Plan>,
+    ) -> Self {
+        Self {
+            problem,
+            formulation,
+            limits,
+            time_left,
+            name,
+            steps: limits.work,
+            best: start,
+            bound: unlimited_bound(problem),
+            bound_cost: Money::ZERO,
+            unproved: false,
+        }
+    }
+
+    fn run(mut self) -> Result<Plan, SolveError> {
+        let by_cost = self.problem.objective() == Objective::Cost;
+        let goal = if by_cost { Goal::Cost } else { Goal::Score };
+        match self.minimise(goal)? {
+            End::Infeasible => return Err(super::greedy::infeasible(self.problem)),
+            End::Stopped => return Err(self.stopped()),
+            End::Proved => {}
+        }
+        let best = self.best.clone().ok_or_else(|| lost("the plan"))?;
+        let (score, cost) = best.score(self.problem);
+        self.bound = score;
+        if by_cost {
+            self.bound_cost = cost;
+        } else {
+            self.steps = self.steps.min(TIE_NODES * STEPS_A_NODE);
+            self.minimise(Goal::CostWithin(score))?;
+        }
+        self.best.take().map(|plan| self.finished(plan)).ok_or_else(|| lost("the plan"))
+    }
+
+    /// Rounds until the goal is proved least or a limit comes.
+    fn minimise(&mut self, goal: Goal) -> Result<End, SolveError> {
+        loop {
+            let Some(limits) = self.next_run() else { return Ok(End::Stopped) };
+            let start = self.best.as_ref();
+            let start = start.and_then(|plan| self.formulation.values(self.problem, plan));
+            let budget = self.problem.budget();
+            let answer = milp::run(&self.formulation, goal, budget, start.as_deref(), limits)?;
+            let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+            self.steps = self.steps.saturating_sub(taken);
+            self.note_bound(goal, answer.bound);
+            match (answer.status, answer.values) {
+                (Status::Infeasible, _) if self.best.is_none() && !self.unproved => {
+                    return Ok(End::Infeasible);
+                }
+                (Status::Infeasible, _) | (_, None) => return Ok(End::Stopped),
+                (status, Some(values)) => {
+                    let sound = self.admit(goal, &values);
+                    match (status, sound) {
+                        (Status::Optimal, true) if self.unproved => return Ok(End::Stopped),
+                        (Status::Optimal, true) => return Ok(End::Proved),
+                        (Status::Optimal, false) => {}
+                        _ => return Ok(End::Stopped),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The limits of the next run; `None` when there is to be none.
+    fn next_run(&self) -> Option<RunLimits> {
+        let nodes = self.steps / STEPS_A_NODE;
+        let time = self.time_left.map(|left| left());
+        let over = nodes == 0 || time.is_some_and(|left| left.is_zero());
+        (!over && !(self.limits.should_stop)()).then_some(RunLimits { nodes, time })
+    }
+
+    /// Takes the plan that the values mean, if it is affordable and better; adds rows against them and
+    /// says false when it does not do what they promise.
+    fn admit(&mut self, goal: Goal, values: &[f64]) -> bool {
+        let choice = self.formulation.choice(values);
+        let plan = Plan::from_choice(self.problem, &choice, self.name, Duration::ZERO);
+        let affordable = plan.filter(|plan| plan.cost <= self.problem.budget());
+        let as_cheap = affordable.as_ref().is_some_and(|plan| {
+            goal == Goal::Score || !cuts::costs_more(&self.formulation, values, plan.cost)
+        });
+        let found_any = affordable.is_some();
+        if let Some(plan) = affordable {
+            let better = |best: &Plan| self.key(&plan) < self.key(best);
+            if self.best.as_ref().is_none_or(better) {
+                self.best = Some(plan);
+            }
+        }
+        if as_cheap {
+            return true;
+        }
+        let cuts = cuts::packing_cuts(self.problem, &self.formulation, &choice, values);
+        if cuts.rows.is_empty() {
+            // A tolerance of HiGHS, or a packing that could not be proved: only this choice goes, and
+            // one that is affordable is in hand.
+            self.unproved |= cuts.gave_up || found_any;
+            self.formulation.rows.push(cuts::forbid(&self.formulation, &choice));
+        }
+        self.formulation.rows.extend(cuts.rows);
+        false
+    }
+
+    /// What is to be least, in this order.
+    fn key(&self, plan: &Plan) -> (Duration, Money) {
+        plan.score(self.problem)
+    }
+
+    fn note_bound(&mut self, goal: Goal, above: f64) {
+        if self.unproved {
+            return;
+        }
+        match goal {
+            Goal::Score => {
+                let above = Duration::from_nanos(above as u64);
+                self.bound = self.bound.max(self.formulation.least_score.saturating_add(above));
+            }
+            Goal::Cost => {
+                let cost = Money::from_usd(above / 1e9).unwrap_or_default();
+                self.bound_cost = self.bound_cost.max(cost);
+            }
+            Goal::CostWithin(_) => {}
+        }
+    }
+
+    fn finished(&self, plan: Plan) -> Plan {
+        let (score, cost) = plan.score(self.problem);
+        let solver = self.name.to_owned();
+        let bound_cost = self.bound_cost.min(cost);
+        Plan { solver, bound: self.bound.min(score), bound_cost, ..plan }
+    }
+
+    fn stopped(mut self) -> SolveError {
+        let best = self.best.take().map(|plan| self.finished(plan));
+        let bound = best.as_ref().map_or(self.bound, |plan| plan.bound);
+        SolveError::WorkLimit { best: best.map(Box::new), bound }
+    }
+}
+
+fn lost(what: &str) -> SolveError {
+    SolveError::Backend(format!("HiGHS: {what} was proved best and is not there"))
+}

@@ -1,0 +1,157 @@
+//! HiGHS: one run over a formulation.
+//!
+//! One thread, a fixed seed, no output. Objective and budget are scaled so that the library's absolute
+//! tolerances (10^-6) mean less than 10^-10 of the whole.
+
+use std::num::NonZeroU32;
+
+use highs::{Col, HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
+use tradewind_units::{Duration, Money};
+
+use super::formulation::{Column, Formulation};
+use crate::solver::SolveError;
+
+/// What the largest sum of the objective, and the budget, are scaled to. Chosen: a tolerance of 10^-6 is
+/// then 6 * 10^-11 of it, and coefficients stay near those that HiGHS is made for.
+const SCALE: f64 = 16384.0;
+
+/// What a run makes least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The score.
+    Score,
+    /// The cost, over all plans.
+    Cost,
+    /// The cost, over the plans of at most this score.
+    CostWithin(Duration),
+}
+
+/// How far a run may go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunLimits {
+    /// Nodes of the search tree.
+    pub(super) nodes: u64,
+    /// Time by the library's own clock.
+    pub(super) time: Option<Duration>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// The values are the best there are.
+    Optimal,
+    /// A limit came first.
+    Limit,
+    /// No values keep all the rows.
+    Infeasible,
+}
+
+/// What a run found.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) status: Status,
+    /// The best values found of all columns, if any.
+    pub(super) values: Option<Vec<f64>>,
+    /// No values make less of the goal: nanoseconds above the least score, or nano-dollars.
+    pub(super) bound: f64,
+    /// Simplex iterations.
+    pub(super) iterations: u64,
+}
+
+/// Makes `goal` least over the formulation within `budget`, from the values `start` if they are given.
+pub(super) fn run(
+    formulation: &Formulation,
+    goal: Goal,
+    budget: Money,
+    start: Option<&[f64]>,
+    limits: RunLimits,
+) -> Result<Answer, SolveError> {
+    let failed = |what: &str| SolveError::Backend(format!("HiGHS: {what}"));
+    let unit = objective_unit(formulation, goal);
+    let program = program(formulation, goal, budget, unit);
+    let mut model =
+        program.try_optimise(Sense::Minimise).map_err(|_| failed("refused the program"))?;
+    model.set_threads(NonZeroU32::MIN);
+    let nodes = i32::try_from(limits.nodes).unwrap_or(i32::MAX);
+    let options = [("mip_max_nodes", nodes), ("random_seed", 0)];
+    let known = options.into_iter().all(|(name, value)| model.try_set_option(name, value).is_ok())
+        && model.try_set_option("mip_rel_gap", 0.0).is_ok();
+    let timed = limits.time.map(|time| model.try_set_option("time_limit", time.as_secs_f64()));
+    if !known || timed.is_some_and(|set| set.is_err()) {
+        return Err(failed("does not know an option"));
+    }
+    if let Some(start) = start {
+        // A start that it does not like costs time, not correctness.
+        let _ = model.try_set_solution(Some(start), None, None, None);
+    }
+    let solved = model.try_solve().map_err(|_| failed("failed"))?;
+    let status = match solved.status() {
+        HighsModelStatus::Optimal => Status::Optimal,
+        HighsModelStatus::Infeasible => Status::Infeasible,
+        HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedIterationLimit
+        | HighsModelStatus::ReachedSolutionLimit
+        | HighsModelStatus::ReachedInterrupt => Status::Limit,
+        other => return Err(failed(&format!("ended as {other:?}"))),
+    };
+    let found = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
+    let bound = solved.double_info_value(c"mip_dual_bound").unwrap_or(0.0).max(0.0);
+    Ok(Answer {
+        status,
+        values: found.then(|| solved.get_solution().columns().to_vec()),
+        bound: if bound.is_finite() { bound * unit } else { 0.0 },
+        iterations: u64::try_from(solved.simplex_iteration_count()).unwrap_or(0),
+    })
+}
+
+/// The goal's share of one unit of a column, in nanoseconds or nano-dollars.
+fn weight(column: &Column, goal: Goal) -> f64 {
+    match goal {
+        Goal::Score => column.score.as_nanos() as f64,
+        Goal::Cost | Goal::CostWithin(_) => nano_usd(column.cost),
+    }
+}
+
+fn nano_usd(money: Money) -> f64 {
+    (money.as_usd() * 1e9).round()
+}
+
+/// What one unit of the scaled objective stands for.
+fn objective_unit(formulation: &Formulation, goal: Goal) -> f64 {
+    let most = |flow: &Vec<super::formulation::Pick>| {
+        let weights = flow.iter().map(|pick| weight(&formulation.columns[pick.column], goal));
+        weights.fold(0.0, f64::max)
+    };
+    let total: f64 = formulation.picks.iter().map(most).sum();
+    if total > 0.0 { total / SCALE } else { 1.0 }
+}
+
+fn program(formulation: &Formulation, goal: Goal, budget: Money, unit: f64) -> RowProblem {
+    let mut program = RowProblem::default();
+    let columns: Vec<Col> = (formulation.columns.iter())
+        .map(|column| {
+            let most = if column.cost > budget { 0 } else { column.most };
+            program.add_integer_column(weight(column, goal) / unit, 0.0..=most as f64)
+        })
+        .collect();
+    for row in &formulation.rows {
+        let terms = row.terms.iter().map(|(column, factor)| (columns[*column], *factor));
+        program.add_row(row.least..=row.most, terms);
+    }
+    if budget > Money::ZERO {
+        let unit = nano_usd(budget) / SCALE;
+        let paid = |column: &Column| nano_usd(column.cost) / unit;
+        let paying = formulation.columns.iter().zip(&columns);
+        let terms = paying.filter(|(column, _)| column.cost > Money::ZERO && column.cost <= budget);
+        program.add_row(..=SCALE, terms.map(|(column, at)| (*at, paid(column))));
+    }
+    if let Goal::CostWithin(score) = goal {
+        let unit = objective_unit(formulation, Goal::Score);
+        let score = score.saturating_sub(formulation.least_score).as_nanos() as f64 / unit;
+        let weighed = formulation.columns.iter().zip(&columns);
+        let terms = weighed.filter(|(column, _)| column.score > Duration::ZERO);
+        let factor = |column: &Column| weight(column, Goal::Score) / unit;
+        program.add_row(..=score, terms.map(|(column, at)| (*at, factor(column))));
+    }
+    program
+}

@@ -1,0 +1,372 @@
+//! The exact solvers against plain enumeration, at their limits, and on problems changed in ways that change no optimum.
+
+#![cfg(feature = "highs")]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod common;
+
+use common::{drawn, four_cities, mbps, usd};
+use tradewind_model::cost::Prices;
+use tradewind_plan::solver::{Exact, ExactCp};
+use tradewind_plan::{
+    Inputs, Limits, Objective, Offer, Plan, Problem, RelayType, SolveError, Solver, verify,
+};
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, RegionId, RelayTypeId};
+
+/// Problems compared with enumeration: all of them where that takes seconds.
+const PROBLEMS: usize = if cfg!(debug_assertions) { 16 } else { 500 };
+
+/// Scores that differ by less are equal to HiGHS.
+const TOLERANCE: Duration = Duration::from_micros(1);
+
+const SOLVERS: [&dyn Solver; 2] =
+    [&Exact { time_left: None, start: None }, &ExactCp { time_left: None, start: None }];
+
+/// Numbers in a fixed order (SplitMix64).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From `low` to below `high`.
+    fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low)
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.next().is_multiple_of(count)
+    }
+
+    /// A small problem with some of everything: types, running relays, weights, deadlines, cut legs.
+    fn inputs(&mut self) -> Inputs {
+        let (flows, regions, types) = match self.within(0, 4) {
+            0 => (self.within(1, 4), 3, 1),
+            1 => (self.within(1, 4), 2, 2),
+            _ => (self.within(2, 7), 2, 1),
+        };
+        let rtts: Vec<u64> = (0..90).map(|_| self.within(5, 250)).collect();
+        let capacity = self.within(200, 2500) as f64;
+        let most_budget = if self.one_in(3) { 500 } else { 4000 };
+        let budget = self.within(0, most_budget) as f64 / 1000.0;
+        let mut inputs = drawn(flows as usize, regions, &rtts, capacity, budget);
+        if types == 2 {
+            let mut large = RelayType::cloudpilot();
+            large.id = RelayTypeId::new("large").unwrap();
+            large.capacity = mbps(2.5 * capacity);
+            large.set_up = usd(self.within(500, 1200) as f64 / 1000.0);
+            inputs.relay_types.push(large);
+        }
+        if self.one_in(4) {
+            let key = (inputs.regions[0].clone(), inputs.relay_types[0].id.clone());
+            inputs.running.relays.insert(key, self.within(1, 3) as usize);
+        }
+        for flow in 0..inputs.flows.len() {
+            inputs.flows[flow].weight = self.within(1, 4) as u32;
+            if self.one_in(6) {
+                let deadline = Duration::from_millis(self.within(3_000, 60_000));
+                inputs.flows[flow].deadline = Some(deadline);
+            }
+            if self.one_in(8) {
+                cut_direct(&mut inputs, flow);
+            }
+            if self.one_in(5) {
+                inputs.running.move_cost = usd(0.05);
+                let path = vec![inputs.regions[0].clone()];
+                inputs.running.paths.insert(inputs.flows[flow].id.clone(), path);
+            }
+        }
+        inputs
+    }
+
+    /// The next inputs that make a problem.
+    fn problem(&mut self, objective: Objective) -> Problem {
+        loop {
+            let inputs = Inputs { objective, ..self.inputs() };
+            if let Ok(problem) = Problem::new(inputs) {
+                return problem;
+            }
+        }
+    }
+}
+
+fn cut_direct(inputs: &mut Inputs, flow: usize) {
+    let flow = &inputs.flows[flow];
+    let place = |site: &tradewind_units::SiteId| tradewind_plan::Place::Site(site.clone());
+    inputs.legs.remove(&(place(&flow.source), place(&flow.destination)));
+}
+
+fn solve(solver: &dyn Solver, problem: &Problem) -> Result<Plan, SolveError> {
+    let plan = solver.solve(problem, &Limits::work(20_000_000))?;
+    assert_eq!(verify(problem, &plan), vec![], "{}", solver.name());
+    assert_eq!(plan.solver, solver.name());
+    Ok(plan)
+}
+
+fn optimum(inputs: &Inputs) -> Plan {
+    solve(&Exact::default(), &Problem::new(inputs.clone()).unwrap()).unwrap()
+}
+
+/// Least score, then least cost, over every choice of a path for each flow and every way to share relays.
+fn enumerated(problem: &Problem) -> Option<(Duration, Money)> {
+    let mut best = None;
+    let mut choice = vec![0; problem.flows().len()];
+    loop {
+        let chosen = || choice.iter().enumerate().map(|(flow, at)| &problem.candidates(flow)[*at]);
+        let set_up = |(place, offer): (usize, &Offer)| {
+            let through = chosen().filter(|candidate| candidate.relays.contains(&place));
+            let rates: Vec<u64> = through.map(|candidate| candidate.rate.as_bps()).collect();
+            Some(offer.set_up(fewest_relays(&rates, offer.capacity_bps(), &mut Vec::new())?))
+        };
+        let set_up: Option<Money> = problem.offers().iter().enumerate().map(set_up).sum();
+        let carrying: Money = chosen().map(|candidate| candidate.cost).sum();
+        let score: Duration = chosen().map(|candidate| candidate.score).sum();
+        let found = set_up.map(|set_up| (score, carrying + set_up));
+        let affordable = found.filter(|(_, cost)| *cost <= problem.budget());
+        best = best.into_iter().chain(affordable).min();
+        let mut at = 0;
+        while choice[at] + 1 == problem.candidates(at).len() {
+            choice[at] = 0;
+            at += 1;
+            if at == choice.len() {
+                return best;
+            }
+        }
+        choice[at] += 1;
+    }
+}
+
+fn fewest_relays(rates: &[u64], capacity: u64, loads: &mut Vec<u64>) -> Option<usize> {
+    let Some((rate, rest)) = rates.split_first() else { return Some(loads.len()) };
+    if *rate > capacity {
+        return None;
+    }
+    let mut best: Option<usize> = None;
+    for relay in 0..loads.len() {
+        if loads[relay] + rate <= capacity {
+            loads[relay] += rate;
+            best = best.into_iter().chain(fewest_relays(rest, capacity, loads)).min();
+            loads[relay] -= rate;
+        }
+    }
+    loads.push(*rate);
+    best = best.into_iter().chain(fewest_relays(rest, capacity, loads)).min();
+    loads.pop();
+    best
+}
+
+#[test]
+fn both_formulations_agree_with_enumeration() {
+    let mut draw = Draw(1);
+    let mut infeasible = 0;
+    for number in 0..PROBLEMS {
+        let problem = draw.problem(Objective::TotalFct);
+        let expected = enumerated(&problem);
+        infeasible += usize::from(expected.is_none());
+        for solver in SOLVERS {
+            match (solve(solver, &problem), expected) {
+                (Ok(plan), Some((score, cost))) => {
+                    let found = plan.score(&problem).0;
+                    let context = format!("{}, problem {number}", solver.name());
+                    assert!(found.abs_diff(score) <= TOLERANCE, "{found:?} {score:?} {context}");
+                    assert_eq!((plan.bound, plan.cost), (found, cost), "{context}");
+                }
+                (Err(SolveError::Infeasible { .. }), None) => {}
+                (found, expected) => panic!("problem {number}: {found:?}, {expected:?}"),
+            }
+        }
+    }
+    assert!(infeasible > 0 && infeasible < PROBLEMS / 2, "{infeasible} infeasible ones");
+}
+
+#[test]
+fn both_formulations_find_the_cheapest_plan() {
+    let mut draw = Draw(2);
+    for number in 0..PROBLEMS / 2 {
+        let problem = draw.problem(Objective::Cost);
+        let expected = enumerated(&problem).map(|(_, cost)| cost);
+        for solver in SOLVERS {
+            match (solve(solver, &problem), expected) {
+                (Ok(plan), Some(cost)) => {
+                    let context = format!("{}, problem {number}", solver.name());
+                    assert_eq!((plan.cost, plan.bound_cost), (cost, cost), "{context}");
+                }
+                (Err(SolveError::Infeasible { .. }), None) => {}
+                (found, expected) => panic!("problem {number}: {found:?}, {expected:?}"),
+            }
+        }
+    }
+}
+
+/// Five flows over one region, less than two relays' worth of rate, of which a relay takes two.
+fn badly_packed(budget_usd: f64) -> Problem {
+    let rtts = [240, 10, 10];
+    let mut inputs = drawn(5, 1, &rtts, 2000.0, budget_usd);
+    for from in inputs.legs.values_mut() {
+        from.rtt = Duration::from_millis(240);
+    }
+    for (ends, leg) in &mut inputs.legs {
+        if matches!(ends.0, tradewind_plan::Place::Relay(_))
+            || matches!(ends.1, tradewind_plan::Place::Relay(_))
+        {
+            leg.rtt = Duration::from_millis(20);
+        }
+    }
+    inputs.flows.iter_mut().for_each(|flow| flow.volume = Bytes::new(1 << 30));
+    let problem = Problem::new(inputs.clone()).unwrap();
+    let rate = problem.candidates(0)[1].rate.as_bps();
+    inputs.relay_types[0].capacity = Bandwidth::from_bps(rate * 27 / 10).unwrap();
+    Problem::new(inputs).unwrap()
+}
+
+#[test]
+fn flows_that_fit_by_their_sum_but_not_as_wholes_pay_for_another_relay() {
+    let egress = badly_packed(9.0).candidates(0)[1].cost;
+    let budget = (egress.times(5) + usd(1.0)).as_usd();
+    for (extra, relayed, relays) in [(0.5, 5, 3), (0.4, 4, 2)] {
+        let problem = badly_packed(budget + extra);
+        for solver in SOLVERS {
+            let plan = solve(solver, &problem).unwrap();
+            let over_relays = plan.flows.iter().filter(|flow| !flow.path.is_empty()).count();
+            assert_eq!((over_relays, plan.relays.len()), (relayed, relays), "{}", solver.name());
+        }
+    }
+}
+
+#[test]
+fn a_flow_that_no_money_reaches_is_named() {
+    let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 0.1);
+    cut_direct(&mut inputs, 1);
+    let problem = Problem::new(inputs).unwrap();
+    for solver in SOLVERS {
+        let error = solve(solver, &problem).unwrap_err();
+        assert!(matches!(error, SolveError::Infeasible { ref flow } if flow.as_str() == "flow1"));
+    }
+}
+
+const FOUR_REGIONS: [&str; 4] =
+    ["gcp:us-east4", "gcp:southamerica-east1", "gcp:europe-west2", "gcp:asia-northeast1"];
+
+#[test]
+fn at_a_limit_they_hand_over_what_they_have_and_a_bound() {
+    let problem = Problem::new(four_cities(&FOUR_REGIONS, 4.0)).unwrap();
+    let best = optimum(&four_cities(&FOUR_REGIONS, 4.0)).total_fct;
+    let none_left = || Duration::ZERO;
+    let timed = Exact { time_left: Some(&none_left), start: None };
+    let told = Limits { work: u64::MAX, should_stop: &|| true };
+    let (short, long) = (Limits::work(100), Limits::work(u64::MAX));
+    let cases: [(&dyn Solver, &Limits<'_>); 4] =
+        [(SOLVERS[0], &short), (SOLVERS[1], &short), (&timed, &long), (SOLVERS[0], &told)];
+    for (solver, limits) in cases {
+        match solver.solve(&problem, limits).unwrap_err() {
+            SolveError::WorkLimit { best: Some(plan), bound } => {
+                assert_eq!(verify(&problem, &plan), vec![]);
+                assert!(bound <= best && best <= plan.total_fct && bound > Duration::ZERO);
+            }
+            SolveError::WorkLimit { best: None, bound } => assert!(bound <= best),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_limit_before_any_plan_is_not_called_infeasible() {
+    let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 10.0);
+    cut_direct(&mut inputs, 1);
+    let problem = Problem::new(inputs).unwrap();
+    let nothing = SOLVERS[0].solve(&problem, &Limits::work(0)).unwrap_err();
+    assert!(matches!(nothing, SolveError::WorkLimit { best: None, .. }), "{nothing:?}");
+}
+
+#[test]
+fn the_same_problem_gives_the_same_plan() {
+    let inputs = four_cities(&FOUR_REGIONS, 4.0);
+    assert_eq!(optimum(&inputs), optimum(&inputs));
+}
+
+#[test]
+fn a_plan_given_to_start_from_is_kept_if_it_is_sound() {
+    let inputs = four_cities(&FOUR_REGIONS, 4.0);
+    let problem = Problem::new(inputs.clone()).unwrap();
+    let best = optimum(&inputs);
+    let from = |plan: &Plan| {
+        let solver = Exact { time_left: None, start: Some(plan) };
+        match solver.solve(&problem, &Limits::work(0)) {
+            Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| plan.total_fct),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(from(&best), Some(best.total_fct));
+    let unsound = Plan { cost: Money::ZERO, ..best.clone() };
+    assert_ne!(from(&unsound), Some(best.total_fct));
+}
+
+#[test]
+fn more_money_never_hurts() {
+    let mut last = Duration::MAX;
+    for budget in [0.0, 0.7, 1.5, 3.0, 5.0, 20.0] {
+        let plan = optimum(&four_cities(&FOUR_REGIONS, budget));
+        assert!(plan.total_fct <= last.saturating_add(TOLERANCE));
+        last = plan.total_fct;
+    }
+}
+
+#[test]
+fn the_unit_of_money_and_the_regions_order_do_not_matter() {
+    let inputs = four_cities(&FOUR_REGIONS, 3.0);
+    let plan = optimum(&inputs);
+    for scale in [0.001, 1000.0] {
+        let mut scaled = four_cities(&FOUR_REGIONS, 3.0 * scale);
+        scaled.relay_types[0].set_up = usd(0.5 * scale);
+        let per_gb = cps_price() * scale;
+        scaled.prices = Prices::Flat(PricePerGb::from_usd_per_gb(per_gb).unwrap());
+        assert!(optimum(&scaled).total_fct.abs_diff(plan.total_fct) <= TOLERANCE, "{scale}");
+    }
+    let mut turned = FOUR_REGIONS;
+    turned.reverse();
+    assert!(optimum(&four_cities(&turned, 3.0)).total_fct.abs_diff(plan.total_fct) <= TOLERANCE);
+}
+
+/// CP's price in dollars per gigabyte.
+fn cps_price() -> f64 {
+    let Prices::Flat(price) = Prices::cloudpilot() else { panic!("CP's prices are flat") };
+    price.as_usd_per_gb()
+}
+
+#[test]
+fn twice_the_time_everywhere_is_twice_the_optimum() {
+    // Ten times the RTT over a tenth of the rate: every flow takes ten times as long.
+    let draw = |slow: u64| {
+        let rtts: Vec<u64> =
+            [211, 34, 55, 89, 144, 21, 13, 8, 233].iter().map(|t| t * slow).collect();
+        let mut inputs = drawn(4, 2, &rtts, 1500.0 / slow as f64, 1.5);
+        for leg in inputs.legs.values_mut() {
+            *leg = leg.capped_at(mbps(900.0 / slow as f64));
+        }
+        inputs
+    };
+    let (fast, slow) = (optimum(&draw(1)).total_fct, optimum(&draw(10)).total_fct);
+    let ratio = slow.as_secs_f64() / fast.as_secs_f64();
+    assert!((ratio - 10.0).abs() < 1e-6, "{ratio}");
+}
+
+#[test]
+fn a_region_renamed_is_a_region() {
+    let inputs = drawn(4, 2, &[211, 34, 55, 89, 144, 21, 13, 8, 233], 1500.0, 1.5);
+    let mut renamed = inputs.clone();
+    let name = |region: &RegionId| {
+        RegionId::new(format!("other:{}", region.as_str().replace(':', "-"))).unwrap()
+    };
+    renamed.regions = inputs.regions.iter().map(name).collect();
+    let place = |place: &tradewind_plan::Place| match place {
+        tradewind_plan::Place::Relay(region) => tradewind_plan::Place::Relay(name(region)),
+        site => site.clone(),
+    };
+    renamed.legs = inputs.legs.iter().map(|((a, b), leg)| ((place(a), place(b)), *leg)).collect();
+    assert_eq!(optimum(&renamed).total_fct, optimum(&inputs).total_fct);
+}
