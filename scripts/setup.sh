@@ -48,8 +48,10 @@ rust() {
 # HiGHS, the planner's exact solver, is C++ built by CMake; bindgen reads its headers by libclang.
 highs() {
   debian cmake cmake
-  ls /usr/lib/llvm-*/lib/libclang*.so* /usr/lib*/libclang*.so* /usr/lib/*/libclang*.so* 2>/dev/null \
-    | grep -q '/libclang[-.0-9]*\.so' && return 0
+  # Some of these places do not exist, which is no failure.
+  local found
+  found=$(find /usr/lib /usr/lib64 -name 'libclang*.so*' 2>/dev/null | grep -E '/libclang[-.0-9]*\.so' || true)
+  [ -n "$found" ] && return 0
   # Whoever has it elsewhere tells bindgen so.
   [ -n "${LIBCLANG_PATH:-}" ] && return 0
   command -v apt-get >/dev/null || { say "libclang is missing and this is no Debian: install it (Debian calls it libclang-dev)"; exit 1; }

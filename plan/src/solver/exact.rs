@@ -1,9 +1,9 @@
 //! Exact solvers: the problem as a mixed-integer linear program, solved by HiGHS.
 //!
-//! [`Exact`] takes our own formulation ([`aggregated`]), [`ExactCp`] CP's, mended ([`cloudpilot`]). Both
+//! [`Exact`] takes our own formulation (`aggregated`), [`ExactCp`] CP's, mended (`cloudpilot`). Both
 //! go in rounds: HiGHS finds the best choice of paths, `Plan::from_choice` packs the flows onto
 //! relays and adds up costs in whole nano-dollars; if that needs more relays or money than the program
-//! counted, rows against it are added ([`cuts`]) and HiGHS starts again. Each round's bound holds
+//! counted, rows against it are added (`cuts`) and HiGHS starts again. Each round's bound holds
 //! for every plan, so the greatest one does. Once the score is proved least, a last search
 //! among the plans of that score makes the cost least.
 //!
