@@ -14,7 +14,7 @@ mod knapsack;
 mod proxy_greedy;
 
 pub use exhaustive::Exhaustive;
-pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
+pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio};
 pub use greedy::Greedy;
 pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 
