@@ -22,7 +22,7 @@ pub use auto::{Auto, EndGame};
 #[cfg(feature = "highs")]
 pub use exact::{Exact, ExactCp};
 pub use exhaustive::Exhaustive;
-pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct};
+pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio};
 pub use greedy::Greedy;
 pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};

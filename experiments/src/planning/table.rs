@@ -57,7 +57,7 @@ const fn title(kind: Kind) -> &'static str {
         Kind::Spread => "acceleration (quartiles)",
         Kind::Relays => "relays (% of the cost)",
         Kind::Paths => "% direct / one / two relays",
-        Kind::SolveTime => "median ms to solve",
+        Kind::SolveTime => "ms to solve, median (processor, mean)",
     }
 }
 
@@ -76,7 +76,10 @@ fn cell(average: &Average, kind: Kind) -> String {
             let [direct, one, two] = average.path_kinds.map(|share| 100.0 * share);
             format!("{direct:.0} / {one:.0} / {two:.0}")
         }
-        Kind::SolveTime => format!("{:.2}", average.solve_ms),
+        Kind::SolveTime => {
+            let cpu = average.cpu_ms.map_or_else(|| "?".to_owned(), |ms| format!("{ms:.1}"));
+            format!("{:.1} ({cpu})", average.solve_ms)
+        }
     }
 }
 

@@ -49,7 +49,9 @@ type Spot = (i64, i64);
 /// The problem of this seed; `None` where it has no solution whatever it costs.
 pub(crate) fn random(seed: u64, kind: Kind) -> Option<Problem> {
     let mut numbers = Numbers::new(seed);
-    let flow_count = 1 + numbers.below(kind.flows);
+    // Few flows more often than many, which take long.
+    let at_most = 1 + numbers.below(kind.flows);
+    let flow_count = 1 + numbers.below(at_most);
     let region_count = 1 + numbers.below(kind.regions);
     let mut spots = |count: u64| -> Vec<Spot> {
         let mut along = || numbers.below(200) as i64;

@@ -195,7 +195,7 @@ fn entry(
     };
     let worth = match gain {
         Gain::Fct => saved,
-        Gain::FctPerCost => per_cost(problem, candidate, direct),
+        Gain::FctPerCost | Gain::RatioPerCost => per_cost(problem, candidate, direct, gain),
     };
     let mut relays = [0; MAX_RELAYS];
     for (place, relay) in relays.iter_mut().zip(&candidate.relays) {
@@ -216,10 +216,17 @@ fn entry(
 /// set-up that the flow's rate has in their capacity; without direct path, speed for each dollar.
 ///
 /// As a whole number of the same order, because positive floating-point numbers have the order of their bits.
-fn per_cost(problem: &Problem, candidate: &Candidate, direct: Option<&Candidate>) -> i64 {
+fn per_cost(
+    problem: &Problem,
+    candidate: &Candidate,
+    direct: Option<&Candidate>,
+    gain: Gain,
+) -> i64 {
+    let own = candidate.score.as_secs_f64();
     let saved = match direct {
+        Some(direct) if gain == Gain::RatioPerCost => direct.score.as_secs_f64() / own,
         Some(direct) => direct.score.saturating_sub(candidate.score).as_secs_f64(),
-        None => 1.0 / candidate.score.as_secs_f64(),
+        None => 1.0 / own,
     };
     let share = |relay: &usize| {
         let offer = &problem.offers()[*relay];
