@@ -23,7 +23,7 @@ pub(crate) use tables::{Tables, Way};
 const MOST_PATHS: u64 = 1_000_000;
 
 /// The same where each costs a completion-time model. Chosen: some seconds.
-const MOST_MODELLED_PATHS: u64 = 250_000;
+const MOST_MODELLED_PATHS: u64 = 100_000;
 
 /// One way to carry a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]

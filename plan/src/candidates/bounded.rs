@@ -17,7 +17,7 @@ const MOST_LOOKED_AT: u64 = 300_000_000;
 const MOST_KEPT: usize = 1_000_000;
 
 /// The same where each costs a completion-time model. Chosen: some seconds.
-const MOST_MODELLED: usize = 150_000;
+const MOST_MODELLED: usize = 60_000;
 
 /// Prices of time, as multiples of the fastest path's time over its cost.
 const PRICES_OF_TIME: [f64; 4] = [0.1, 0.5, 2.0, 10.0];
@@ -38,7 +38,7 @@ fn share(problem: &Problem) -> usize {
         StartUp::Ignored => MOST_KEPT,
         StartUp::Cold | StartUp::Warm => MOST_MODELLED,
     };
-    (most / problem.flows().len()).max(16)
+    (most / problem.flows().len()).max(6)
 }
 
 /// The candidates of one flow.
