@@ -257,3 +257,10 @@ fn an_unaffordable_deadline_is_told() {
     let error = Auto::default().solve(&problem, &Limits::work(10_000)).unwrap_err();
     assert!(matches!(error, SolveError::Infeasible { .. }), "{error:?}");
 }
+
+#[test]
+fn without_work_everything_goes_direct() {
+    let inputs = world(20, 6, 0.0, 3);
+    let (_, plan) = solve(&Auto::default(), &inputs, 0).unwrap();
+    assert!(plan.flows.iter().all(|flow| flow.path.is_empty()));
+}

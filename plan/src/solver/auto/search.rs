@@ -38,6 +38,11 @@ impl<'t> Search<'t> {
         }
     }
 
+    /// Keeps a plan as it is: what there is when no work is left for more.
+    pub(super) fn fall_back(&mut self, choices: &[usize]) {
+        self.best = Some(State::new(self.table, choices));
+    }
+
     /// Improves a start and keeps it if it is the best.
     pub(super) fn start(&mut self, choices: &[usize], work: &mut Work<'_>) {
         let mut state = State::new(self.table, choices);
