@@ -23,7 +23,7 @@ pub(crate) use tables::{Tables, Way};
 const MOST_PATHS: u64 = 1_000_000;
 
 /// The same where each costs a completion-time model. Chosen: some seconds.
-const MOST_MODELLED_PATHS: u64 = 250_000;
+const MOST_MODELLED_PATHS: u64 = 100_000;
 
 /// One way to carry a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,4 +196,39 @@ pub fn capacity_never_binds(problem: &Problem) -> bool {
         }
     }
     most_through.iter().zip(problem.offers()).all(|(most, offer)| *most <= offer.capacity_bps())
+}
+
+#[cfg(test)]
+pub(crate) mod example {
+    use tradewind_model::{Leg, StartUp};
+    use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, SiteId};
+
+    use crate::problem::{Flow, Inputs, Legs, Place, Problem};
+
+    /// One flow from `a` to `b` over eight regions, RTTs drawn from a seed.
+    pub(crate) fn problem(seed: u64, start_up: StartUp) -> Problem {
+        let mut state = seed;
+        let mut rtt = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            Duration::from_millis(5 + (state >> 33) % 200)
+        };
+        let site = |name| SiteId::new(name).unwrap();
+        let regions: Vec<RegionId> =
+            (0..8).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
+        let places = [Place::Site(site("a")), Place::Site(site("b"))];
+        let places: Vec<Place> =
+            places.into_iter().chain(regions.iter().cloned().map(Place::Relay)).collect();
+        let cap = Bandwidth::from_mbps(1000.0).unwrap();
+        let mut legs = Legs::new();
+        for from in &places {
+            for to in places.iter().filter(|to| *to != from) {
+                legs.insert((from.clone(), to.clone()), Leg::new(rtt()).capped_at(cap));
+            }
+        }
+        let volume = Bytes::new(3_000_000 << (seed % 12));
+        let flow = Flow::new(FlowId::new("f").unwrap(), site("a"), site("b"), volume);
+        let budget = Money::from_usd(5.0).unwrap();
+        Problem::new(Inputs { start_up, ..Inputs::cloudpilot(vec![flow], regions, legs, budget) })
+            .unwrap()
+    }
 }

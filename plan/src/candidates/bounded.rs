@@ -17,7 +17,7 @@ const MOST_LOOKED_AT: u64 = 300_000_000;
 const MOST_KEPT: usize = 1_000_000;
 
 /// The same where each costs a completion-time model. Chosen: some seconds.
-const MOST_MODELLED: usize = 150_000;
+const MOST_MODELLED: usize = 60_000;
 
 /// Prices of time, as multiples of the fastest path's time over its cost.
 const PRICES_OF_TIME: [f64; 4] = [0.1, 0.5, 2.0, 10.0];
@@ -38,7 +38,7 @@ fn share(problem: &Problem) -> usize {
         StartUp::Ignored => MOST_KEPT,
         StartUp::Cold | StartUp::Warm => MOST_MODELLED,
     };
-    (most / problem.flows().len()).max(16)
+    (most / problem.flows().len()).max(6)
 }
 
 /// The candidates of one flow.
@@ -127,4 +127,39 @@ fn cheap_for_their_time(fastest: &[Way], others: &[Way]) -> Vec<Way> {
         found.extend(new);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Tables, example};
+    use super::*;
+
+    #[test]
+    fn no_path_beats_its_least_time_and_none_left_out_what_is_said_of_them() {
+        for seed in 0..60 {
+            for start_up in [StartUp::Ignored, StartUp::Cold, StartUp::Warm] {
+                let problem = example::problem(seed, start_up);
+                let tables = Tables::new(&problem);
+                let tables = tables.of(0);
+                let mut all: Vec<Way> = Vec::new();
+                tables.visit(2, f64::INFINITY, &mut |way| {
+                    all.push(*way);
+                    f64::INFINITY
+                });
+                assert_eq!(all.len(), 8 + 8 * 7);
+                let (kept, left_out_s) = best_ways(&tables, 2, f64::INFINITY, 12);
+                assert_eq!(kept.len(), 12);
+                for way in all {
+                    let fct = problem.fct(0, &way.offers()).unwrap();
+                    assert_eq!(fct, tables.fct(&tables.legs(&way.offers()).unwrap()));
+                    assert!(super::super::safely(way.least_s) <= fct, "{seed} {start_up:?}");
+                    let is_kept = kept.iter().any(|other| other.relays() == way.relays());
+                    assert!(is_kept || way.least_s >= left_out_s, "{seed} {start_up:?}");
+                    let egress = problem.egress_cost(0, &way.offers()).unwrap();
+                    assert!((egress.as_usd() - way.egress_usd).abs() < 1e-8);
+                }
+                assert!(tables.least_of_any().0 <= left_out_s);
+            }
+        }
+    }
 }

@@ -94,6 +94,7 @@ impl Solver for Auto<'_> {
         let mut ascent = Ascent::new(&table);
         let mut bound = bound(problem, &table, &mut ascent, &mut work);
         let mut search = Search::new(&table, bound.prices.lambda);
+        search.fall_back(&cheapest(&table));
         for choices in starting_choices(problem, &table, &bound, &plans) {
             search.start(&choices, &mut work);
         }
@@ -159,6 +160,15 @@ fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut W
     bound
 }
 
+/// Each flow's cheapest choice.
+fn cheapest(table: &Table) -> Vec<usize> {
+    let cheapest = |flow: usize| {
+        let all = table.of(flow).iter().enumerate();
+        all.min_by_key(|(_, choice)| (choice.cost, choice.hops())).map_or(0, |(index, _)| index)
+    };
+    (0..table.flows()).map(cheapest).collect()
+}
+
 /// The choices that the search starts from.
 fn starting_choices(
     problem: &Problem,
@@ -166,12 +176,8 @@ fn starting_choices(
     bound: &Bound,
     plans: &[Plan],
 ) -> Vec<Vec<usize>> {
-    let cheapest = |flow: usize| {
-        let all = table.of(flow).iter().enumerate();
-        all.min_by_key(|(_, choice)| (choice.cost, choice.hops())).map_or(0, |(index, _)| index)
-    };
     let few = table.flows() <= MOST_FLOWS_FROM_CHEAPEST;
-    let cheapest = few.then(|| (0..table.flows()).map(cheapest).collect());
+    let cheapest = few.then(|| cheapest(table));
     let given = plans.iter().filter_map(|plan| choices_of(problem, table, plan));
     [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
 }

@@ -1,20 +1,22 @@
-//! Closes the gap where a problem is of middle size: branches on how many relays of an offer there are.
+//! Closes the gap where a problem is of middle size: branches on how many relays of an offer there are, and on what
+//! a flow's path costs.
 //!
-//! The relaxation lets an offer have part of a relay. Where it does, either there are as many as the whole part
-//! says at most, or one more at least; both are bounded again from the prices at hand. The least bound of what is still open
-//! holds for all plans [Land and Doig 1960].
+//! The relaxation lets an offer have part of a relay, and a flow go over several paths in part. Where it does, either
+//! there are as many relays as the whole part says at most, or one more at least; or the flow's egress costs no more
+//! than in the mean, or more. Both sides are bounded again from the prices at hand. The least bound of what is still
+//! open holds for all plans [Land and Doig 1960].
 
 use std::collections::BTreeMap;
 
-use super::dual::{Ascent, Bound, Prices, Range};
+use super::dual::{Ascent, Bound, Prices, Range, Used};
 use super::table::Table;
 use crate::solver::Work;
 
 /// Rounds of the ascent for each node. Chosen by trial.
 const ROUNDS: u64 = 60;
 
-/// Options looked at by all nodes. Chosen: a few seconds.
-const MOST_OPTIONS: u64 = 500_000_000;
+/// Options looked at by all nodes. Chosen: a second or two.
+const MOST_OPTIONS: u64 = 150_000_000;
 
 /// Nodes below which it is not worth while to begin.
 const FEWEST_NODES: u64 = 50;
@@ -36,49 +38,66 @@ pub(super) fn raise(
     let mut target = enough(&bound.choices, work);
     let mut open: BTreeMap<(u64, u64), Prices> = BTreeMap::new();
     open.insert((bound.least.max(0.0).to_bits(), 0), bound.prices.clone());
+    // The least bound of nodes that have nothing to branch on.
+    let mut closed = f64::INFINITY;
     for number in 1..=nodes {
         let Some(((least, _), prices)) = open.pop_first() else {
             // Every node was cut off: nothing is better than what is at hand.
-            bound.least = target;
+            bound.least = bound.least.max(target.min(closed));
             return;
         };
         let least = f64::from_bits(least);
-        bound.least = bound.least.max(least.min(target));
-        if least >= target || work.stopped {
+        bound.least = bound.least.max(least.min(target).min(closed));
+        if least >= target.min(closed) || work.stopped {
             return;
         }
         ascent.resume(prices, least);
         ascent.run(ROUNDS, target, work);
-        let found = ascent.best.clone();
+        let mut found = ascent.best.clone();
+        if found.least < target && branch(table, &found.prices, &ascent.used).is_none() {
+            ascent.run(20 * ROUNDS, target, work);
+            found = ascent.best.clone();
+        }
         if number.is_multiple_of(16) {
             target = target.min(enough(&found.choices, work));
         }
         if found.least >= target {
             continue;
         }
-        let relays = ascent.used.relays(&found.prices.ranges);
-        let Some((offer, low, high)) = branch(table, &found.prices, &relays) else {
-            // Nothing to branch on: this node keeps the bound where it is.
-            bound.least = bound.least.max(found.least.min(least_of(&open, target)));
-            return;
+        let Some(sides) = branch(table, &found.prices, &ascent.used) else {
+            closed = closed.min(found.least);
+            continue;
         };
-        for (side, range) in [(0, low), (1, high)] {
+        for (side, part) in (0..).zip(sides) {
             let mut prices = found.prices.clone();
-            prices.confine(table, offer, range);
+            match part {
+                Part::Relays(offer, range) => prices.confine(table, offer, range),
+                Part::Costs(flow, span) => prices.spans[flow] = span,
+            }
             open.insert((found.least.max(0.0).to_bits(), 2 * number + side), prices);
         }
     }
-    bound.least = bound.least.max(least_of(&open, target));
+    bound.least = bound.least.max(least_of(&open, target).min(closed));
 }
 
 fn least_of(open: &BTreeMap<(u64, u64), Prices>, target: f64) -> f64 {
     open.first_key_value().map_or(target, |((least, _), _)| f64::from_bits(*least).min(target))
 }
 
-/// The offer whose number of relays is dearest to round, and the ranges on both sides.
-fn branch(table: &Table, prices: &Prices, relays: &[f64]) -> Option<(usize, Range, Range)> {
-    let mut best: Option<(f64, usize, usize)> = None;
-    for (offer, (range, relays)) in prices.ranges.iter().zip(relays).enumerate() {
+/// One side of a branch.
+enum Part {
+    /// An offer and how many relays it has.
+    Relays(usize, Range),
+    /// A flow and what its path costs, in nano-dollars.
+    Costs(usize, (i64, i64)),
+}
+
+/// Branches on what would be dearest to round.
+fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
+    // Parts of nearly nothing may be the ascent's unrest.
+    let mut best: (f64, Option<[Part; 2]>) = (1e-4, None);
+    for (offer, relays) in used.relays(&prices.ranges).into_iter().enumerate() {
+        let range = prices.ranges[offer];
         if range.most.is_some_and(|most| most <= range.least) {
             continue;
         }
@@ -86,12 +105,20 @@ fn branch(table: &Table, prices: &Prices, relays: &[f64]) -> Option<(usize, Rang
         let whole = (relays.floor() as usize).clamp(range.least, last);
         let part = (relays - whole as f64).clamp(0.0, 1.0);
         let usd = table.supplies[offer].set_up_usd * part.min(1.0 - part);
-        // Parts of nearly nothing may be the ascent's unrest.
-        if part > 1e-3 && best.is_none_or(|(most, ..)| usd > most) {
-            best = Some((usd, offer, whole));
+        if usd > best.0 {
+            let low = Range { most: Some(whole), ..range };
+            let high = Range { least: whole + 1, ..range };
+            best = (usd, Some([Part::Relays(offer, low), Part::Relays(offer, high)]));
         }
     }
-    let (_, offer, whole) = best?;
-    let range = prices.ranges[offer];
-    Some((offer, Range { most: Some(whole), ..range }, Range { least: whole + 1, ..range }))
+    for (flow, (least, mean, most)) in used.costs().enumerate() {
+        let usd = (mean - least as f64).min(most as f64 - mean) / 1e9;
+        if usd > best.0 {
+            let (low, high) = prices.spans[flow];
+            let split = mean.floor() as i64;
+            best =
+                (usd, Some([(low, split), (split + 1, high)].map(|span| Part::Costs(flow, span))));
+        }
+    }
+    best.1
 }

@@ -44,6 +44,8 @@ pub(super) struct Range {
 pub(super) struct Prices {
     /// By offer.
     pub(super) ranges: Vec<Range>,
+    /// Between which costs, in nano-dollars, each flow's choice must be.
+    pub(super) spans: Vec<(i64, i64)>,
     /// What capacity costs on top where there may be no more relays, as a share of the set-up.
     on_top: Vec<f64>,
     /// Seconds a dollar.
@@ -118,6 +120,9 @@ pub(super) struct Ascent<'t> {
     choices: Vec<usize>,
     loads: Vec<f64>,
     round: u32,
+    /// Which way the budget was missed last, as a part, and how much faster `lambda` goes because of it.
+    trend: f64,
+    gain: f64,
     pub(super) used: Used,
     pub(super) best: Bound,
 }
@@ -129,6 +134,8 @@ pub(super) struct Used {
     loads: Vec<f64>,
     /// How often each flow passed each offer, row by row; empty when that is not counted.
     passes: Vec<u32>,
+    /// Least, most and sum of each flow's costs, in nano-dollars; empty when they are not counted.
+    costs: Vec<(i64, i64, f64)>,
     rounds: u32,
 }
 
@@ -146,6 +153,12 @@ impl Used {
             }
         }
         relays
+    }
+
+    /// Each flow's costs in nano-dollars: the least, the mean and the most.
+    pub(super) fn costs(&self) -> impl Iterator<Item = (i64, f64, i64)> + '_ {
+        let rounds = f64::from(self.rounds.max(1));
+        self.costs.iter().map(move |(least, most, sum)| (*least, sum / rounds, *most))
     }
 }
 
@@ -171,6 +184,7 @@ impl<'t> Ascent<'t> {
         let prices = Prices {
             lambda,
             ranges: table.supplies.iter().map(any).collect(),
+            spans: vec![(i64::MIN, i64::MAX); flows],
             on_top: vec![0.0; offers],
             by_capacity: vec![0.5; offers],
             by_flow,
@@ -189,6 +203,8 @@ impl<'t> Ascent<'t> {
             choices,
             loads,
             round: 0,
+            trend: 0.0,
+            gain: 1.0,
             used: Used { loads: sums, ..Used::default() },
             best,
         }
@@ -198,7 +214,12 @@ impl<'t> Ascent<'t> {
     pub(super) fn resume(&mut self, prices: Prices, least: f64) {
         let (flows, offers) = (self.table.flows(), self.table.supplies.len());
         let loads = vec![0.0; offers];
-        self.used = Used { loads, passes: vec![0; flows * offers], rounds: 0 };
+        self.used = Used {
+            loads,
+            passes: vec![0; flows * offers],
+            costs: vec![(i64::MAX, i64::MIN, 0.0); flows],
+            rounds: 0,
+        };
         self.best = Bound { least, prices: prices.clone(), choices: self.choices.clone() };
         (self.prices, self.round) = (prices, RESUMED_ROUND);
     }
@@ -225,7 +246,11 @@ impl<'t> Ascent<'t> {
         self.loads.fill(0.0);
         for flow in 0..table.flows() {
             let mut best = (f64::INFINITY, 0, 0.0);
+            let (low, high) = prices.spans[flow];
             for (index, choice) in table.of(flow).iter().enumerate() {
+                if choice.cost < low || choice.cost > high {
+                    continue;
+                }
                 let usd = prices.usd(table, flow, choice);
                 let value = choice.score_s + prices.lambda * usd;
                 if value < best.0 {
@@ -236,6 +261,11 @@ impl<'t> Ascent<'t> {
             (total, paid_usd) = (total + value, paid_usd + usd);
             self.choices[flow] = index;
             let choice = &table.of(flow)[index];
+            if let Some((least, most, sum)) = self.used.costs.get_mut(flow) {
+                *least = (*least).min(choice.cost);
+                *most = (*most).max(choice.cost);
+                *sum += choice.cost as f64;
+            }
             for relay in choice.relays() {
                 if let Some(passes) = self.used.passes.get_mut(flow * table.supplies.len() + relay)
                 {
@@ -260,8 +290,12 @@ impl<'t> Ascent<'t> {
         self.round += 1;
         let given_usd = self.prices.given_usd(table);
         if !table.costs_only {
-            let most = paid_usd.max(given_usd).max(1e-9);
-            self.prices.lambda *= (step * (paid_usd - given_usd) / most).exp();
+            let excess = (paid_usd - given_usd) / paid_usd.max(given_usd).max(1e-9);
+            // Faster as long as it goes one way: near the budget the excess is small but may last.
+            let goes_on = excess * self.trend > 0.0;
+            self.gain = (self.gain * if goes_on { 1.3 } else { 0.5 }).clamp(0.5, 30.0);
+            self.trend = excess;
+            self.prices.lambda *= (step * self.gain * excess).clamp(-1.0, 1.0).exp();
         }
         let offers = table.supplies.len();
         let up = step.exp();

@@ -150,14 +150,15 @@ impl State<'_> {
         changed
     }
 
-    /// Tries one relay more of each offer, and of pairs of offers where they are few; whether any helped.
-    pub(super) fn open(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
+    /// Tries one relay more of each offer and, with `pairs`, of pairs of offers where they are few; whether any
+    /// helped.
+    pub(super) fn open(&mut self, lambda: f64, pairs: bool, work: &mut Work<'_>) -> bool {
         let offers = self.table.supplies.len();
         let mut changed = false;
         for first in 0..offers {
             changed |= self.open_these(first, first, lambda, work);
         }
-        if offers <= MOST_OFFERS_PAIRED && self.seats.len() <= MOST_FLOWS_PAIRED {
+        if pairs && offers <= MOST_OFFERS_PAIRED && self.seats.len() <= MOST_FLOWS_PAIRED {
             for first in 0..offers {
                 for second in first + 1..offers {
                     changed |= self.open_these(first, second, lambda, work);

@@ -23,7 +23,8 @@ pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) 
         }
     };
     let total: f64 = (0..table.flows()).map(of).sum();
-    total - prices.lambda * prices.given_usd(table)
+    // A candidate's rate is whole bits a second, which is less than a billionth of it.
+    total * (1.0 - 1e-8) - prices.lambda * prices.given_usd(table)
 }
 
 /// The paths of one flow that are left out.
@@ -107,5 +108,40 @@ impl<'a> LeftOut<'a> {
             relays.iter().copied().eq(way.relays().iter().map(|relay| usize::from(*relay)))
         };
         self.problem.candidates(self.flow).iter().any(|candidate| same(&candidate.relays))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dual::Ascent;
+    use super::*;
+    use crate::candidates::example;
+    use crate::solver::{Limits, Work};
+
+    #[test]
+    fn a_path_is_never_priced_above_the_candidate_that_it_is() {
+        for seed in 0..40 {
+            for start_up in [StartUp::Ignored, StartUp::Cold, StartUp::Warm] {
+                let problem = example::problem(seed, start_up);
+                let table = Table::new(&problem).unwrap();
+                let mut ascent = Ascent::new(&table);
+                ascent.run(30, f64::INFINITY, &mut Work::new(&Limits::work(10_000)));
+                let mut prices = ascent.best.prices;
+                prices.lambda = 1.0 + seed as f64;
+                let left_out = LeftOut::new(&problem, &table, &prices, 0);
+                let tables = Tables::new(&problem);
+                tables.of(0).visit(2, f64::INFINITY, &mut |way| {
+                    let same = |choice: &&Choice| {
+                        choice.relays().eq(way.relays().iter().map(|relay| usize::from(*relay)))
+                    };
+                    if let Some(choice) = table.of(0).iter().find(same) {
+                        let value = choice.score_s + prices.lambda * prices.usd(&table, 0, choice);
+                        let priced = left_out.value(way);
+                        assert!(priced <= value * (1.0 + 1e-7), "{seed}: {priced}, {value}");
+                    }
+                    f64::INFINITY
+                });
+            }
+        }
     }
 }

@@ -38,11 +38,16 @@ impl<'t> Search<'t> {
         }
     }
 
+    /// Keeps a plan as it is: what there is when no work is left for more.
+    pub(super) fn fall_back(&mut self, choices: &[usize]) {
+        self.best = Some(State::new(self.table, choices));
+    }
+
     /// Improves a start and keeps it if it is the best.
     pub(super) fn start(&mut self, choices: &[usize], work: &mut Work<'_>) {
         let mut state = State::new(self.table, choices);
         self.settle(state.clone(), self.lambda, work);
-        self.improve(&mut state, self.lambda, ROUNDS, work);
+        self.improve(&mut state, self.lambda, ROUNDS, true, work);
         self.settle(state, self.lambda, work);
     }
 
@@ -64,7 +69,9 @@ impl<'t> Search<'t> {
             let mut state = now.clone();
             let lambda = self.lambda * (0.7 * self.fraction() - 0.35).exp();
             self.disturb(&mut state, lambda, work);
-            self.improve(&mut state, lambda, 1, work);
+            // Pairs take longest and help least often.
+            let pairs = self.below(8) == 0;
+            self.improve(&mut state, lambda, 1, pairs, work);
             let state = self.settle(state, lambda, work);
             let worse = self.fraction() * MOST_WORSE * now.merit(self.lambda);
             if state.merit(self.lambda) <= now.merit(self.lambda) + worse && state.key().0 == 0 {
@@ -114,11 +121,18 @@ impl<'t> Search<'t> {
         }
     }
 
-    fn improve(&self, state: &mut State<'t>, lambda: f64, rounds: usize, work: &mut Work<'_>) {
+    fn improve(
+        &self,
+        state: &mut State<'t>,
+        lambda: f64,
+        rounds: usize,
+        pairs: bool,
+        work: &mut Work<'_>,
+    ) {
         for _ in 0..rounds {
             let mut changed = state.descend(lambda, work);
             changed |= state.close(lambda, work);
-            changed |= state.open(lambda, work);
+            changed |= state.open(lambda, pairs, work);
             if !changed || work.stopped {
                 return;
             }
