@@ -94,7 +94,7 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
     table::print(&["path", "why not", "FCT s", "gain s", "more $", "more relays"], &rows, 2)?;
     let hidden = explanation.alternatives.len().saturating_sub(rows.len());
     if hidden > 0 {
-        output::say(format_args!("{hidden} slower paths not shown (`--alternatives`)"));
+        output::say(format_args!("{hidden} other paths not shown (`--alternatives`)"));
     }
     Ok(())
 }

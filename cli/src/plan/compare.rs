@@ -48,6 +48,7 @@ struct Row {
     cost_usd: Option<Money>,
     relays: Option<usize>,
     bound_s: Option<f64>,
+    bound_cost_usd: Option<Money>,
     gap: Option<f64>,
     solve_s: Option<f64>,
 }
@@ -105,6 +106,7 @@ fn compared(
             cost_usd: answer.cost,
             relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
             bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
+            bound_cost_usd: answer.bound_cost,
             gap: gap_of(answer),
             solve_s: Some(answer.solve.as_secs_f64()),
         },
@@ -117,6 +119,7 @@ fn compared(
             cost_usd: None,
             relays: None,
             bound_s: None,
+            bound_cost_usd: None,
             gap: None,
             solve_s: None,
         },
@@ -132,6 +135,7 @@ fn compared(
 }
 
 fn show(comparison: &Comparison) -> anyhow::Result<()> {
+    let by_cost = comparison.objective == Objective::Cost;
     let decimals = |number: f64| format!("{number:.3}");
     let rows: Vec<Vec<String>> = (comparison.algorithms.iter())
         .map(|row| {
@@ -142,7 +146,11 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
                 optional(row.acceleration.map(times)),
                 optional(row.cost_usd.map(dollars)),
                 optional(row.relays.map(|relays| relays.to_string())),
-                optional(row.bound_s.map(decimals)),
+                optional(if by_cost {
+                    row.bound_cost_usd.map(dollars)
+                } else {
+                    row.bound_s.map(decimals)
+                }),
                 optional(row.gap.map(percent)),
                 optional(row.solve_s.map(|s| seconds(std::time::Duration::from_secs_f64(s)))),
             ]
@@ -155,7 +163,7 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
         "acceleration",
         "cost $",
         "relays",
-        "bound s",
+        if by_cost { "bound $" } else { "bound s" },
         "gap %",
         "time s",
     ];

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
@@ -80,9 +80,14 @@ struct AlgorithmArgs {
         long,
         value_name = "NAME",
         default_value = solver::DEFAULT,
-        value_parser = PossibleValuesParser::new(solver::names())
+        value_parser = PossibleValuesParser::new(named_algorithms())
     )]
     algorithm: String,
+}
+
+/// The algorithms as `--help` lists them.
+fn named_algorithms() -> impl Iterator<Item = PossibleValue> {
+    solver::algorithms().iter().map(|known| PossibleValue::new(known.name).help(known.about))
 }
 
 /// Reads dollars from the command line.
