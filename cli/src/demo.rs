@@ -1,18 +1,17 @@
 //! `tradewind demo`: CloudPilot's experiment on this machine.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tradewind_experiments::demo::{self, DemoOptions, Stop};
+use tradewind_experiments::demo::{self, DemoError, DemoOptions, Stop};
 use tradewind_experiments::report::{DemoReport, html, table};
 use tradewind_experiments::scenario::Scenario;
 use tradewind_lab::privilege;
 
 use crate::output::progress::Progress;
-use crate::output::{self, CHECK_FAILED, FAILED, Format, Outcome, read_text};
+use crate::output::{self, CHECK_FAILED, FAILED, Format, Outcome, file, read_text};
 
 #[derive(clap::Args)]
 pub(crate) struct DemoArgs {
@@ -35,7 +34,13 @@ pub(crate) struct DemoArgs {
 
 pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let scenario = read_scenario(args.scenario.as_deref())?;
-    demo::read_topology(&scenario)?;
+    let topology = demo::read_topology(&scenario);
+    match (&args.scenario, topology) {
+        (Some(file), Err(error @ DemoError::NoHost { .. })) => {
+            return Err(error).with_context(|| file.display().to_string());
+        }
+        (_, topology) => topology.map(drop)?,
+    }
     ensure_writable(&args.out)?;
     // Before any thread: without root this moves into a user namespace.
     privilege::acquire()?;
@@ -53,8 +58,10 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let report = demo::run(&options, &mut progress);
     progress.end();
     let report = report?;
+    // Whichever of the two cannot be written, the other one still holds what minutes have measured.
+    let shown = show(&report, args);
     write(&args.out, &report)?;
-    show(&report, args)?;
+    shown?;
     Ok(verdict(&report))
 }
 
@@ -73,23 +80,14 @@ const HTML_FILE: &str = "demo.html";
 
 /// Finds out before a run of minutes whether its report can be written.
 fn ensure_writable(directory: &Path) -> anyhow::Result<()> {
-    for name in [JSON_FILE, HTML_FILE] {
-        let path = directory.join(name);
-        let place = || path.display().to_string();
-        let fresh = !path.exists();
-        OpenOptions::new().append(true).create(true).open(&path).with_context(place)?;
-        if fresh {
-            std::fs::remove_file(&path).with_context(place)?;
-        }
-    }
-    Ok(())
+    [JSON_FILE, HTML_FILE].iter().try_for_each(|name| file::ensure_writable(&directory.join(name)))
 }
 
 fn write(directory: &Path, report: &DemoReport) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)?;
     for (name, text) in [(JSON_FILE, json), (HTML_FILE, html::page(report))] {
         let path = directory.join(name);
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        file::write_whole(&path, &text)?;
         output::say(format_args!("wrote {}", path.display()));
     }
     Ok(())

@@ -9,7 +9,7 @@ use tradewind_experiments::experiment::{self, Experiment, Record, Row, RunOption
 use tradewind_lab::privilege;
 
 use crate::output::progress::Progress;
-use crate::output::{self, CHECK_FAILED, Format, Outcome, read_text, table};
+use crate::output::{self, CHECK_FAILED, Format, Outcome, file, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let record = record?;
     if let Some(file) = &args.out {
         let text = serde_json::to_string_pretty(&record)?;
-        std::fs::write(file, text).with_context(|| file.display().to_string())?;
+        file::write_whole(file, &text)?;
         output::say(format_args!("wrote {}", file.display()));
     }
     match args.output {

@@ -49,5 +49,10 @@ fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut out = options.open(file).with_context(place)?;
-    writeln!(out, "{secret}").with_context(place)
+    let written = writeln!(out, "{secret}").and_then(|()| out.sync_all());
+    if written.is_err() {
+        // Half a key is none, and would be in the way of the next attempt.
+        let _ = std::fs::remove_file(file);
+    }
+    written.with_context(place)
 }

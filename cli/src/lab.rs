@@ -1,18 +1,23 @@
 //! `tradewind lab`: a WAN emulated on this machine.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 use tradewind_lab::supervisor::{self, Place, Source, Status};
-use tradewind_lab::{LabOptions, privilege};
+use tradewind_lab::{LabError, LabOptions, privilege};
 use tradewind_model::catalogue::Catalogue;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
 use crate::experiment;
-use crate::output::{self, Format, Outcome, read_text, table};
+use crate::output::{self, BAD_USAGE, Format, Outcome, read_text, table};
+
+/// What shells answer for a program that is not there, and for one that they may not run.
+const NO_PROGRAM: u8 = 127;
+const CANNOT_RUN: u8 = 126;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum LabCommand {
@@ -27,6 +32,8 @@ pub(crate) enum LabCommand {
     /// End the lab and every program on its hosts
     Down,
     /// Run a program on a host
+    ///
+    /// Ends as the program does; with 127 when there is no such program, with 126 when it cannot be run.
     Exec {
         /// The host's name
         host: HostId,
@@ -76,7 +83,7 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
         LabCommand::Down => supervisor::down(&place)?,
         LabCommand::Exec { host, command } => {
             let (program, arguments) = command.split_first().context("no program to run")?;
-            match supervisor::exec(&place, &host, program, arguments)? {}
+            return exec(&place, &host, program, arguments);
         }
         LabCommand::Set { pair, settings } => supervisor::set(&place, &pair, &settings)?,
         LabCommand::Status { output } => return show(&supervisor::status(&place)?, output),
@@ -86,6 +93,31 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
         LabCommand::Serve { file, seed } => serve(&place, &file, seed)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the program; the status is a shell's when it cannot.
+fn exec(place: &Place, host: &HostId, program: &OsString, arguments: &[OsString]) -> Outcome {
+    if program.is_empty() {
+        output::complain("lab exec: the COMMAND is empty: expected a program's name");
+        return Ok(BAD_USAGE.into());
+    }
+    let error = match supervisor::exec(place, host, program, arguments) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    let Some(status) = cannot_run(&error, program) else { return Err(error.into()) };
+    output::complain(output::one_line(&anyhow::Error::new(error).context("lab exec")));
+    Ok(status.into())
+}
+
+/// The status that shells give to a program that cannot be run, if that is the error.
+fn cannot_run(error: &LabError, program: &OsString) -> Option<u8> {
+    match error {
+        LabError::File { path, source } if path.as_os_str() == program => {
+            Some(if source.kind() == ErrorKind::NotFound { NO_PROGRAM } else { CANNOT_RUN })
+        }
+        _ => None,
+    }
 }
 
 /// Reads a topology file; regions are looked up in the built-in catalogue.
@@ -159,4 +191,19 @@ fn print_hosts(status: &Status) -> anyhow::Result<()> {
         })
         .collect();
     table::print(&["host", "site", "IPv4", "IPv6"], &rows, 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_run_has_a_shells_status() {
+        let program = OsString::from("absent");
+        let error =
+            |path: &str, kind: ErrorKind| LabError::File { path: path.into(), source: kind.into() };
+        assert_eq!(cannot_run(&error("absent", ErrorKind::NotFound), &program), Some(127));
+        assert_eq!(cannot_run(&error("absent", ErrorKind::PermissionDenied), &program), Some(126));
+        assert_eq!(cannot_run(&error("/run/lab.sock", ErrorKind::NotFound), &program), None);
+    }
 }

@@ -17,6 +17,7 @@ mod probe;
 mod relay;
 mod route;
 
+use std::io::ErrorKind as ErrorCause;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -99,8 +100,15 @@ fn answer_usage(answer: &clap::Error) -> ExitCode {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     if help {
-        // A reader that has left has what it wanted.
-        let _ = answer.print();
+        match answer.print() {
+            // A reader that has left has what it wanted.
+            Err(error) if error.kind() != ErrorCause::BrokenPipe => {
+                let error = anyhow::Error::new(error).context("print the help");
+                output::complain(output::one_line(&error));
+                return output::FAILED.into();
+            }
+            _ => {}
+        }
     } else {
         output::complain(output::usage_line(answer));
     }

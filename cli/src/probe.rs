@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::builder::TypedValueParser;
+use tradewind_probe::protocol::MAX_CONNECTIONS;
+use tradewind_probe::rtt::MAX_SAMPLES;
 use tradewind_probe::steady::StabilityRule;
 use tradewind_probe::{
     Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret,
@@ -21,8 +24,8 @@ pub(crate) enum ProbeCommand {
         /// HOST:PORT, one or more
         #[arg(required = true)]
         targets: Vec<String>,
-        /// Handshakes for each target
-        #[arg(long, default_value_t = 20, allow_negative_numbers = true)]
+        /// Handshakes for each target, 1 to 10000
+        #[arg(long, default_value_t = 20, allow_negative_numbers = true, value_parser = up_to(MAX_SAMPLES))]
         samples: u32,
         /// From one handshake's start to the next's
         #[arg(long, default_value = "100ms", value_parser = span, allow_hyphen_values = true)]
@@ -35,8 +38,8 @@ pub(crate) enum ProbeCommand {
     Rate {
         /// HOST:PORT of a `tradewind probe responder`
         target: String,
-        /// Parallel connections
-        #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+        /// Parallel connections, 1 to 64
+        #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = up_to(MAX_CONNECTIONS))]
         connections: u32,
         /// Which way the data goes, seen from here
         #[arg(long, value_enum, default_value = "upload")]
@@ -84,6 +87,10 @@ pub(crate) enum Way {
     Upload,
     /// To here
     Download,
+}
+
+fn up_to(most: u32) -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=i64::from(most))
 }
 
 fn span(text: &str) -> Result<Duration, UnitError> {
@@ -174,6 +181,8 @@ fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: F
     }
     match output {
         Format::Json => output::json(&reports)?,
+        // An empty frame would tell nothing: every target's error stands above.
+        Format::Table if reports.is_empty() => {}
         Format::Table => {
             let rows: Vec<Vec<String>> = reports
                 .iter()

@@ -117,10 +117,14 @@ fn wrong_usage_takes_one_line_and_status_2() {
         (vec!["probe", "rtt"], "<TARGETS>"),
         (vec!["probe", "rtt", "127.0.0.1:1", "--interval", "-1s"], "not `-1s`"),
         (vec!["probe", "rtt", "127.0.0.1:1", "--samples", "-1"], "'-1'"),
+        (vec!["probe", "rtt", "127.0.0.1:1", "127.0.0.1:2", "--samples", "0"], "1..=10000"),
         (vec!["probe", "rate", "127.0.0.1:1", "--volume", "-3MB"], "not `-3MB`"),
+        (vec!["probe", "rate", "127.0.0.1:1", "--connections", "0"], "1..=64"),
+        (vec!["probe", "rate", "127.0.0.1:1", "--connections", "65"], "1..=64"),
         (vec!["probe", "responder", "--listen", "here"], "'here'"),
         (vec!["grant", "show", "--operator", "twop_x", "grant"], "mistyped"),
         (vec!["lab", "exec", "a b", "--", "true"], "not `a b`"),
+        (vec!["lab", "exec", "tokyo", "--", ""], "the COMMAND is empty"),
         (vec!["lab", "set", "a,b"], "<KEY=VALUE>"),
         (vec!["demo", "--seed", "-1"], "-1"),
     ] {
@@ -178,8 +182,12 @@ fn a_demo_that_could_not_end_well_does_not_begin() {
     let scenario = fs::read_to_string(house.join("scenarios/cp-real.toml")).unwrap();
     fs::copy(house.join("scenarios/cp-real-wan.toml"), files.0.join("cp-real-wan.toml")).unwrap();
     for (from, to, expected) in [
-        ("gcp:us-west1", "gcp:mars-1", "`gcp:mars-1` has no host of its name in cp-real-wan.toml"),
-        ("\"tokyo\"]", "\"lima\"]", "`lima` has no host"),
+        (
+            "gcp:us-west1",
+            "gcp:mars-1",
+            "altered.toml: line 26: `gcp:mars-1` has no host of its name in cp-real-wan.toml",
+        ),
+        ("\"tokyo\"]", "\"lima\"]", "altered.toml: line 13: `lima` has no host"),
         ("budget_usd = 6.0", "budget_usd = -6", "altered.toml: scenario: line "),
         ("cp-real-wan.toml\"", "absent.toml\"", "absent.toml: No such file"),
         ("cp-real-wan.toml\"", "altered.toml\"", "altered.toml: line "),
@@ -231,6 +239,7 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
     with_key("gateway.key", "this is a secret identity key");
     for (expires, relays, expected) in [
         ("-1 h", "'any'", "line 4"),
+        ("10000 h", "'any'", "a span of at most a year"),
         ("2001-01-01T00:00:00Z", "'any'", "in the past"),
         ("1 h", "[]", "`relays` is empty"),
         ("1 h", "'all'", "line 3"),
@@ -333,11 +342,58 @@ fn a_reader_that_leaves_is_no_error_and_a_full_disk_is() {
     let output = command(&show, &files.0).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stderr), "tradewind: standard output: No space left on device\n");
+    for arguments in [&["--help"][..], &["lab", "--help"], &["--version"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(arguments, &files.0).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(text(&output.stderr), "tradewind: print the help: No space left on device\n");
+    }
 
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = command(&["sail"], &files.0).stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(2), "nobody hears the complaint, the status still tells");
+}
+
+/// Runs the program where no file may grow, which looks to it like a full disk.
+fn on_a_full_disk(arguments: &[&str], files: &Files) -> Output {
+    let mut shell = Command::new("sh");
+    // Without the trap the kernel would kill for the attempt (SIGXFSZ, 25).
+    shell.args(["-c", "trap '' 25; ulimit -f 0; exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
+    shell.current_dir(&files.0).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
+    let files = Files::new("full");
+    let keygen = ["keygen", "identity", "relay.key"];
+    let output = on_a_full_disk(&keygen, &files);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(text(&output.stderr), "tradewind: relay.key: write the key: File too large\n");
+    files.keygen("identity", "relay.key");
+
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let problem = house.join("scenarios/plan/four-cities.toml");
+    let plan = ["plan", "--problem", problem.to_str().unwrap(), "--out", "plan.json"];
+    files.write("plan.json", "an earlier plan");
+    let output = on_a_full_disk(&plan, &files);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("plan.json: File too large"), "{output:?}");
+    assert_eq!(fs::read_to_string(files.0.join("plan.json")).unwrap(), "an earlier plan");
+    assert!(tradewind(&plan, &files.0).status.success());
+    assert!(fs::read_to_string(files.0.join("plan.json")).unwrap().starts_with('{'));
+    assert_eq!(fs::read_dir(&files.0).unwrap().count(), 2, "the key and the plan");
+}
+
+#[test]
+fn a_probe_without_answers_shows_no_empty_table() {
+    let files = Files::new("no-answers");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = tradewind(&["probe", "rtt", &closed, "--samples", "1"], &files.0);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    assert!(text(&output.stderr).contains("connection refused"), "{output:?}");
+    files.refuses(&["probe", "rtt", "10.200.0.2"], "expected HOST:PORT");
 }
 
 #[test]

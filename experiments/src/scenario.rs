@@ -4,9 +4,10 @@
 //! The topology is a file of its own, named by the key `topology` and read by `wan` (docs/topology.md). A scenario knows no
 //! round-trip time and no rate: the planner learns those from the probe alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use toml::Spanned;
 use tradewind_units::{Bandwidth, Bytes, Money, PricePerGb, RegionId, SiteId};
 
 /// Most sites: each of their flows takes a port.
@@ -19,8 +20,8 @@ struct ScenarioFile {
     name: String,
     #[serde(default)]
     assumptions: Vec<String>,
-    sites: Vec<SiteId>,
-    regions: Vec<RegionId>,
+    sites: Vec<Spanned<SiteId>>,
+    regions: Vec<Spanned<RegionId>>,
     volume: VolumeFile,
     budget_usd: Money,
     relay: RelayFile,
@@ -69,6 +70,8 @@ pub struct Scenario {
     pub topology: String,
     /// The name of the file that it stands in.
     pub topology_file: String,
+    /// The line of the scenario file on which each site and region is named.
+    lines: BTreeMap<String, usize>,
 }
 
 /// Price and limits of one relay.
@@ -137,11 +140,13 @@ impl Scenario {
             }
         })?;
         check(&file)?;
+        let lines = lines(&file, text);
         Ok(Self {
             name: file.name,
             assumptions: file.assumptions,
-            sites: file.sites,
-            regions: file.regions,
+            sites: file.sites.into_iter().map(Spanned::into_inner).collect(),
+            regions: file.regions.into_iter().map(Spanned::into_inner).collect(),
+            lines,
             volume_nominal: file.volume.nominal,
             volume_carried: file.volume.carried,
             volume_carried_quick: file.volume.carried_quick,
@@ -157,12 +162,27 @@ impl Scenario {
         })
     }
 
+    /// The line of the scenario file on which a site or region is named, from 1 on.
+    #[must_use]
+    pub fn line_of(&self, place: &str) -> Option<usize> {
+        self.lines.get(place).copied()
+    }
+
     /// All ordered pairs of sites: the flows of a full mesh.
     pub fn flows(&self) -> impl Iterator<Item = (&SiteId, &SiteId)> {
         self.sites.iter().flat_map(|source| {
             self.sites.iter().filter(move |site| *site != source).map(move |site| (source, site))
         })
     }
+}
+
+fn lines(file: &ScenarioFile, text: &str) -> BTreeMap<String, usize> {
+    let sites = file.sites.iter().map(|site| (site.get_ref().as_str(), site.span()));
+    let regions = file.regions.iter().map(|region| (region.get_ref().as_str(), region.span()));
+    sites
+        .chain(regions)
+        .map(|(place, span)| (place.to_owned(), 1 + text[..span.start].matches('\n').count()))
+        .collect()
 }
 
 fn check(file: &ScenarioFile) -> Result<(), ScenarioError> {
@@ -175,8 +195,8 @@ fn check(file: &ScenarioFile) -> Result<(), ScenarioError> {
         return inconsistent(format!("sites: {count} given, at most {MOST_SITES} have ports"));
     }
     let mut names = BTreeSet::new();
-    let regions = file.regions.iter().map(RegionId::as_str);
-    for name in file.sites.iter().map(SiteId::as_str).chain(regions) {
+    let regions = file.regions.iter().map(|region| region.get_ref().as_str());
+    for name in file.sites.iter().map(|site| site.get_ref().as_str()).chain(regions) {
         if !names.insert(name) {
             return inconsistent(format!("`{name}` is named twice among sites and regions"));
         }

@@ -20,6 +20,13 @@ pub const MAX_NAME_BYTES: usize = 253;
 pub struct HostName(String);
 
 const NAME_EXPECTED: &str = "a host name such as `db.example.com`, or an IP address";
+const LOCAL_EXPECTED: &str = "an address, or a name that means the same on every host, which `localhost` and `.local` names do not";
+
+/// Whether `name` is reserved for the own host (RFC 6761) or the own link (RFC 6762).
+fn is_local(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("localhost") || last.eq_ignore_ascii_case("local")
+}
 
 impl HostName {
     /// Takes `name` as a host name, in lower case.
@@ -39,9 +46,11 @@ impl HostName {
         };
         let last = lower.rsplit('.').next().unwrap_or_default();
         let number = last.starts_with("0x") || last.bytes().all(|b| b.is_ascii_digit());
-        let local = last == "localhost" || last == "local";
-        if lower.len() > MAX_NAME_BYTES || !lower.split('.').all(good_label) || number || local {
+        if lower.len() > MAX_NAME_BYTES || !lower.split('.').all(good_label) || number {
             return Err(GrantError::invalid("host name", name, NAME_EXPECTED));
+        }
+        if is_local(&lower) {
+            return Err(GrantError::invalid("host name", name, LOCAL_EXPECTED));
         }
         Ok(Self(lower))
     }
@@ -116,12 +125,8 @@ impl Destination {
         match HostName::new(host) {
             Ok(name) if port != 0 => Ok(Self::Name { name, port }),
             _ => {
-                let value = format!("{host}:{port}");
-                Err(GrantError::Invalid {
-                    what: "destination",
-                    value,
-                    expected: DESTINATION_EXPECTED,
-                })
+                let expected = if is_local(host) { LOCAL_EXPECTED } else { DESTINATION_EXPECTED };
+                Err(GrantError::invalid("destination", format_args!("{host}:{port}"), expected))
             }
         }
     }
@@ -178,12 +183,15 @@ impl std::str::FromStr for Destination {
     type Err = GrantError;
 
     fn from_str(text: &str) -> Result<Self, GrantError> {
-        let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let parts = text.rsplit_once(':').and_then(|(host, port)| {
             let bare_v6 = host.contains(':') && !host.starts_with('[');
             let port = strict_port(port)?;
-            if bare_v6 { None } else { Self::new(host, port).ok() }
+            (!bare_v6).then_some((host, port))
         });
-        parsed.ok_or_else(|| GrantError::invalid("destination", text, DESTINATION_EXPECTED))
+        match parts {
+            Some((host, port)) => Self::new(host, port),
+            None => Err(GrantError::invalid("destination", text, DESTINATION_EXPECTED)),
+        }
     }
 }
 
@@ -371,7 +379,11 @@ impl std::str::FromStr for DestinationRule {
     type Err = GrantError;
 
     fn from_str(text: &str) -> Result<Self, GrantError> {
-        let refused = || GrantError::invalid("destination rule", text, RULE_EXPECTED);
+        let refused = || {
+            let local = text.rsplit_once(':').is_some_and(|(hosts, _)| is_local(hosts));
+            let expected = if local { LOCAL_EXPECTED } else { RULE_EXPECTED };
+            GrantError::invalid("destination rule", text, expected)
+        };
         Self::parse(text).ok_or_else(refused)
     }
 }
@@ -399,6 +411,19 @@ text::serde_as_text!(DestinationRule);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reserved_name_is_refused_for_what_it_is() {
+        for text in ["localhost:81", "LOCALHOST:81", "db.localhost:81", "printer.local:631"] {
+            let error = text.parse::<Destination>().unwrap_err().to_string();
+            assert!(error.contains("`localhost` and `.local` names do not"), "{error}");
+            assert!(error.starts_with(&format!("destination `{text}`: ")), "{error}");
+            let error = text.parse::<DestinationRule>().unwrap_err().to_string();
+            assert!(error.contains("`localhost` and `.local` names do not"), "{error}");
+        }
+        let error = "example.com".parse::<Destination>().unwrap_err().to_string();
+        assert!(error.contains("`name:port`"), "{error}");
+    }
 
     #[test]
     fn a_destination_as_a_rule_covers_itself_and_no_neighbour() {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::date::Date;
 use crate::forbidden::Class;
 use crate::{KeyId, PublicIdentity};
 
@@ -60,17 +61,25 @@ pub enum GrantError {
     #[error("the signature of the grant by operator key {0} is false")]
     BadSignature(KeyId),
     /// The grant is not valid yet.
-    #[error("grant is valid from unix time {not_before_s} s on, now is {now_s} s")]
+    #[error(
+        "grant is valid from {} on, in {} s by the clock here",
+        Date(*not_before_s),
+        not_before_s.saturating_sub(*now_s)
+    )]
     NotYetValid {
-        /// When it begins.
+        /// When it begins, in seconds since the Unix epoch.
         not_before_s: u64,
         /// The reader's clock.
         now_s: u64,
     },
     /// The grant has expired.
-    #[error("grant expired at unix time {expired_s} s, now is {now_s} s")]
+    #[error(
+        "grant expired at {}, {} s ago by the clock here",
+        Date(*expired_s),
+        now_s.saturating_sub(*expired_s)
+    )]
     Expired {
-        /// When it ended.
+        /// When it ended, in seconds since the Unix epoch.
         expired_s: u64,
         /// The reader's clock.
         now_s: u64,
@@ -149,7 +158,7 @@ pub enum GrantError {
     ReplyTag(usize),
 
     /// The address is one that is never dialled.
-    #[error("{address} is a {class} address, which is never dialled")]
+    #[error("{address} is {} {class} address, which is never dialled", class.article())]
     Forbidden {
         /// The address.
         address: IpAddr,

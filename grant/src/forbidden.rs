@@ -35,6 +35,14 @@ impl Class {
     pub const fn is_forbidden(self) -> bool {
         !matches!(self, Self::Public | Self::Private)
     }
+
+    /// What stands before its name in a sentence.
+    pub(crate) const fn article(self) -> &'static str {
+        match self {
+            Self::Unspecified => "an",
+            _ => "a",
+        }
+    }
 }
 
 impl std::fmt::Display for Class {

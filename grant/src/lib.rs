@@ -25,6 +25,7 @@
 //!
 //! [`Timestamp`]: tradewind_units::Timestamp
 
+mod date;
 pub mod destination;
 mod error;
 pub mod forbidden;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::Error;
 use tradewind_units::{Duration, Timestamp, time::parse_duration};
 
-use crate::wire::from_unix_ms;
+use crate::date::from_date;
 use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays};
 
 /// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for TimeSpec {
             _ => None,
         };
         read.ok_or_else(|| {
-            let expected = "a date with time and zone such as 2027-01-31T00:00:00Z, or a span such as \"720 h\"";
+            let expected = "a date with time and zone such as 2027-01-31T00:00:00Z, or a span of at most a year such as \"720 h\"";
             D::Error::custom(format!("expected {expected}, not `{value}`"))
         })
     }
@@ -160,30 +160,4 @@ impl<'de> Deserialize<'de> for RelaySpec {
             other => Err(refused(&other)),
         }
     }
-}
-
-/// The point in time that a full date with time and zone names; `None` for less, or before 1970.
-fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
-    let (date, time, offset) = (written.date?, written.time?, written.offset?);
-    let offset_minutes = match offset {
-        toml::value::Offset::Z => 0,
-        toml::value::Offset::Custom { minutes } => i64::from(minutes),
-    };
-    let minutes = days_since_1970(date.year, date.month, date.day) * 1440
-        + i64::from(time.hour) * 60
-        + i64::from(time.minute)
-        - offset_minutes;
-    let seconds = u64::try_from(minutes * 60 + i64::from(time.second)).ok()?;
-    Some(from_unix_ms(seconds.checked_mul(1000)?))
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that
-/// the leap day is a year's last.
-fn days_since_1970(year: u16, month: u8, day: u8) -> i64 {
-    let year = i64::from(year) - i64::from(month <= 2);
-    let month_from_march = (i64::from(month) + 9) % 12;
-    let days_before_month = (153 * month_from_march + 2) / 5;
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    let days_from_0000_03_01 = year * 365 + leap_days + days_before_month + i64::from(day) - 1;
-    days_from_0000_03_01 - 719_468
 }

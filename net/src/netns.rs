@@ -28,7 +28,7 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
                 nix::errno::Errno::EPERM => NetError::NotPermitted {
                     action: "make a network namespace",
-                    needs: "run as root, or where unprivileged user namespaces are allowed",
+                    needs: "it takes the capability CAP_SYS_ADMIN, which root in a container often lacks, or a kernel that allows user namespaces",
                 },
                 other => NetError::system("make a network namespace", other),
             })?;

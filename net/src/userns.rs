@@ -11,6 +11,13 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::error::{NetError, Result};
 
+const FORBIDDEN: &str = "without the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN (which root outside a container has) \
+    it needs one, and the kernel or the container forbids it \
+    (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)";
+const DENIED: &str = "its rights are denied by this system's policy \
+    (kernel.apparmor_restrict_unprivileged_userns); without it the process needs the capabilities \
+    CAP_NET_ADMIN and CAP_SYS_ADMIN, which root outside a container has";
+
 /// Moves this process, and all its later children, into a new user and network namespace in which
 /// its user is root. Files and processes outside keep their owners.
 ///
@@ -23,12 +30,9 @@ pub fn become_root_inside() -> Result<()> {
             action: "make a user namespace",
             needs: "it must happen before this process starts threads",
         },
-        Errno::EPERM | Errno::ENOSPC | Errno::EACCES => NetError::NotPermitted {
-            action: "make a user namespace",
-            needs: "this kernel forbids unprivileged ones \
-                    (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
-                    kernel.apparmor_restrict_unprivileged_userns); run as root",
-        },
+        Errno::EPERM | Errno::ENOSPC | Errno::EACCES => {
+            NetError::NotPermitted { action: "make a user namespace", needs: FORBIDDEN }
+        }
         other => NetError::system("make a user namespace", other),
     })?;
     // An unprivileged process may map its group only after giving up setgroups(2).
@@ -65,11 +69,9 @@ pub fn enter(descriptor: &OwnedFd) -> Result<()> {
 fn write(path: &str, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|source| match source.kind() {
         // Ubuntu's AppArmor lets the namespace be made and then denies every right inside.
-        std::io::ErrorKind::PermissionDenied => NetError::NotPermitted {
-            action: "become root in a user namespace",
-            needs: "its rights are denied by this system's policy \
-                    (kernel.apparmor_restrict_unprivileged_userns); run as root",
-        },
+        std::io::ErrorKind::PermissionDenied => {
+            NetError::NotPermitted { action: "become root in a user namespace", needs: DENIED }
+        }
         _ => NetError::system(format!("write {path}"), source),
     })
 }

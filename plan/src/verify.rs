@@ -40,7 +40,7 @@ pub enum Violation {
         /// Its type.
         relay_type: RelayTypeId,
     },
-    /// A relay that no flow passes, and that costs money.
+    /// A relay that no flow passes, whether it costs money or is running already: a plan lists what it uses.
     #[error("relay `{0}`: no flow uses it")]
     RelayUnused(RelayId),
     /// A path over a relay that the plan does not run.

@@ -10,9 +10,21 @@ use tokio::time::timeout;
 use crate::ProbeError;
 use crate::error::in_words;
 
+/// Whether `target` is a host and a port, whatever the host may be.
+fn is_host_and_port(target: &str) -> bool {
+    let Some((host, port)) = target.rsplit_once(':') else { return false };
+    // An IPv6 address without brackets ends in what looks like a port.
+    let bare_v6 = host.contains(':') && !host.starts_with('[');
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    !host.is_empty() && !bare_v6 && digits && port.parse::<u16>().is_ok()
+}
+
 /// The first address of `target`, a `host:port`.
 pub(crate) async fn resolve(target: &str, limit: Duration) -> Result<SocketAddr, ProbeError> {
     let failed = |cause: String| ProbeError::Resolve { target: target.to_owned(), cause };
+    if !is_host_and_port(target) {
+        return Err(ProbeError::Target { target: target.to_owned() });
+    }
     match timeout(limit, lookup_host(target)).await {
         Err(_) => Err(failed("the resolver did not answer in time".to_owned())),
         Ok(Err(error)) => Err(failed(error.to_string())),

@@ -12,11 +12,19 @@ pub enum ProbeError {
         /// The option's name.
         option: &'static str,
         /// What would have been right.
-        expected: &'static str,
+        expected: String,
         /// What was given.
         value: String,
     },
-    /// The target is no `host:port`, or its name has no address.
+    /// The target is no `host:port`.
+    #[error(
+        "probe of {target}: expected HOST:PORT, such as `192.0.2.7:7100` or `[2001:db8::7]:7100`"
+    )]
+    Target {
+        /// The target as it was given.
+        target: String,
+    },
+    /// The target's name has no address.
     #[error("probe of {target}: cannot be resolved: {cause}")]
     Resolve {
         /// The target as it was given.

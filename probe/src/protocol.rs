@@ -37,7 +37,9 @@ pub const VERSION: u8 = 1;
 pub const PREFACE_BYTES: usize = 32;
 /// Most bytes of a frame that a caller sends, who has proved nothing yet. Chosen: the same as for hop headers.
 pub const MAX_CALLER_FRAME_BYTES: usize = 1024;
-/// Most bytes of a frame that a responder sends: room for the totals of 128 connections.
+/// Most connections of one test. Chosen: as many as the public throughput grids use; the totals of all fit one frame.
+pub const MAX_CONNECTIONS: u32 = 64;
+/// Most bytes of a frame that a responder sends: room for the totals of [`MAX_CONNECTIONS`].
 pub const MAX_RESPONDER_FRAME_BYTES: usize = 64 * 1024;
 /// Length of a proof, which stands before the request in its frame.
 pub const PROOF_BYTES: usize = 32;
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn the_totals_of_128_connections_fit_a_frame() {
+    fn the_totals_of_all_connections_fit_a_frame() {
         let totals = ConnectionTotals {
             bytes: u64::MAX,
             retransmits: u64::MAX,
@@ -451,7 +453,7 @@ mod tests {
             congestion_control: "x".repeat(15),
         };
         let cause = FinishCause::ConnectionLost;
-        let finish = Finish { cause, connections: vec![totals; 128] };
+        let finish = Finish { cause, connections: vec![totals; MAX_CONNECTIONS as usize] };
         assert!(to_json(&Progress::Finished(finish)).len() <= MAX_RESPONDER_FRAME_BYTES);
     }
 

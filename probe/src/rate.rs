@@ -23,8 +23,8 @@ use crate::error::in_words;
 use crate::meter::{Event, Role, Transfer};
 pub use crate::protocol::Direction;
 use crate::protocol::{
-    Answer, Finish, FinishCause, Hello, MAX_RESPONDER_FRAME_BYTES, Preface, Progress, Proof,
-    Record, Request, Stop, TestId, VERSION, from_json, to_json,
+    Answer, Finish, FinishCause, Hello, MAX_CONNECTIONS, MAX_RESPONDER_FRAME_BYTES, Preface,
+    Progress, Proof, Record, Request, Stop, TestId, VERSION, from_json, to_json,
 };
 pub use crate::report::{ConnectionReport, Ended, IntervalReport, RateReport};
 use crate::report::{Observed, build};
@@ -49,7 +49,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub struct RateOptions {
     /// Which way the payload goes, seen from here.
     pub direction: Direction,
-    /// On how many connections: 1 to 128, and what the responder grants.
+    /// On how many connections: 1 to [`MAX_CONNECTIONS`], and what the responder grants.
     pub connections: u32,
     /// Longest time of transfer. 10 s; [CP IV-C] measures for 40 s.
     pub duration: Duration,
@@ -115,9 +115,12 @@ pub async fn measure(target: &str, options: &RateOptions) -> Result<RateReport, 
 }
 
 fn check(options: &RateOptions) -> Result<(), ProbeError> {
-    let refused = |option, expected, value| Err(ProbeError::Option { option, expected, value });
-    if !(1..=128).contains(&options.connections) {
-        return refused("connections", "1 to 128", options.connections.to_string());
+    let refused = |option, expected: &str, value| {
+        Err(ProbeError::Option { option, expected: expected.to_owned(), value })
+    };
+    if !(1..=MAX_CONNECTIONS).contains(&options.connections) {
+        let expected = format!("1 to {MAX_CONNECTIONS}");
+        return refused("connections", &expected, options.connections.to_string());
     }
     if options.duration < Duration::from_millis(100) {
         return refused("duration", "at least 100 ms", format!("{:?}", options.duration));

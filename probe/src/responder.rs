@@ -23,8 +23,8 @@ use tradewind_units::Bytes;
 use crate::meter::{Event, Role, Transfer};
 use crate::protocol::{
     Answer, Challenge, Direction, Finish, FinishCause, Hello, MAX_CALLER_FRAME_BYTES,
-    PREFACE_BYTES, Preface, Progress, Request, Stop, TestId, VERSION, from_json, split_request,
-    to_json,
+    MAX_CONNECTIONS, PREFACE_BYTES, Preface, Progress, Request, Stop, TestId, VERSION, from_json,
+    split_request, to_json,
 };
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
 use crate::{ProbeError, Secret};
@@ -53,7 +53,7 @@ pub struct ResponderConfig {
     pub bind: SocketAddr,
     /// Tests at once; 4. More are refused, not queued: a queued test would measure late.
     pub max_tests: usize,
-    /// Connections of one test, at most 128; 64, as the public throughput grids use.
+    /// Connections of one test, at most and by default [`MAX_CONNECTIONS`].
     pub max_connections: u32,
     /// Longest test; 60 s.
     pub max_duration: Duration,
@@ -70,7 +70,7 @@ impl ResponderConfig {
         Self {
             bind,
             max_tests: 4,
-            max_connections: 64,
+            max_connections: MAX_CONNECTIONS,
             max_duration: Duration::from_secs(60),
             max_bytes: Bytes::new(100_000_000_000),
             secret: None,
@@ -154,12 +154,17 @@ impl Responder {
 }
 
 fn check(config: &ResponderConfig) -> Result<(), ProbeError> {
-    let refused = |option, expected, value: String| ProbeError::Option { option, expected, value };
+    let refused = |option, expected: &str, value: String| ProbeError::Option {
+        option,
+        expected: expected.to_owned(),
+        value,
+    };
     if config.max_tests == 0 || config.max_tests > 1024 {
         return Err(refused("max_tests", "1 to 1024", config.max_tests.to_string()));
     }
-    if !(1..=128).contains(&config.max_connections) {
-        return Err(refused("max_connections", "1 to 128", config.max_connections.to_string()));
+    if !(1..=MAX_CONNECTIONS).contains(&config.max_connections) {
+        let expected = format!("1 to {MAX_CONNECTIONS}");
+        return Err(refused("max_connections", &expected, config.max_connections.to_string()));
     }
     if config.max_duration.is_zero() || config.max_duration > Duration::from_secs(86_400) {
         let value = format!("{:?}", config.max_duration);

@@ -27,7 +27,7 @@ impl Secret {
         if !(MIN_BYTES..=MAX_BYTES).contains(&secret.len()) {
             return Err(ProbeError::Option {
                 option: "secret",
-                expected: "16 to 1024 bytes",
+                expected: "16 to 1024 bytes".to_owned(),
                 value: format!("{} bytes", secret.len()),
             });
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tradewind_probe::protocol::{self, Answer, Hello, Preface, Request};
+use tradewind_probe::protocol::{self, Answer, Hello, MAX_CONNECTIONS, Preface, Request};
 use tradewind_probe::rate::{self, Ended};
 use tradewind_probe::steady::StabilityRule;
 use tradewind_probe::{
@@ -86,7 +86,7 @@ async fn many_targets_keep_their_order_and_one_failure_harms_no_other() {
     let reports = rtt::measure_all(&targets, &options).await;
     assert_eq!(reports[0].as_ref().unwrap().target, open);
     assert!(matches!(reports[1], Err(ProbeError::Connect { .. })));
-    assert!(matches!(reports[2], Err(ProbeError::Resolve { .. })));
+    assert!(matches!(reports[2], Err(ProbeError::Target { .. })));
     assert_eq!(reports[3].as_ref().unwrap().samples, 2);
 }
 
@@ -314,6 +314,7 @@ async fn what_is_no_responder_is_told_from_one() {
 async fn options_without_sense_are_refused_before_anything_is_sent() {
     for options in [
         RateOptions { connections: 0, ..RateOptions::default() },
+        RateOptions { connections: MAX_CONNECTIONS + 1, ..RateOptions::default() },
         RateOptions { volume: Some(Bytes::ZERO), ..RateOptions::default() },
         RateOptions { congestion_control: Some("a b".to_owned()), ..RateOptions::default() },
         RateOptions { interval: Some(Duration::ZERO), ..RateOptions::default() },
@@ -324,8 +325,30 @@ async fn options_without_sense_are_refused_before_anything_is_sent() {
     let error = rtt::measure("192.0.2.1:1", &quick_rtt(0)).await.unwrap_err();
     assert!(matches!(error, ProbeError::Option { .. }));
     let mut config = ResponderConfig::new(ANY_PORT.parse().unwrap());
-    config.max_connections = 1000;
-    assert!(matches!(Responder::bind(config).await, Err(ProbeError::Option { .. })));
+    config.max_connections = MAX_CONNECTIONS + 1;
+    let expected = format!("1 to {MAX_CONNECTIONS}");
+    let error = Responder::bind(config).await.unwrap_err().to_string();
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_caller_may_have_as_many_connections_as_a_responder_grants() {
+    let running = responder(|_| {}).await;
+    let duration = Duration::from_millis(100);
+    let most = RateOptions { connections: MAX_CONNECTIONS, duration, ..RateOptions::default() };
+    let report = rate::measure(&running.target, &most).await.unwrap();
+    assert_eq!(report.connections.len(), MAX_CONNECTIONS as usize);
+}
+
+#[tokio::test]
+async fn a_target_without_a_port_is_told_what_it_lacks() {
+    for target in ["10.200.0.2", "example", "10.200.0.2:http", ":7100", "::1:7100", "a:70000", ""] {
+        let error = rtt::measure(target, &quick_rtt(1)).await.unwrap_err().to_string();
+        assert!(error.contains("expected HOST:PORT"), "{error}");
+    }
+    let running = responder(|_| {}).await;
+    let port = running.target.rsplit(':').next().unwrap();
+    rtt::measure(&format!("localhost:{port}"), &quick_rtt(1)).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! How results and errors reach the user.
 
 pub(crate) mod chart;
+pub(crate) mod file;
 pub(crate) mod progress;
 pub(crate) mod table;
 
@@ -14,6 +15,7 @@ use anyhow::{Context as _, anyhow, bail};
 /// Exit codes beside success; 2 is clap's for wrong usage as well.
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const BAD_FILE: u8 = 2;
+pub(crate) const BAD_USAGE: u8 = 2;
 pub(crate) const CHECK_FAILED: u8 = 3;
 
 /// What a command ends with: an exit code, or an error that `main` prints in one line.

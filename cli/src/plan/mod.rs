@@ -15,6 +15,7 @@ use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
 
+use crate::output::file::write_whole;
 use crate::output::{self, BAD_FILE, FAILED, Format, Outcome};
 use problem::{BadFile, Read};
 
@@ -165,7 +166,7 @@ fn exit_code(answer: &Answer) -> ExitCode {
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| file.display().to_string())?;
+    write_whole(file, text)?;
     output::say(format_args!("wrote {}", file.display()));
     Ok(())
 }

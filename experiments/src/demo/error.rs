@@ -27,8 +27,10 @@ pub enum DemoError {
         source: TopologyError,
     },
     /// A place of the scenario is not in its topology.
-    #[error("scenario: `{place}` has no host of its name in {file}")]
+    #[error("line {line}: `{place}` has no host of its name in {file}")]
     NoHost {
+        /// The line of the scenario on which it is named.
+        line: usize,
         /// The site or region.
         place: SiteId,
         /// The topology.

@@ -133,7 +133,8 @@ pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
         let host = host_of(&place);
         if !topology.hosts.iter().any(|known| known.id == host) {
             let file = scenario.topology_file.clone();
-            return Err(DemoError::NoHost { place, file });
+            let line = scenario.line_of(place.as_str()).unwrap_or(1);
+            return Err(DemoError::NoHost { line, place, file });
         }
     }
     Ok(topology)

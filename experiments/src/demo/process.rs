@@ -15,12 +15,19 @@ use super::{DemoError, Stop};
 /// How often a program that answers is looked after.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the names of these directories begin with; the process and a random number follow.
+/// What the names of these directories begin with; the process, for people, and a random number follow.
 const SCRATCH: &str = "tradewind-demo-";
+/// The same until the directory is locked.
+const UNLOCKED: &str = "tradewind-new-";
 
 /// A directory for keys, configurations and logs, gone when dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// The directory itself, locked for as long as its owner lives: process numbers say nothing
+    /// about owners in other PID namespaces.
+    _lock: File,
+}
 
 impl Scratch {
     /// Makes one that only this user can read, and takes away those of processes that were killed.
@@ -30,10 +37,9 @@ impl Scratch {
         // Nobody can know the name beforehand and be in its way.
         let random = u64::from_le_bytes(tradewind_net::entropy::bytes()?);
         let path = parent.join(format!("{SCRATCH}{}-{random:016x}", std::process::id()));
-        let mut builder = fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).map_err(|source| DemoError::File { path: path.clone(), source })?;
-        Ok(Self(path))
+        let lock = create_locked(&parent.join(format!("{UNLOCKED}{random:016x}")), &path);
+        let lock = lock.map_err(|source| DemoError::File { path: path.clone(), source })?;
+        Ok(Self { path, _lock: lock })
     }
 
     /// Writes a file in it and returns its path.
@@ -46,7 +52,7 @@ impl Scratch {
 
     fn file(&self, name: &str) -> PathBuf {
         // Names of regions hold colons, which some tools take for a separator.
-        self.0.join(name.replace(':', "-"))
+        self.path.join(name.replace(':', "-"))
     }
 
     fn create(&self, name: &str) -> Result<(File, PathBuf), DemoError> {
@@ -57,13 +63,34 @@ impl Scratch {
     }
 }
 
-/// Removes the directories of processes that are gone. Those of other users stay: they are theirs.
+/// Makes a directory under a name that no sweep looks for, and gives it its own once it is locked.
+fn create_locked(unlocked: &Path, path: &Path) -> std::io::Result<File> {
+    let mut builder = fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(unlocked)?;
+    let locked = File::open(unlocked).and_then(|directory| {
+        directory.lock()?;
+        fs::rename(unlocked, path)?;
+        Ok(directory)
+    });
+    locked.inspect_err(|_| {
+        let _ = fs::remove_dir(unlocked);
+    })
+}
+
+/// Removes the directories that nobody holds: the kernel lets go of a lock with its process. Those of
+/// other users stay: they are theirs.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.split('-').next());
-        let Some(process) = owner.and_then(|number| number.parse::<u32>().ok()) else { continue };
-        if !Path::new("/proc").join(process.to_string()).exists() {
+        let ours = name.to_str().is_some_and(|name| name.starts_with(SCRATCH));
+        let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if !ours || !directory {
+            continue;
+        }
+        let held = File::open(entry.path()).map(|directory| (directory.try_lock(), directory));
+        // The lock is kept while removing, so that two sweeps do not meet.
+        if let Ok((Ok(()), _directory)) = held {
             // What cannot be removed is not ours.
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -73,7 +100,7 @@ fn sweep(parent: &Path) {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What is left behind is a temporary directory; there is nobody to tell.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -184,24 +211,30 @@ mod tests {
     #[test]
     fn what_a_killed_process_left_is_swept_and_the_rest_is_not() {
         let parent = std::env::temp_dir().join(format!("tradewind-sweep-{}", std::process::id()));
-        // Above the kernel's largest process number.
-        let gone = parent.join(format!("{SCRATCH}4194305-0000000000000000"));
-        let alive = parent.join(format!("{SCRATCH}{}-0000000000000000", std::process::id()));
+        fs::create_dir_all(&parent).unwrap();
+        // Its process is not to be seen, as from another PID namespace: this number is above the
+        // kernel's largest.
+        let alive = parent.join(format!("{SCRATCH}4194305-0000000000000000"));
+        let lock = create_locked(&parent.join("unlocked"), &alive).unwrap();
+        let gone = parent.join(format!("{SCRATCH}{}-0000000000000000", std::process::id()));
         let other = parent.join("another-4194305");
-        for directory in [&gone, &alive, &other] {
-            fs::create_dir_all(directory).unwrap();
+        for directory in [&gone, &other] {
+            fs::create_dir(directory).unwrap();
         }
         fs::write(gone.join("relay.key"), "secret").unwrap();
         sweep(&parent);
         assert!(!gone.exists());
         assert!(alive.exists() && other.exists());
+        drop(lock);
+        sweep(&parent);
+        assert!(!alive.exists() && other.exists());
         fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]
     fn a_program_that_fails_is_quoted_and_the_directory_goes_with_its_owner() {
         let scratch = Scratch::new().unwrap();
-        let directory = scratch.0.clone();
+        let directory = scratch.path.clone();
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'port 7 is in use' >&2; exit 1"]);
         let question = Question::ask(command, "probe a:b", &scratch).unwrap();

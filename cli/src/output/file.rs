@@ -1,0 +1,86 @@
+//! Files that hold a result whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// Writes `text` to `file`, so that a full disk leaves what was there before. What is no ordinary
+/// file, such as `/dev/stdout`, is written to as it is.
+pub(crate) fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
+    let written = Place::open(file).and_then(|place| place.fill(text));
+    written.with_context(|| file.display().to_string())
+}
+
+/// Finds out whether [`write_whole`] could, and leaves nothing behind.
+pub(crate) fn ensure_writable(file: &Path) -> anyhow::Result<()> {
+    Place::open(file).map(drop).with_context(|| file.display().to_string())
+}
+
+/// Where a result goes.
+enum Place {
+    /// A pipe or device.
+    Special(File),
+    /// An ordinary file, replaced once its successor is whole.
+    Draft(Draft),
+}
+
+impl Place {
+    fn open(file: &Path) -> io::Result<Self> {
+        let Ok(found) = fs::metadata(file) else {
+            return Draft::new(file.to_owned()).map(Self::Draft);
+        };
+        // Who may not write the file itself does not replace it either.
+        let out = OpenOptions::new().append(true).open(file)?;
+        // The shell's `> file` behind `/dev/stdout` would not follow a renaming.
+        let of_the_system = ["/dev", "/proc"].iter().any(|system| file.starts_with(system));
+        if of_the_system || !found.is_file() {
+            return Ok(Self::Special(out));
+        }
+        // A symbolic link stays one.
+        Draft::new(fs::canonicalize(file)?).map(Self::Draft)
+    }
+
+    fn fill(self, text: &str) -> io::Result<()> {
+        match self {
+            Self::Special(mut out) => out.write_all(text.as_bytes()),
+            Self::Draft(draft) => draft.fill(text),
+        }
+    }
+}
+
+/// A new file beside the one that it is to replace; gone when dropped before it did.
+struct Draft {
+    out: File,
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl Draft {
+    fn new(target: PathBuf) -> io::Result<Self> {
+        let mut name = target.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".new-{}", std::process::id()));
+        let path = target.with_file_name(name);
+        let out = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let draft = Self { out, path, target };
+        if let Ok(replaced) = fs::metadata(&draft.target) {
+            draft.out.set_permissions(replaced.permissions())?;
+        }
+        Ok(draft)
+    }
+
+    fn fill(mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        // Some file systems tell only now that they are full.
+        self.out.sync_all()?;
+        fs::rename(&self.path, &self.target)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After the renaming there is nothing of this name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
