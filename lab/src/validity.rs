@@ -107,11 +107,11 @@ impl ValidityRecord {
 
 impl std::fmt::Display for ValidityRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = match self.valid {
-            true if self.is_too_short() => "nothing measured yet",
-            true => "valid",
-            false => "INVALID",
-        };
+        if self.valid && self.is_too_short() {
+            let (segments, span) = (self.segments, self.span_s);
+            return write!(f, "nothing measured yet: {segments} segments in {span:.3} s");
+        }
+        let word = if self.valid { "valid" } else { "INVALID" };
         write!(
             f,
             "{word}: late p50 {:.0} us, p99 {:.0} us, max {:.1} ms; gap {:.1} ms; emulator {:.0} % \
