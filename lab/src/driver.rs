@@ -90,7 +90,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Builds the state; `make_wan` runs on the calling thread, which must be the emulator's.
+    /// Builds the state, on the emulator's own thread: it sharpens the timers and raises the urgency
+    /// of the thread that calls it.
     pub(crate) fn new(
         hosts: Vec<Attachment>,
         network: NetworkSettings<'_>,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tradewind_net::NetError;
-use tradewind_units::HostId;
+use tradewind_units::{Duration, HostId};
 use tradewind_wan::{ChangeError, TopologyError};
 
 /// Why the lab failed; each prints as one line.
@@ -85,6 +85,20 @@ pub enum LabError {
     AlreadyUp {
         /// The process that holds it.
         process: u32,
+    },
+    /// The other side said nothing for as long as one waits.
+    #[error("no word came in time")]
+    Silent,
+    /// The lab's process is there and does not answer.
+    #[error(
+        "the lab's process ({process}) has not answered for {} s: it is stopped or this machine is \
+         overloaded; `kill -9` ends it and its lab", waited.as_secs()
+    )]
+    NoAnswer {
+        /// Its number, as far as it is known.
+        process: String,
+        /// How long was waited.
+        waited: Duration,
     },
     /// The lab's process refused, or speaks otherwise than we do.
     #[error("{0}")]

@@ -90,7 +90,7 @@ impl AsRawFd for Namespace {
 }
 
 /// Runs `work` on a thread of its own, so that what it does to its thread's namespace ends with it.
-fn in_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+pub(crate) fn in_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("netns".to_owned())

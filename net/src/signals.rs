@@ -16,7 +16,7 @@ pub struct Signals {
 impl Signals {
     /// Takes SIGTERM and SIGINT, which end a process, and SIGHUP, which comes when its terminal is
     /// closed. To be called before any thread is started, so that no thread is interrupted.
-    /// Programs started later are not affected.
+    /// Programs started later hold them back, too, unless they are told otherwise.
     ///
     /// # Errors
     /// When the process has no descriptor left.

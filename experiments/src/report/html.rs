@@ -10,7 +10,7 @@ pub fn page(report: &DemoReport) -> String {
     let validity = if report.valid {
         "<p class=\"valid\">The lab kept time: the run is valid.</p>".to_owned()
     } else {
-        let reasons = escape(&report.invalid_because.join("; "));
+        let reasons = escape(&report.reasons());
         format!("<p class=\"invalid\">The run is invalid: {reasons}</p>")
     };
     format!(

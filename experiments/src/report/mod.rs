@@ -170,6 +170,23 @@ impl DemoReport {
         ]
     }
 
+    /// Why the run is invalid: each reason once, with how often it came.
+    #[must_use]
+    pub fn reasons(&self) -> String {
+        let mut counted: Vec<(&str, usize)> = Vec::new();
+        for reason in &self.invalid_because {
+            match counted.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, times)) => *times += 1,
+                None => counted.push((reason, 1)),
+            }
+        }
+        let words = counted.iter().map(|(reason, times)| match times {
+            1 => (*reason).to_owned(),
+            _ => format!("{reason} ({times} times)"),
+        });
+        words.collect::<Vec<_>>().join("; ")
+    }
+
     /// Fills in the figures that follow from the flows.
     pub fn summarise(&mut self) {
         let [direct, planned, predicted_direct, predicted_planned] = self.totals();
@@ -257,6 +274,13 @@ pub(crate) mod tests {
         assert!(report.valid);
         // Errors: 8/7.2-1, 2/2.2-1, 1/0.9-1: a flow without a path counts once.
         assert!((report.prediction_error_median - 1.0 / 9.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_reason_that_came_thrice_is_said_once() {
+        let mut report = sample();
+        report.invalid_because = ["busy", "late", "busy", "busy"].map(str::to_owned).to_vec();
+        assert_eq!(report.reasons(), "busy (3 times); late");
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub fn summary(report: &DemoReport) -> Vec<String> {
     lines.push(if report.valid {
         "the lab kept time: the run is valid".into()
     } else {
-        format!("THE RUN IS INVALID: {}", report.invalid_because.join("; "))
+        format!("THE RUN IS INVALID: {}", report.reasons())
     });
     lines
 }

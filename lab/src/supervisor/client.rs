@@ -3,30 +3,35 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use tradewind_net::lifeline::{self, Reach};
 use tradewind_net::netns::Namespace;
-use tradewind_net::{descriptor, userns};
+use tradewind_net::{descriptor, pidns, stand_in, userns};
 use tradewind_units::{Duration, HostId};
 
-use super::message::{Answer, Question, Status, hear, say};
+use super::message::{Answer, Question, Status, be_patient, hear, say};
 use super::place::Place;
+use super::server::KEEP;
 use crate::error::LabError;
 
 /// How long a lab may take to start or end before another one gives the place up. Chosen: a hundred
 /// hosts take a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the lab's process may take to answer. Chosen: above what it grants a caller that is in
+/// another one's way.
+const TO_ANSWER: Duration = Duration::from_secs(10);
+/// The same for its end, which takes all its hosts' programs along.
+const TO_END: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the lab's process by `daemon`, a command that ends in [`super::serve`], and waits until
-/// its lab is up.
+/// its lab is up. Should this process end before it returns, that one ends, too.
 ///
 /// # Errors
 /// When a lab is up already, or the process ends instead of coming up: then its last word.
@@ -34,22 +39,29 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     place.prepare()?;
     let log = claim(place)?;
     place.sweep();
-    daemon.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    daemon.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     let program: PathBuf = daemon.get_program().into();
     let started = daemon.spawn().map_err(|source| LabError::File { path: program, source });
     let mut child = started?;
     let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
+    let mut keep = child.stdin.take().expect("standard input was asked to be a pipe");
     let mut word = String::new();
     // An end without a word is a process that failed; its log says why.
     let _ = BufReader::new(stdout).read_line(&mut word);
-    if word.trim_end() == "up" {
-        return status(place);
+    let word = word.trim_end();
+    if word == "up" {
+        let status = status(place)?;
+        // From here on it lives without us. Should it be gone, the next question tells.
+        let _ = keep.write_all(KEEP);
+        return Ok(status);
     }
     // It has closed its output, so it is ending.
     let _ = child.wait();
     let log = fs::read_to_string(place.log_file()).unwrap_or_default();
     let last = log.lines().rev().find(|line| !line.trim().is_empty());
-    let why = last.unwrap_or("the lab's process ended without a word");
+    // A full place keeps no log, so its word comes first.
+    let why = Some(word).filter(|word| !word.is_empty()).or(last);
+    let why = why.unwrap_or("the lab's process ended without a word");
     Err(LabError::Remote(why.trim_start_matches("tradewind: ").to_owned()))
 }
 
@@ -63,8 +75,10 @@ fn claim(place: &Place) -> Result<File, LabError> {
     let log = opened.map_err(at_log)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Ok(running) = status(place) {
-            return Err(LabError::AlreadyUp { process: running.process });
+        match status(place) {
+            Ok(running) => return Err(LabError::AlreadyUp { process: running.process }),
+            Err(silent @ LabError::NoAnswer { .. }) => return Err(silent),
+            Err(_) => {}
         }
         match log.try_lock() {
             Ok(()) => break,
@@ -110,10 +124,11 @@ pub fn set(place: &Place, pair: &str, settings: &[String]) -> Result<(), LabErro
 /// # Errors
 /// When no lab is up.
 pub fn down(place: &Place) -> Result<(), LabError> {
-    done(ask(place, &Question::Down)?.0)
+    done(ask_within(place, &Question::Down, TO_END)?.0)
 }
 
-/// Becomes `program`, run on `host` of the lab that is up; it dies with the lab. To be called
+/// Runs `program` on `host` of the lab that is up and stands for it: signals reach it, and this
+/// process ends as it ends. It dies with the lab, and so does all that it starts. To be called
 /// before any thread is started.
 ///
 /// # Errors
@@ -128,16 +143,27 @@ pub fn exec(
     let (answer, stream) = ask(place, &Question::Enter { host: host.clone() })?;
     done(answer)?;
     let received = descriptor::receive(&stream)?;
-    let [user, network, lifeline] = <[_; 3]>::try_from(received)
+    let [user, network, processes, lifeline] = <[_; 4]>::try_from(received)
         .map_err(|_| LabError::Remote("the lab's process sent no way in".to_owned()))?;
     userns::enter(&user)?;
     Namespace::from_descriptor(network).enter()?;
+    pidns::enter(&processes)?;
+    // The kernel ends what is in the PID namespace; this process stays outside.
     lifeline::hold_on(&lifeline, Reach::Child)?;
-    let source = Command::new(program).args(arguments).exec();
-    Err(LabError::File { path: program.into(), source })
+    let mut command = Command::new(program);
+    command.args(arguments);
+    stand_in::stand_for(command).map_err(|source| LabError::File { path: program.into(), source })
 }
 
 fn ask(place: &Place, question: &Question) -> Result<(Answer, UnixStream), LabError> {
+    ask_within(place, question, TO_ANSWER)
+}
+
+fn ask_within(
+    place: &Place,
+    question: &Question,
+    patience: Duration,
+) -> Result<(Answer, UnixStream), LabError> {
     place.check_owner()?;
     let path = place.socket();
     let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {
@@ -146,8 +172,16 @@ fn ask(place: &Place, question: &Question) -> Result<(Answer, UnixStream), LabEr
         }
         _ => LabError::File { path: path.clone(), source },
     })?;
-    say(&mut stream, question)?;
-    Ok((hear(&stream)?, stream))
+    be_patient(&stream, patience)?;
+    match say(&mut stream, question).and_then(|()| hear(&stream)) {
+        Ok(answer) => Ok((answer, stream)),
+        Err(LabError::Silent) => {
+            let process =
+                place.holder().map_or("unknown".to_owned(), |process| process.to_string());
+            Err(LabError::NoAnswer { process, waited: patience })
+        }
+        Err(other) => Err(other),
+    }
 }
 
 fn done(answer: Answer) -> Result<(), LabError> {
@@ -163,5 +197,63 @@ fn unexpected(answer: Answer) -> LabError {
         Answer::Done | Answer::Status(_) => {
             LabError::Remote("the lab's process answered another question".to_owned())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A place of this test's own, gone when dropped.
+    struct TestPlace(Place);
+
+    impl TestPlace {
+        fn new(name: &str) -> Self {
+            let name = format!("tradewind-client-{name}-{}", std::process::id());
+            let place = Place::at(std::env::temp_dir().join(name));
+            place.prepare().unwrap();
+            Self(place)
+        }
+    }
+
+    impl Drop for TestPlace {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.directory());
+        }
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_given_up_and_named() {
+        let place = TestPlace::new("silent");
+        let _listener = UnixListener::bind(place.0.socket()).unwrap();
+        fs::write(place.0.state_file(), "{\"schema_version\":1,\"process\":77}").unwrap();
+        let patience = Duration::from_millis(20);
+        let error = ask_within(&place.0, &Question::Status, patience).unwrap_err().to_string();
+        assert!(error.contains("process (77) has not answered"), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+
+    #[test]
+    fn the_word_of_a_process_that_ends_is_passed_on_though_its_log_is_empty() {
+        let place = TestPlace::new("word");
+        let mut daemon = Command::new("sh");
+        daemon.args(["-c", "echo 'lab.json: No space left on device'"]);
+        let error = up(&place.0, daemon).unwrap_err().to_string();
+        assert_eq!(error, "lab.json: No space left on device");
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_asked_though_it_is_up_is_not_kept() {
+        let place = TestPlace::new("kept");
+        let found = place.0.directory().join("found");
+        let mut daemon = Command::new("sh");
+        // It says what it reads after `up`: nothing, for nobody answers on the socket.
+        daemon.args(["-c", "echo up; cat > \"$0.new\"; mv \"$0.new\" \"$0\""]).arg(&found);
+        assert!(matches!(up(&place.0, daemon), Err(LabError::NotUp { .. })));
+        while !found.exists() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        assert_eq!(fs::read(&found).unwrap(), b"");
     }
 }

@@ -1,11 +1,11 @@
 //! What the commands and the lab's process say to each other: one line of JSON each way.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tradewind_units::{HostId, SiteId};
+use tradewind_units::{Duration, HostId, SiteId};
 
 use crate::error::LabError;
 use crate::options::Backend;
@@ -100,21 +100,37 @@ pub struct LinkStatus {
 pub(crate) fn say(stream: &mut UnixStream, message: &impl Serialize) -> Result<(), LabError> {
     let mut line = serde_json::to_vec(message).expect("messages hold nothing that JSON lacks");
     line.push(b'\n');
-    stream.write_all(&line).map_err(|e| LabError::Remote(format!("the lab's process left: {e}")))
+    stream.write_all(&line).map_err(interrupted)
 }
 
-/// Reads one line. Bytes behind it stay in the stream.
+/// Reads one line, or gives up at the stream's time-out. Bytes behind it stay in the stream.
 pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabError> {
     let mut line = Vec::new();
     // One byte at a time past the line would be taken from what follows it; so no more is asked for.
     let mut reader = BufReader::with_capacity(1, stream.take(LONGEST_LINE));
     let heard = reader.read_until(b'\n', &mut line);
-    let count = heard.map_err(|e| LabError::Remote(format!("the lab's process left: {e}")))?;
+    let count = heard.map_err(interrupted)?;
     if count == 0 {
         return Err(LabError::Remote("the lab's process left without an answer".to_owned()));
     }
     serde_json::from_slice(&line)
         .map_err(|e| LabError::Remote(format!("the lab's process speaks otherwise than we: {e}")))
+}
+
+/// Why no line went over: the other side left, or has been silent for the stream's time-out.
+fn interrupted(error: io::Error) -> LabError {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => LabError::Silent,
+        _ => LabError::Remote(format!("the lab's process left: {error}")),
+    }
+}
+
+/// Bounds how long either side waits for the other.
+pub(crate) fn be_patient(stream: &UnixStream, patience: Duration) -> Result<(), LabError> {
+    let set = stream
+        .set_read_timeout(Some(patience))
+        .and_then(|()| stream.set_write_timeout(Some(patience)));
+    set.map_err(|e| LabError::Remote(format!("cannot set a time-out: {e}")))
 }
 
 #[cfg(test)]

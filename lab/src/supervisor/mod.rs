@@ -2,8 +2,8 @@
 //!
 //! `up` starts a process that holds the lab and answers on a local socket; `down`, `exec`, `set`
 //! and `status` ask it. One lab per user. The socket and a state file lie in one directory (see
-//! [`Place`]); should the process be killed, its namespaces are gone with it and the next `up`
-//! sweeps the two files away.
+//! [`Place`]); should the process be killed, its programs and namespaces are gone with it and the
+//! next `up` sweeps the two files away.
 
 mod client;
 mod message;

@@ -96,6 +96,12 @@ impl Place {
         LabError::File { path: self.directory.clone(), source }
     }
 
+    /// The process that wrote the state file, which may be gone.
+    pub(crate) fn holder(&self) -> Option<u64> {
+        let text = fs::read(self.state_file()).ok()?;
+        serde_json::from_slice::<serde_json::Value>(&text).ok()?.get("process")?.as_u64()
+    }
+
     /// Takes the socket and the state file away.
     pub(crate) fn sweep(&self) {
         for path in [self.socket(), self.state_file()] {

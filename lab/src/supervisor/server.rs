@@ -1,24 +1,27 @@
 //! The process that holds the lab and answers.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
 use tradewind_net::signals::Signals;
-use tradewind_net::{descriptor, epoll::Epoll, userns};
+use tradewind_net::{descriptor, epoll::Epoll, pidns::PidNamespace, userns};
 use tradewind_units::{Duration, HostId};
 use tradewind_wan::{LinkCounters, PairChange, Topology};
 
-use super::message::{Answer, HostStatus, LinkStatus, Question, Status, hear, say};
+use super::message::{Answer, HostStatus, LinkStatus, Question, Status, be_patient, hear, say};
 use super::place::Place;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::options::LabOptions;
 use crate::privilege::Standing;
 
-/// Longest that a command may take to ask. Chosen: it has its question ready when it comes.
+/// What whoever started us writes to our standard input once it has seen the lab: it may end now.
+pub(crate) const KEEP: &[u8] = b"keep\n";
+
+/// Longest that a command may take to ask or to read its answer. Chosen: it has its question ready when it comes.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SCHEMA_VERSION: u32 = 1;
 
@@ -32,7 +35,8 @@ pub struct Source {
 }
 
 /// Holds a lab of `topology` until `down` is asked for or SIGTERM or SIGINT comes. Writes one line
-/// to standard output once it is up. To be called before any thread is started.
+/// to standard output: `up`, or why not; ends when standard input, a pipe, is closed without a word
+/// ([`super::up`] holds the other ends). To be called before any thread is started.
 ///
 /// # Errors
 /// When the lab cannot start, or another one is up.
@@ -42,27 +46,34 @@ pub fn serve(
     source: &Source,
     options: &LabOptions,
 ) -> Result<(), LabError> {
+    let held = hold(place, topology, source, options);
+    if let Err(error) = &held {
+        tell(std::io::stdout(), error);
+    }
+    held
+}
+
+fn hold(
+    place: &Place,
+    topology: &Topology,
+    source: &Source,
+    options: &LabOptions,
+) -> Result<(), LabError> {
     let signals = Signals::take_termination()?;
     tradewind_net::processes::leave_terminal();
+    let programs = PidNamespace::create()?;
     let lab = Lab::start(topology, options)?;
     let socket = place.socket();
     let at_socket = |source| LabError::File { path: socket.clone(), source };
     place.prepare()?;
     let listener = UnixListener::bind(&socket).map_err(at_socket)?;
-    let mut server = Server { lab, source, started: Instant::now(), place };
+    let swept = Swept(place);
+    let mut server = Server { lab, programs, source, started: Instant::now(), place };
     server.write_state()?;
-    // Whoever started us reads one line and may be gone.
-    let _ = writeln!(std::io::stdout(), "up");
-    let outcome = server.answer_until_told(&listener, &signals);
-    let last_caller = match outcome {
-        Ok(caller) => caller,
-        Err(error) => {
-            place.sweep();
-            return Err(error);
-        }
-    };
-    drop(server.lab);
-    place.sweep();
+    tell(std::io::stdout(), "up");
+    let last_caller = server.answer_until_told(&listener, &signals)?;
+    drop(server);
+    drop(swept);
     if let Some(mut caller) = last_caller {
         // The lab is down whether its caller still listens or not.
         let _ = say(&mut caller, &Answer::Done);
@@ -70,8 +81,25 @@ pub fn serve(
     Ok(())
 }
 
+/// Writes a line to whoever may read it: a reader that is gone or a full disk is no reason to end.
+fn tell(mut to: impl Write, line: impl std::fmt::Display) {
+    let _ = writeln!(to, "{line}");
+}
+
+/// The place while this process holds it; swept when dropped, whatever went wrong.
+struct Swept<'a>(&'a Place);
+
+impl Drop for Swept<'_> {
+    fn drop(&mut self) {
+        self.0.sweep();
+    }
+}
+
 struct Server<'a> {
     lab: Lab,
+    /// What `exec` started. Behind the lab: its programs end before its network, and then whoever
+    /// is left.
+    programs: PidNamespace,
     source: &'a Source,
     started: Instant,
     place: &'a Place,
@@ -86,14 +114,24 @@ impl Server<'_> {
     ) -> Result<Option<UnixStream>, LabError> {
         const LISTENER: u64 = 0;
         const SIGNAL: u64 = 1;
+        const STARTER: u64 = 2;
+        let mut starter = std::io::stdin();
         let mut epoll = Epoll::new()?;
         epoll.watch(listener, LISTENER)?;
         epoll.watch(signals, SIGNAL)?;
+        epoll.watch(&starter, STARTER)?;
         loop {
             let ready: Vec<u64> = epoll.wait(None)?.collect();
             if ready.contains(&SIGNAL) {
-                eprintln!("lab: ended by a signal");
+                tell(std::io::stderr(), "lab: ended by a signal");
                 return Ok(None);
+            }
+            if ready.contains(&STARTER) {
+                if !matches!(starter.read(&mut [0; KEEP.len()]), Ok(1..)) {
+                    tell(std::io::stderr(), "lab: ended with the command that started it");
+                    return Ok(None);
+                }
+                epoll.forget(&starter);
             }
             if !ready.contains(&LISTENER) {
                 continue;
@@ -112,11 +150,10 @@ impl Server<'_> {
 
     /// Answers one caller; `true` when it asked to go down.
     fn answer(&mut self, caller: &mut UnixStream) -> Result<bool, LabError> {
-        let timed = caller.set_read_timeout(Some(PATIENCE));
-        timed.map_err(|e| LabError::Remote(format!("cannot set a time-out: {e}")))?;
+        be_patient(caller, PATIENCE)?;
         match hear(caller)? {
             Question::Down => {
-                eprintln!("lab: ended on demand");
+                tell(std::io::stderr(), "lab: ended on demand");
                 return Ok(true);
             }
             Question::Status => say(caller, &Answer::Status(Box::new(self.status()?)))?,
@@ -136,7 +173,8 @@ impl Server<'_> {
         let user: OwnedFd = userns::of_this_process()?;
         let lifeline = self.lab.lifeline().read_end()?;
         say(caller, &Answer::Done)?;
-        descriptor::send(caller, &[user.as_fd(), namespace.as_fd(), lifeline.as_fd()])?;
+        let way_in = [user.as_fd(), namespace.as_fd(), self.programs.as_fd(), lifeline.as_fd()];
+        descriptor::send(caller, &way_in)?;
         Ok(())
     }
 
