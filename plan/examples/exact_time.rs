@@ -20,7 +20,7 @@ use std::time::Instant;
 use common::{flow, mbps, usd};
 use tradewind_model::leg::{RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
-use tradewind_plan::solver::exact::{Size, TimeLeft};
+use tradewind_plan::solver::exact::Size;
 use tradewind_plan::solver::{Exact, ExactCp, Greedy};
 use tradewind_plan::{Inputs, Legs, Limits, Place, Plan, Problem, SolveError, Solver, verify};
 use tradewind_units::{Duration, SiteId};
@@ -121,10 +121,10 @@ fn main() {
 fn measure(label: &str, solver: &str, size: Option<Size>, problem: &Problem, limit: Duration) {
     let start = Instant::now();
     let left = || limit.saturating_sub(start.elapsed());
-    let time_left: Option<TimeLeft<'_>> = Some(&left);
+    let limits = Limits { time_left: Some(&left), ..Limits::work(u64::MAX) };
     let solved = match solver {
-        "exact" => Exact { time_left, start: None }.solve(problem, &Limits::work(u64::MAX)),
-        "exact-cp" => ExactCp { time_left, start: None }.solve(problem, &Limits::work(u64::MAX)),
+        "exact" => Exact::default().solve(problem, &limits),
+        "exact-cp" => ExactCp::default().solve(problem, &limits),
         _ => Greedy.solve(problem, &Limits::work(100_000_000)),
     };
     let taken = start.elapsed();

@@ -55,7 +55,7 @@ fn run(flows: usize, regions: usize, seconds: f64, usd_per_flow: f64, start_up: 
     // Bringing a large plan to its end, and verifying it, takes a tenth of the time.
     let stop_at = seconds * 0.9;
     let should_stop = || start.elapsed().as_secs_f64() > stop_at;
-    let limits = Limits { work: u64::MAX, should_stop: &should_stop };
+    let limits = Limits { should_stop: &should_stop, ..Limits::work(u64::MAX) };
     let plan = Auto::default().solve(&problem, &limits).expect("direct paths need no money");
     let planned = start.elapsed().as_secs_f64();
     assert_eq!(verify(&problem, &plan), vec![]);

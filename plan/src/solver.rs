@@ -15,6 +15,7 @@ mod flow_greedy;
 mod greedy;
 mod knapsack;
 pub mod makespan;
+mod portfolio;
 mod proxy_greedy;
 mod registry;
 
@@ -33,13 +34,27 @@ pub struct Limits<'a> {
     pub work: u64,
     /// Asked now and then; the solver stops when it says true.
     pub should_stop: &'a dyn Fn() -> bool,
+    /// How long the solver may go on from now, for libraries that cannot be stopped and keep a clock of their
+    /// own. The caller reads the clock; with it, equal problems may get unequal plans.
+    pub time_left: Option<TimeLeft<'a>>,
 }
+
+/// How long a solver may go on from now.
+pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
 
 impl Limits<'static> {
     /// At most `work` steps, never stopped from outside.
     #[must_use]
     pub fn work(work: u64) -> Self {
-        Self { work, should_stop: &|| false }
+        Self { work, should_stop: &|| false, time_left: None }
+    }
+}
+
+impl<'a> Limits<'a> {
+    /// The same, but for the work.
+    #[must_use]
+    pub const fn with_work(&self, work: u64) -> Self {
+        Self { work, should_stop: self.should_stop, time_left: self.time_left }
     }
 }
 

@@ -19,8 +19,7 @@ const PROBLEMS: usize = if cfg!(debug_assertions) { 16 } else { 500 };
 /// Scores that differ by less are equal to HiGHS.
 const TOLERANCE: Duration = Duration::from_micros(1);
 
-const SOLVERS: [&dyn Solver; 2] =
-    [&Exact { time_left: None, start: None }, &ExactCp { time_left: None, start: None }];
+const SOLVERS: [&dyn Solver; 2] = [&Exact { start: None }, &ExactCp { start: None }];
 
 /// Numbers in a fixed order (SplitMix64).
 struct Draw(u64);
@@ -257,11 +256,11 @@ fn at_a_limit_they_hand_over_what_they_have_and_a_bound() {
     let problem = Problem::new(four_cities(&FOUR_REGIONS, 4.0)).unwrap();
     let best = optimum(&four_cities(&FOUR_REGIONS, 4.0)).total_fct;
     let none_left = || Duration::ZERO;
-    let timed = Exact { time_left: Some(&none_left), start: None };
-    let told = Limits { work: u64::MAX, should_stop: &|| true };
-    let (short, long) = (Limits::work(100), Limits::work(u64::MAX));
+    let late = Limits { time_left: Some(&none_left), ..Limits::work(u64::MAX) };
+    let told = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
+    let short = Limits::work(100);
     let cases: [(&dyn Solver, &Limits<'_>); 4] =
-        [(SOLVERS[0], &short), (SOLVERS[1], &short), (&timed, &long), (SOLVERS[0], &told)];
+        [(SOLVERS[0], &short), (SOLVERS[1], &short), (SOLVERS[0], &late), (SOLVERS[0], &told)];
     for (solver, limits) in cases {
         match solver.solve(&problem, limits).unwrap_err() {
             SolveError::WorkLimit { best: Some(plan), bound } => {
@@ -295,7 +294,7 @@ fn a_plan_given_to_start_from_is_kept_if_it_is_sound() {
     let problem = Problem::new(inputs.clone()).unwrap();
     let best = optimum(&inputs);
     let from = |plan: &Plan| {
-        let solver = Exact { time_left: None, start: Some(plan) };
+        let solver = Exact { start: Some(plan) };
         match solver.solve(&problem, &Limits::work(0)) {
             Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| plan.total_fct),
             other => panic!("{other:?}"),

@@ -172,7 +172,7 @@ fn a_solver_out_of_steps_hands_over_what_it_has_and_a_bound() {
     };
     assert_eq!(verify(&problem, &best), vec![]);
     assert!(bound <= optimum.total_fct);
-    let told = Limits { work: u64::MAX, should_stop: &|| true };
+    let told = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
     assert!(matches!(Greedy.solve(&problem, &told), Err(SolveError::WorkLimit { .. })));
 }
 

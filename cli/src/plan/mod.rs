@@ -139,7 +139,8 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
         solver::by_name(algorithm).with_context(|| format!("no algorithm `{algorithm}`"))?;
     let start = Instant::now();
     let should_stop = || start.elapsed() >= deadline;
-    let limits = Limits { work: u64::MAX, should_stop: &should_stop };
+    let time_left = || deadline.saturating_sub(start.elapsed());
+    let limits = Limits { work: u64::MAX, should_stop: &should_stop, time_left: Some(&time_left) };
     let outcome = solver::solve(chosen.as_ref(), problem, &limits);
     let answer = Answer::new(problem, algorithm, outcome, start.elapsed())?;
     check(problem, &answer)?;

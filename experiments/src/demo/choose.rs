@@ -115,7 +115,7 @@ fn problem(
 /// The best affordable plan of both solvers, checked by the verifier that knows neither.
 fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
     let should_stop = || stop.is_set();
-    let limits = Limits { work: SOLVER_WORK, should_stop: &should_stop };
+    let limits = Limits { should_stop: &should_stop, ..Limits::work(SOLVER_WORK) };
     let plan = best_of(&[&Greedy, &Exhaustive], problem, &limits)?;
     stop.check()?;
     let violations = verify(problem, &plan);

@@ -122,8 +122,10 @@ impl Auto<'_> {
         };
         self.end_games.iter().filter(fits).find_map(|game| {
             let work = game.work.min(limits.work / 2);
-            let limits = Limits { work, should_stop: limits.should_stop };
-            game.solver.solve(problem, &limits).ok().filter(|plan| plan.cost <= problem.budget())
+            game.solver
+                .solve(problem, &limits.with_work(work))
+                .ok()
+                .filter(|plan| plan.cost <= problem.budget())
         })
     }
 

@@ -44,27 +44,20 @@ const START_SHARE: f64 = 0.2;
 /// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
 const START_STEPS: u64 = 50_000;
 
-/// How long a solver may go on from now; the caller reads the clock, and HiGHS keeps to the answer by its own.
-pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
-
 /// The exact solver by our own formulation, `exact`.
 ///
 /// `Limits::work` bounds the nodes of HiGHS's search tree, which does not stop within the first one, and
 /// `Limits::should_stop` is asked between rounds only: HiGHS cannot be interrupted from Rust without
-/// `unsafe`. What bounds the time of a round is `time_left`.
-#[derive(Clone, Copy, Default)]
+/// `unsafe`. What bounds the time of a round is `Limits::time_left`.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Exact<'a> {
-    /// Asked before each round. With it, equal inputs may give unequal plans, as with any clock.
-    pub time_left: Option<TimeLeft<'a>>,
     /// A plan to start from instead of the greedy one; ignored if it does not pass [`verify()`](crate::verify()).
     pub start: Option<&'a Plan>,
 }
 
 /// The exact solver by CP's formulation, `exact-cp`, for comparison. Limits are those of [`Exact`].
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct ExactCp<'a> {
-    /// As [`Exact::time_left`].
-    pub time_left: Option<TimeLeft<'a>>,
     /// As [`Exact::start`].
     pub start: Option<&'a Plan>,
 }
@@ -86,18 +79,6 @@ impl ExactCp<'_> {
     }
 }
 
-impl std::fmt::Debug for Exact<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exact").field("timed", &self.time_left.is_some()).finish()
-    }
-}
-
-impl std::fmt::Debug for ExactCp<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExactCp").field("timed", &self.time_left.is_some()).finish()
-    }
-}
-
 impl Solver for Exact<'_> {
     fn name(&self) -> &'static str {
         "exact"
@@ -105,8 +86,8 @@ impl Solver for Exact<'_> {
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         let formulation = aggregated::aggregated(problem).map_err(|flow| named(problem, flow))?;
-        let start = first(problem, limits, self.time_left, self.start);
-        Search::new(problem, formulation, limits, self.time_left, self.name(), start).run()
+        let start = first(problem, limits, self.start);
+        Search::new(problem, formulation, limits, self.name(), start).run()
     }
 }
 
@@ -121,8 +102,8 @@ impl Solver for ExactCp<'_> {
             Err(Refused::Infeasible(flow)) => return Err(named(problem, flow)),
             Err(Refused::TooLarge) => (Formulation::default(), true),
         };
-        let start = first(problem, limits, self.time_left, self.start);
-        let search = Search::new(problem, formulation, limits, self.time_left, self.name(), start);
+        let start = first(problem, limits, self.start);
+        let search = Search::new(problem, formulation, limits, self.name(), start);
         if too_large { Err(search.stopped()) } else { search.run() }
     }
 }
@@ -133,20 +114,16 @@ fn named(problem: &Problem, flow: usize) -> SolveError {
 
 /// The plan to start from: the one given if it is sound, else the greedy one, or what there is of that
 /// after a part of the limits.
-fn first(
-    problem: &Problem,
-    limits: &Limits<'_>,
-    time_left: Option<TimeLeft<'_>>,
-    given: Option<&Plan>,
-) -> Option<Plan> {
+fn first(problem: &Problem, limits: &Limits<'_>, given: Option<&Plan>) -> Option<Plan> {
     if let Some(plan) = given.filter(|plan| verify(problem, plan).is_empty()) {
         return Some(plan.clone());
     }
+    let time_left = limits.time_left;
     let until = time_left.map(|left| left().mul_f64(1.0 - START_SHARE));
     let late = || time_left.zip(until).is_some_and(|(left, until)| left() < until);
     let should_stop = || (limits.should_stop)() || late();
     let work = ((limits.work as f64 * START_SHARE) as u64).min(START_STEPS);
-    let plan = match Greedy.solve(problem, &Limits { work, should_stop: &should_stop }) {
+    let plan = match Greedy.solve(problem, &Limits { work, should_stop: &should_stop, time_left }) {
         Ok(plan) => Some(plan),
         Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
         Err(_) => None,
@@ -170,7 +147,6 @@ struct Search<'a> {
     problem: &'a Problem,
     formulation: Formulation,
     limits: &'a Limits<'a>,
-    time_left: Option<TimeLeft<'a>>,
     name: &'static str,
     steps: u64,
     best: Option<Plan>,
@@ -187,7 +163,6 @@ impl<'a> Search<'a> {
         problem: &'a Problem,
         formulation: Formulation,
         limits: &'a Limits<'a>,
-        time_left: Option<TimeLeft<'a>>,
         name: &'static str,
         start: Option<Plan>,
     ) -> Self {
@@ -195,7 +170,6 @@ impl<'a> Search<'a> {
             problem,
             formulation,
             limits,
-            time_left,
             name,
             steps: limits.work,
             best: start,
@@ -257,7 +231,7 @@ impl<'a> Search<'a> {
     /// The limits of the next run; `None` when there is to be none.
     fn next_run(&self) -> Option<RunLimits> {
         let nodes = self.steps / STEPS_A_NODE;
-        let time = self.time_left.map(|left| left());
+        let time = self.limits.time_left.map(|left| left());
         let over = nodes == 0 || time.is_some_and(|left| left.is_zero());
         (!over && !(self.limits.should_stop)()).then_some(RunLimits { nodes, time })
     }

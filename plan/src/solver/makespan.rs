@@ -24,7 +24,7 @@ pub fn solve(
     let times = times(problem);
     // A bisection and the plan at its end, all with the same work.
     let steps = u64::from(usize::BITS - times.len().leading_zeros()) + 1;
-    let share = Limits { work: limits.work / (steps + 1), should_stop: limits.should_stop };
+    let share = limits.with_work(limits.work / (steps + 1));
     let affordable = |limit: Duration| {
         let within = problem.within(limit, Objective::Cost)?;
         let plan = found(solver.solve(&within, &share)).ok()?;

@@ -1,8 +1,9 @@
 //! The algorithms by the names that users give. A new one takes a line in `ALGORITHMS`.
 
+use super::portfolio::Portfolio;
 use super::{
-    Auto, Exhaustive, FlowGreedyCost, FlowGreedyFct, Greedy, Limits, OneProxy, SolveError, Solver,
-    TwoProxy, TwoProxyRollback,
+    Exhaustive, FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, Greedy, Limits, OneProxy,
+    SolveError, Solver, TwoProxy, TwoProxyRollback,
 };
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
@@ -41,6 +42,11 @@ const ALGORITHMS: &[Algorithm] = &[
         about: "flow by flow, the largest gain for its cost first [CP VI-A]",
         make: || Box::new(FlowGreedyCost),
     },
+    Algorithm {
+        name: "f-ratio",
+        about: "f-cost by the ratio of times instead of their difference",
+        make: || Box::new(FlowGreedyRatio),
+    },
     Algorithm { name: "1-p", about: "relay by relay [CP VI-B]", make: || Box::new(OneProxy) },
     Algorithm { name: "2-p", about: "two relays at a time [CP VI-B]", make: || Box::new(TwoProxy) },
     Algorithm {
@@ -48,10 +54,22 @@ const ALGORITHMS: &[Algorithm] = &[
         about: "two relays at a time, one of the earlier ones given up [CP VI-B]",
         make: || Box::new(TwoProxyRollback),
     },
+    #[cfg(feature = "highs")]
+    Algorithm {
+        name: "exact-cp",
+        about: "the paper's integer program, by HiGHS [CP Fig. 4]",
+        make: || Box::new(super::ExactCp::default()),
+    },
+    #[cfg(feature = "highs")]
+    Algorithm {
+        name: "exact",
+        about: "our integer program, by HiGHS",
+        make: || Box::new(super::Exact::default()),
+    },
     Algorithm {
         name: "auto",
         about: "the best plan within the limits, with a proven bound",
-        make: || Box::new(BestAtAnyScale),
+        make: || Box::new(Portfolio),
     },
 ];
 
@@ -85,30 +103,6 @@ pub fn solve(
     match problem.objective() {
         Objective::Makespan => super::makespan::solve(solver, problem, limits),
         Objective::TotalFct | Objective::Cost => solver.solve(problem, limits),
-    }
-}
-
-/// [`Auto`], which starts from the plans of the paper's heuristics: of all of them where they are quick, else
-/// of those that take flow by flow.
-#[derive(Debug, Clone, Copy, Default)]
-struct BestAtAnyScale;
-
-const BY_FLOW: &[&dyn Solver] = &[&FlowGreedyFct, &FlowGreedyCost];
-const ALL_FIVE: &[&dyn Solver] =
-    &[&FlowGreedyFct, &FlowGreedyCost, &OneProxy, &TwoProxy, &TwoProxyRollback];
-/// Flows times offers up to which the heuristics that take relay by relay are quick. Chosen: half a second
-/// in all.
-const MOST_FOR_ALL_FIVE: usize = 4_000;
-
-impl Solver for BestAtAnyScale {
-    fn name(&self) -> &'static str {
-        "auto"
-    }
-
-    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        let size = problem.flows().len() * problem.offers().len();
-        let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
-        Auto { starters, ..Auto::default() }.solve(problem, limits)
     }
 }
 
