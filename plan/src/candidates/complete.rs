@@ -38,7 +38,8 @@ struct Search<'a> {
 impl Search<'_> {
     /// Finds every path that goes on to `offer` over `leg`.
     fn extend(&mut self, offer: usize, leg: &Known) -> Result<(), ProblemError> {
-        if self.is_too_slow(leg) {
+        let is_full = self.relays.len() == self.maker.problem.max_relays();
+        if is_full || self.is_too_slow(leg) {
             return Ok(());
         }
         let tables = self.tables;
@@ -55,12 +56,10 @@ impl Search<'_> {
                 self.found.push(found);
             }
         }
-        if self.relays.len() < self.maker.problem.max_relays() {
-            for next in 0..tables.offers() {
-                let passed = self.relays.iter().any(|relay| tables.same_region(*relay, next));
-                if let Some(leg) = tables.between(offer, next).filter(|_| !passed) {
-                    self.extend(next, leg)?;
-                }
+        for next in 0..tables.offers() {
+            let passed = self.relays.iter().any(|relay| tables.same_region(*relay, next));
+            if let Some(leg) = tables.between(offer, next).filter(|_| !passed) {
+                self.extend(next, leg)?;
             }
         }
         self.relays.pop();
