@@ -1,7 +1,8 @@
 //! What is wrong with a plan, worked out from the problem alone.
 //!
-//! Shares no code with the solvers: paths, times, rates, loads and costs are computed anew here, so
-//! that an error of theirs shows.
+//! Shares no code with the solvers: it asks the problem for the time, egress and set-up of each path, as they
+//! do, and works out loads, costs and totals anew, so that an error of theirs shows. An error of the
+//! model itself does not: the model is held against the papers and the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +73,9 @@ pub enum Violation {
     /// A path over a leg that the problem does not know.
     #[error("flow `{0}`: a leg of its path is not known")]
     UnknownLeg(FlowId),
+    /// A path over a hop without price.
+    #[error("flow `{0}`: a hop of its path has no price")]
+    NoPrice(FlowId),
     /// A completion time after the deadline.
     #[error("flow `{flow}`: takes {:.3} s, its deadline is {:.3} s", fct.as_secs_f64(), deadline.as_secs_f64())]
     Late {
@@ -236,7 +240,10 @@ impl Check<'_> {
             let load = self.loads.entry(relay.clone()).or_default();
             *load = load.saturating_add(u64::try_from(rate).unwrap_or(u64::MAX));
         }
-        let egress = self.problem.egress_cost(index, &offers).unwrap_or_default();
+        let Ok(egress) = self.problem.egress_cost(index, &offers) else {
+            self.found.push(Violation::NoPrice(flow.id.clone()));
+            return;
+        };
         self.cost(format!("egress of flow `{}`", flow.id), planned.egress, egress);
         let move_cost = self.problem.move_cost(index, &offers);
         self.cost(format!("move of flow `{}`", flow.id), planned.move_cost, move_cost);

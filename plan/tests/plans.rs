@@ -8,7 +8,7 @@ use common::{four_cities, usd};
 use tradewind_plan::problem::MAX_RELAYS;
 use tradewind_plan::solver::Greedy;
 use tradewind_plan::{
-    Limits, Plan, PlannedRelay, Problem, ProblemError, Solver, Violation, verify,
+    Limits, Place, Plan, PlannedRelay, Problem, ProblemError, Solver, Violation, verify,
 };
 use tradewind_units::{Bytes, Duration, FlowId, RegionId, RelayId};
 
@@ -111,6 +111,25 @@ fn verify_objects_to_a_plan_for_a_richer_or_roomier_problem() {
     narrow.relay_types[0].capacity = common::mbps(100.0);
     let found = verify(&Problem::new(narrow).unwrap(), &plan);
     assert!(found.iter().any(|v| matches!(v, Violation::OverCapacity { .. })), "{found:?}");
+}
+
+#[test]
+fn verify_objects_to_a_plan_that_is_late_or_takes_an_unknown_leg() {
+    let (problem, plan) = solved();
+    let fastest = |flow: usize| problem.candidates(flow).iter().map(|c| c.fct).min().unwrap();
+    let slow = (0..plan.flows.len()).find(|flow| plan.flows[*flow].fct > fastest(*flow)).unwrap();
+    let mut hasty = four_cities(&REGIONS, 6.0);
+    hasty.flows[slow].deadline = Some(fastest(slow));
+    let found = verify(&Problem::new(hasty).unwrap(), &plan);
+    assert!(found.iter().any(|v| matches!(v, Violation::Late { .. })), "{found:?}");
+
+    let flow = relayed(&plan);
+    let first = plan.regions_of(&plan.flows[flow]).unwrap()[0].clone();
+    let mut cut = four_cities(&REGIONS, 6.0);
+    let source = Place::Site(cut.flows[flow].source.clone());
+    cut.legs.remove(&(source, Place::Relay(first)));
+    let found = verify(&Problem::new(cut).unwrap(), &plan);
+    assert!(found.iter().any(|v| matches!(v, Violation::UnknownLeg(_))), "{found:?}");
 }
 
 #[test]

@@ -155,12 +155,13 @@ impl RelayService {
     fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
         let header = ReceivedHeader::parse(bytes)?;
         let lock = || self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().knows_grant_of(&header);
-        if !known {
-            let verified = header.verify_grant(&self.operators)?;
-            lock().learn(verified);
-        }
         let mut verifier = lock();
+        if !verifier.knows_grant_of(&header) {
+            drop(verifier);
+            let verified = header.verify_grant(&self.operators)?;
+            verifier = lock();
+            verifier.learn(verified);
+        }
         let header = verifier.open_received(unix_now(), header)?;
         match verifier.forward(&header) {
             Ok(next) => Ok((header, next)),
