@@ -62,6 +62,7 @@ highs() {
 
 debian cc build-essential
 debian ip iproute2
+debian curl curl ca-certificates
 highs
 rust
 

@@ -4,10 +4,11 @@
 
 mod common;
 
+use common::enumeration::enumerated;
 use common::{drawn, four_cities, mbps, usd};
 use proptest::prelude::*;
 use tradewind_model::StartUp;
-use tradewind_plan::solver::{Exhaustive, Greedy, best_of};
+use tradewind_plan::solver::{self, Exhaustive, Greedy, best_of};
 use tradewind_plan::{Inputs, Limits, Plan, Problem, SolveError, Solver, verify};
 use tradewind_units::{Duration, Money};
 
@@ -31,66 +32,6 @@ fn solve(solver: &dyn Solver, inputs: &Inputs) -> Plan {
     plan
 }
 
-/// Every choice of a path for each flow, each with every split of flows over relays of a region.
-fn enumerated(problem: &Problem) -> Option<Duration> {
-    let mut best: Option<Duration> = None;
-    let mut choice = vec![0; problem.flows().len()];
-    loop {
-        let chosen = || choice.iter().enumerate().map(|(flow, at)| &problem.candidates(flow)[*at]);
-        let set_up: Option<Money> = (problem.offers().iter().enumerate())
-            .map(|(place, offer)| {
-                let through = chosen().filter(|candidate| candidate.relays.contains(&place));
-                let rates: Vec<u64> = through.map(|candidate| candidate.rate.as_bps()).collect();
-                let count = fewest_relays(&rates, offer.capacity_bps(), &mut Vec::new())?;
-                Some(offer.set_up(count))
-            })
-            .sum();
-        let carrying: Money = chosen().map(|candidate| candidate.cost).sum();
-        let score: Duration = chosen().map(|candidate| candidate.score).sum();
-        let cost = set_up.map(|set_up| carrying + set_up);
-        let better = best.is_none_or(|best| score < best);
-        if cost.is_some_and(|cost| cost <= problem.budget()) && better {
-            best = Some(score);
-        }
-        let mut at = 0;
-        loop {
-            if at == choice.len() {
-                return best;
-            }
-            choice[at] += 1;
-            if choice[at] < problem.candidates(at).len() {
-                break;
-            }
-            choice[at] = 0;
-            at += 1;
-        }
-    }
-}
-
-fn fewest_relays(rates: &[u64], capacity: u64, loads: &mut Vec<u64>) -> Option<usize> {
-    let Some((rate, rest)) = rates.split_first() else { return Some(loads.len()) };
-    if *rate > capacity {
-        return None;
-    }
-    let mut best: Option<usize> = None;
-    for relay in 0..=loads.len() {
-        if relay == loads.len() {
-            loads.push(0);
-        }
-        if loads[relay] + rate <= capacity {
-            loads[relay] += rate;
-            let found = fewest_relays(rest, capacity, loads);
-            best = best.into_iter().chain(found).min();
-            loads[relay] -= rate;
-        }
-        if loads[relay] == 0 && relay + 1 == loads.len() {
-            loads.pop();
-            break;
-        }
-    }
-    best
-}
-
 #[test]
 fn cloudpilots_four_cities_are_solved_within_six_dollars() {
     let inputs = four_cities(&TEN_REGIONS, 6.0);
@@ -105,6 +46,25 @@ fn cloudpilots_four_cities_are_solved_within_six_dollars() {
         assert!(plan.bound <= plan.total_fct);
     }
     assert!(best.total_fct <= greedy.total_fct);
+}
+
+#[test]
+fn what_users_get_as_auto_is_never_worse_than_any_other_algorithm() {
+    for budget_usd in [0.0, 2.0, 6.0] {
+        let problem = Problem::new(four_cities(&TEN_REGIONS[..5], budget_usd)).unwrap();
+        let limits = Limits::work(100_000);
+        let planned = |name: &str| match solver::by_name(name).unwrap().solve(&problem, &limits) {
+            Ok(plan) => Some(plan),
+            Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
+            Err(error) => panic!("{name}: {error}"),
+        };
+        let auto = planned("auto").unwrap();
+        assert_eq!(verify(&problem, &auto), vec![]);
+        for name in solver::names() {
+            let other = planned(name).map(|plan| plan.score(&problem));
+            assert!(other.is_none_or(|other| auto.score(&problem) <= other), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -196,7 +156,7 @@ proptest! {
     ) {
         let inputs = drawn(flows, regions, &rtts, capacity, budget);
         let problem = Problem::new(inputs.clone()).unwrap();
-        let expected = enumerated(&problem).unwrap();
+        let (_, expected, _) = enumerated(&problem).unwrap();
         let plan = solve(&Exhaustive, &inputs);
         prop_assert_eq!(plan.total_fct, expected);
         prop_assert_eq!(plan.bound, expected);

@@ -5,8 +5,8 @@ use crate::lexer::split;
 
 /// Longest file before its tests.
 const MAX_LINES: usize = 600;
-/// The crates that may hold `unsafe`: the kernel's interface, and SIMD kernels.
-const MAY_BE_UNSAFE: &[&str] = &["net/", "fec/"];
+/// The crates that may hold `unsafe`: the kernel's interface.
+const MAY_BE_UNSAFE: &[&str] = &["net/"];
 /// Where the tests of a file begin.
 const TESTS: &str = "#[cfg(test)]";
 /// Words in comments, and macros in code, for what was left undone.
@@ -28,7 +28,7 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
     for (index, code) in split.code.lines().enumerate() {
         let mut add = |what: String| violations.push(violation(index + 1, what));
         if has_word(code, "unsafe") && !MAY_BE_UNSAFE.iter().any(|place| file.starts_with(place)) {
-            add("`unsafe` outside `net` and `fec`".to_owned());
+            add("`unsafe` outside `net`".to_owned());
         }
         if is_ignored(code) {
             add("an ignored test: let it say why it cannot run, or run it".to_owned());
@@ -94,14 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_lives_in_net_and_fec_alone() {
+    fn unsafe_lives_in_net_alone() {
         let text = "//! x\n// an unsafe word\nlet s = \"unsafe\";\nunsafe { f() }\n";
-        assert_eq!(
-            check_lines("a/src/x.rs", text),
-            ["a/src/x.rs:4: `unsafe` outside `net` and `fec`"]
-        );
+        assert_eq!(check_lines("a/src/x.rs", text), ["a/src/x.rs:4: `unsafe` outside `net`"]);
         assert!(check_lines("net/src/x.rs", text).is_empty());
-        assert!(check_lines("fec/src/x.rs", text).is_empty());
         assert_eq!(check_lines("planet/src/x.rs", text).len(), 1);
         assert_eq!(check_lines("a.rs", "//! x\n#[unsafe(no_mangle)]\n").len(), 1);
     }
