@@ -36,7 +36,7 @@ rust() {
   if ! command -v cargo >/dev/null; then
     debian curl curl ca-certificates
     say "installing Rust by rustup into ~/.cargo"
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --quiet --profile minimal --default-toolchain none
+    curl --proto '=https' --tlsv1.2 -sSf https://static.rust-lang.org/rustup/rustup-init.sh | sh -s -- -y --quiet --profile minimal --default-toolchain none >/dev/null
   fi
   # rust-toolchain.toml names the version; asking for it installs it.
   if ! rustc --version >/dev/null 2>&1; then
