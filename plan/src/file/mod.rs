@@ -7,6 +7,7 @@
 //! | `flows`, `draw` | flows, stated or drawn from a seed |
 //! | `logged` | the pairs of sites of a log of past flows |
 //! | `tables`, `pairs` | CSV tables and `[[pair]]` sections |
+//! | `probes` | reports of `tradewind probe` |
 //! | `legs` | a leg for each hop that some path may take |
 //! | `terms` | relay types, prices, what runs already |
 //!
@@ -28,6 +29,7 @@ mod legs;
 mod logged;
 mod pairs;
 mod places;
+mod probes;
 mod tables;
 mod terms;
 mod text;
@@ -137,7 +139,8 @@ fn load_tables(
 ) -> Result<BTreeMap<String, String>, FileError> {
     let mut texts = BTreeMap::new();
     let named = file.rtt_tables.iter().chain(&file.rate_tables).chain(&file.egress.tables);
-    for name in named.chain(&file.catalogue) {
+    let reports = file.probes.iter().flat_map(|section| &section.reports);
+    for name in named.chain(reports).chain(&file.catalogue) {
         if !texts.contains_key(name.get_ref()) {
             let text = load(name.get_ref()).map_err(|problem| source.refuse_at(name, problem))?;
             texts.insert(name.get_ref().clone(), text);
