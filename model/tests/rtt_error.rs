@@ -10,18 +10,13 @@
 #[path = "../examples/rtt_error/table.rs"]
 mod table;
 
-use std::io::Write as _;
-
 use tradewind_model::{Catalogue, RttModel};
 
 #[test]
+#[ignore = "SKIPPED: needs measured RTTs, see docs/rtt-model.md"]
 fn the_model_is_no_further_off_than_it_says() {
-    let Ok(path) = std::env::var("TRADEWIND_RTT_CSV") else {
-        // Straight to the descriptor: the harness would swallow what a passing test prints.
-        let skipped = "SKIPPED rtt_error: no measured RTTs; set TRADEWIND_RTT_CSV to their CSV";
-        writeln!(std::io::stderr(), "{skipped}").unwrap();
-        return;
-    };
+    let path =
+        std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let pairs = table::read(&text, &Catalogue::builtin()).unwrap();
     let model = RttModel::fitted();

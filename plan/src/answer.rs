@@ -89,6 +89,9 @@ pub struct Asked {
     pub text: String,
     /// The text of each table that it names.
     pub tables: BTreeMap<String, String>,
+    /// The flows that were planned for in place of its own, as a log of one period ([`crate::forecast`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<String>,
 }
 
 /// An answer.

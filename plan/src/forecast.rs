@@ -5,8 +5,9 @@
 //! before it, and the one that is least wrong, weighted by volume, guesses the period after the log
 //! ([`forecast`]). One predictor serves all pairs: few periods would not tell many apart.
 //!
-//! What a wrong guess costs is [`regret()`]: the true flows over the relays that were set up for the
-//! guessed ones, against the best plan for the true flows.
+//! What a wrong guess costs is [`regret()`]: the true flows by the plan that was made for the guessed ones, and over
+//! the relays that were set up for it, against the best plan for the true flows. [`past_period()`] makes such pairs of
+//! guess and truth from a log.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,17 @@ use tradewind_units::{Bytes, Duration, FlowId, SiteId, Timestamp};
 
 use crate::problem::Flow;
 
+mod as_planned;
 pub mod log;
+mod past;
 mod predictor;
 mod regret;
 
+pub use as_planned::AsPlanned;
 pub use log::{History, LogError, PastFlow, Series, parse_log};
+pub use past::{PastPeriod, first_testable, past_period, with_flows};
 pub use predictor::Predictor;
-pub use regret::{Regret, RegretError, regret};
+pub use regret::{Regret, RegretError, Values, regret, regret_by};
 
 /// Longest season that is looked for by itself, in periods. Chosen: a week of hours.
 pub const LONGEST_SEASON: usize = 168;
@@ -38,6 +43,14 @@ pub enum ForecastError {
         asked: usize,
         /// The longest that the log allows.
         longest: usize,
+        /// The log's length.
+        periods: usize,
+    },
+    /// No period to hold a forecast against.
+    #[error(
+        "a log of two periods is needed, a season twice before one that is tested; it has {periods}"
+    )]
+    NoPast {
         /// The log's length.
         periods: usize,
     },
@@ -97,20 +110,27 @@ impl Forecast {
     /// number where that is too long or taken.
     #[must_use]
     pub fn planned_flows(&self) -> Vec<Flow> {
-        let mut taken = BTreeSet::new();
-        let mut name = |index: usize, flow: &PredictedFlow| {
-            let by_ends = FlowId::new(format!("{}..{}", flow.source, flow.destination)).ok();
-            let free = by_ends.filter(|id| taken.insert(id.clone()));
-            free.unwrap_or_else(|| {
-                FlowId::new(format!("forecast-{}", index + 1)).expect("a short word")
-            })
-        };
-        let planned = self.flows.iter().enumerate().map(|(index, flow)| {
-            let (source, destination) = (flow.source.clone(), flow.destination.clone());
-            Flow::new(name(index, flow), source, destination, flow.volume)
-        });
-        planned.collect()
+        named(&self.flows)
     }
+}
+
+/// Flows for a planning problem: weight 1, no deadline, named by their ends, or by number where that is too
+/// long or taken.
+#[must_use]
+pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
+    let mut taken = BTreeSet::new();
+    let mut name = |index: usize, flow: &PredictedFlow| {
+        let by_ends = FlowId::new(format!("{}..{}", flow.source, flow.destination)).ok();
+        let free = by_ends.filter(|id| taken.insert(id.clone()));
+        free.unwrap_or_else(|| {
+            FlowId::new(format!("forecast-{}", index + 1)).expect("a short word")
+        })
+    };
+    let planned = flows.iter().enumerate().map(|(index, flow)| {
+        let (source, destination) = (flow.source.clone(), flow.destination.clone());
+        Flow::new(name(index, flow), source, destination, flow.volume)
+    });
+    planned.collect()
 }
 
 /// Predicts the period after the log. `season` is the only season to try, in periods; without it all

@@ -337,6 +337,7 @@ fn the_schema_has_every_key_that_the_reader_has() {
         ("[[site]]\nzzz = 1", "/properties/site/items/properties"),
         ("[[flow]]\nzzz = 1", "/properties/flow/items/properties"),
         ("[[pair]]\nzzz = 1", "/properties/pair/items/properties"),
+        ("[[probes]]\nzzz = 1", "/properties/probes/items/properties"),
         ("[[relay_type]]\nzzz = 1", "/properties/relay_type/items/properties"),
         ("[generate]\nzzz = 1", "/properties/generate/properties"),
         ("[generate]\nsites = { zzz = 1 }", "/properties/generate/properties/sites/properties"),

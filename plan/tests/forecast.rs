@@ -7,11 +7,11 @@ mod common;
 use common::{drawn, flow, four_cities};
 use proptest::prelude::*;
 use tradewind_plan::forecast::{
-    Forecast, ForecastError, History, LogError, PastFlow, Predictor, RegretError, forecast,
-    parse_log, regret,
+    Forecast, ForecastError, History, LogError, PastFlow, Predictor, RegretError, first_testable,
+    forecast, parse_log, past_period, regret,
 };
 use tradewind_plan::solver::{Exhaustive, Greedy};
-use tradewind_plan::{Inputs, Limits, Problem, verify};
+use tradewind_plan::{Flow, Inputs, Limits, Problem, verify};
 use tradewind_units::{Bytes, Duration, Money, SiteId, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -89,6 +89,26 @@ fn pairs_of_one_name_get_two() {
     let named: Vec<String> =
         predicted(&flows).planned_flows().iter().map(|flow| flow.id.to_string()).collect();
     assert_eq!(named, ["a..b..c", "forecast-2", "forecast-3"]);
+}
+
+#[test]
+fn a_past_period_is_seen_from_both_its_ends() {
+    let history = History::new(&hourly("shop", &[4, 0, 4, 2]), HOUR).unwrap();
+    let mut inputs = four_cities(&["gcp:us-east4"], 1.0);
+    inputs.flows = vec![Flow { weight: 7, ..flow("named", "shop", "store", 1) }];
+    let past = past_period(&history, &inputs, 3, None).unwrap();
+    assert_eq!((past.begins.as_secs_f64(), first_testable(&history, None)), (3.0 * 3600.0, 2));
+    let come = &past.truth.flows[0];
+    assert_eq!((come.id.as_str(), come.weight, come.volume), ("named", 7, Bytes::new(2_000_000)));
+    let guessed = past.expected.iter().map(|flow| flow.volume.as_u64()).sum::<u64>();
+    assert_eq!(past.error_ratio, Some(guessed.abs_diff(2_000_000) as f64 / 2e6));
+    // The period itself must not be known to the forecast of it.
+    let other = History::new(&hourly("shop", &[4, 0, 4, 9]), HOUR).unwrap();
+    assert_eq!(past_period(&other, &inputs, 3, None).unwrap().expected, past.expected);
+    for period in [0, 4] {
+        let refused = past_period(&history, &inputs, period, None).unwrap_err();
+        assert_eq!(refused, ForecastError::NoPast { periods: 4 });
+    }
 }
 
 #[test]
@@ -225,6 +245,9 @@ proptest! {
         let limits = Limits::work(5_000_000);
         let same = regret(&truth, truth.flows.clone(), &Exhaustive, &limits).unwrap();
         prop_assert_eq!(same.regret(), Duration::ZERO);
+        let by = same.as_planned.as_ref().expect("every flow has a direct path");
+        prop_assert_eq!((by.total_fct(), by.cost), (same.hindsight.total_fct, same.hindsight.cost));
+        prop_assert_eq!((by.displaced, by.unplanned), (0, 0));
         let mut guessed = truth.flows.clone();
         for (flow, scale) in guessed.iter_mut().zip(&scales) {
             flow.volume = Bytes::new(flow.volume.as_u64() * scale / 2);
@@ -241,6 +264,9 @@ proptest! {
 fn check(truth: &Inputs, wrong: &tradewind_plan::forecast::Regret) -> Result<(), TestCaseError> {
     prop_assert!(wrong.applied_cost() <= truth.budget);
     prop_assert!(wrong.best_score <= wrong.applied_score);
+    let by = wrong.as_planned.as_ref().expect("every flow has a direct path");
+    prop_assert!(by.cost <= truth.budget && by.cost >= wrong.set_up);
+    prop_assert!(wrong.values.as_planned >= Some(wrong.values.best));
     let problem = Problem::new(truth.clone()).unwrap();
     prop_assert_eq!(verify(&problem, &wrong.hindsight), vec![]);
     let set_up = wrong.predicted.as_ref().map(|plan| plan.relays.clone()).unwrap_or_default();

@@ -7,21 +7,15 @@
     reason = "a test that reads a file, not part of the pure library"
 )]
 
-use std::io::Write as _;
-
 use tradewind_plan::routing::Router;
 use tradewind_plan::routing::table::RttTable;
 use tradewind_units::{Duration, SiteId};
 
 #[test]
+#[ignore = "SKIPPED: needs measured RTTs, see docs/rtt-model.md"]
 fn more_relays_shorten_the_largest_leg_over_measured_rtts_too() {
-    let Ok(path) = std::env::var("TRADEWIND_RTT_CSV") else {
-        // Straight to the descriptor: the harness would swallow what a passing test prints.
-        let skipped =
-            "SKIPPED routing_measured: no measured RTTs; set TRADEWIND_RTT_CSV to their CSV";
-        writeln!(std::io::stderr(), "{skipped}").unwrap();
-        return;
-    };
+    let path =
+        std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let table = RttTable::parse(&text).unwrap();
     let aws: Vec<&SiteId> =

@@ -140,6 +140,14 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nvm = 'vax'", "line 5", "no machine type `vax`"),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\ncap = 'soft'", "line 5", "unknown variant `soft`"),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nmtu = '9 B'", "line 5", "576 to 65535 bytes"),
+    ("[[site]]\nid = 'a'\nwindow = '2 GiB'", "line 3", "at most 1 GiB, not `2.147 GB`"),
+    ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nburst = '2 GiB'", "line 5", "burst: a size of at"),
+    (
+        "[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nreceive_buffer = '1000000 TB'",
+        "line 5",
+        "receive_buffer: a size of at most 1 GiB, not `",
+    ),
+    ("[default.host]\nsend_buffer = '2 GiB'\n[[site]]\nid = 'a'", "line 2", "send_buffer: a size"),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\ninitcwnd = 0", "line 5", "1 to 1048576 segments"),
     (
         "[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\ncongestion_control = 'rm -r'",
@@ -175,6 +183,7 @@ const WRONG_PAIRS: &[(&str, &str, &str)] = &[
     ("from = 'a'\nrtt = '1 ms'", "line 5", "a pair needs either"),
     ("between = ['a', 'b']\n[[pair]]\nbetween = ['b', 'a']", "line 8", "a second `[[pair]]`"),
     ("between = ['a', 'b']\nqueue = '100 B'", "line 7", "at least one packet of 1.5 kB"),
+    ("between = ['a', 'b']\nqueue = '2000 GiB'", "line 7", "queue: a size of at most 1 TiB, not"),
     ("between = ['a', 'b']\nloss = 1.5", "line 7", "a share from 0 to 1, not `1.5`"),
     ("between = ['a', 'b']\nrate = '5 MB/s'", "line 7", "not `5 MB/s`"),
     ("between = ['a', 'b']\nvia = ['x']", "line 7", "no link `x`; the file has none"),

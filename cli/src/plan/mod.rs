@@ -1,7 +1,9 @@
 //! `tradewind plan`: a problem file in, a verified plan out.
 
 mod compare;
+mod expected;
 pub(crate) mod problem;
+mod regret;
 mod show;
 mod sweep;
 
@@ -33,6 +35,12 @@ enum PlanSubcommand {
     Compare(compare::CompareArgs),
     /// Solve one problem for many budgets: what does more money buy?
     Sweep(sweep::SweepArgs),
+    /// What planning for forecasts of a log's past periods would have cost beside hindsight
+    ///
+    /// Each of the last periods is forecast from those before it and planned for; then its true flows come. They
+    /// take the paths planned between their sites, or go direct; and, beside that, are planned for again over the
+    /// same relays. Both are compared with the plan that hindsight makes. See docs/forecast.md.
+    Regret(regret::RegretArgs),
 }
 
 #[derive(clap::Args)]
@@ -61,16 +69,21 @@ struct AskedArgs {
     /// Wall-clock time for each run of an algorithm; then its best plan so far counts
     #[arg(long, value_name = "SPAN", default_value = "10 s", value_parser = parse_duration)]
     deadline: Duration,
+    #[command(flatten)]
+    expected: expected::ExpectedArgs,
 }
 
 impl AskedArgs {
     /// Reads the problem, and says what its figures rest on.
     fn read(&self, budget: Option<Money>) -> Result<Read, BadFile> {
-        // None only where a subcommand stands in the place of the option, which clap sees to.
-        let file = self.problem.as_deref().unwrap_or(Path::new(""));
-        let read = Read::from_file(file, budget)?;
+        let read = self.expected.read(self.file(), budget)?;
         read.tell();
         Ok(read)
+    }
+
+    fn file(&self) -> &Path {
+        // None only where a subcommand stands in the place of the option, which clap sees to.
+        self.problem.as_deref().unwrap_or(Path::new(""))
     }
 }
 
@@ -101,6 +114,7 @@ pub(crate) fn run(command: &PlanCommand) -> Outcome {
     refuse_bad_files(match &command.command {
         Some(PlanSubcommand::Compare(args)) => compare::run(args),
         Some(PlanSubcommand::Sweep(args)) => sweep::run(args),
+        Some(PlanSubcommand::Regret(args)) => regret::run(args),
         None => one(&command.args),
     })
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use tradewind_model::Catalogue;
 use tradewind_plan::answer::Asked;
-use tradewind_plan::file::{self, ProblemFile};
+use tradewind_plan::file::{self, FileError, ProblemFile};
 use tradewind_plan::{Answer, Problem, ProblemError, Status};
 use tradewind_units::Money;
 
+use super::expected;
 use crate::output::{self, read_text};
 
 /// A problem file that is none, in one line with its name.
@@ -29,36 +30,60 @@ pub(crate) struct Read {
     pub(crate) file: ProblemFile,
 }
 
+/// Gives the text of a table by its name in a problem file, or says why it cannot.
+pub(crate) type Load<'a> = dyn FnMut(&str) -> Result<String, String> + 'a;
+/// Makes a problem of a file's text and its tables.
+pub(crate) type Parse<'a> = dyn FnMut(&str, &mut Load<'_>) -> Result<ProblemFile, FileError> + 'a;
+
+fn parse(text: &str, load: &mut Load<'_>) -> Result<ProblemFile, FileError> {
+    file::parse(text, &Catalogue::builtin(), load)
+}
+
 impl Read {
     /// Reads a file and the tables that it names, which lie beside it.
     pub(crate) fn from_file(path: &Path, budget: Option<Money>) -> Result<Self, BadFile> {
+        Self::by(path, budget, &mut parse)
+    }
+
+    /// The same, where `by` makes the problem of the texts.
+    pub(crate) fn by(
+        path: &Path,
+        budget: Option<Money>,
+        by: &mut Parse<'_>,
+    ) -> Result<Self, BadFile> {
         let name = path.display().to_string();
         let text = read_text(path).map_err(|error| BadFile(output::one_line(&error)))?;
         let beside = path.parent().unwrap_or(Path::new("."));
         let mut load =
             |table: &str| read_text(&beside.join(table)).map_err(|error| output::one_line(&error));
-        Self::new(name, text, budget, &mut load)
+        Self::new((name, text), budget, &mut load, by)
     }
 
-    /// Reads the problem that a plan's file holds.
+    /// Reads the problem that a plan's file holds, with the flows that the plan is for.
     pub(crate) fn from_asked(asked: &Asked, budget: Option<Money>) -> Result<Self, BadFile> {
         let tables: &BTreeMap<String, String> = &asked.tables;
         let mut load = |table: &str| {
             tables.get(table).cloned().ok_or_else(|| "the plan's file lacks this table".to_owned())
         };
-        Self::new(asked.file.clone(), asked.text.clone(), budget, &mut load)
+        let texts = (asked.file.clone(), asked.text.clone());
+        let Some(flows) = &asked.flows else {
+            return Self::new(texts, budget, &mut load, &mut parse);
+        };
+        let mut by = |text: &str, load: &mut Load<'_>| expected::of_kept(text, flows, load);
+        let mut read = Self::new(texts, budget, &mut load, &mut by)?;
+        read.asked.flows = asked.flows.clone();
+        Ok(read)
     }
 
     fn new(
-        name: String,
-        text: String,
+        (name, text): (String, String),
         budget: Option<Money>,
-        load: &mut dyn FnMut(&str) -> Result<String, String>,
+        load: &mut Load<'_>,
+        by: &mut Parse<'_>,
     ) -> Result<Self, BadFile> {
-        let mut file = file::parse(&text, &Catalogue::builtin(), load)
-            .map_err(|error| BadFile(format!("{name}: {error}")))?;
+        let mut file = by(&text, load).map_err(|error| BadFile(format!("{name}: {error}")))?;
         file.inputs.budget = budget.unwrap_or(file.inputs.budget);
-        let asked = Asked { file: name, text, tables: file.tables.clone() };
+        let asked = Asked { file: name, text, tables: file.tables.clone(), flows: None };
         Ok(Self { asked, file })
     }
 

@@ -20,8 +20,12 @@ pub(super) struct PlacedFlow {
     pub(super) span: std::ops::Range<usize>,
 }
 
-/// All flows of the file: those stated, then those drawn.
-pub(super) fn flows(file: &File, places: &Places<'_>) -> Result<Vec<PlacedFlow>, FileError> {
+/// All flows of the file: those stated, then those drawn; none only where `may_be_none`.
+pub(super) fn flows(
+    file: &File,
+    places: &Places<'_>,
+    may_be_none: bool,
+) -> Result<Vec<PlacedFlow>, FileError> {
     let source = places.source;
     let mut flows = Vec::new();
     let mut names = BTreeSet::new();
@@ -43,7 +47,7 @@ pub(super) fn flows(file: &File, places: &Places<'_>) -> Result<Vec<PlacedFlow>,
             flows.push(PlacedFlow { flow, span: generate.get_ref().volume.span() });
         }
     }
-    if flows.is_empty() {
+    if flows.is_empty() && !may_be_none {
         let problem = "no flows: write `[[flow]]` with `from`, `to` and `volume`, or `[generate]`";
         return Err(source.refuse(&(0..0), problem));
     }

@@ -135,15 +135,15 @@ impl Builder<'_> {
             Some(_) => Err(self.places.source.refuse(
                 span,
                 format!(
-                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables` or a \
-                     `[[pair]]`, or set `assume_rtt_from_distance = true`"
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, a \
+                     report of `[[probes]]` or a `[[pair]]`, or set `assume_rtt_from_distance = true`"
                 ),
             )),
             None => Err(self.places.source.refuse(
                 span,
                 format!(
-                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables` or a \
-                     `[[pair]]`"
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, a \
+                     report of `[[probes]]` or a `[[pair]]`"
                 ),
             )),
         }

@@ -5,7 +5,9 @@
 //! | `text` | the file as it is written |
 //! | `places` | candidate regions and sites |
 //! | `flows`, `draw` | flows, stated or drawn from a seed |
+//! | `logged` | the pairs of sites of a log of past flows |
 //! | `tables`, `pairs` | CSV tables and `[[pair]]` sections |
+//! | `probes` | reports of `tradewind probe` |
 //! | `legs` | a leg for each hop that some path may take |
 //! | `terms` | relay types, prices, what runs already |
 //!
@@ -17,19 +19,23 @@ use toml::Spanned;
 use tradewind_model::Catalogue;
 use tradewind_units::Money;
 
+use crate::forecast::PastFlow;
 use crate::problem::Inputs;
 
 mod draw;
 mod error;
 mod flows;
 mod legs;
+mod logged;
 mod pairs;
 mod places;
+mod probes;
 mod tables;
 mod terms;
 mod text;
 
 pub use error::FileError;
+pub use logged::Log;
 
 use error::Source;
 use places::Places;
@@ -62,6 +68,29 @@ pub fn parse(
     catalogue: &Catalogue,
     load: &mut dyn FnMut(&str) -> Result<String, String>,
 ) -> Result<ProblemFile, FileError> {
+    read(text, catalogue, load, None).map(|(file, _)| file)
+}
+
+/// Reads a problem file and a log of past flows between its sites. The problem has the legs for the log's pairs; its
+/// flows are the file's own, perhaps none: [`crate::forecast::with_flows`] puts others in their place.
+///
+/// # Errors
+/// As those of [`parse`]; also when the log makes no sense or names a site that the file has not.
+pub fn parse_with_log(
+    text: &str,
+    catalogue: &Catalogue,
+    load: &mut dyn FnMut(&str) -> Result<String, String>,
+    log: Log<'_>,
+) -> Result<(ProblemFile, Vec<PastFlow>), FileError> {
+    read(text, catalogue, load, Some(log))
+}
+
+fn read(
+    text: &str,
+    catalogue: &Catalogue,
+    load: &mut dyn FnMut(&str) -> Result<String, String>,
+    log: Option<Log<'_>>,
+) -> Result<(ProblemFile, Vec<PastFlow>), FileError> {
     let source = Source(text);
     let file: text::File = toml::from_str(text).map_err(|error| {
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -71,10 +100,13 @@ pub fn parse(
     let own = own_catalogue(&file, source, catalogue, &tables)?;
     let places = Places::read(&file, source, own.as_ref().unwrap_or(catalogue))?;
     let robust = robust(&file, source)?;
-    let flows = flows::flows(&file, &places)?;
+    let past = log.map(|log| log.read(&places)).transpose()?.unwrap_or_default();
+    let flows = flows::flows(&file, &places, log.is_some())?;
+    let carried = logged::pairs(&past, &places);
+    let carried = if log.is_some() { &carried } else { &flows };
     let max_relays = legs::max_relays(&file, &places)?;
     let stated = pairs::stated(&file, &places, &tables, robust)?;
-    let built = legs::legs(&file, &places, &flows, &stated, max_relays)?;
+    let built = legs::legs(&file, &places, carried, &stated, max_relays)?;
     let relay_types = terms::relay_types(&file, &places)?;
     let running = terms::running(&file, &places, &relay_types, &flows)?;
     let prices = terms::prices(&file, &places, &tables)?;
@@ -95,7 +127,8 @@ pub fn parse(
         objective: file.objective,
         running,
     };
-    Ok(ProblemFile { name: file.name, inputs, legs_by_distance: built.by_distance, tables })
+    let legs_by_distance = built.by_distance;
+    Ok((ProblemFile { name: file.name, inputs, legs_by_distance, tables }, past))
 }
 
 /// The texts of all tables, each read once.
@@ -106,7 +139,8 @@ fn load_tables(
 ) -> Result<BTreeMap<String, String>, FileError> {
     let mut texts = BTreeMap::new();
     let named = file.rtt_tables.iter().chain(&file.rate_tables).chain(&file.egress.tables);
-    for name in named.chain(&file.catalogue) {
+    let reports = file.probes.iter().flat_map(|section| &section.reports);
+    for name in named.chain(reports).chain(&file.catalogue) {
         if !texts.contains_key(name.get_ref()) {
             let text = load(name.get_ref()).map_err(|problem| source.refuse_at(name, problem))?;
             texts.insert(name.get_ref().clone(), text);

@@ -7,6 +7,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use super::error::{FileError, Source};
 use super::places::{Places, window};
+use super::probes;
 use super::tables::{self, Table};
 use super::text::{File, LegSection, PairSection};
 use crate::problem::Place;
@@ -85,6 +86,7 @@ pub(super) fn stated(
             }
         }
     }
+    probes::stated(file, places, texts, robust, &mut stated)?;
     for section in &file.pair {
         pair_section(section.get_ref(), &section.span(), places, robust, &mut stated)?;
     }
@@ -108,7 +110,7 @@ fn pair_of(
 }
 
 /// A round trip, and `robust` times its spread on top of it.
-fn robust_rtt(rtt: Duration, spread: Duration, robust: f64) -> Duration {
+pub(super) fn robust_rtt(rtt: Duration, spread: Duration, robust: f64) -> Duration {
     rtt.saturating_add(Duration::from_secs_f64(spread.as_secs_f64() * robust))
 }
 

@@ -120,7 +120,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    fn some_sites(&self) -> String {
+    pub(super) fn some_sites(&self) -> String {
         const SHOWN: usize = 6;
         let names: Vec<String> =
             self.sites.keys().take(SHOWN).map(|site| format!("`{site}`")).collect();

@@ -1,5 +1,7 @@
 //! A problem file as it is written: sections and keys, every one optional that may be left out.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -36,6 +38,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) rate_tables: Vec<Spanned<String>>,
     #[serde(default)]
+    pub(super) probes: Vec<ProbesSection>,
+    #[serde(default)]
     pub(super) leg: LegSections,
     #[serde(default)]
     pub(super) site: Vec<Spanned<SiteSection>>,
@@ -50,6 +54,16 @@ pub(super) struct File {
     pub(super) egress: EgressSection,
     #[serde(default)]
     pub(super) running: RunningSection,
+}
+
+/// Reports of probes that ran at one place.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProbesSection {
+    pub(super) from: Spanned<String>,
+    pub(super) reports: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) targets: BTreeMap<String, Spanned<String>>,
 }
 
 /// Candidate regions: a list of ids, the word `catalogue`, or what to take of the catalogue.

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Bytes, Duration, SiteId, Timestamp};
 
+use super::PredictedFlow;
+
 /// Headers that logs have.
 const WITH_UNITS: &str = "time_s,source,destination,volume";
 const IN_BYTES: &str = "time_s,source,destination,volume_bytes";
@@ -89,6 +91,12 @@ pub fn parse_log(text: &str) -> Result<Vec<PastFlow>, LogError> {
         return Err(LogError::Line { line: 2, message });
     }
     Ok(flows)
+}
+
+/// The lines on which the flows of a log stand that [`parse_log`] reads, counted from 1.
+pub(crate) fn lines_of_flows(text: &str) -> impl Iterator<Item = usize> {
+    let rows = text.lines().enumerate().skip(1).filter(|(_, row)| !row.trim().is_empty());
+    rows.map(|(index, _)| index + 1)
 }
 
 fn read_row(row: &str, volume: fn(&str) -> Result<Bytes, String>) -> Result<PastFlow, String> {
@@ -194,6 +202,28 @@ impl History {
         let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         let number = self.first.saturating_add(self.periods as u64);
         Timestamp::from_nanos(nanos.saturating_mul(number))
+    }
+
+    /// The log's first periods, at least one and at most all.
+    #[must_use]
+    pub fn until(&self, periods: usize) -> Self {
+        let periods = periods.clamp(1, self.periods);
+        let cut = |series: &Series| Series {
+            volumes: series.volumes[..periods].to_vec(),
+            ..series.clone()
+        };
+        Self { periods, series: self.series.iter().map(cut).collect(), ..*self }
+    }
+
+    /// What was carried in the period of this number, the first being 0, by source and destination.
+    #[must_use]
+    pub fn flows_of(&self, period: usize) -> Vec<PredictedFlow> {
+        let flow = |series: &Series| {
+            let volume = Bytes::new(series.volumes.get(period)?.round() as u64);
+            let (source, destination) = (series.source.clone(), series.destination.clone());
+            (volume > Bytes::ZERO).then_some(PredictedFlow { source, destination, volume })
+        };
+        self.series.iter().filter_map(flow).collect()
     }
 
     /// The pairs, by source and destination.

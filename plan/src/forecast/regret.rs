@@ -1,27 +1,32 @@
 //! What planning for guessed flows costs once the true ones come [CP VIII].
 //!
-//! The guessed flows are planned for, and the relays of that plan are set up. The true flows then take
-//! the best paths over those relays and no others, or go direct, within what the set-up left of the
-//! budget. The regret is how much worse that is than the best plan for the true flows, made with
-//! hindsight: it counts relays in the wrong places, relays that are missing, and money spent on
-//! relays that nothing needs.
+//! The guessed flows are planned for, and the relays of that plan are set up. Then the true flows come, and
+//! either take the paths that were planned between their sites, the rest direct ([`AsPlanned`]); or are planned
+//! for again over those relays and no others, within what the set-up left of the budget. The regret is how much
+//! worse either is than the best plan for the true flows, made with hindsight: it counts relays in the wrong
+//! places, relays that are missing, and money spent on relays that nothing needs.
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{Duration, Money, RegionId, RelayTypeId};
+use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId};
 
+use super::as_planned::{AsPlanned, as_planned, value};
 use crate::plan::Plan;
 use crate::problem::{Flow, Inputs, Problem, ProblemError};
-use crate::solver::{Limits, SolveError, Solver};
+use crate::solver::{self, Limits, SolveError, Solver};
 
-/// The largest amount that inputs may name, in dollars; ten times of it is beyond any budget.
-const LARGEST_USD: f64 = 1e9;
+/// What is left of a larger budget, or of none, for the egress of one period. Chosen: solvers can add up some
+/// thousand relays that each cost more than that.
+const MOST_LEFT_USD: f64 = 1e6;
 
 /// Plans with and without hindsight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
     /// The plan for the guessed flows; `None` when none were guessed.
     pub predicted: Option<Plan>,
+    /// The true flows by the guessed plan as it stands; `None` where one of them can neither take its planned path
+    /// nor go direct.
+    pub as_planned: Option<AsPlanned>,
     /// The true flows over the guessed plan's relays. Its cost leaves out what setting them up cost.
     pub applied: Plan,
     /// What was spent on setting up the guessed plan's relays.
@@ -33,10 +38,25 @@ pub struct Regret {
     /// The least objective known for the true flows: that of [`Regret::hindsight`], or of
     /// [`Regret::applied`] where a solver that is not exact missed it.
     pub best_score: Duration,
+    /// All of them by the problem's objective.
+    pub values: Values,
+}
+
+/// What each way of carrying the true flows makes of the problem's objective: seconds, or dollars where it is the cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Values {
+    /// By the guessed plan as it stands.
+    pub as_planned: Option<f64>,
+    /// Planned for again over the guessed plan's relays, what setting them up cost included.
+    pub applied: f64,
+    /// By the plan made with hindsight.
+    pub hindsight: f64,
+    /// The least of those that meet all deadlines.
+    pub best: f64,
 }
 
 impl Regret {
-    /// How much worse the guess did; never below zero.
+    /// How much worse the guess did, paths chosen anew; never below zero.
     #[must_use]
     pub fn regret(&self) -> Duration {
         self.applied_score.saturating_sub(self.best_score)
@@ -88,23 +108,67 @@ pub fn regret(
     solver: &dyn Solver,
     limits: &Limits<'_>,
 ) -> Result<Regret, RegretError> {
+    regret_by(truth, predicted, &mut |problem| solver::solve(solver, problem, limits))
+}
+
+/// The same by whatever makes plans: `solve` is asked up to three times, and each answer counts alike.
+///
+/// # Errors
+/// When a set of flows makes no problem or has no plan.
+pub fn regret_by(
+    truth: &Inputs,
+    predicted: Vec<Flow>,
+    solve: &mut dyn FnMut(&Problem) -> Result<Plan, SolveError>,
+) -> Result<Regret, RegretError> {
+    let mut solved = |problem: &Problem, flows| plan_of(solve(problem), flows);
     let problem = new_problem(truth.clone(), "true flows")?;
-    let hindsight = solve(solver, &problem, limits, "true flows")?;
+    let hindsight = solved(&problem, "true flows")?;
     let (mut guess, mut set_up) = (None, Money::ZERO);
+    let guessed = predicted.clone();
     if !predicted.is_empty() {
-        let inputs = Inputs { flows: predicted, ..truth.clone() };
+        let mut inputs = Inputs { flows: predicted, ..truth.clone() };
+        let there = |flow: &FlowId| inputs.flows.iter().any(|expected| expected.id == *flow);
+        inputs.running.paths.retain(|flow, _| there(flow));
         let problem = new_problem(inputs, "predicted flows")?;
-        let plan = solve(solver, &problem, limits, "predicted flows")?;
+        let plan = solved(&problem, "predicted flows")?;
         set_up = set_up_of(&plan, &problem);
         guess = Some(plan);
     }
     let inputs = over_relays_of(guess.as_ref(), truth, set_up);
     let over = "true flows over the predicted plan's relays";
     let restricted = new_problem(inputs, over)?;
-    let applied = solve(solver, &restricted, limits, over)?;
+    let applied = solved(&restricted, over)?;
     let applied_score = applied.score(&problem).0;
     let best_score = hindsight.score(&problem).0.min(applied_score);
-    Ok(Regret { predicted: guess, applied, set_up, hindsight, applied_score, best_score })
+    let as_planned = as_planned(&problem, &guessed, guess.as_ref(), set_up);
+    let values = values(&problem, as_planned.as_ref(), (&applied, set_up), &hindsight);
+    let predicted = guess;
+    Ok(Regret {
+        predicted,
+        as_planned,
+        applied,
+        set_up,
+        hindsight,
+        applied_score,
+        best_score,
+        values,
+    })
+}
+
+fn values(
+    problem: &Problem,
+    as_planned: Option<&AsPlanned>,
+    (applied, set_up): (&Plan, Money),
+    hindsight: &Plan,
+) -> Values {
+    let of_plan = |plan: &Plan, cost| value(problem, plan.flows.iter().map(|flow| flow.fct), cost);
+    let of_told = |told: &AsPlanned| value(problem, told.fcts.iter().copied(), told.cost);
+    let applied = of_plan(applied, applied.cost + set_up);
+    // A plan that misses deadlines is none, however little it costs.
+    let in_time = as_planned.filter(|told| told.late == 0).map_or(f64::INFINITY, of_told);
+    let hindsight = of_plan(hindsight, hindsight.cost);
+    let best = hindsight.min(applied).min(in_time);
+    Values { as_planned: as_planned.map(of_told), applied, hindsight, best }
 }
 
 fn new_problem(inputs: Inputs, flows: &'static str) -> Result<Problem, RegretError> {
@@ -112,13 +176,8 @@ fn new_problem(inputs: Inputs, flows: &'static str) -> Result<Problem, RegretErr
 }
 
 /// The solver's plan, or the best that it had when its limits were reached.
-fn solve(
-    solver: &dyn Solver,
-    problem: &Problem,
-    limits: &Limits<'_>,
-    flows: &'static str,
-) -> Result<Plan, RegretError> {
-    match solver.solve(problem, limits) {
+fn plan_of(outcome: Result<Plan, SolveError>, flows: &'static str) -> Result<Plan, RegretError> {
+    match outcome {
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => Ok(*plan),
         answer => answer.map_err(|source| RegretError::Solve { flows, source }),
     }
@@ -143,17 +202,19 @@ fn set_up_of(plan: &Plan, problem: &Problem) -> Money {
     set_up.sum()
 }
 
-/// The true problem in which the plan's relays run, all others cost more than any budget, and what was
-/// spent on set-up is gone.
+/// The true problem in which the plan's relays run, any other costs more than there is, and what was spent on
+/// set-up is gone.
 fn over_relays_of(plan: Option<&Plan>, truth: &Inputs, spent: Money) -> Inputs {
     let relays = plan.map(counts).unwrap_or_default();
     let mut inputs = truth.clone();
     inputs.regions.retain(|region| relays.keys().any(|(used, _)| used == region));
-    let never = Money::from_usd(LARGEST_USD).expect("the largest amount there is").times(10);
+    let most = Money::from_usd(MOST_LEFT_USD).expect("an amount of money");
+    let left = truth.budget.checked_sub(spent).unwrap_or_default().min(most);
+    let never = left.times(2) + most;
     for relay_type in &mut inputs.relay_types {
         relay_type.set_up = never;
     }
     inputs.running.relays = relays;
-    inputs.budget = truth.budget.checked_sub(spent).unwrap_or_default();
+    inputs.budget = left;
     inputs
 }

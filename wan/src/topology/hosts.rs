@@ -118,16 +118,29 @@ impl<'a> Layers<'a> {
             per_connection: self
                 .cap(|section| section.per_connection, |vm| vm.per_connection_cap)?,
             cap: self.find(|section| section.cap).unwrap_or(CapFlavour::BackPressure),
-            burst: self.find(|section| section.burst).unwrap_or(BURST),
+            burst: self.size("burst", |section| section.burst.as_ref())?.unwrap_or(BURST),
             queue,
             mtu,
             congestion_control,
-            receive_buffer: self.find(|section| section.receive_buffer),
-            send_buffer: self.find(|section| section.send_buffer),
+            receive_buffer: self
+                .size("receive_buffer", |section| section.receive_buffer.as_ref())?,
+            send_buffer: self.size("send_buffer", |section| section.send_buffer.as_ref())?,
             initcwnd: self.find(|section| section.initcwnd),
             initrwnd: self.find(|section| section.initrwnd),
             routes: self.routes()?,
         })
+    }
+
+    /// A size that a kernel can be asked for.
+    fn size<'s>(
+        &'s self,
+        name: &str,
+        key: impl Fn(&'s HostSection) -> Option<&'s Spanned<Bytes>>,
+    ) -> Result<Option<Bytes>, TopologyError> {
+        let Some(size) = self.find(key) else { return Ok(None) };
+        limits::buffer(*size.get_ref())
+            .map_err(|problem| self.names.source.refuse_at(size, format!("{name}: {problem}")))?;
+        Ok(Some(*size.get_ref()))
     }
 
     /// A cap: the section's own key, else that of its machine type, else the same of the default.

@@ -12,6 +12,11 @@ const MTU: std::ops::RangeInclusive<u64> = 576..=65_535;
 /// Least room of a default queue. Chosen: a hundred full packets.
 const LEAST_QUEUE: Bytes = Bytes::new(150_000);
 
+/// Largest window, socket buffer and burst. Source: the largest window that TCP can announce (RFC 7323).
+const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
+/// Largest queue of a link. Chosen: a second of 8 Tbit/s, more than any machine could hold.
+const LARGEST_QUEUE: Bytes = Bytes::new(1 << 40);
+
 /// What a rate must be.
 pub(super) const RATE_EXPECTED: &str = "`none` or a rate of at least 1 kbit/s";
 
@@ -49,6 +54,22 @@ pub(crate) fn check_span(span: Duration, longest: Duration) -> Result<(), String
 pub(crate) fn mtu(mtu: Bytes) -> Result<(), String> {
     if !MTU.contains(&mtu.as_u64()) {
         return Err(format!("a packet size from 576 to 65535 bytes, not `{mtu}`"));
+    }
+    Ok(())
+}
+
+/// Refuses windows, socket buffers and bursts that no kernel has.
+pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
+    if size > LARGEST_BUFFER {
+        return Err(format!("a size of at most 1 GiB, not `{size}`"));
+    }
+    Ok(())
+}
+
+/// Refuses queues that no machine could hold.
+pub(crate) fn queue(room: Bytes) -> Result<(), String> {
+    if room > LARGEST_QUEUE {
+        return Err(format!("a size of at most 1 TiB, not `{room}`"));
     }
     Ok(())
 }

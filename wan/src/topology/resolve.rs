@@ -136,6 +136,10 @@ fn sites(
             );
             return Err(source.refuse_at(window, problem));
         }
+        if let Some(window) = &section.window {
+            limits::buffer(*window.get_ref())
+                .map_err(|problem| source.refuse_at(window, format!("window: {problem}")))?;
+        }
         if section.region.is_some() && section.location.is_some() {
             let problem = format!("site `{id}` has a region and a location: one is enough");
             return Err(source.refuse_at(spanned, problem));
@@ -202,7 +206,11 @@ pub(super) fn room(
                 format!("queue: room for at least one packet of {mtu}, not `{}`", queue.get_ref());
             Err(source.refuse_at(queue, problem))
         }
-        (Some(queue), _) => Ok(*queue.get_ref()),
+        (Some(queue), _) => {
+            limits::queue(*queue.get_ref())
+                .map_err(|problem| source.refuse_at(queue, format!("queue: {problem}")))?;
+            Ok(*queue.get_ref())
+        }
         (None, Some(rate)) => Ok(limits::default_queue(rate, rtt)),
         (None, None) => Ok(Bytes::ZERO),
     }

@@ -57,12 +57,12 @@ pub(super) struct HostSection {
     pub(super) ingress: Option<Limit>,
     pub(super) per_connection: Option<Limit>,
     pub(super) cap: Option<CapFlavour>,
-    pub(super) burst: Option<Bytes>,
+    pub(super) burst: Option<Spanned<Bytes>>,
     pub(super) queue: Option<Spanned<Bytes>>,
     pub(super) mtu: Option<Spanned<Bytes>>,
     pub(super) congestion_control: Option<Spanned<String>>,
-    pub(super) receive_buffer: Option<Bytes>,
-    pub(super) send_buffer: Option<Bytes>,
+    pub(super) receive_buffer: Option<Spanned<Bytes>>,
+    pub(super) send_buffer: Option<Spanned<Bytes>>,
     #[serde(default, deserialize_with = "segments")]
     pub(super) initcwnd: Option<Segments>,
     #[serde(default, deserialize_with = "segments")]

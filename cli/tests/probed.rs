@@ -1,0 +1,92 @@
+//! A plan over what `tradewind probe` has just measured on loopback: its reports are read as they are.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tradewind_units::Bandwidth;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+
+/// A responder on loopback and a directory, both gone with the test.
+struct Ground {
+    directory: PathBuf,
+    responder: Child,
+    target: String,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("tradewind-probed-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["probe", "responder", "--listen", "127.0.0.1:0"]);
+        let mut responder = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(responder.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let ready: Value = serde_json::from_str(&ready).unwrap();
+        let target = ready["listen"][0].as_str().unwrap().to_owned();
+        Self { directory, responder, target }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).current_dir(&self.directory).stdin(Stdio::null());
+        let output = command.env("TRADEWIND_LOG", "off").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        output
+    }
+
+    /// Keeps the JSON that a command prints, and returns it.
+    fn keep(&self, name: &str, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        fs::write(self.directory.join(name), &output.stdout).unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _ = self.responder.kill();
+        let _ = self.responder.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn a_plan_rests_on_what_the_probe_has_just_measured() {
+    let ground = Ground::new();
+    let target = ground.target.as_str();
+    let rtts = ["probe", "rtt", target, "--samples", "3", "--interval", "5ms", "-o", "json"];
+    let rtts = ground.keep("rtt.json", &rtts);
+    let rate = ["probe", "rate", target, "--max-rate", "50 Mbit/s", "--duration", "300ms"];
+    let rate = ground.keep("rate.json", &[&rate[..], &["-o", "json"]].concat());
+    let problem = format!(
+        "site = [{{ id = 'a' }}, {{ id = 'b' }}]\n\
+         flow = [{{ id = 'f', from = 'a', to = 'b', volume = '10 MB' }}]\n\
+         [leg.all]\nwindow = '1 GB'\n\
+         [[probes]]\nfrom = 'a'\nreports = ['rtt.json', 'rate.json']\n\
+         targets = {{ '{target}' = 'b' }}\n"
+    );
+    fs::write(ground.directory.join("p.toml"), problem).unwrap();
+    ground.run(&["plan", "--problem", "p.toml", "--out", "plan.json"]);
+    let why = ground.run(&["explain", "plan.json", "f", "-o", "json"]);
+    let why: Value = serde_json::from_slice(&why.stdout).unwrap();
+    let leg = &why["legs"][0];
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
+    let rtt_ms = rtts[0]["rtt_min_ms"].as_f64().unwrap();
+    assert!(near(leg["rtt_ms"].as_f64().unwrap(), rtt_ms), "{leg} {rtts}");
+    let planned: Bandwidth = leg["rate"].as_str().unwrap().parse().unwrap();
+    assert!(near(planned.as_mbps(), rate["rate_mbps"].as_f64().unwrap()), "{leg} {rate}");
+}

@@ -1,0 +1,128 @@
+//! A plan for guessed flows as it stands when the true flows come: nobody plans again [CP VIII].
+//!
+//! A true flow takes the path that was planned between its sites, if there is one, the path's relays have room for
+//! it, and the budget pays for its egress; else it goes direct. Flows come in the problem's order.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Money, RelayId, SiteId};
+
+use crate::plan::{Plan, PlannedFlow};
+use crate::problem::{Flow, Objective, Problem};
+
+/// What became of the true flows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsPlanned {
+    /// The completion time of each true flow, in the problem's order.
+    pub fcts: Vec<Duration>,
+    /// Set-up of all planned relays, used or not; egress and moves of the true flows.
+    pub cost: Money,
+    /// Flows that took their planned path over relays.
+    pub relayed: usize,
+    /// Flows that went direct for want of room on the planned relays, or of money.
+    pub displaced: usize,
+    /// Flows that nobody had guessed.
+    pub unplanned: usize,
+    /// Flows that missed their deadline.
+    pub late: usize,
+}
+
+impl AsPlanned {
+    /// Sum of all completion times.
+    #[must_use]
+    pub fn total_fct(&self) -> Duration {
+        self.fcts.iter().sum()
+    }
+}
+
+/// A flow's way: its offers with the relays' names, what it takes and what it costs.
+struct Way<'a> {
+    relays: &'a [RelayId],
+    fct: Duration,
+    rate_bps: u64,
+    cost: Money,
+}
+
+/// Carries the flows of `truth` by the plan that was made for `guessed`; `set_up` is spent already.
+/// `None` when a flow that cannot take its planned path has no direct one.
+pub(super) fn as_planned(
+    truth: &Problem,
+    guessed: &[Flow],
+    plan: Option<&Plan>,
+    set_up: Money,
+) -> Option<AsPlanned> {
+    let planned: BTreeMap<(&SiteId, &SiteId), (&Plan, &PlannedFlow)> = plan
+        .into_iter()
+        .flat_map(|plan| guessed.iter().zip(&plan.flows).map(move |(flow, way)| (flow, plan, way)))
+        .map(|(flow, plan, way)| ((&flow.source, &flow.destination), (plan, way)))
+        .collect();
+    let mut room = room_of(truth, plan);
+    let mut told = AsPlanned {
+        fcts: Vec::new(),
+        cost: set_up,
+        relayed: 0,
+        displaced: 0,
+        unplanned: 0,
+        late: 0,
+    };
+    for (index, flow) in truth.flows().iter().enumerate() {
+        let guess = planned.get(&(&flow.source, &flow.destination));
+        told.unplanned += usize::from(guess.is_none());
+        let way = guess.and_then(|(plan, way)| planned_way(truth, index, plan, way));
+        let has_relays = guess.is_some_and(|(_, way)| !way.path.is_empty());
+        let fits = |way: &Way<'_>| {
+            way.relays.iter().all(|relay| room.get(relay).is_some_and(|left| way.rate_bps <= *left))
+                && told.cost + way.cost <= truth.budget()
+        };
+        let fct = if let Some(way) = way.filter(fits) {
+            for relay in way.relays {
+                *room.entry(relay).or_default() -= way.rate_bps;
+            }
+            told.cost = told.cost + way.cost;
+            told.relayed += usize::from(has_relays);
+            way.fct
+        } else {
+            told.displaced += usize::from(has_relays);
+            told.cost = told.cost + truth.move_cost(index, &[]);
+            truth.fct(index, &[])?
+        };
+        told.late += usize::from(flow.deadline.is_some_and(|deadline| fct > deadline));
+        told.fcts.push(fct);
+    }
+    Some(told)
+}
+
+/// What each planned relay carries, in bit/s.
+fn room_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a RelayId, u64> {
+    let relays = plan.map(|plan| plan.relays.as_slice()).unwrap_or_default().iter();
+    let capacity = |region, relay_type| {
+        let mut offers = truth.offers().iter();
+        let same = offers.find(|o| (&o.region, &o.relay_type.id) == (region, relay_type));
+        same.map_or(0, |offer| offer.capacity_bps())
+    };
+    relays.map(|relay| (&relay.id, capacity(&relay.region, &relay.relay_type))).collect()
+}
+
+/// The planned path for a true flow; `None` where it does not exist or has no price.
+fn planned_way<'a>(
+    truth: &Problem,
+    flow: usize,
+    plan: &Plan,
+    way: &'a PlannedFlow,
+) -> Option<Way<'a>> {
+    let offers = plan.offers_of(truth, way)?;
+    let fct = truth.fct(flow, &offers)?;
+    let cost = truth.egress_cost(flow, &offers).ok()? + truth.move_cost(flow, &offers);
+    Some(Way { relays: &way.path, fct, rate_bps: truth.rate_taken(flow, fct).as_bps(), cost })
+}
+
+/// What flows that take so long, for this cost, make of the problem's objective: seconds, or dollars where it is
+/// the cost.
+pub(super) fn value(problem: &Problem, fcts: impl Iterator<Item = Duration>, cost: Money) -> f64 {
+    let weighted = |(flow, fct): (&Flow, Duration)| fct.as_secs_f64() * f64::from(flow.weight);
+    match problem.objective() {
+        Objective::TotalFct => problem.flows().iter().zip(fcts).map(weighted).sum(),
+        Objective::Makespan => fcts.max().unwrap_or_default().as_secs_f64(),
+        Objective::Cost => cost.as_usd(),
+    }
+}

@@ -1,0 +1,85 @@
+//! Past periods planned for as if they were still to come: what the forecast from all before them expected, and what came.
+
+use std::collections::BTreeSet;
+
+use tradewind_units::{FlowId, Timestamp};
+
+use super::{ForecastError, History, PredictedFlow, Predictor, forecast, named};
+use crate::problem::{Flow, Inputs};
+
+/// A period of a log, seen from its beginning and from its end.
+#[derive(Debug, Clone)]
+pub struct PastPeriod {
+    /// When it began.
+    pub begins: Timestamp,
+    /// Who made the forecast from the periods before.
+    pub predictor: Predictor,
+    /// Sum of what was expected too much or too little, over what was carried; `None` when nothing was.
+    pub error_ratio: Option<f64>,
+    /// What was expected.
+    pub expected: Vec<Flow>,
+    /// What came, as a problem.
+    pub truth: Inputs,
+}
+
+/// The first period that a forecast from those before it can be held against: that of the log's middle, later
+/// where a stated season must stand in the log twice before.
+#[must_use]
+pub fn first_testable(history: &History, season: Option<usize>) -> usize {
+    (history.periods() / 2).max(1).max(season.unwrap_or(0).saturating_mul(2))
+}
+
+/// Forecasts the period of this number (the log's first is 0) from all before it; `inputs` are sites, prices and
+/// whatever else holds beside the flows.
+///
+/// # Errors
+/// When there is no period before it, it is none of the log's, or the season cannot be tested on those before.
+pub fn past_period(
+    history: &History,
+    inputs: &Inputs,
+    period: usize,
+    season: Option<usize>,
+) -> Result<PastPeriod, ForecastError> {
+    if period == 0 || period >= history.periods() {
+        return Err(ForecastError::NoPast { periods: history.periods() });
+    }
+    let before = forecast(&history.until(period), season)?;
+    let came = history.flows_of(period);
+    let volume = |flows: &[PredictedFlow], of: &PredictedFlow| {
+        let same = |flow: &&PredictedFlow| {
+            (&flow.source, &flow.destination) == (&of.source, &of.destination)
+        };
+        flows.iter().find(same).map_or(0, |flow| flow.volume.as_u64())
+    };
+    let missed = came.iter().map(|flow| flow.volume.as_u64().abs_diff(volume(&before.flows, flow)));
+    let unasked = before.flows.iter().filter(|flow| volume(&came, flow) == 0);
+    let wrong: f64 = missed.chain(unasked.map(|flow| flow.volume.as_u64())).map(|b| b as f64).sum();
+    let carried: f64 = came.iter().map(|flow| flow.volume.as_u64() as f64).sum();
+    Ok(PastPeriod {
+        begins: before.begins,
+        predictor: before.predictor(),
+        error_ratio: (carried > 0.0).then(|| wrong / carried),
+        expected: with_flows(inputs, before.planned_flows()).flows,
+        truth: with_flows(inputs, named(&came)),
+    })
+}
+
+/// The same inputs with other flows. One between the sites of a flow that they had takes all from it but the volume:
+/// name, weight, deadline. Running paths of flows that are no longer there are left out.
+#[must_use]
+pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
+    let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();
+    let like_stated = |flow: Flow| {
+        let same = |stated: &&Flow| {
+            (&stated.source, &stated.destination) == (&flow.source, &flow.destination)
+        };
+        let Some(stated) = inputs.flows.iter().find(same) else { return flow };
+        let id = if taken.insert(stated.id.clone()) { stated.id.clone() } else { flow.id };
+        Flow { id, volume: flow.volume, ..stated.clone() }
+    };
+    let flows: Vec<Flow> = flows.into_iter().map(like_stated).collect();
+    let mut changed = Inputs { flows, ..inputs.clone() };
+    let there: BTreeSet<&FlowId> = changed.flows.iter().map(|flow| &flow.id).collect();
+    changed.running.paths.retain(|flow, _| there.contains(flow));
+    changed
+}
