@@ -3,9 +3,13 @@
 //! Buffers are left to the kernel's autotuning unless set: a pinned buffer is capped by the
 //! system's maximum and was measured to be slower than a tuned one. Where the cloud-facing window
 //! is to be opened [CP IV-B], raise `net.ipv4.tcp_rmem` and `tcp_wmem` on the host instead.
+//! A large first flight is the exception: the receiver's window holds it to 64 KB unless its
+//! buffer was large before the handshake, so profiles that jump set the buffers.
+//!
+//! A profile may start from a named one: `profile = "quick-start"` and what differs from it.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
-use tradewind_units::Bytes;
+use tradewind_units::{Bandwidth, Bytes, Segments};
 
 /// Most bytes that wait unsent in the kernel for one connection, unless a profile says otherwise.
 /// Chosen: what a path of 10 Gbit/s sends in 2 ms, so that a relay which is scheduled late still has
@@ -17,51 +21,169 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 /// announce (RFC 7323).
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
 
+/// First window of `quick-start`, in segments. [CDD] says "very large" and gives no number;
+/// chosen: its file of 3.9 MB fits whole, so that nothing of slow start is left.
+const QUICK_START_SEGMENTS: u32 = 2800;
+/// First window that `paced-start` goes up to, in segments: where the round-trip time is known by
+/// the time that it is set, the pacing rate times that time counts. Chosen: 1.45 MB, which is
+/// 200 Mbit/s over 58 ms.
+const PACED_START_SEGMENTS: u32 = 1000;
+/// Buffers of profiles that jump. Chosen: the kernel counts its own overhead in, so that half of
+/// this or more is window, above any first flight of these profiles.
+const JUMP_BUFFER: Bytes = Bytes::new(16_000_000);
+/// Round trips after which `paced-start` lifts its cap. Chosen: by then the congestion control
+/// has acknowledgements of three whole windows at the known rate to go by.
+const PACED_START_RTTS: u16 = 4;
+
 /// Options of a leg's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(try_from = "Told")]
 pub struct LegProfile {
     /// Name of the congestion control, e.g. `bbr`; the host's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// Receive buffer, at most [`LARGEST_BUFFER`]; the kernel tunes it when absent.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_buffer")]
+    /// First congestion window, in segments; the kernel's (10) when absent. With a pacing rate that is lifted
+    /// later it is the most that the first window gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<Segments>,
+    /// Receive buffer, at most [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes
+    /// by it. The kernel tunes it when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
     /// Send buffer, at most [`LARGEST_BUFFER`]; the kernel tunes it when absent.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_buffer")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
+    /// Most that a connection sends, headers included; no cap when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing_rate: Option<Bandwidth>,
+    /// Round trips after which the cap of `pacing_rate` is lifted; never when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing_rtts: Option<u16>,
     /// Most bytes that wait unsent in the kernel, at most [`LARGEST_BUFFER`].
-    #[serde(deserialize_with = "buffer")]
     pub notsent_lowat: Bytes,
+    /// Whether the first bytes may travel in the SYN, where both ends allow it (TCP Fast Open).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fast_open: bool,
+}
+
+/// The profiles that have a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NamedProfile {
+    /// The host's own ways.
+    Default,
+    /// Cubic that starts with a very large window [CDD, Quick-Start TCP].
+    QuickStart,
+    /// BBR.
+    Bbr,
+    /// Starts at a rate that the leg is known to carry, paced by it for the first round trips.
+    PacedStart,
+}
+
+impl NamedProfile {
+    /// What the name stands for.
+    #[must_use]
+    pub fn profile(self) -> LegProfile {
+        let default = LegProfile::default();
+        let jump = |segments: u32| LegProfile {
+            initial_window: Some(Segments::new(segments).expect("a window of a few thousand")),
+            receive_buffer: Some(JUMP_BUFFER),
+            send_buffer: Some(JUMP_BUFFER),
+            ..LegProfile::default()
+        };
+        match self {
+            Self::Default => default,
+            Self::Bbr => LegProfile { congestion_control: Some("bbr".into()), ..default },
+            Self::QuickStart => LegProfile {
+                congestion_control: Some("cubic".into()),
+                ..jump(QUICK_START_SEGMENTS)
+            },
+            Self::PacedStart => {
+                LegProfile { pacing_rtts: Some(PACED_START_RTTS), ..jump(PACED_START_SEGMENTS) }
+            }
+        }
+    }
+}
+
+/// A profile as it is written down: what is absent comes from the named one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    profile: Option<NamedProfile>,
+    congestion_control: Option<String>,
+    initial_window: Option<Segments>,
+    #[serde(default, deserialize_with = "buffer")]
+    receive_buffer: Option<Bytes>,
+    #[serde(default, deserialize_with = "buffer")]
+    send_buffer: Option<Bytes>,
+    pacing_rate: Option<Bandwidth>,
+    pacing_rtts: Option<u16>,
+    #[serde(default, deserialize_with = "buffer")]
+    notsent_lowat: Option<Bytes>,
+    fast_open: Option<bool>,
+}
+
+impl TryFrom<Told> for LegProfile {
+    type Error = &'static str;
+
+    fn try_from(told: Told) -> Result<Self, Self::Error> {
+        let base = told.profile.unwrap_or(NamedProfile::Default).profile();
+        if told.profile == Some(NamedProfile::PacedStart) && told.pacing_rate.is_none() {
+            return Err(
+                "`paced-start` needs `pacing_rate`, the rate that the leg is known to carry, e.g. \"200 Mbit/s\"",
+            );
+        }
+        let profile = Self {
+            congestion_control: told.congestion_control.or(base.congestion_control),
+            initial_window: told.initial_window.or(base.initial_window),
+            receive_buffer: told.receive_buffer.or(base.receive_buffer),
+            send_buffer: told.send_buffer.or(base.send_buffer),
+            pacing_rate: told.pacing_rate.or(base.pacing_rate),
+            pacing_rtts: told.pacing_rtts.or(base.pacing_rtts),
+            notsent_lowat: told.notsent_lowat.unwrap_or(base.notsent_lowat),
+            fast_open: told.fast_open.unwrap_or(base.fast_open),
+        };
+        if profile.pacing_rtts.is_some() && profile.pacing_rate.is_none() {
+            return Err("`pacing_rtts` needs `pacing_rate`, the cap that it lifts");
+        }
+        if profile.pacing_rtts == Some(0) {
+            return Err("`pacing_rtts`: expected at least 1; leave `pacing_rate` out for no cap");
+        }
+        Ok(profile)
+    }
 }
 
 impl Default for LegProfile {
     fn default() -> Self {
         Self {
             congestion_control: None,
+            initial_window: None,
             receive_buffer: None,
             send_buffer: None,
+            pacing_rate: None,
+            pacing_rtts: None,
             notsent_lowat: DEFAULT_NOTSENT_LOWAT,
+            fast_open: false,
         }
     }
 }
 
-fn buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+fn buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     let size = Bytes::deserialize(deserializer)?;
     if size > LARGEST_BUFFER {
         let problem = format!("a size of at most 1 GiB, not `{size}`");
         return Err(de::Error::custom(problem));
     }
-    Ok(size)
-}
-
-fn optional_buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
-    buffer(deserializer).map(Some)
+    Ok(Some(size))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(text: &str) -> Result<LegProfile, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
 
     #[test]
     fn no_kernel_is_asked_for_an_absurd_buffer() {
@@ -76,18 +198,50 @@ mod tests {
 
     #[test]
     fn what_a_profile_does_not_say_is_left_to_the_system() {
-        let profile: LegProfile = toml::from_str("congestion_control = 'bbr'").unwrap();
-        assert_eq!(profile.congestion_control.as_deref(), Some("bbr"));
+        let profile = read("congestion_control = 'bbr'").unwrap();
+        assert_eq!(profile, NamedProfile::Bbr.profile());
         assert_eq!(profile.receive_buffer, None);
         assert_eq!(profile.notsent_lowat, DEFAULT_NOTSENT_LOWAT);
-        assert!(toml::from_str::<LegProfile>("window = '1 MB'").is_err());
+        assert!(read("window = '1 MB'").is_err());
+        assert_eq!(read("profile = 'default'").unwrap(), LegProfile::default());
+    }
+
+    #[test]
+    fn a_named_profile_is_where_one_starts_from() {
+        let quick = read("profile = 'quick-start'\ncongestion_control = 'bbr'").unwrap();
+        assert_eq!(quick.congestion_control.as_deref(), Some("bbr"));
+        let file = Bytes::new(3_900_000);
+        let first_flight = quick.initial_window.unwrap().payload(Bytes::new(1448));
+        assert!(first_flight >= file, "[CDD]'s file leaves in one flight");
+        assert!(quick.receive_buffer.unwrap().as_u64() >= 2 * first_flight.as_u64());
+
+        let paced = read("profile = 'paced-start'\npacing_rate = '200 Mbit/s'").unwrap();
+        assert_eq!(paced.pacing_rate, Some("200 Mbit/s".parse().unwrap()));
+        assert_eq!(paced.pacing_rtts, Some(4));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_would() {
+        for (text, expected) in [
+            ("profile = 'paced-start'", "`paced-start` needs `pacing_rate`"),
+            ("pacing_rtts = 3", "`pacing_rtts` needs `pacing_rate`"),
+            ("pacing_rate = '1 Mbit/s'\npacing_rtts = 0", "`pacing_rtts`: expected at least 1"),
+            ("profile = 'swift'", "unknown variant `swift`, expected one of `default`"),
+            ("initial_window = 0", "segments: a window of 1 to"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]
     fn a_profile_survives_a_round_trip() {
-        let profile =
-            LegProfile { receive_buffer: Some(Bytes::new(16_000_000)), ..LegProfile::default() };
-        let text = toml::to_string(&profile).unwrap();
-        assert_eq!(toml::from_str::<LegProfile>(&text).unwrap(), profile, "{text}");
+        let mut paced = NamedProfile::PacedStart.profile();
+        paced.pacing_rate = Some("50 Mbit/s".parse().unwrap());
+        let open = LegProfile { fast_open: true, ..LegProfile::default() };
+        for profile in [paced, open, NamedProfile::QuickStart.profile()] {
+            let text = toml::to_string(&profile).unwrap();
+            assert_eq!(toml::from_str::<LegProfile>(&text).unwrap(), profile, "{text}");
+        }
     }
 }

@@ -59,6 +59,23 @@ fn run(tool: Tool, lines: &[String]) -> Result<()> {
     Err(NetError::Tool { tool: name, input: failed_line(&stderr, lines), message: gist(&stderr) })
 }
 
+/// Runs the tool once with `words`, in the calling thread's namespace, and returns what it prints.
+///
+/// # Errors
+/// When the tool is missing, or refuses: the error holds the words.
+pub fn ask(tool: Tool, words: &[&str]) -> Result<String> {
+    let output = command(tool)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| start_error(tool, source))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = gist(&String::from_utf8_lossy(&output.stderr));
+    Err(NetError::Tool { tool: tool.name(), input: words.join(" "), message })
+}
+
 /// The tool's command, found also where an ordinary user's PATH does not look.
 fn command(tool: Tool) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();

@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod arena;
 pub mod capability;
+pub mod cgroup;
 pub mod clock;
 pub mod congestion;
 pub mod counters;
@@ -17,6 +18,7 @@ pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
+pub mod first_window;
 pub mod idle;
 pub mod iproute;
 pub mod lifeline;
@@ -37,5 +39,6 @@ pub mod tun;
 pub mod usage;
 pub mod userns;
 pub mod virtio;
+pub mod window_route;
 
 pub use error::NetError;

@@ -13,7 +13,18 @@ use tradewind_units::Bandwidth;
 /// # Errors
 /// When the kernel refuses.
 pub fn cap(socket: &impl AsFd, rate: Bandwidth) -> io::Result<()> {
-    let bytes_per_s: u64 = (rate.as_bps() / 8).max(1);
+    set(socket, (rate.as_bps() / 8).max(1))
+}
+
+/// Takes the cap off.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn lift(socket: &impl AsFd) -> io::Result<()> {
+    set(socket, u64::MAX)
+}
+
+fn set(socket: &impl AsFd, bytes_per_s: u64) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of_val(&bytes_per_s)).expect("eight bytes");
     // SAFETY: the option's value is an integer of eight bytes, readable for its length.
     let outcome = unsafe {

@@ -9,17 +9,28 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tradewind_units::{Bytes, Duration};
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
+use crate::first_window::{FirstWindow, FirstWindows};
+use crate::pacing;
 
 /// Options of a socket; what is `None` or `false` stays as the system has it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
     /// Name of the congestion control, e.g. `cubic` or `bbr`.
     pub congestion_control: Option<String>,
-    /// `SO_RCVBUF`; setting it turns the kernel's autotuning off.
+    /// The first congestion window, and what sets it.
+    pub first_window: Option<(FirstWindows, FirstWindow)>,
+    /// `SO_RCVBUF`; setting it turns the kernel's autotuning off. Above `net.core.rmem_max` only
+    /// with CAP_NET_ADMIN; so with the send buffer and `wmem_max`.
     pub receive_buffer: Option<Bytes>,
     /// `SO_SNDBUF`; setting it turns the kernel's autotuning off.
     pub send_buffer: Option<Bytes>,
+    /// `SO_MAX_PACING_RATE`: most that is sent, headers included.
+    pub pacing_rate: Option<Bandwidth>,
+    /// TCP Fast Open: a listener that takes data in the SYN, or a socket whose first write goes
+    /// into it once a cookie of the other side is known [RFC 7413].
+    pub fast_open: Option<FastOpen>,
     /// `TCP_NOTSENT_LOWAT`: most bytes that wait unsent in the kernel.
     pub notsent_lowat: Option<Bytes>,
     /// `TCP_USER_TIMEOUT`: how long sent data may stay without an answer. A peer that closes its
@@ -31,6 +42,16 @@ pub struct SocketOptions {
     pub nodelay: bool,
     /// `SO_LINGER` with 0 s: closing, and the death of the process, reset the connection.
     pub reset_on_close: bool,
+}
+
+/// A side of TCP Fast Open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastOpen {
+    /// The side that dials.
+    Dial,
+    /// The side that listens, with the number of connections that may have brought data and not
+    /// shown yet that they can be reached.
+    Listen(u16),
 }
 
 impl SocketOptions {
@@ -48,12 +69,29 @@ impl SocketOptions {
                 .map_err(|source| OptionError { option, source })?;
         }
         if let Some(size) = self.receive_buffer {
-            socket
-                .set_recv_buffer_size(as_usize(size))
+            set_buffer(&socket, libc::SO_RCVBUFFORCE, size, Socket::set_recv_buffer_size)
                 .map_err(refused("receive buffer".into()))?;
         }
         if let Some(size) = self.send_buffer {
-            socket.set_send_buffer_size(as_usize(size)).map_err(refused("send buffer".into()))?;
+            set_buffer(&socket, libc::SO_SNDBUFFORCE, size, Socket::set_send_buffer_size)
+                .map_err(refused("send buffer".into()))?;
+        }
+        if let Some((windows, window)) = &self.first_window {
+            windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
+        }
+        if let Some(rate) = self.pacing_rate {
+            pacing::cap(&*socket, rate).map_err(refused("pacing rate".into()))?;
+        }
+        match self.fast_open {
+            None => {}
+            Some(FastOpen::Dial) => {
+                set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1)
+                    .map_err(refused("fast open".into()))?;
+            }
+            Some(FastOpen::Listen(most)) => {
+                set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, i32::from(most))
+                    .map_err(refused("fast open".into()))?;
+            }
         }
         if let Some(mark) = self.notsent_lowat {
             let mark = u32::try_from(mark.as_u64()).unwrap_or(u32::MAX);
@@ -90,6 +128,32 @@ impl From<OptionError> for io::Error {
     fn from(error: OptionError) -> Self {
         Self::new(error.source.kind(), error.to_string())
     }
+}
+
+/// Sets a buffer's size, above the system's maximum where this process may.
+fn set_buffer(
+    socket: &Socket,
+    force: libc::c_int,
+    size: Bytes,
+    set: impl Fn(&Socket, usize) -> io::Result<()>,
+) -> io::Result<()> {
+    let number = i32::try_from(size.as_u64()).unwrap_or(i32::MAX);
+    match set_number(socket, libc::SOL_SOCKET, force, number) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            set(socket, as_usize(size))
+        }
+        outcome => outcome,
+    }
+}
+
+/// Sets an option whose value is an `int`.
+fn set_number(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).expect("four bytes");
+    // SAFETY: the value is an int, readable for its length.
+    let status = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
+    };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn as_usize(size: Bytes) -> usize {
@@ -208,6 +272,12 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     }
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// Who the other end of `socket` is; `None` when it is not connected.
+#[must_use]
+pub fn peer(socket: &impl AsFd) -> Option<SocketAddr> {
+    SockRef::from(socket).peer_addr().ok()?.as_socket()
 }
 
 /// Bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).

@@ -11,13 +11,10 @@ use tradewind_desired::{LegProfile, Route, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
 };
-use tradewind_net::tcp::SocketOptions;
 use tradewind_units::FlowId;
 use tradewind_units::time::as_text;
 
 use crate::RelayError;
-use crate::pump::IdleLimits;
-use crate::session::Keeping;
 
 /// A relay's configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -230,13 +227,25 @@ impl Default for Timeouts {
     }
 }
 
-/// Leg profiles by the side that opens the connection.
+/// Leg profiles by the side that opens the connection, and of single legs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegProfiles {
     /// Connections from upstream, which this process accepts.
     pub accept: LegProfile,
     /// Connections to downstream, which this process dials.
+    pub dial: LegProfile,
+    /// Legs to neighbours that are told apart from the others.
+    pub to: Vec<LegTo>,
+}
+
+/// A leg to one neighbour.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LegTo {
+    /// Where the neighbour listens, as routes have it.
+    pub address: SocketAddr,
+    /// The leg's profile; nothing of `leg.dial` is taken over.
     pub dial: LegProfile,
 }
 
@@ -373,41 +382,6 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
 
 fn one_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
-}
-
-/// Options that every connection needs from its start.
-pub(crate) fn first_options(profile: &LegProfile) -> SocketOptions {
-    SocketOptions {
-        congestion_control: profile.congestion_control.clone(),
-        receive_buffer: profile.receive_buffer,
-        send_buffer: profile.send_buffer,
-        nodelay: true,
-        reset_on_close: true,
-        ..SocketOptions::default()
-    }
-}
-
-/// Options that only matter for a session which lasts or is bulky.
-fn settled_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
-    SocketOptions {
-        notsent_lowat: Some(profile.notsent_lowat),
-        user_timeout: Some(timeouts.user),
-        keepalive: Some(timeouts.keepalive),
-        ..SocketOptions::default()
-    }
-}
-
-/// All of them, for listeners: what they accept inherits the options at no cost.
-pub(crate) fn listener_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
-    let SocketOptions { notsent_lowat, user_timeout, keepalive, .. } =
-        settled_options(profile, timeouts);
-    SocketOptions { notsent_lowat, user_timeout, keepalive, ..first_options(profile) }
-}
-
-/// How sessions are kept whose downstream connections have `profile`.
-pub(crate) fn keeping(profile: &LegProfile, timeouts: &Timeouts) -> Keeping {
-    let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
-    Keeping { idle, settled: settled_options(profile, timeouts) }
 }
 
 #[cfg(test)]

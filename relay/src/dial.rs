@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tradewind_grant::{Destination, GrantError, Status};
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp;
 
 use crate::RelayError;
 use crate::failure::{Failure, plain};
+use crate::profile::Legs;
 
 /// Who speaks first on a new connection, as far as is known before it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub(crate) enum Speaker {
 /// How connections are dialled.
 #[derive(Debug)]
 pub(crate) struct Dialler {
-    pub(crate) options: SocketOptions,
+    pub(crate) legs: Arc<Legs>,
     pub(crate) limit: Duration,
     /// Where this process itself listens.
     pub(crate) own_listeners: Vec<SocketAddr>,
@@ -34,9 +36,12 @@ pub(crate) struct Dialler {
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
 /// and not by every session.
-pub(crate) fn try_options(options: &SocketOptions) -> Result<(), RelayError> {
-    let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
-    Ok(options.apply(&socket)?)
+pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
+    for leg in legs.all() {
+        let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
+        leg.first.apply(&socket)?;
+    }
+    Ok(())
 }
 
 impl Dialler {
@@ -60,7 +65,7 @@ impl Dialler {
                 SocketAddr::V4(_) => TcpSocket::new_v4()?,
                 SocketAddr::V6(_) => TcpSocket::new_v6()?,
             };
-            self.options.apply(&socket)?;
+            self.legs.to(address).first.apply(&socket)?;
             if speaker == Speaker::Us {
                 tcp::acknowledge_with_data(&socket)?;
             }

@@ -364,7 +364,13 @@ impl Pump<'_> {
         let timer = pin!(tokio::time::sleep(SETTLED_AFTER.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer);
         let mut settled = false;
+        let mut lifts = self.keeping.legs.lifts(self.upstream, self.downstream);
         poll_fn(|cx| {
+            if let Some(due) = &mut lifts
+                && !due.poll(cx, self.upstream, self.downstream)
+            {
+                lifts = None;
+            }
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
             let up = up.map_err(|error| match error {
@@ -421,7 +427,7 @@ impl Pump<'_> {
 
     /// Gives the dialled socket the options of a session that is more than a short exchange.
     fn settle(&self) -> Result<(), Broken> {
-        let settled = self.keeping.settled.apply(self.downstream);
+        let settled = self.keeping.legs.of(self.downstream).settled.apply(self.downstream);
         settled.map_err(|error| Broken::Downstream(error.source))?;
         tcp::acknowledge_at_once(self.downstream).map_err(Broken::Downstream)
     }

@@ -16,12 +16,12 @@ use tradewind_grant::{
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
-use crate::config::{first_options, keeping, listener_options};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
+use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::server::{Server, Service, Setup, write_all};
 use crate::session::{GrantSessions, Keeping, Session, broken};
@@ -45,14 +45,14 @@ impl Relay {
         let mut verifier = Verifier::new(config.identity()?, config.operators.clone());
         verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
-        let dial_options = first_options(&config.leg.dial);
-        try_options(&dial_options)?;
+        let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+        try_options(&legs)?;
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
             workers: config.workers,
             limits: &config.limits,
-            accept: &listener_options(&config.leg.accept, &config.timeouts),
+            accept: &legs.accept,
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -61,10 +61,10 @@ impl Relay {
             verifier: Mutex::new(verifier),
             operators: config.operators.clone(),
             policy: config.policy.policy(&own_listeners),
-            dialler: Dialler { options: dial_options, limit: config.timeouts.dial, own_listeners },
+            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
+            dialler: Dialler { legs, limit: config.timeouts.dial, own_listeners },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
-            keeping: keeping(&config.leg.dial, &config.timeouts),
         });
         Ok(Self { server, service, identity })
     }

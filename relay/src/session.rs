@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_grant::{Destination, GrantId, OpenHeader};
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
+use crate::config::Timeouts;
 use crate::counts::Outcome;
+use crate::profile::Legs;
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
 use crate::side::Side;
 use crate::worker::Worker;
@@ -28,8 +30,14 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct Keeping {
     pub(crate) idle: IdleLimits,
-    /// Options of a dialled socket that only matter for a session which lasts or is bulky.
-    pub(crate) settled: SocketOptions,
+    pub(crate) legs: Arc<Legs>,
+}
+
+impl Keeping {
+    pub(crate) fn new(legs: Arc<Legs>, timeouts: &Timeouts) -> Self {
+        let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
+        Self { idle, legs }
+    }
 }
 
 impl Session {

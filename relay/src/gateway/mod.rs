@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 use tradewind_grant::{GrantError, PublicIdentity, Sealer};
 use tradewind_units::FlowId;
 
-use crate::config::{first_options, keeping, listener_options};
 use crate::dial::{Dialler, try_options};
+use crate::profile::Legs;
 use crate::relay::unix_now;
 use crate::server::{Server, Setup};
+use crate::session::Keeping;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
 use session::{Entrance, GatewayService};
@@ -50,15 +51,15 @@ impl Gateway {
             }
             _ => None,
         };
-        let dial_options = first_options(&config.leg.dial);
-        try_options(&dial_options)?;
+        let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+        try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
         let server = Server::bind(&Setup {
             program: "gateway",
             addresses: &addresses,
             workers: config.workers,
             limits: &config.limits,
-            accept: &listener_options(&config.leg.accept, &config.timeouts),
+            accept: &legs.accept,
             drain: config.timeouts.drain,
             metrics: config.metrics,
         })?;
@@ -67,13 +68,13 @@ impl Gateway {
             routes: config.routes.clone(),
             allow_loopback: config.allow_loopback,
             sealer,
+            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
             dialler: Dialler {
-                options: dial_options,
+                legs,
                 limit: config.timeouts.dial,
                 own_listeners: server.handle().own_listeners(),
             },
             request_limit: config.timeouts.header,
-            keeping: keeping(&config.leg.dial, &config.timeouts),
         });
         Ok(Self { server, service, identity: public })
     }

@@ -1,0 +1,206 @@
+//! The first congestion window, as the kernel reports it of real connections.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::netns::Namespace;
+use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_net::window_route::WindowRoute;
+use tradewind_units::{Bytes, Segments};
+
+/// The kernel's own [RFC 6928].
+const USUAL: u32 = 10;
+
+/// The program, where this process may load it.
+fn attached() -> Option<FirstWindows> {
+    match FirstWindows::attach() {
+        Ok(windows) => Some(windows),
+        Err(error) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+fn options(windows: &FirstWindows, segments: u32) -> SocketOptions {
+    let window = FirstWindow { segments: Segments::new(segments).unwrap(), rate: None };
+    SocketOptions { first_window: Some((windows.clone(), window)), ..SocketOptions::default() }
+}
+
+fn listen(options: &SocketOptions) -> TcpListener {
+    let listener = tcp::listen("127.0.0.1:0".parse().unwrap(), 1, 16, options).unwrap().remove(0);
+    listener.set_nonblocking(false).unwrap();
+    listener
+}
+
+fn dial(address: SocketAddr, options: &SocketOptions) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    options.apply(&socket).unwrap();
+    socket.connect(&address.into()).unwrap();
+    socket.into()
+}
+
+fn window(stream: &TcpStream) -> u32 {
+    TcpInfo::of(stream).unwrap().congestion_window.unwrap().as_u32()
+}
+
+#[test]
+fn each_connection_has_its_own_and_others_keep_the_kernels() {
+    let Some(windows) = attached() else { return };
+    let plain = SocketOptions::default();
+    let listener = listen(&plain);
+    let address = listener.local_addr().unwrap();
+    for (wanted, expected) in [(Some(77), 77), (None, USUAL), (Some(2800), 2800)] {
+        let options = wanted.map_or(plain.clone(), |segments| options(&windows, segments));
+        let dialled = dial(address, &options);
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!((window(&dialled), window(&accepted)), (expected, USUAL));
+    }
+}
+
+#[test]
+fn what_a_listener_accepts_inherits_its_window() {
+    let Some(windows) = attached() else { return };
+    let listener = listen(&options(&windows, 222));
+    for _ in 0..3 {
+        let mut dialled = dial(listener.local_addr().unwrap(), &SocketOptions::default());
+        let (mut accepted, _) = listener.accept().unwrap();
+        assert_eq!((window(&accepted), window(&dialled)), (222, USUAL));
+        accepted.write_all(b"data flows").unwrap();
+        dialled.read_exact(&mut [0; 10]).unwrap();
+    }
+}
+
+#[test]
+fn a_rate_makes_the_window_what_a_round_trip_holds() {
+    let Some(windows) = attached() else { return };
+    let listener = listen(&SocketOptions::default());
+    // Loopback's round trip is far below a millisecond: one segment or so at this rate.
+    let slow = FirstWindow {
+        segments: Segments::new(1000).unwrap(),
+        rate: Some("8 Mbit/s".parse().unwrap()),
+    };
+    let options = SocketOptions { first_window: Some((windows, slow)), ..SocketOptions::default() };
+    let dialled = dial(listener.local_addr().unwrap(), &options);
+    assert_eq!(window(&dialled), USUAL);
+}
+
+#[test]
+fn the_program_goes_with_its_last_owner() {
+    let Some(windows) = attached() else { return };
+    let listener = listen(&options(&windows, 300));
+    drop(windows);
+    // The listener's options held a clone; that is gone, too.
+    let _dialled = dial(listener.local_addr().unwrap(), &SocketOptions::default());
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!(window(&accepted), USUAL);
+}
+
+const HERE: &str = "10.82.0.1";
+const THERE: &str = "10.82.0.2";
+
+/// Two hosts and a cable between them.
+struct Hosts {
+    here: Namespace,
+    there: Namespace,
+}
+
+impl Hosts {
+    fn new() -> Option<Self> {
+        let make = || -> tradewind_net::error::Result<Self> {
+            let (here, there) = (Namespace::create()?, Namespace::create()?);
+            // The other end is born in the other namespace, named by a descriptor of this process.
+            let cable =
+                format!("link add a type veth peer name b netns {}", descriptor_path(&there));
+            iproute::batch(&here, Tool::Ip, &[cable])?;
+            let up = |device: &str, address: &str| {
+                [
+                    format!("addr add {address}/24 dev {device}"),
+                    format!("link set {device} up"),
+                    "link set lo up".to_owned(),
+                ]
+            };
+            iproute::batch(&here, Tool::Ip, &up("a", HERE))?;
+            iproute::batch(&there, Tool::Ip, &up("b", THERE))?;
+            Ok(Self { here, there })
+        };
+        match make() {
+            Ok(hosts) => Some(hosts),
+            Err(error) => {
+                eprintln!("SKIPPED: {error}");
+                None
+            }
+        }
+    }
+}
+
+/// Where `ip` finds a namespace of this process.
+fn descriptor_path(namespace: &Namespace) -> String {
+    use std::os::fd::AsRawFd as _;
+    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd())
+}
+
+impl Hosts {
+    fn listen(&self, options: &SocketOptions) -> TcpListener {
+        let address = format!("{THERE}:0").parse().unwrap();
+        let listener =
+            self.there.run(|| tcp::listen(address, 1, 16, options).unwrap().remove(0)).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        listener
+    }
+
+    fn dial(&self, listener: &TcpListener, options: &SocketOptions) -> TcpStream {
+        let address = listener.local_addr().unwrap();
+        self.here.run(|| dial(address, options)).unwrap()
+    }
+}
+
+#[test]
+fn the_whole_window_leaves_before_the_first_acknowledgement() {
+    let Some(windows) = attached() else { return };
+    let Some(hosts) = Hosts::new() else { return };
+    // The peer's window must hold the flight, and does only when its buffer was large before.
+    let large = Some(Bytes::new(16_000_000));
+    let receiver = SocketOptions { receive_buffer: large, ..SocketOptions::default() };
+    let listener = hosts.listen(&receiver);
+    for (wanted, expected) in [(None, USUAL), (Some(40), 40)] {
+        let chosen = wanted.map_or(SocketOptions::default(), |window| options(&windows, window));
+        let dialled = hosts.dial(&listener, &chosen);
+        let (_accepted, _) = listener.accept().unwrap();
+        // No acknowledgement comes back from here on.
+        iproute::batch(&hosts.there, Tool::Ip, &[format!("route add blackhole {HERE}/32")])
+            .unwrap();
+        dialled.set_nonblocking(true).unwrap();
+        let _most = (&dialled).write(&vec![7; 1_000_000]).unwrap();
+        let in_flight = TcpInfo::of(&dialled).unwrap().unacked_segments;
+        // A probe for a lost tail may have added one segment.
+        assert!((expected..=expected + 1).contains(&in_flight), "{in_flight} of {expected}");
+        iproute::batch(&hosts.there, Tool::Ip, &[format!("route del blackhole {HERE}/32")])
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
+    let Some(hosts) = Hosts::new() else { return };
+    let plain = SocketOptions::default();
+    let listener = hosts.listen(&plain);
+    let there = THERE.parse().unwrap();
+    let set = || WindowRoute::set(there, Segments::new(120).unwrap());
+    let route = hosts.here.run(set).unwrap().unwrap();
+    assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
+    // A second process may have one for the same address.
+    let again = hosts.here.run(set).unwrap().unwrap();
+    assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
+    hosts.here.run(|| drop((route, again))).unwrap();
+    assert_eq!(window(&hosts.dial(&listener, &plain)), USUAL);
+
+    let own = hosts.here.run(|| WindowRoute::set(HERE.parse().unwrap(), Segments::new(9).unwrap()));
+    let error = own.unwrap().unwrap_err().to_string();
+    assert!(error.contains("an address of this host"), "{error}");
+}

@@ -1,0 +1,202 @@
+//! What leg profiles make of sockets: options before the handshake, options of a session that
+//! lasts, a first window by whatever this host allows, and the time at which a pacing cap goes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tradewind_desired::LegProfile;
+use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::pacing;
+use tradewind_net::tcp::{self, FastOpen, SocketOptions};
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_net::window_route::WindowRoute;
+
+use crate::config::{LegProfiles, Timeouts};
+use crate::side::Side;
+
+/// Connections that may bring data in their SYN and have not shown yet that they can be reached.
+/// Chosen: a header and its data each, a few MB in all.
+const FAST_OPEN_QUEUE: u16 = 256;
+/// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
+const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+
+/// Leg profiles made ready: each leg's options, by the side that opens it.
+#[derive(Debug)]
+pub(crate) struct Legs {
+    /// Options of listeners: what they accept inherits them at no cost.
+    pub(crate) accept: SocketOptions,
+    accept_lift: Option<u16>,
+    dial: Leg,
+    to: BTreeMap<SocketAddr, Leg>,
+    /// Taken away when this is dropped.
+    _routes: Vec<WindowRoute>,
+}
+
+/// One leg that this process dials.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    /// Options that every connection needs from its start.
+    pub(crate) first: SocketOptions,
+    /// Options that only matter for a session which lasts or is bulky.
+    pub(crate) settled: SocketOptions,
+    /// Round trips after which its pacing cap is lifted.
+    lift: Option<u16>,
+}
+
+impl Legs {
+    /// Makes `profiles` ready. A first window that this host does not allow is told in the log, and
+    /// its legs start with the kernel's.
+    pub(crate) fn new(profiles: &LegProfiles, timeouts: &Timeouts) -> Self {
+        let to = || profiles.to.iter().map(|leg| &leg.dial);
+        let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
+        let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
+        let mut routes = Vec::new();
+        let windows = if wanted { windows(profiles, &mut routes) } else { None };
+        let leg = |profile: &LegProfile| Leg {
+            first: SocketOptions {
+                fast_open: profile.fast_open.then_some(FastOpen::Dial),
+                ..first_options(profile, windows.as_ref())
+            },
+            settled: settled_options(profile, timeouts),
+            lift: profile.pacing_rtts,
+        };
+        Self {
+            accept: listener_options(&profiles.accept, timeouts, windows.as_ref()),
+            accept_lift: profiles.accept.pacing_rtts,
+            dial: leg(&profiles.dial),
+            to: profiles.to.iter().map(|to| (to.address, leg(&to.dial))).collect(),
+            _routes: routes,
+        }
+    }
+
+    /// The leg to `address`.
+    pub(crate) fn to(&self, address: SocketAddr) -> &Leg {
+        self.to.get(&address).unwrap_or(&self.dial)
+    }
+
+    /// All that this process may dial.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Leg> {
+        std::iter::once(&self.dial).chain(self.to.values())
+    }
+
+    /// The leg of a connection that was dialled. Asks the kernel only where legs differ.
+    pub(crate) fn of(&self, downstream: &Side<'_>) -> &Leg {
+        if self.to.is_empty() {
+            return &self.dial;
+        }
+        tcp::peer(downstream).map_or(&self.dial, |peer| self.to(peer))
+    }
+
+    /// When the pacing caps of a session are to be lifted; `None` where none is.
+    pub(crate) fn lifts(&self, upstream: &Side<'_>, downstream: &Side<'_>) -> Option<Lifts> {
+        if self.accept_lift.is_none() && self.all().all(|leg| leg.lift.is_none()) {
+            return None;
+        }
+        let at = |rtts: u16, side: &Side<'_>| {
+            let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
+            Instant::now() + rtt * u32::from(rtts)
+        };
+        Some(Lifts {
+            upstream: self.accept_lift.map(|rtts| at(rtts, upstream)),
+            downstream: self.of(downstream).lift.map(|rtts| at(rtts, downstream)),
+            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
+        })
+    }
+}
+
+/// When a session's pacing caps are lifted; `None` once that is done, or was never to be.
+#[derive(Debug)]
+pub(crate) struct Lifts {
+    upstream: Option<Instant>,
+    downstream: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Lifts {
+    /// Lifts what is due, and wakes the task when the next is. True while something is left.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        upstream: &Side<'_>,
+        downstream: &Side<'_>,
+    ) -> bool {
+        while let Some(next) = self.upstream.iter().chain(&self.downstream).min().copied() {
+            self.timer.as_mut().reset(next);
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return true;
+            }
+            for (at, side) in [(&mut self.upstream, upstream), (&mut self.downstream, downstream)] {
+                if at.is_some_and(|at| at <= next) {
+                    *at = None;
+                    // A connection that is gone tells so where it is read or written.
+                    let _lifted = pacing::lift(side);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// What sets first windows here: a program in the kernel, or else routes to the legs that have an
+/// address of their own.
+fn windows(profiles: &LegProfiles, routes: &mut Vec<WindowRoute>) -> Option<FirstWindows> {
+    let refused = match FirstWindows::attach() {
+        Ok(windows) => return Some(windows),
+        Err(error) => error,
+    };
+    for leg in &profiles.to {
+        let Some(window) = leg.dial.initial_window else { continue };
+        match WindowRoute::set(leg.address.ip(), window) {
+            Ok(route) => routes.push(route),
+            Err(error) => tracing::warn!("no first window to {}: {error}", leg.address),
+        }
+    }
+    if [&profiles.accept, &profiles.dial].iter().any(|leg| leg.initial_window.is_some()) {
+        tracing::warn!(
+            "`initial_window` of leg.accept and leg.dial has no effect here: {refused}; `tradewind doctor` tells more, and legs with an address (leg.to) can have it by route"
+        );
+    }
+    None
+}
+
+fn first_options(profile: &LegProfile, windows: Option<&FirstWindows>) -> SocketOptions {
+    let window = profile.initial_window.map(|segments| FirstWindow {
+        segments,
+        rate: profile.pacing_rtts.and(profile.pacing_rate),
+    });
+    SocketOptions {
+        congestion_control: profile.congestion_control.clone(),
+        first_window: windows.cloned().zip(window),
+        receive_buffer: profile.receive_buffer,
+        send_buffer: profile.send_buffer,
+        pacing_rate: profile.pacing_rate,
+        nodelay: true,
+        reset_on_close: true,
+        ..SocketOptions::default()
+    }
+}
+
+fn settled_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
+    SocketOptions {
+        notsent_lowat: Some(profile.notsent_lowat),
+        user_timeout: Some(timeouts.user),
+        keepalive: Some(timeouts.keepalive),
+        ..SocketOptions::default()
+    }
+}
+
+fn listener_options(
+    profile: &LegProfile,
+    timeouts: &Timeouts,
+    windows: Option<&FirstWindows>,
+) -> SocketOptions {
+    let SocketOptions { notsent_lowat, user_timeout, keepalive, .. } =
+        settled_options(profile, timeouts);
+    let fast_open = profile.fast_open.then_some(FastOpen::Listen(FAST_OPEN_QUEUE));
+    let first = first_options(profile, windows);
+    SocketOptions { notsent_lowat, user_timeout, keepalive, fast_open, ..first }
+}
