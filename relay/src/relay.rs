@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
 use crate::pump::{Broken, Direction};
+use crate::resolver::Resolver;
 use crate::server::{Server, Service, Setup, write_all};
 use crate::session::{GrantSessions, Keeping, Session, broken};
 use crate::side::Side;
@@ -61,12 +62,28 @@ impl Relay {
             verifier: Mutex::new(verifier),
             operators: config.operators.clone(),
             policy: config.policy.policy(&own_listeners),
-            dialler: Dialler { options: dial_options, limit: config.timeouts.dial, own_listeners },
+            dialler: Dialler {
+                options: dial_options,
+                limit: config.timeouts.dial,
+                own_listeners,
+                resolver: Resolver::default(),
+            },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
             keeping: keeping(&config.leg.dial, &config.timeouts),
         });
         Ok(Self { server, service, identity })
+    }
+
+    /// The same relay, which asks `resolver` what names mean.
+    ///
+    /// # Panics
+    /// Never: nobody else holds the service before the relay runs.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Resolver) -> Self {
+        let service = Arc::get_mut(&mut self.service).expect("no worker has started");
+        service.dialler.resolver = resolver;
+        self
     }
 
     /// Who this relay is.
