@@ -13,6 +13,7 @@ use tradewind_net::tcp;
 use crate::RelayError;
 use crate::failure::{Failure, plain};
 use crate::profile::Legs;
+use crate::resolver::Resolver;
 
 /// Who speaks first on a new connection, as far as is known before it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(crate) struct Dialler {
     pub(crate) limit: Duration,
     /// Where this process itself listens.
     pub(crate) own_listeners: Vec<SocketAddr>,
+    /// What names mean.
+    pub(crate) resolver: Resolver,
 }
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
@@ -92,7 +95,8 @@ impl Dialler {
     }
 
     /// Connects to `destination`. A name is resolved once; of its addresses those that `check`
-    /// allows are dialled in turn, until one answers or the time is over.
+    /// allows are dialled in turn, until one answers or the time is over. One that is never dialled
+    /// condemns the name: no honest one has it.
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
@@ -107,23 +111,26 @@ impl Dialler {
             }
             Destination::Name { name, port } => (name, *port),
         };
-        let resolving = tokio::net::lookup_host((name.as_str(), port));
+        let resolving = self.resolver.resolve(name.as_str(), port);
         let found = timeout_at(deadline, resolving).await.map_err(|_| {
             Failure::new(Status::TimedOut, format!("resolve {name}: no answer in time"))
         })?;
         let addresses = found.map_err(|error| {
             Failure::new(Status::NameNotFound, format!("resolve {name}: {}", plain(&error)))
         })?;
-        let mut refused = None;
-        let mut failed = None;
+        let (mut allowed, mut refused) = (Vec::new(), None);
         for address in addresses {
-            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             match check(address) {
+                Ok(()) => allowed.push(address),
+                Err(cause @ GrantError::Forbidden { .. }) => return Err(cause.into()),
                 Err(cause) => refused = Some(Failure::from(cause)),
-                Ok(()) => match self.dial_until(address, speaker, deadline).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(failure) => failed = Some(failure),
-                },
+            }
+        }
+        let mut failed = None;
+        for address in allowed {
+            match self.dial_until(address, speaker, deadline).await {
+                Ok(stream) => return Ok(stream),
+                Err(failure) => failed = Some(failure),
             }
         }
         let none = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));

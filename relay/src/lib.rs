@@ -11,6 +11,7 @@
 //! | [`relay`] | a relay: opens headers, dials on |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
 //! | [`shutdown`] | how either is told to end: drain, then stop |
+//! | [`resolver`] | what names mean |
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
@@ -31,6 +32,7 @@ mod opening;
 mod profile;
 mod pump;
 pub mod relay;
+pub mod resolver;
 mod server;
 mod session;
 pub mod shutdown;
@@ -43,4 +45,5 @@ pub use error::RelayError;
 pub use gateway::Gateway;
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
+pub use resolver::Resolver;
 pub use shutdown::Shutdown;

@@ -23,6 +23,7 @@ use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
+use crate::resolver::Resolver;
 use crate::server::{Server, Service, Setup, write_all};
 use crate::session::{GrantSessions, Keeping, Session, broken};
 use crate::side::Side;
@@ -62,11 +63,27 @@ impl Relay {
             operators: config.operators.clone(),
             policy: config.policy.policy(&own_listeners),
             keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
-            dialler: Dialler { legs, limit: config.timeouts.dial, own_listeners },
+            dialler: Dialler {
+                legs,
+                limit: config.timeouts.dial,
+                own_listeners,
+                resolver: Resolver::default(),
+            },
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
         });
         Ok(Self { server, service, identity })
+    }
+
+    /// The same relay, which asks `resolver` what names mean.
+    ///
+    /// # Panics
+    /// Never: nobody else holds the service before the relay runs.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Resolver) -> Self {
+        let service = Arc::get_mut(&mut self.service).expect("no worker has started");
+        service.dialler.resolver = resolver;
+        self
     }
 
     /// Who this relay is.

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "the cast is made of values that are right")]
 
+pub(crate) mod forbidden;
+
 use tradewind_grant::{
     Destination, Grant, GrantError, Hop, IdentityKey, Nonce, OpenHeader, OperatorKey,
     PublicIdentity, Refusal, Relays, Request, Route, SealedHeader, Sealer, SignedGrant, Verifier,

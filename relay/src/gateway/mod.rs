@@ -17,6 +17,7 @@ use tradewind_units::FlowId;
 use crate::dial::{Dialler, try_options};
 use crate::profile::Legs;
 use crate::relay::unix_now;
+use crate::resolver::Resolver;
 use crate::server::{Server, Setup};
 use crate::session::Keeping;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
@@ -73,10 +74,22 @@ impl Gateway {
                 legs,
                 limit: config.timeouts.dial,
                 own_listeners: server.handle().own_listeners(),
+                resolver: Resolver::default(),
             },
             request_limit: config.timeouts.header,
         });
         Ok(Self { server, service, identity: public })
+    }
+
+    /// The same gateway, which asks `resolver` what names mean.
+    ///
+    /// # Panics
+    /// Never: nobody else holds the service before the gateway runs.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Resolver) -> Self {
+        let service = Arc::get_mut(&mut self.service).expect("no worker has started");
+        service.dialler.resolver = resolver;
+        self
     }
 
     /// Who this gateway is, if it has an identity.

@@ -86,7 +86,10 @@ pub struct Running {
 
 impl Running {
     pub fn relay(config: &RelayConfig) -> Self {
-        let relay = Relay::bind(config).unwrap();
+        Self::relay_of(Relay::bind(config).unwrap())
+    }
+
+    pub fn relay_of(relay: Relay) -> Self {
         let (handle, identity) = (relay.handle(), relay.identity());
         let shutdown = Shutdown::new();
         let told = shutdown.clone();
@@ -95,7 +98,10 @@ impl Running {
     }
 
     pub fn gateway(config: &GatewayConfig) -> Self {
-        let gateway = Gateway::bind(config).unwrap();
+        Self::gateway_of(Gateway::bind(config).unwrap())
+    }
+
+    pub fn gateway_of(gateway: Gateway) -> Self {
         let (handle, identity) = (gateway.handle(), gateway.identity());
         let shutdown = Shutdown::new();
         let told = shutdown.clone();
