@@ -1,0 +1,255 @@
+//! One destination: what a round saw of it, what has been learned, what is in force.
+
+use std::collections::VecDeque;
+
+use ipnet::IpNet;
+use tradewind_units::time::as_millis_f64;
+use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
+
+use crate::config::{Config, Control, History, Mode};
+use crate::explain::Explanation;
+use crate::guard::Guard;
+use crate::hint::Hint;
+use crate::learner::{Change, Reason, Setting};
+use crate::paced::rate_of_window;
+use crate::riptide::Weighted;
+use crate::start::Loans;
+use crate::strict::JUMP_SHARE;
+
+/// What one round saw.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) windows: Weighted,
+    pub(crate) rates: Weighted,
+    pub(crate) rtt: Option<Duration>,
+    pub(crate) mss: f64,
+    pub(crate) lost: u32,
+    pub(crate) clean: u32,
+}
+
+/// A value with its past.
+#[derive(Debug, Default)]
+struct Remembered {
+    value: Option<f64>,
+    rounds: VecDeque<f64>,
+}
+
+impl Remembered {
+    /// Takes a round's `new` value in; returns whether it fell so far that the past was left out.
+    fn update(&mut self, config: &Config, new: f64) -> bool {
+        let before = self.value.unwrap_or(new);
+        let fell = config.fall_below.is_some_and(|share| new < before * share.as_f64());
+        if fell {
+            self.rounds.clear();
+        }
+        self.value = Some(match config.history {
+            _ if fell => new,
+            History::Weight(weight) => weight.as_f64() * before + (1.0 - weight.as_f64()) * new,
+            History::Rounds(_) => new,
+        });
+        if let History::Rounds(most) = config.history {
+            self.rounds.push_back(new);
+            while self.rounds.len() > usize::from(most) {
+                self.rounds.pop_front();
+            }
+            self.value = Some(self.rounds.iter().sum::<f64>() / self.rounds.len() as f64);
+        }
+        fell
+    }
+}
+
+/// What is known of a destination.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    windows: Remembered,
+    rates: Remembered,
+    pub(crate) rtt: Option<Duration>,
+    pub(crate) mss: f64,
+    guard: Guard,
+    samples: u32,
+    average: f64,
+    bound: Option<&'static str>,
+    reason: Reason,
+    pub(crate) window: Segments,
+    pub(crate) pacing: Option<Bandwidth>,
+    pub(crate) expires: Timestamp,
+    renewed: bool,
+    /// The last change that was given out.
+    given: Option<(Segments, Option<Bandwidth>)>,
+    pub(crate) in_force: bool,
+    pub(crate) control: bool,
+    starts: u32,
+    pub(crate) loans: Loans,
+}
+
+impl Destination {
+    /// From a first round; `None` when it shows nothing.
+    pub(crate) fn new(config: &Config, now: Timestamp, group: &Group) -> Option<Self> {
+        group.windows.combined(config.combine)?;
+        let mut new = Self {
+            windows: Remembered::default(),
+            rates: Remembered::default(),
+            rtt: None,
+            mss: group.mss,
+            guard: Guard::default(),
+            samples: 0,
+            average: 0.0,
+            bound: None,
+            reason: Reason::New,
+            window: config.window_min,
+            pacing: None,
+            expires: now,
+            renewed: false,
+            given: None,
+            in_force: false,
+            control: false,
+            starts: 0,
+            loans: Loans::default(),
+        };
+        new.learn(config, now, group);
+        new.reason = Reason::New;
+        Some(new)
+    }
+
+    /// Takes a round in. Losses count even where the round shows no value.
+    pub(crate) fn learn(&mut self, config: &Config, now: Timestamp, group: &Group) {
+        if config.mode == Mode::Paced {
+            self.guard = self.guard.after(group.lost, group.clean);
+        }
+        if group.lost > 0 && config.mode == Mode::Paced {
+            self.reason = Reason::FirstFlightLost;
+        }
+        let Some(average) = group.windows.combined(config.combine) else { return };
+        let before = self.windows.value;
+        let fell = self.windows.update(config, average);
+        let value = self.windows.value.unwrap_or(average);
+        let (min, max) = (config.window_min.as_u32().into(), config.window_max.as_u32().into());
+        self.bound = bound_of(value, min, max);
+        // History remembers what is within the bounds; see the module `learner`.
+        self.windows.value = Some(value.clamp(min, max));
+        if let Some(rate) = group.rates.combined(config.combine) {
+            self.rates.update(config, rate);
+        }
+        self.rtt = group.rtt.or(self.rtt);
+        self.mss = if group.mss > 0.0 { group.mss } else { self.mss };
+        (self.samples, self.average) = (group.windows.count(), average);
+        (self.expires, self.renewed) = (now + config.ttl, true);
+        if self.reason != Reason::FirstFlightLost || group.lost == 0 {
+            self.reason = match before {
+                _ if fell => Reason::FellAtOnce,
+                Some(before) if value < before => Reason::Lowered,
+                Some(before) if value > before => Reason::Raised,
+                _ => self.reason,
+            };
+        }
+    }
+
+    /// Makes what was learned into what is to be in force.
+    pub(crate) fn settle(&mut self, config: &Config, prefix: &IpNet, hints: &[Hint]) {
+        let learned = self.windows.value.unwrap_or_default();
+        let share = match config.mode {
+            Mode::Riptide => 1.0,
+            Mode::Paced => self.guard.share(),
+            Mode::Strict => JUMP_SHARE,
+        };
+        let before = self.given.map(|(window, _)| f64::from(window.as_u32()));
+        let hinted = hints.iter().filter(|hint| hint.covers(prefix));
+        let free = learned * share;
+        let window = hinted.fold(free, |window, hint| hint.apply(window, before));
+        let bounded = config.bounded(window);
+        if before.is_some_and(|before| before != f64::from(bounded.as_u32())) && window != free {
+            self.reason = Reason::Hinted;
+        }
+        self.window = bounded;
+        let left = if free > 0.0 { window / free } else { 1.0 };
+        self.pacing = self.pacing_of(config, left);
+    }
+
+    /// The rate for all who start at once, where `left` of the window is left by hints.
+    fn pacing_of(&self, config: &Config, left: f64) -> Option<Bandwidth> {
+        let bps = match config.mode {
+            Mode::Riptide => return None,
+            Mode::Paced => self.rates.value? * self.guard.share() * left,
+            Mode::Strict => rate_of_window(self.window.as_u32().into(), self.mss, self.rtt?),
+        };
+        Some(Bandwidth::saturating_from_bytes_per_s(bps * config.pacing_share.as_f64() / 8.0))
+    }
+
+    /// What an actuator is to do now, if anything.
+    pub(crate) fn take_change(&mut self, prefix: &IpNet) -> Option<Change> {
+        let renewed = std::mem::take(&mut self.renewed);
+        if self.control {
+            return None;
+        }
+        let rate_moved = match (self.pacing, self.given.and_then(|given| given.1)) {
+            (Some(new), Some(old)) => {
+                new.as_mbps() < 0.95 * old.as_mbps() || new.as_mbps() > 1.05 * old.as_mbps()
+            }
+            (new, old) => new.is_some() != old.is_some(),
+        };
+        if self.given.is_some_and(|given| given.0 == self.window) && !rate_moved {
+            return renewed.then_some(Change::Renew { prefix: *prefix, expires: self.expires });
+        }
+        self.given = Some((self.window, self.pacing));
+        self.in_force = true;
+        Some(Change::Set(Setting {
+            prefix: *prefix,
+            window: self.window,
+            pacing: self.pacing,
+            rtt: self.rtt,
+            expires: self.expires,
+            reason: self.reason,
+        }))
+    }
+
+    /// The change that ends it; none when nothing was ever given out.
+    pub(crate) fn removal(&self, prefix: &IpNet, reason: Reason) -> Option<Change> {
+        self.given.map(|_| Change::Remove { prefix: *prefix, reason })
+    }
+
+    /// Whether the next connection is one of the control share.
+    pub(crate) fn is_controls_turn(&mut self, config: &Config) -> bool {
+        let Control::Connections(share) = config.control else { return self.control };
+        self.starts = self.starts.wrapping_add(1);
+        let turns = |starts: u32| (f64::from(starts) * share.as_f64()).floor();
+        turns(self.starts) > turns(self.starts - 1)
+    }
+
+    pub(crate) fn explain(
+        &self,
+        config: &Config,
+        prefix: IpNet,
+        hints: &[Hint],
+        now: Timestamp,
+    ) -> Explanation {
+        let covering = hints.iter().filter(|hint| hint.covers(&prefix) && hint.until > now);
+        Explanation {
+            prefix,
+            mode: config.mode,
+            samples: self.samples,
+            average_segments: self.average,
+            learned_segments: self.windows.value.unwrap_or_default(),
+            bound: self.bound,
+            guard_ratio: self.guard.share(),
+            hints: covering.map(|hint| hint.order.to_string()).collect(),
+            window_segments: self.window.as_u32(),
+            rate_mbps: self.rates.value.map(|bps| bps / 1e6),
+            pacing_mbps: self.pacing.map(Bandwidth::as_mbps),
+            lent_mbps: self.loans.lent_bps(now) / 1e6,
+            rtt_ms: self.rtt.map(as_millis_f64),
+            control: self.control,
+            expires_in_s: self.expires.since(now).as_secs_f64(),
+            reason: self.reason,
+        }
+    }
+}
+
+fn bound_of(value: f64, min: f64, max: f64) -> Option<&'static str> {
+    if value < min {
+        Some("c_min")
+    } else if value > max {
+        Some("c_max")
+    } else {
+        None
+    }
+}

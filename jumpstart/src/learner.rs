@@ -1,0 +1,386 @@
+//! The rounds: what is observed becomes a value for each destination, which lives until it is
+//! confirmed no more `[RT Algorithm 1]`.
+//!
+//! ```text
+//! each update interval:   observe(sample) for every open connection, then decide(now):
+//!   group by destination -> combine -> moving average with history -> bounds -> first window
+//!   what no round has confirmed for its time to live is removed
+//! ```
+//!
+//! The value that history remembers is the one within the bounds: "the result is then bound ... this
+//! final value is stored" `[RT III-B]`. A window far above the upper bound therefore does not linger.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Serialize;
+use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
+
+use crate::arms::{Arm, Arms, count_ended};
+use crate::config::{Config, Control, Mode};
+use crate::destination::{Destination, Group};
+use crate::explain::Explanation;
+use crate::guard::FirstFlight;
+use crate::hint::Hint;
+use crate::paced::{Evidence, rate_of_window};
+use crate::sample::Sample;
+use crate::start::Start;
+use crate::strict;
+
+/// What the next connections to a destination start with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// The destination.
+    pub prefix: IpNet,
+    /// First window.
+    pub window: Segments,
+    /// Rate that all who start at once may use together; none in mode `riptide`.
+    pub pacing: Option<Bandwidth>,
+    /// Least round-trip time that was learned; none in mode `riptide`.
+    pub rtt: Option<Duration>,
+    /// When it ends by itself, for an actuator that can see to that.
+    pub expires: Timestamp,
+    /// Why it is as it is.
+    pub reason: Reason,
+}
+
+/// What an actuator is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Start connections so from now on.
+    Set(Setting),
+    /// Unchanged, and lives longer.
+    Renew {
+        /// The destination.
+        prefix: IpNet,
+        /// Its new end.
+        expires: Timestamp,
+    },
+    /// Start connections by default again.
+    Remove {
+        /// The destination.
+        prefix: IpNet,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why a value is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// First seen.
+    New,
+    /// The average rose.
+    Raised,
+    /// The average fell.
+    Lowered,
+    /// The round's value fell so far that history was left out.
+    FellAtOnce,
+    /// A first flight was lost.
+    FirstFlightLost,
+    /// An outsider's hint began or ended.
+    Hinted,
+    /// Not confirmed for its time to live.
+    Expired,
+    /// It was asked to forget.
+    Flushed,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::New => "first seen",
+            Self::Raised => "the average rose",
+            Self::Lowered => "the average fell",
+            Self::FellAtOnce => "a sudden fall: history left out",
+            Self::FirstFlightLost => "a first flight was lost",
+            Self::Hinted => "an outside hint",
+            Self::Expired => "not confirmed within its time to live",
+            Self::Flushed => "told to forget",
+        })
+    }
+}
+
+/// What was last seen of a connection.
+#[derive(Debug)]
+struct Tracked {
+    arm: Arm,
+    given: u32,
+    first_flight: FirstFlight,
+    last: Sample,
+    round: u64,
+}
+
+/// Learns first windows. See the module's text.
+#[derive(Debug)]
+pub struct Learner {
+    config: Config,
+    round: u64,
+    observed: BTreeMap<IpNet, Group>,
+    destinations: BTreeMap<IpNet, Destination>,
+    connections: BTreeMap<u64, Tracked>,
+    hints: Vec<Hint>,
+    arms: Arms,
+    refused: u64,
+}
+
+impl Learner {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            round: 0,
+            observed: BTreeMap::new(),
+            destinations: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            hints: Vec::new(),
+            arms: Arms::new(),
+            refused: 0,
+        }
+    }
+
+    /// How it learns.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Adds what is seen of one connection to this round's observed table.
+    ///
+    /// # Cost
+    /// Logarithmic in destinations and connections.
+    pub fn observe(&mut self, sample: &Sample) {
+        let prefix = self.prefix_of(sample.remote);
+        let known = self.destinations.contains_key(&prefix) || self.observed.contains_key(&prefix);
+        if !known && self.destinations.len() + self.observed.len() >= self.config.max_destinations {
+            self.refused += 1;
+            return;
+        }
+        let (acked_before, flight) = self.track(&prefix, sample);
+        let group = self.observed.entry(prefix).or_default();
+        match flight {
+            Some(FirstFlight::Lost) => group.lost += 1,
+            Some(FirstFlight::Arrived) => group.clean += 1,
+            Some(FirstFlight::Open) | None => {}
+        }
+        let bytes = sample.acked.as_u64() as f64;
+        let window = f64::from(sample.window.as_u32());
+        group.mss = group.mss.max(sample.mss.as_u64() as f64);
+        if self.config.mode == Mode::Riptide {
+            group.windows.add(window, bytes);
+            return;
+        }
+        let Some(evidence) = Evidence::of(sample, acked_before) else { return };
+        let window = match self.config.mode {
+            Mode::Strict => window.min(sample.acked_segments()),
+            Mode::Paced | Mode::Riptide => evidence.window,
+        };
+        group.windows.add(window, bytes);
+        group.rates.add(evidence.rate_bps, bytes);
+        group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
+    }
+
+    /// Remembers `sample`; returns what its connection had had acknowledged before, and how its first
+    /// flight went if that has just become clear.
+    fn track(&mut self, prefix: &IpNet, sample: &Sample) -> (u64, Option<FirstFlight>) {
+        let round = self.round;
+        let begun = || match self.destinations.get(prefix) {
+            _ if round == 0 => (Arm::Earlier, 0),
+            Some(known) if known.control => (Arm::Control, 0),
+            Some(known) if known.in_force => (Arm::Jumped, known.window.as_u32()),
+            Some(_) | None => (Arm::Unlearned, 0),
+        };
+        let mut before = 0;
+        let tracked = self
+            .connections
+            .entry(sample.connection)
+            .and_modify(|tracked| before = tracked.last.acked.as_u64())
+            .or_insert_with(|| {
+                let (arm, given) = begun();
+                Tracked { arm, given, first_flight: FirstFlight::Open, last: *sample, round }
+            });
+        (tracked.last, tracked.round) = (*sample, round);
+        if tracked.arm != Arm::Jumped || tracked.first_flight != FirstFlight::Open {
+            return (before, None);
+        }
+        tracked.first_flight = FirstFlight::of(sample, tracked.given);
+        (before, Some(tracked.first_flight))
+    }
+
+    /// Ends a round: what has changed since the last one. To be called once an update interval, after
+    /// [`Learner::observe`] was called for every open connection.
+    pub fn decide(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (prefix, group) in std::mem::take(&mut self.observed) {
+            self.learn(now, prefix, &group, &mut changes);
+        }
+        self.expire(now, &mut changes);
+        self.hints.retain(|hint| hint.until > now);
+        for (prefix, destination) in &mut self.destinations {
+            destination.settle(&self.config, prefix, &self.hints);
+            changes.extend(destination.take_change(prefix));
+        }
+        self.forget_ended();
+        self.round += 1;
+        changes
+    }
+
+    fn learn(&mut self, now: Timestamp, prefix: IpNet, group: &Group, changes: &mut Vec<Change>) {
+        if self.config.mode == Mode::Strict && group.lost > 0 {
+            if let Some(lost) = self.destinations.remove(&prefix) {
+                changes.extend(lost.removal(&prefix, Reason::FirstFlightLost));
+            }
+            return;
+        }
+        if let Some(known) = self.destinations.get_mut(&prefix) {
+            known.learn(&self.config, now, group);
+        } else if let Some(mut new) = Destination::new(&self.config, now, group) {
+            new.control = self.is_control(&prefix);
+            self.destinations.insert(prefix, new);
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
+        self.destinations.retain(|prefix, destination| {
+            let alive = destination.expires > now;
+            if !alive {
+                changes.extend(destination.removal(prefix, Reason::Expired));
+            }
+            alive
+        });
+    }
+
+    fn forget_ended(&mut self) {
+        let (arms, round) = (&mut self.arms, self.round);
+        self.connections.retain(|_, tracked| {
+            let open = tracked.round == round;
+            if !open {
+                count_ended(arms, tracked.arm, &tracked.last);
+            }
+            open
+        });
+    }
+
+    /// Tells that a [`Change::Set`] did not come into force, so that connections to it do not count as
+    /// having jumped.
+    pub fn not_in_force(&mut self, prefix: &IpNet) {
+        if let Some(destination) = self.destinations.get_mut(prefix) {
+            destination.in_force = false;
+        }
+    }
+
+    /// Takes an outsider's hint; it acts with the next [`Learner::decide`] and replaces one about the same
+    /// prefix.
+    pub fn hint(&mut self, hint: Hint) {
+        self.hints.retain(|other| other.within != hint.within);
+        self.hints.push(hint);
+    }
+
+    /// Forgets what was learned of all destinations inside `within`, or of all.
+    pub fn flush(&mut self, within: Option<IpNet>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.destinations.retain(|prefix, destination| {
+            let keep = within.is_some_and(|within| !within.contains(prefix));
+            if !keep {
+                changes.extend(destination.removal(prefix, Reason::Flushed));
+            }
+            keep
+        });
+        changes
+    }
+
+    /// How a connection to `remote` that is about to send starts; `None`: by default, as nothing is known,
+    /// nothing is left to share, or the handshake's round-trip time `rtt` is another path's. For whoever can
+    /// set a window and a rate for each connection; others follow [`Learner::decide`].
+    pub fn start(
+        &mut self,
+        now: Timestamp,
+        remote: IpAddr,
+        rtt: Option<Duration>,
+    ) -> Option<Start> {
+        let prefix = self.prefix_of(remote);
+        let config = &self.config;
+        let known = self.destinations.get_mut(&prefix).filter(|known| known.expires > now)?;
+        if known.is_controls_turn(config) {
+            return None;
+        }
+        let Some(rate) = known.pacing else {
+            return Some(Start { window: known.window, pacing: None, until: now });
+        };
+        let learned = known.rtt?;
+        if rtt.is_some_and(|rtt| !strict::same_path(rtt, learned)) {
+            return None;
+        }
+        let least = rate_of_window(f64::from(config.window_min.as_u32()), known.mss, learned);
+        let at_once = (config.mode == Mode::Strict).then_some(1);
+        let share = known.loans.lend(now, learned, rate.as_bps() as f64, least, at_once)?;
+        let pacing = Bandwidth::saturating_from_bytes_per_s(share / 8.0);
+        let until = now + learned.saturating_mul(crate::start::LOAN_RTTS);
+        Some(Start { window: known.window, pacing: Some(pacing), until })
+    }
+
+    /// Why `remote` has the value it has; `None` when nothing is known of it.
+    #[must_use]
+    pub fn explain(&self, remote: IpAddr, now: Timestamp) -> Option<Explanation> {
+        let prefix = self.prefix_of(remote);
+        Some(self.destinations.get(&prefix)?.explain(&self.config, prefix, &self.hints, now))
+    }
+
+    /// All destinations, by address.
+    #[must_use]
+    pub fn explain_all(&self, now: Timestamp) -> Vec<Explanation> {
+        let explain = |(prefix, known): (&IpNet, &Destination)| {
+            known.explain(&self.config, *prefix, &self.hints, now)
+        };
+        self.destinations.iter().map(explain).collect()
+    }
+
+    /// What the connections of each arm did that have ended.
+    #[must_use]
+    pub const fn arms(&self) -> &Arms {
+        &self.arms
+    }
+
+    /// Samples that were left out as there were too many destinations.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The destination that `remote` belongs to: the longest named prefix that holds it, else the
+    /// address cut to the configured length.
+    #[must_use]
+    pub fn prefix_of(&self, remote: IpAddr) -> IpNet {
+        let remote = remote.to_canonical();
+        if let Some(named) = self.config.prefixes.iter().find(|prefix| prefix.contains(&remote)) {
+            return *named;
+        }
+        let length = match remote {
+            IpAddr::V4(_) => self.config.length_v4,
+            IpAddr::V6(_) => self.config.length_v6,
+        };
+        IpNet::new(remote, length).map_or_else(|_| IpNet::from(remote), |prefix| prefix.trunc())
+    }
+
+    /// Whether a destination keeps the default window: by its address alone, so that it stays so.
+    fn is_control(&self, prefix: &IpNet) -> bool {
+        let Control::Destinations(share) = self.config.control else { return false };
+        (fingerprint(prefix) as f64) < share.as_f64() * f64::from(u32::MAX)
+    }
+}
+
+/// FNV-1a over the text of a prefix, folded: even enough over neighbouring addresses.
+fn fingerprint(prefix: &IpNet) -> u32 {
+    let hash = prefix.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9) as u32
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod tests_support;
