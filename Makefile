@@ -44,10 +44,11 @@ lint: setup-lint ## formatting, clippy, floors, licences, sources, docs
 	$(CARGO) run --locked --quiet -p xtask -- layers
 	$(CARGO) deny --locked --log-level error check licenses bans sources
 
-bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab
+bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; the planner's times
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)
 	$(CARGO) run --locked --release --quiet -p tradewind-wan --example core_rate
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
+	$(CARGO) run --locked --release --quiet --example planner_times
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply grant_token plan_problem flow_log rtt_table

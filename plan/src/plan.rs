@@ -62,7 +62,8 @@ pub struct Plan {
     #[serde(rename = "total_fct_s", with = "time::as_seconds")]
     pub total_fct: Duration,
     /// No plan within the budget has a smaller sum of completion times, each times its flow's weight, as
-    /// far as the solver could prove; equal to this plan's when it is optimal.
+    /// far as the solver could prove; equal to this plan's when it is optimal. Where the makespan is to be least: no plan
+    /// within the budget has all flows done before.
     #[serde(rename = "bound_fct_s", with = "time::as_seconds")]
     pub bound: Duration,
     /// No plan that meets the deadlines costs less, as far as the solver could prove.
@@ -131,7 +132,7 @@ impl Plan {
                     id: flow.id.clone(),
                     path,
                     fct: chosen(index).fct,
-                    fct_direct: problem.fct(index, &[]),
+                    fct_direct: problem.direct_fct(index),
                     egress: chosen(index).cost.checked_sub(move_cost).unwrap_or_default(),
                     move_cost,
                 }

@@ -397,6 +397,14 @@ impl Problem {
         self.completion(flow, relays).map(|completion| completion.total())
     }
 
+    /// Predicted completion time of the flow at this place on its direct path, if there is one: as [`Problem::fct`]
+    /// says, looked up where it is a candidate.
+    pub(crate) fn direct_fct(&self, flow: usize) -> Option<Duration> {
+        let first = self.candidates.get(flow).and_then(|candidates| candidates.first());
+        let direct = first.filter(|candidate| candidate.relays.is_empty());
+        direct.map(|candidate| candidate.fct).or_else(|| self.fct(flow, &[]))
+    }
+
     /// What the flow at this place pays for egress over these offers.
     ///
     /// # Errors

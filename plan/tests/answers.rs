@@ -7,14 +7,14 @@ mod common;
 use common::{drawn, flow, four_cities, mbps, usd};
 use proptest::prelude::*;
 use tradewind_plan::explain::Verdict;
-use tradewind_plan::solver::{Exhaustive, Greedy, Limits, SolveError, Solver};
+use tradewind_plan::solver::{self, Exhaustive, Greedy, Limits, SolveError, Solver};
 use tradewind_plan::{Answer, Explanation, Objective, Plan, Problem, Status, explain, verify};
 use tradewind_units::{Duration, FlowId};
 
 const SOME: u64 = 20_000;
 
 fn answer(problem: &Problem, solver: &dyn Solver, work: u64) -> Answer {
-    let outcome = solver.solve(problem, &Limits::work(work));
+    let outcome = solver::solve(solver, problem, &Limits::work(work));
     Answer::new(problem, solver.name(), outcome, Duration::from_millis(5)).unwrap()
 }
 

@@ -73,6 +73,11 @@ const MOST_KICKS: u32 = 3_000;
 /// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
+/// Rounds after which an ascent is asked how much it has risen, and the part that is worth another such stretch. Chosen by trial.
+const STRETCH: u64 = 50;
+const LEAST_RISE: f64 = 1e-5;
+const MOST_IDLE_STRETCHES: u32 = 2;
+
 /// Options that one round may look at, in sum over all rounds. Chosen: a third of ten seconds.
 const MOST_OPTIONS: u64 = 100_000_000;
 
@@ -92,7 +97,12 @@ impl Solver for Auto<'_> {
         let plans = self.starts(problem, limits);
         let mut work = Work::new(limits);
         let mut ascent = Ascent::new(&table);
-        let mut bound = bound(problem, &table, &mut ascent, &mut work);
+        let half = limits.time_left.map(|left| left() / 2);
+        let is_late = || limits.time_left.zip(half).is_some_and(|(left, half)| left() < half);
+        let should_stop = || (limits.should_stop)() || is_late();
+        let mut proving = Work::new(&Limits { should_stop: &should_stop, ..*limits });
+        let mut bound = bound(problem, &table, &mut ascent, &mut proving);
+        work.left = proving.left;
         let mut search = Search::new(&table, bound.prices.lambda);
         search.fall_back(&cheapest(&table));
         for choices in starting_choices(problem, &table, &bound, &plans) {
@@ -154,7 +164,15 @@ fn value(state: &State<'_>) -> f64 {
 fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut Work<'_>) -> Bound {
     let rounds = MOST_ROUNDS.min(MOST_OPTIONS / table.len().max(1) as u64).max(20);
     let affordable = work.left / 3 / (table.flows() as u64 / 8 + 1);
-    ascent.run(rounds.min(affordable), f64::INFINITY, work);
+    let mut left = rounds.min(affordable);
+    let mut idle = 0;
+    while left > 0 && idle < MOST_IDLE_STRETCHES {
+        let before = ascent.best.least;
+        ascent.run(STRETCH.min(left), f64::INFINITY, work);
+        left = left.saturating_sub(STRETCH);
+        let rose = ascent.best.least - before > LEAST_RISE * ascent.best.least.abs();
+        idle = if rose { 0 } else { idle + 1 };
+    }
     let mut bound = ascent.best.clone();
     if problem.leaves_out() {
         bound.least = pricing::bound_over_all(problem, table, &bound.prices);

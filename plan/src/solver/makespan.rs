@@ -6,13 +6,13 @@
 
 use tradewind_units::Duration;
 
-use super::{Limits, SolveError, Solver, unlimited_bound};
+use super::{Limits, SolveError, Solver};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
 /// The plan of least makespan that `solver` finds, and of least total completion time within that.
 ///
-/// Its `bound` holds for any plan of the problem, whatever its makespan.
+/// Its `bound` is on the makespan: no plan within the budget has all flows done before.
 ///
 /// # Errors
 /// Those of `solver`, when it has no plan for the problem without a limit.
@@ -25,21 +25,23 @@ pub fn solve(
     // A bisection and the plan at its end, all with the same work.
     let steps = u64::from(usize::BITS - times.len().leading_zeros()) + 1;
     let share = limits.with_work(limits.work / (steps + 1));
-    let affordable = |limit: Duration| {
-        let within = problem.within(limit, Objective::Cost)?;
-        let plan = found(solver.solve(&within, &share)).ok()?;
-        (plan.cost <= problem.budget()).then_some(plan)
-    };
+    let mut bound = slowest_flows_best(problem);
     let (mut low, mut high) = (0, times.len().saturating_sub(1));
     let mut cheapest: Option<(usize, Plan)> = None;
     while low < high {
         let middle = low + (high - low) / 2;
-        match affordable(times[middle]) {
-            Some(plan) => {
-                cheapest = Some((middle, plan));
+        match within(solver, problem, times[middle], &share) {
+            Within::Affordable(plan) => {
+                cheapest = Some((middle, *plan));
                 high = middle;
             }
-            None => low = middle + 1,
+            Within::NotFound => low = middle + 1,
+            Within::None => {
+                low = middle + 1;
+                // Where all paths are candidates, no time between this and the next can be the makespan.
+                let next = if problem.leaves_out() { middle } else { middle + 1 };
+                bound = bound.max(times[next]);
+            }
         }
     }
     let limit = times.get(low).copied().unwrap_or(Duration::MAX);
@@ -49,13 +51,35 @@ pub fn solve(
     let plan = match (last, fallback) {
         (Some(Ok(plan)), Some(other)) if other.score(problem) < plan.score(problem) => other,
         (Some(Ok(plan)), _) | (_, Some(plan)) => plan,
-        (Some(Err(error)), None) => return Err(error),
-        (None, None) => {
-            return Err(SolveError::WorkLimit { best: None, bound: unlimited_bound(problem) });
+        (Some(Err(SolveError::WorkLimit { best: None, .. })) | None, None) => {
+            return Err(SolveError::WorkLimit { best: None, bound });
         }
+        (Some(Err(error)), None) => return Err(error),
     };
-    let bound = unlimited_bound(problem).min(plan.score(problem).0);
-    Ok(Plan { bound, bound_cost: Default::default(), ..plan })
+    let makespan = plan.flows.iter().map(|flow| flow.fct).max().unwrap_or_default();
+    Ok(Plan { bound: bound.min(makespan), bound_cost: Default::default(), ..plan })
+}
+
+/// What is known of a limit on every flow's completion time.
+enum Within {
+    /// A plan within the budget.
+    Affordable(Box<Plan>),
+    /// It is proved that there is none.
+    None,
+    NotFound,
+}
+
+/// Asks for the cheapest plan in which no flow takes longer than `limit`.
+fn within(solver: &dyn Solver, problem: &Problem, limit: Duration, limits: &Limits<'_>) -> Within {
+    // Paths that are no candidates may be within the limit too; only a bound on cost speaks of them.
+    let nothing = if problem.leaves_out() { Within::NotFound } else { Within::None };
+    let Some(within) = problem.within(limit, Objective::Cost) else { return nothing };
+    match found(solver.solve(&within, limits)) {
+        Ok(plan) if plan.cost <= problem.budget() => Within::Affordable(Box::new(plan)),
+        Ok(plan) if plan.bound_cost > problem.budget() => Within::None,
+        Err(SolveError::Infeasible { .. }) => nothing,
+        Ok(_) | Err(_) => Within::NotFound,
+    }
 }
 
 /// The plan in hand, if there is one.
@@ -75,4 +99,13 @@ fn times(problem: &Problem) -> Vec<Duration> {
     times.sort_unstable();
     times.dedup();
     times
+}
+
+/// The longest of all flows' least completion times: no plan is done before, whatever the budget.
+fn slowest_flows_best(problem: &Problem) -> Duration {
+    let best = |flow| {
+        let candidates = problem.candidates(flow).iter().map(|candidate| candidate.fct);
+        candidates.chain(problem.left_out(flow)).min()
+    };
+    (0..problem.flows().len()).filter_map(best).max().unwrap_or_default()
 }

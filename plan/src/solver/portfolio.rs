@@ -5,9 +5,7 @@ use super::{
     TwoProxyRollback,
 };
 use crate::plan::Plan;
-#[cfg(feature = "highs")]
-use crate::problem::Objective;
-use crate::problem::Problem;
+use crate::problem::{Objective, Problem};
 
 const BY_FLOW: &[&dyn Solver] = &[&FlowGreedyFct, &FlowGreedyCost];
 const ALL_FIVE: &[&dyn Solver] =
@@ -17,8 +15,9 @@ const ALL_FIVE: &[&dyn Solver] =
 /// in all.
 const MOST_FOR_ALL_FIVE: usize = 2_000;
 
-/// Paths of all flows together up to which the exact solver is worth half of the limits. Chosen: its program
-/// has a column for each of them.
+/// Paths of all flows together up to which the exact solver is worth half of the limits, and those up to which a quarter.
+/// Chosen: its program has a column for each of them, and closes few programs of more than some thousand.
+const MOST_PATHS_FOR_HALF: usize = 2_000;
 const MOST_PATHS_FOR_EXACT: usize = 20_000;
 
 /// The solver. Starts from all of the paper's heuristics where they are quick, else from those that take flow by
@@ -32,24 +31,32 @@ impl Solver for Portfolio {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        if problem.objective() == Objective::Makespan {
+            return super::makespan::solve(self, problem, limits);
+        }
         let size = problem.flows().len() * problem.offers().len();
         let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
         let auto = Auto { starters, ..Auto::default() };
         if !is_for_exact(problem) {
             return auto.solve(problem, limits);
         }
-        let half = limits.time_left.map(|left| left() / 2);
-        let is_late = || limits.time_left.zip(half).is_some_and(|(left, half)| left() < half);
+        let part = if paths(problem) <= MOST_PATHS_FOR_HALF { 2 } else { 4 };
+        let kept = limits.time_left.map(|left| left() / part);
+        let is_late = || limits.time_left.zip(kept).is_some_and(|(left, kept)| left() < kept);
         let should_stop = || (limits.should_stop)() || is_late();
-        let share = Limits { work: limits.work / 2, should_stop: &should_stop, time_left: None };
-        go_on(problem, auto.solve(problem, &share), &limits.with_work(limits.work / 2))
+        let kept_work = limits.work / u64::from(part);
+        let work = limits.work - kept_work;
+        let share = Limits { work, should_stop: &should_stop, time_left: None };
+        go_on(problem, auto.solve(problem, &share), &limits.with_work(kept_work))
     }
 }
 
+fn paths(problem: &Problem) -> usize {
+    (0..problem.flows().len()).map(|flow| problem.candidates(flow).len()).sum()
+}
+
 fn is_for_exact(problem: &Problem) -> bool {
-    let flows = 0..problem.flows().len();
-    let paths: usize = flows.map(|flow| problem.candidates(flow).len()).sum();
-    cfg!(feature = "highs") && paths <= MOST_PATHS_FOR_EXACT && !problem.leaves_out()
+    cfg!(feature = "highs") && paths(problem) <= MOST_PATHS_FOR_EXACT && !problem.leaves_out()
 }
 
 /// The exact solver's plan or bound, where they are better than those at hand.

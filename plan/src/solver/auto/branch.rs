@@ -15,8 +15,11 @@ use crate::solver::Work;
 /// Rounds of the ascent for each node. Chosen by trial.
 const ROUNDS: u64 = 60;
 
-/// Options looked at by all nodes. Chosen: a second or two.
-const MOST_OPTIONS: u64 = 150_000_000;
+/// Options looked at by all nodes. Chosen: two or three seconds.
+const MOST_OPTIONS: u64 = 250_000_000;
+
+/// What a branch must be about at least, as a part of the dearest set-up: no unit of money matters. Chosen.
+const LEAST_PART: f64 = 2e-4;
 
 /// Nodes below which it is not worth while to begin.
 const FEWEST_NODES: u64 = 50;
@@ -95,8 +98,9 @@ enum Part {
 /// Branches on what would be dearest to round.
 fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
     // Parts of nearly nothing may be the ascent's unrest.
-    let mut best: (f64, Option<[Part; 2]>) = (1e-4, None);
-    for (offer, relays) in used.relays(&prices.ranges).into_iter().enumerate() {
+    let dearest = table.supplies.iter().map(|supply| supply.set_up_usd).fold(0.0, f64::max);
+    let mut best: (f64, Option<[Part; 2]>) = (LEAST_PART * dearest, None);
+    for (offer, relays) in used.relays(table, &prices.ranges).into_iter().enumerate() {
         let range = prices.ranges[offer];
         if range.most.is_some_and(|most| most <= range.least) {
             continue;

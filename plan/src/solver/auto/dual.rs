@@ -52,26 +52,36 @@ pub(super) struct Prices {
     pub(super) lambda: f64,
     /// Share of an offer's set-up that is paid by capacity.
     pub(super) by_capacity: Vec<f64>,
-    /// Share that each flow pays, row by row.
+    /// Share that each flow pays of each offer that it may pass, as [`Table::uses`] has them.
     by_flow: Vec<f64>,
 }
 
 impl Prices {
     /// Dollars that a path costs the flow, set-up included.
-    pub(super) fn usd(&self, table: &Table, flow: usize, choice: &Choice) -> f64 {
-        let relays = choice.relays();
-        choice.usd + relays.map(|relay| self.charge(table, flow, relay, choice.rate)).sum::<f64>()
+    pub(super) fn usd(&self, table: &Table, choice: &Choice) -> f64 {
+        let charge =
+            |(offer, at): (usize, usize)| self.charge(table, offer, self.by_flow[at], choice.rate);
+        choice.usd + choice.relays_used().map(charge).sum::<f64>()
     }
 
-    /// Dollars that the flow pays of an offer's set-up.
-    pub(super) fn charge(&self, table: &Table, flow: usize, offer: usize, rate: u64) -> f64 {
+    /// Dollars that a flow pays of an offer's set-up, of which it pays this share whatever it takes.
+    pub(super) fn charge(&self, table: &Table, offer: usize, share: f64, rate: u64) -> f64 {
         if self.ranges[offer].most == Some(0) {
             return f64::INFINITY;
         }
         let supply = &table.supplies[offer];
-        let share = self.by_flow[flow * table.supplies.len() + offer];
         let filled = rate as f64 / supply.capacity as f64;
         supply.set_up_usd * (share + (self.by_capacity[offer] + self.on_top[offer]) * filled)
+    }
+
+    /// Offers of which a flow pays a share whatever it takes, and the share.
+    pub(super) fn shares<'a>(
+        &'a self,
+        table: &'a Table,
+        flow: usize,
+    ) -> impl Iterator<Item = (usize, f64)> + 'a {
+        let shared = |at: usize| (usize::from(table.uses()[at]), self.by_flow[at]);
+        table.uses_of(flow).map(shared)
     }
 
     /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there anyway.
@@ -91,8 +101,8 @@ impl Prices {
     pub(super) fn confine(&mut self, table: &Table, offer: usize, range: Range) {
         self.ranges[offer] = range;
         if range.least > 0 {
-            let offers = table.supplies.len();
-            self.by_flow.iter_mut().skip(offer).step_by(offers).for_each(|share| *share = 0.0);
+            let uses = self.by_flow.iter_mut().zip(table.uses());
+            uses.filter(|(_, at)| usize::from(**at) == offer).for_each(|(share, _)| *share = 0.0);
         }
         if range.most.is_some_and(|most| most > 0) {
             self.on_top[offer] = self.on_top[offer].max(0.02);
@@ -132,7 +142,7 @@ pub(super) struct Ascent<'t> {
 pub(super) struct Used {
     /// Relays' worth of capacity, by offer.
     loads: Vec<f64>,
-    /// How often each flow passed each offer, row by row; empty when that is not counted.
+    /// How often each flow passed each offer, as [`Table::uses`] has them; empty when that is not counted.
     passes: Vec<u32>,
     /// Least, most and sum of each flow's costs, in nano-dollars; empty when they are not counted.
     costs: Vec<(i64, i64, f64)>,
@@ -142,14 +152,13 @@ pub(super) struct Used {
 impl Used {
     /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs, the flow that passes
     /// most often.
-    pub(super) fn relays(&self, ranges: &[Range]) -> Vec<f64> {
+    pub(super) fn relays(&self, table: &Table, ranges: &[Range]) -> Vec<f64> {
         let rounds = f64::from(self.rounds.max(1));
         let mut relays: Vec<f64> = self.loads.iter().map(|load| load / rounds).collect();
-        for row in self.passes.chunks(relays.len().max(1)) {
-            for ((relays, passes), range) in relays.iter_mut().zip(row).zip(ranges) {
-                if range.least == 0 {
-                    *relays = relays.max(f64::from(*passes) / rounds);
-                }
+        for (passes, offer) in self.passes.iter().zip(table.uses()) {
+            let offer = usize::from(*offer);
+            if ranges[offer].least == 0 {
+                relays[offer] = relays[offer].max(f64::from(*passes) / rounds);
             }
         }
         relays
@@ -166,19 +175,14 @@ impl<'t> Ascent<'t> {
     pub(super) fn new(table: &'t Table) -> Self {
         let (flows, offers) = (table.flows(), table.supplies.len());
         let mut users = vec![0.0; offers];
-        let mut by_flow = vec![0.0; flows * offers];
-        for flow in 0..flows {
-            for relay in table.of(flow).iter().flat_map(Choice::relays) {
-                let share = &mut by_flow[flow * offers + relay];
-                if *share == 0.0 && table.supplies[relay].running == 0 {
-                    *share = 1.0;
-                    users[relay] += 1.0;
-                }
-            }
+        for offer in table.uses() {
+            users[usize::from(*offer)] += 1.0;
         }
-        for (place, share) in by_flow.iter_mut().enumerate() {
-            *share *= 0.5 / f64::max(users[place % offers.max(1)], 1.0);
-        }
+        let equally = |offer: &u16| match table.supplies[usize::from(*offer)].running {
+            0 => 0.5 / users[usize::from(*offer)],
+            _ => 0.0,
+        };
+        let by_flow = table.uses().iter().map(equally).collect();
         let lambda = if table.costs_only { 1.0 } else { first_lambda(table) };
         let any = |supply: &Supply| Range { least: supply.running, most: None };
         let prices = Prices {
@@ -216,7 +220,7 @@ impl<'t> Ascent<'t> {
         let loads = vec![0.0; offers];
         self.used = Used {
             loads,
-            passes: vec![0; flows * offers],
+            passes: vec![0; self.table.uses().len()],
             costs: vec![(i64::MAX, i64::MIN, 0.0); flows],
             rounds: 0,
         };
@@ -251,7 +255,7 @@ impl<'t> Ascent<'t> {
                 if choice.cost < low || choice.cost > high {
                     continue;
                 }
-                let usd = prices.usd(table, flow, choice);
+                let usd = prices.usd(table, choice);
                 let value = choice.score_s + prices.lambda * usd;
                 if value < best.0 {
                     best = (value, index, usd);
@@ -266,9 +270,8 @@ impl<'t> Ascent<'t> {
                 *most = (*most).max(choice.cost);
                 *sum += choice.cost as f64;
             }
-            for relay in choice.relays() {
-                if let Some(passes) = self.used.passes.get_mut(flow * table.supplies.len() + relay)
-                {
+            for (relay, at) in choice.relays_used() {
+                if let Some(passes) = self.used.passes.get_mut(at) {
                     *passes += 1;
                 }
                 self.loads[relay] += choice.rate as f64 / table.supplies[relay].capacity as f64;
@@ -300,14 +303,13 @@ impl<'t> Ascent<'t> {
         let offers = table.supplies.len();
         let up = step.exp();
         let mut sums = vec![0.0; offers];
-        for flow in 0..table.flows() {
-            let row = &mut self.prices.by_flow[flow * offers..(flow + 1) * offers];
-            for relay in table.of(flow)[self.choices[flow]].relays() {
-                row[relay] *= up;
+        for (flow, choice) in self.choices.iter().enumerate() {
+            for (_, at) in table.of(flow)[*choice].relays_used() {
+                self.prices.by_flow[at] *= up;
             }
-            for (sum, share) in sums.iter_mut().zip(row) {
-                *sum += *share;
-            }
+        }
+        for (share, offer) in self.prices.by_flow.iter().zip(table.uses()) {
+            sums[usize::from(*offer)] += *share;
         }
         for (offer, sum) in sums.iter_mut().enumerate() {
             let Range { least, most } = self.prices.ranges[offer];
@@ -324,10 +326,9 @@ impl<'t> Ascent<'t> {
             *sum += *share + nobody;
             *share /= *sum;
         }
-        for row in self.prices.by_flow.chunks_mut(offers.max(1)) {
-            for (share, sum) in row.iter_mut().zip(&sums) {
-                *share /= sum;
-            }
+        let parts: Vec<f64> = sums.iter().map(|sum| 1.0 / sum).collect();
+        for (share, offer) in self.prices.by_flow.iter_mut().zip(table.uses()) {
+            *share *= parts[usize::from(*offer)];
         }
     }
 }

@@ -14,8 +14,7 @@ pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) 
     let tables = Tables::new(problem);
     let depth = depth(problem);
     let of = |flow: usize| {
-        let value =
-            |choice: &Choice| choice.score_s + prices.lambda * prices.usd(table, flow, choice);
+        let value = |choice: &Choice| choice.score_s + prices.lambda * prices.usd(table, choice);
         let kept = table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
         match problem.left_out(flow) {
             Some(_) => LeftOut::new(problem, table, prices, flow).best(&tables, depth, kept),
@@ -45,12 +44,19 @@ impl<'a> LeftOut<'a> {
     fn new(problem: &'a Problem, table: &Table, prices: &Prices, flow: usize) -> Self {
         let offers = 0..table.supplies.len();
         let ends = &problem.flows()[flow];
-        let passing: Vec<f64> = offers.clone().map(|k| prices.charge(table, flow, k, 0)).collect();
+        let mut passing: Vec<f64> =
+            offers.clone().map(|k| prices.charge(table, k, 0.0, 0)).collect();
+        for (k, share) in prices.shares(table, flow) {
+            passing[k] = prices.charge(table, k, share, 0);
+        }
         // Charges are linear in the rate.
-        let whole = |k: usize| prices.charge(table, flow, k, table.supplies[k].capacity);
-        let filling =
-            offers.map(|k| (whole(k) - passing[k]) * 8.0 / table.supplies[k].capacity as f64);
-        let direct = problem.fct(flow, &[]);
+        let filling = |k: usize| {
+            let capacity = table.supplies[k].capacity;
+            let whole = prices.charge(table, k, 0.0, capacity) - prices.charge(table, k, 0.0, 0);
+            whole * 8.0 / capacity as f64
+        };
+        let filling = offers.map(filling);
+        let direct = problem.direct_fct(flow);
         let limit = direct.into_iter().chain(ends.deadline).min();
         Self {
             filling: filling.collect(),
@@ -135,7 +141,7 @@ mod tests {
                         choice.relays().eq(way.relays().iter().map(|relay| usize::from(*relay)))
                     };
                     if let Some(choice) = table.of(0).iter().find(same) {
-                        let value = choice.score_s + prices.lambda * prices.usd(&table, 0, choice);
+                        let value = choice.score_s + prices.lambda * prices.usd(&table, choice);
                         let priced = left_out.value(way);
                         assert!(priced <= value * (1.0 + 1e-7), "{seed}: {priced}, {value}");
                     }

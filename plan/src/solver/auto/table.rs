@@ -16,6 +16,8 @@ pub(super) struct Choice {
     pub(super) rate: u64,
     /// Its place among the problem's candidates of the flow.
     pub(super) place: u32,
+    /// Where the table has the flow's use of each of its relays: [`Table::uses`].
+    uses: [u32; MAX_RELAYS],
     relays: [u16; MAX_RELAYS],
     count: u8,
 }
@@ -24,6 +26,11 @@ impl Choice {
     /// Its relays' offers.
     pub(super) fn relays(&self) -> impl Iterator<Item = usize> + '_ {
         self.relays[..usize::from(self.count)].iter().map(|relay| usize::from(*relay))
+    }
+
+    /// Its relays' offers, each with the place of the flow's use of it in [`Table::uses`].
+    pub(super) fn relays_used(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.relays().zip(self.uses.iter().map(|place| *place as usize))
     }
 
     /// How many relays it passes.
@@ -64,6 +71,9 @@ impl Supply {
 pub(super) struct Table {
     all: Vec<Choice>,
     starts: Vec<usize>,
+    /// The offers that some choice of a flow passes, flow by flow, rising.
+    uses: Vec<u16>,
+    use_starts: Vec<usize>,
     /// Flow and choice of all that pass an offer, by offer.
     through: Vec<Vec<(u32, u32)>>,
     pub(super) supplies: Vec<Supply>,
@@ -106,6 +116,7 @@ impl Table {
                     cost: nanos(candidate.cost),
                     rate,
                     place: u32::try_from(place).unwrap_or(u32::MAX),
+                    uses: [0; MAX_RELAYS],
                     relays,
                     count: u8::try_from(candidate.relays.len()).unwrap_or(u8::MAX),
                 });
@@ -124,7 +135,19 @@ impl Table {
             }
         }
         let costs_only = problem.objective() == Objective::Cost;
-        Ok(Self { all, starts, through, supplies, budget: nanos(problem.budget()), costs_only })
+        let (uses, use_starts) = note_uses(&mut all, &starts);
+        let budget = nanos(problem.budget());
+        Ok(Self { all, starts, uses, use_starts, through, supplies, budget, costs_only })
+    }
+
+    /// The offers that flows may pass: each flow's, rising, one flow after another.
+    pub(super) fn uses(&self) -> &[u16] {
+        &self.uses
+    }
+
+    /// Where a flow's offers are among [`Table::uses`].
+    pub(super) fn uses_of(&self, flow: usize) -> std::ops::Range<usize> {
+        self.use_starts[flow]..self.use_starts[flow + 1]
     }
 
     pub(super) fn flows(&self) -> usize {
@@ -148,4 +171,27 @@ impl Table {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
+}
+
+/// The offers of each flow's choices and where each flow's begin; tells the choices where theirs are.
+fn note_uses(all: &mut [Choice], starts: &[usize]) -> (Vec<u16>, Vec<usize>) {
+    let (mut uses, mut use_starts) = (Vec::new(), vec![0]);
+    for flow in starts.windows(2) {
+        let choices = &mut all[flow[0]..flow[1]];
+        let first = uses.len();
+        let mut offers: Vec<u16> =
+            choices.iter().flat_map(|c| &c.relays[..usize::from(c.count)]).copied().collect();
+        offers.sort_unstable();
+        offers.dedup();
+        for choice in choices {
+            let hops = choice.hops();
+            for (place, relay) in choice.uses.iter_mut().zip(choice.relays).take(hops) {
+                let at = first + offers.partition_point(|offer| *offer < relay);
+                *place = u32::try_from(at).unwrap_or(u32::MAX);
+            }
+        }
+        uses.extend(offers);
+        use_starts.push(uses.len());
+    }
+    (uses, use_starts)
 }

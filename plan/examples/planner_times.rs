@@ -1,0 +1,156 @@
+//! How long the planner takes, and how near to its proven bound it comes.
+//!
+//! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS [ignored|cold|warm [USD_PER_FLOW]]]]`
+//!
+//! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over 100. SECONDS (10) are for
+//! all of a problem: building, planning by `auto`, verifying. They go by the wall, or with `--cpu` by the processor time of
+//! this one thread, for machines that others keep busy too. Both are printed.
+//!
+//! Regions and sites lie at random places on land-like latitudes; RTTs follow the fitted model; windows, caps and prices are
+//! CP's. Flows of 0.5 to 8 GB join random sites.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a command that reads a clock and the tests' problems, not part of the pure library"
+)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::time::Instant;
+
+use common::near_regions::{Pattern, near_regions};
+use tradewind_model::StartUp;
+use tradewind_plan::{Limits, Problem, SolveError, solver, verify};
+use tradewind_units::Duration;
+
+/// CP's heuristics and what the paper says of their time for 60 flows over 18 regions [CP VII-B].
+const HEURISTICS: [(&str, &str); 5] =
+    [("f-fct", "< 1"), ("f-cost", "< 1"), ("1-p", "1.6"), ("2-p", "6.5"), ("2-p-rb", "131")];
+
+/// Problems that each heuristic plans; the middle one's time counts.
+const SEEDS: u64 = 9;
+
+/// What of the time is kept for bringing a large plan to its end and verifying it.
+const KEPT: f64 = 0.08;
+
+/// Since when, by the wall and by this thread's processor time.
+#[derive(Clone, Copy)]
+struct Since(Instant, Duration);
+
+impl Since {
+    fn now() -> Self {
+        Self(Instant::now(), processor())
+    }
+
+    fn wall_s(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+
+    fn cpu_s(self) -> f64 {
+        processor().saturating_sub(self.1).as_secs_f64()
+    }
+}
+
+/// Processor time of this thread: the kernel counts it in nanoseconds.
+fn processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
+    Duration::from_nanos(nanos)
+}
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let by_cpu = arguments.first().is_some_and(|first| first == "--cpu");
+    arguments.drain(..usize::from(by_cpu));
+    let number = |at: usize, default: f64| {
+        arguments.get(at).map_or(default, |text| text.parse().expect("a number is expected"))
+    };
+    let start_up = match arguments.get(3).map(String::as_str) {
+        Some("ignored") => StartUp::Ignored,
+        Some("warm") => StartUp::Warm,
+        _ => StartUp::Cold,
+    };
+    let (seconds, usd_per_flow) = (number(0, 10.0), number(4, 0.5));
+    let asked = (number(1, 0.0) as usize, number(2, 0.0) as usize);
+    if asked.0 == 0 {
+        heuristics();
+    }
+    let limit = if by_cpu { "of processor time" } else { "by the wall" };
+    println!("\n`auto`, {seconds} s {limit} for all; in brackets processor time\n");
+    println!(
+        "| flows | regions | paths | build s | plan s | verify s | acceleration | cost | gap |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let sizes = if asked.0 > 0 { vec![asked] } else { vec![(60, 18), (10_000, 100)] };
+    for (flows, regions) in sizes {
+        let mut inputs = common::world(flows, regions, usd_per_flow * flows as f64, 1);
+        inputs.start_up = start_up;
+        auto(inputs, seconds, by_cpu);
+    }
+}
+
+/// The middle of some problems' times for each of CP's heuristics.
+fn heuristics() {
+    println!("60 flows from one site, 18 regions; milliseconds of processor time to plan\n");
+    println!("| heuristic | median | most | paper, seconds |\n|---|---|---|---|");
+    let problem = |seed| {
+        let mut inputs = near_regions(60, 0.5, Pattern::OneToMany, seed);
+        inputs.start_up = StartUp::Ignored;
+        Problem::new(inputs).expect("it makes sense")
+    };
+    let problems: Vec<Problem> = (1..=SEEDS).map(problem).collect();
+    for (name, paper_s) in HEURISTICS {
+        let solver = solver::by_name(name).expect("one of the names");
+        let time = |problem: &Problem| {
+            let start = Since::now();
+            let plan =
+                solver.solve(problem, &Limits::work(u64::MAX)).expect("direct paths are free");
+            let ms = start.cpu_s() * 1e3;
+            assert_eq!(verify(problem, &plan), vec![]);
+            ms
+        };
+        let mut times: Vec<f64> = problems.iter().map(time).collect();
+        times.sort_by(f64::total_cmp);
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!("| {name} | {median:.1} | {most:.1} | {paper_s} |");
+    }
+}
+
+fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) {
+    let (flows, regions) = (inputs.flows.len(), inputs.regions.len());
+    let start = Since::now();
+    let problem = Problem::new(inputs).expect("it makes sense");
+    let built = (start.wall_s(), start.cpu_s());
+    let paths: usize = (0..flows).map(|flow| problem.candidates(flow).len()).sum();
+    let limit = Duration::from_secs_f64(seconds * (1.0 - KEPT));
+    let passed = || if by_cpu { start.cpu_s() } else { start.wall_s() };
+    let left = || limit.saturating_sub(Duration::from_secs_f64(passed()));
+    let should_stop = || left().is_zero();
+    let limits =
+        Limits { should_stop: &should_stop, time_left: Some(&left), ..Limits::work(u64::MAX) };
+    let auto = solver::by_name("auto").expect("one of the names");
+    let plan = match auto.solve(&problem, &limits) {
+        Ok(plan) => plan,
+        Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
+        Err(error) => panic!("direct paths need no money: {error}"),
+    };
+    let planned = (start.wall_s(), start.cpu_s());
+    assert_eq!(verify(&problem, &plan), vec![]);
+    let verified = (start.wall_s(), start.cpu_s());
+    let (score, bound) = (plan.score(&problem).0.as_secs_f64(), plan.bound.as_secs_f64());
+    println!(
+        "| {flows} | {regions} | {paths} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.3} | {} | {:.2} % |",
+        built.0,
+        built.1,
+        planned.0 - built.0,
+        planned.1 - built.1,
+        verified.0 - planned.0,
+        verified.1 - planned.1,
+        plan.acceleration().unwrap_or(1.0),
+        plan.cost,
+        (score / bound - 1.0) * 100.0
+    );
+}
