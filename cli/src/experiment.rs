@@ -3,29 +3,37 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tradewind_experiments::demo::{self, Stop};
-use tradewind_experiments::experiment::{self, Experiment, Record, Row, RunOptions};
+use tradewind_experiments::experiment::{self, Experiment, Record, RunOptions};
+use tradewind_experiments::report::{self, chart, html};
 use tradewind_lab::privilege;
 
+use crate::output::file::Form;
 use crate::output::progress::Progress;
-use crate::output::{self, CHECK_FAILED, Format, Outcome, file, read_text, table};
+use crate::output::{self, BAD_USAGE, CHECK_FAILED, Format, Outcome, file, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// The experiment (`tradewind lab list` names them)
     #[arg(value_parser = experiment_named)]
     experiment: Experiment,
+    /// Another scenario than the built-in one (scenarios/NAME.toml)
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Measured round-trip times (CSV, src,dst,rtt_ms) instead of guesses; for cdd-rtt and trn-scope
+    #[arg(long, value_name = "FILE")]
+    rtt: Option<PathBuf>,
     /// Seed of the first repeat, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
-    /// How often to run it, each time with the next seed
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
-    /// End each repeat within 45 s
+    /// How often to run it, each time with the next seed [default: the scenario's runs, or once]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+    /// End within 45 s (on the lab: each repeat)
     #[arg(long)]
     quick: bool,
-    /// Also write the record, as JSON, into this file
+    /// Also write the record (.json) or its plots (.svg; .html with all figures) into this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Form of the answer on standard output
@@ -44,7 +52,7 @@ fn experiment_named(name: &str) -> Result<Experiment, String> {
 /// Names all experiments.
 pub(crate) fn list() -> Outcome {
     let row = |experiment: &Experiment| {
-        let ground = if experiment.on_lab { "lab" } else { "numeric" };
+        let ground = if experiment.on_lab() { "lab" } else { "numeric" };
         [experiment.name, experiment.source, ground, experiment.summary].map(str::to_owned).to_vec()
     };
     let rows: Vec<Vec<String>> = experiment::all().iter().map(row).collect();
@@ -54,7 +62,14 @@ pub(crate) fn list() -> Outcome {
 
 /// Runs one experiment.
 pub(crate) fn run(args: &RunArgs) -> Outcome {
-    if args.experiment.on_lab {
+    let form = match args.out.as_deref().map(Form::of).transpose() {
+        Ok(form) => form,
+        Err(line) => {
+            output::complain(line);
+            return Ok(BAD_USAGE.into());
+        }
+    };
+    if args.experiment.on_lab() {
         // Before any thread: without root this moves into a user namespace.
         privilege::acquire()?;
     }
@@ -62,6 +77,8 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let on_signal = stop.clone();
     ctrlc::set_handler(move || on_signal.set()).context("watch for Ctrl-C")?;
     let options = RunOptions {
+        scenario: args.scenario.clone(),
+        rtt: args.rtt.clone(),
         seed: args.seed,
         repeat: args.repeat,
         quick: args.quick,
@@ -72,10 +89,8 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let record = args.experiment.run(&options, &mut progress);
     progress.end();
     let record = record?;
-    if let Some(file) = &args.out {
-        let text = serde_json::to_string_pretty(&record)?;
-        file::write_whole(file, &text)?;
-        output::say(format_args!("wrote {}", file.display()));
+    if let Some((file, form)) = args.out.as_ref().zip(form) {
+        write(file, form, std::slice::from_ref(&record))?;
     }
     match args.output {
         Format::Json => output::json(&record)?,
@@ -84,11 +99,54 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     Ok(if record.valid { ExitCode::SUCCESS } else { CHECK_FAILED.into() })
 }
 
+/// Writes records as data, as plots, or as a page with everything.
+fn write(out: &Path, form: Form, records: &[Record]) -> anyhow::Result<()> {
+    let text = match (form, records) {
+        (Form::Json, [record]) => serde_json::to_string_pretty(record)?,
+        (Form::Json, records) => serde_json::to_string_pretty(records)?,
+        (Form::Svg, records) => {
+            let charts: Vec<chart::Chart> = records.iter().flat_map(Record::charts).collect();
+            if charts.is_empty() {
+                let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
+                bail!("--out: {} has no plots: .html or .json", names.join(", "));
+            }
+            chart::svg(&charts)
+        }
+        (Form::Html, records) => html::records_page(records),
+    };
+    file::write_whole(out, &text)?;
+    output::say(format_args!("wrote {}", out.display()));
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ReportArgs {
+    /// The records
+    #[arg(required = true, value_name = "FILE")]
+    records: Vec<PathBuf>,
+    /// Also write them as one page (.html), their plots (.svg) or a list (.json)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
 /// Shows records that earlier runs have written, one after the other.
-pub(crate) fn report(files: &[PathBuf]) -> Outcome {
-    for file in files {
-        show(&read_record(file)?)?;
+pub(crate) fn report(args: &ReportArgs) -> Outcome {
+    let form = match args.out.as_deref().map(Form::of).transpose() {
+        Ok(form) => form,
+        Err(line) => {
+            output::complain(line);
+            return Ok(BAD_USAGE.into());
+        }
+    };
+    let records: Result<Vec<Record>, _> =
+        args.records.iter().map(|file| read_record(file)).collect();
+    let records = records?;
+    for record in &records {
+        show(record)?;
         output::line("")?;
+    }
+    if let Some((file, form)) = args.out.as_ref().zip(form) {
+        write(file, form, &records)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,8 +157,10 @@ fn read_record(file: &Path) -> anyhow::Result<Record> {
 
 fn show(record: &Record) -> anyhow::Result<()> {
     output::line(&record.name)?;
-    let rows: Vec<Vec<String>> = record.rows.iter().map(cells).collect();
-    table::print(&["case", "paper", "ours", "95 % interval", "unit", "note"], &rows, 1)?;
+    for (title, table) in report::table::record(record) {
+        output::line(format_args!("\n{title}"))?;
+        output::table::print(&table.heading, &table.rows, 1)?;
+    }
     for assumption in &record.assumptions {
         output::line(format_args!("assumed: {assumption}"))?;
     }
@@ -108,14 +168,4 @@ fn show(record: &Record) -> anyhow::Result<()> {
         output::line(format_args!("INVALID: {reason}"))?;
     }
     Ok(())
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let number = |value: f64| format!("{value:.3}");
-    let interval = match (row.ours_low, row.ours_high) {
-        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
-        _ => String::new(),
-    };
-    let paper = row.paper.map(number).unwrap_or_default();
-    vec![row.case.clone(), paper, number(row.ours), interval, row.unit.clone(), row.note.clone()]
 }

@@ -57,14 +57,10 @@ pub(crate) enum LabCommand {
     },
     /// Name the papers' experiments
     List,
-    /// Run one of the papers' experiments, on a lab of its own
+    /// Run one of the papers' experiments: on a lab of its own, or in numbers alone
     Run(experiment::RunArgs),
     /// Show the records that runs have written with `--out`
-    Report {
-        /// The records
-        #[arg(required = true, value_name = "FILE")]
-        records: Vec<PathBuf>,
-    },
+    Report(experiment::ReportArgs),
     /// Hold a lab (what `up` starts)
     #[command(hide = true)]
     Serve {
@@ -89,7 +85,7 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
         LabCommand::Status { output } => return show(&supervisor::status(&place)?, output),
         LabCommand::List => return experiment::list(),
         LabCommand::Run(args) => return experiment::run(&args),
-        LabCommand::Report { records } => return experiment::report(&records),
+        LabCommand::Report(args) => return experiment::report(&args),
         LabCommand::Serve { file, seed } => serve(&place, &file, seed)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -74,12 +74,14 @@ fn refused(arguments: &[&str], directory: &Path, expected: &str) -> String {
 }
 
 /// Arguments of every command that reads a file, without the file.
-const READERS: [&[&str]; 10] = [
+const READERS: [&[&str]; 12] = [
     &["relay", "--config"],
     &["gateway", "--config"],
     &["grant", "issue", "--key"],
     &["lab", "up"],
     &["lab", "serve"],
+    &["lab", "run", "cp-budget", "--scenario"],
+    &["lab", "run", "cdd-rtt", "--rtt"],
     &["demo", "--scenario"],
     &["plan", "--problem"],
     &["probe", "rate", "127.0.0.1:1", "--secret"],

@@ -2,6 +2,6 @@
 
 pub mod demo;
 pub mod experiment;
-pub mod planning;
+pub mod numeric;
 pub mod report;
 pub mod scenario;

@@ -132,13 +132,7 @@ impl Scenario {
         text: &str,
         load: impl FnOnce(&str) -> std::io::Result<String>,
     ) -> Result<Self, ScenarioError> {
-        let file: ScenarioFile = toml::from_str(text).map_err(|error| {
-            let before = error.span().map_or("", |span| &text[..span.start]);
-            ScenarioError::Toml {
-                line: 1 + before.matches('\n').count(),
-                problem: error.message().to_owned(),
-            }
-        })?;
+        let file: ScenarioFile = from_toml(text)?;
         check(&file)?;
         let lines = lines(&file, text);
         Ok(Self {
@@ -174,6 +168,17 @@ impl Scenario {
             self.sites.iter().filter(move |site| *site != source).map(move |site| (source, site))
         })
     }
+}
+
+/// Reads TOML; the error tells the line.
+pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ScenarioError> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        ScenarioError::Toml {
+            line: 1 + before.matches('\n').count(),
+            problem: error.message().to_owned(),
+        }
+    })
 }
 
 fn lines(file: &ScenarioFile, text: &str) -> BTreeMap<String, usize> {

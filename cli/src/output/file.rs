@@ -18,6 +18,29 @@ pub(crate) fn ensure_writable(file: &Path) -> anyhow::Result<()> {
     Place::open(file).map(drop).with_context(|| file.display().to_string())
 }
 
+/// What a file of figures is to hold, by its name's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Svg,
+    Html,
+    Json,
+}
+
+impl Form {
+    /// The form of `--out`'s file; the error says which there are.
+    pub(crate) fn of(file: &Path) -> Result<Self, String> {
+        match file.extension().and_then(|end| end.to_str()) {
+            Some("svg") => Ok(Self::Svg),
+            Some("html") => Ok(Self::Html),
+            Some("json") => Ok(Self::Json),
+            _ => {
+                let name = file.display();
+                Err(format!("--out: a name that ends in .svg, .html or .json, not `{name}`"))
+            }
+        }
+    }
+}
+
 /// Where a result goes.
 enum Place {
     /// A pipe or device.

@@ -1,6 +1,5 @@
 //! How results and errors reach the user.
 
-pub(crate) mod chart;
 pub(crate) mod file;
 pub(crate) mod progress;
 pub(crate) mod table;

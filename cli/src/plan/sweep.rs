@@ -1,18 +1,18 @@
 //! `tradewind plan sweep`: what more budget buys.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tradewind_experiments::report::chart::{self, Chart, Line, Scale};
 use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 
 use super::problem::{BadFile, Read};
 use super::show::{dollars, optional, percent, seconds, times};
 use super::{AlgorithmArgs, AskedArgs, check, solve, usd, write};
-use crate::output::chart::{self, Chart};
-use crate::output::{self, FAILED, Format, Outcome, table};
+use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
 /// Most budgets in a sweep. Chosen: more than a plot can show.
 const MOST_STEPS: u32 = 1_000;
@@ -72,7 +72,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
         let (from, to) = (args.from.as_usd(), args.to.as_usd());
         return Err(BadFile(format!("--to: more than --from, {from}, not {to}")).into());
     }
-    let form = args.out.as_deref().map(Form::of).transpose()?;
+    let form = args.out.as_deref().map(Form::of).transpose().map_err(BadFile)?;
     let read = args.asked.read(Some(args.from))?;
     let problem = match read.problem()? {
         Ok(problem) => problem,
@@ -83,7 +83,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     };
     let sweep = swept(&read, problem, args)?;
     if let (Some(out), Some(form)) = (&args.out, form) {
-        write(out, &form.render(&sweep)?)?;
+        write(out, &render(form, &sweep)?)?;
     }
     match args.output {
         Format::Json => output::json(&sweep)?,
@@ -199,53 +199,31 @@ fn show(sweep: &Sweep) -> anyhow::Result<()> {
     table::print(&heading, &rows, 2)
 }
 
-/// What `--out` is to hold, by its name's end.
-#[derive(Clone, Copy)]
-enum Form {
-    Svg,
-    Html,
-    Json,
-}
-
-impl Form {
-    fn of(file: &Path) -> Result<Self, BadFile> {
-        match file.extension().and_then(|end| end.to_str()) {
-            Some("svg") => Ok(Self::Svg),
-            Some("html") => Ok(Self::Html),
-            Some("json") => Ok(Self::Json),
-            _ => {
-                let name = file.display();
-                Err(BadFile(format!(
-                    "--out: a name that ends in .svg, .html or .json, not `{name}`"
-                )))
-            }
-        }
-    }
-
-    fn render(self, sweep: &Sweep) -> anyhow::Result<String> {
-        let chart = chart_of(sweep);
-        Ok(match self {
-            Self::Svg => chart.svg(),
-            Self::Html => chart::page(&chart),
-            Self::Json => serde_json::to_string_pretty(sweep)?,
-        })
-    }
+fn render(form: Form, sweep: &Sweep) -> anyhow::Result<String> {
+    let chart = chart_of(sweep);
+    Ok(match form {
+        Form::Svg => chart.svg(),
+        Form::Html => chart::page(&chart),
+        Form::Json => serde_json::to_string_pretty(sweep)?,
+    })
 }
 
 /// Total completion time over budget, beside that of going direct.
 fn chart_of(sweep: &Sweep) -> Chart {
-    let line = |value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+    let line = |name: &str, value: fn(&Point) -> Option<f64>| {
         let points = sweep.points.iter();
-        points.filter_map(|point| Some((point.budget_usd.as_usd(), value(point)?))).collect()
+        let points =
+            points.filter_map(|point| Some((point.budget_usd.as_usd(), value(point)?).into()));
+        Line { name: name.to_owned(), points: points.collect() }
     };
-    let direct = line(|point| point.direct_fct_s);
     Chart {
         title: format!("{}: what a budget buys ({})", sweep.problem, sweep.algorithm),
         x_label: "budget in dollars".to_owned(),
         y_label: "total completion time in seconds".to_owned(),
+        scale: Scale::Linear,
         lines: vec![
-            ("plan".to_owned(), line(|point| point.total_fct_s)),
-            ("direct".to_owned(), direct),
+            line("plan", |point| point.total_fct_s),
+            line("direct", |point| point.direct_fct_s),
         ],
     }
 }

@@ -1,17 +1,18 @@
 //! `cp-real` `[CP VII-C]`: the demo, as often as asked.
 
-use super::{ExperimentError, Record, Row, RunOptions, SCHEMA_VERSION};
+use super::{Experiment, ExperimentError, Record, Row, RunOptions, SCHEMA_VERSION};
 use crate::demo::{self, DemoOptions, Observer};
 use crate::report::DemoReport;
-use crate::scenario::Scenario;
 
 pub(super) fn run(
+    experiment: &Experiment,
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
     let mut reports = Vec::new();
-    for repeat in 0..options.repeat.max(1) {
-        let scenario = Scenario::cp_real()?;
+    let scenario = experiment.read_lab(options)?;
+    for repeat in 0..options.repeat.unwrap_or(1).max(1) {
+        let scenario = scenario.clone();
         let seed = options.seed.map(|first| first.wrapping_add(repeat.into()));
         let options = DemoOptions {
             scenario,
@@ -54,10 +55,12 @@ fn record(reports: &[DemoReport]) -> Record {
     }
     Record {
         schema_version: SCHEMA_VERSION,
-        name: "cp-real".to_owned(),
+        name: reports.first().map_or_else(|| "cp-real".to_owned(), |report| report.name.clone()),
         assumptions: reports.first().map(|report| report.assumptions.clone()).unwrap_or_default(),
         valid: reports.iter().all(|report| report.valid),
         invalid_because,
         rows,
+        figures: Vec::new(),
+        findings: Vec::new(),
     }
 }

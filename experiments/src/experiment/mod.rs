@@ -1,25 +1,33 @@
 //! The papers' experiments by name: what each shows, how it is run, and what a run came to.
 //!
 //! A run puts the paper's value beside ours, states what it assumes, and says whether the lab kept time. Repeats
-//! take successive seeds; a row's interval is that of Student's t over them.
+//! take successive seeds; a row's interval is that of Student's t over them. Each has a scenario file, built in;
+//! another one may be given.
 
 mod cp_real;
 mod record;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::demo::{DemoError, Observer, Stop};
+use crate::numeric::{self, NumericError};
+use crate::scenario::{Scenario, ScenarioError};
 
-pub use record::{Record, Row, SCHEMA_VERSION};
+pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 
 /// What a run is to be.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
+    /// Another scenario than the built-in one.
+    pub scenario: Option<PathBuf>,
+    /// A CSV table of measured RTTs, for experiments that take one.
+    pub rtt: Option<PathBuf>,
     /// Seed of the first repeat; the scenario's when absent.
     pub seed: Option<u64>,
-    /// How often to run it, each time with the next seed; at least 1.
-    pub repeat: u32,
-    /// Whether to shorten what can be, so that a repeat ends within 45 s.
+    /// How often to run it, each time with the next seed; as often as the scenario says when absent, or once.
+    pub repeat: Option<u32>,
+    /// Whether to shorten what can be, so that it ends within 45 s (on the lab: each repeat).
     pub quick: bool,
     /// The binary `tradewind`, for processes on hosts of the lab.
     pub program: PathBuf,
@@ -30,12 +38,46 @@ pub struct RunOptions {
 /// Why a run ended without a record.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// A run on the lab failed.
+    /// A run on the lab failed, or any run was stopped.
     #[error(transparent)]
     Demo(#[from] DemoError),
+    /// A numeric one failed.
+    #[error(transparent)]
+    Numeric(#[from] NumericError),
     /// A built-in scenario makes no sense.
     #[error(transparent)]
-    Scenario(#[from] crate::scenario::ScenarioError),
+    Scenario(#[from] ScenarioError),
+    /// A given scenario makes no sense.
+    #[error("{}: {error}", file.display())]
+    GivenScenario {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: ScenarioError,
+    },
+    /// A given file cannot be read, or holds something else.
+    #[error("{}: {what}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A table of RTTs for an experiment that has no use for one.
+    #[error("{name}: it takes no table of RTTs (--rtt)")]
+    NoTable {
+        /// The experiment.
+        name: &'static str,
+    },
+}
+
+/// What an experiment needs to run.
+#[derive(Clone, Copy)]
+enum Ground {
+    /// The lab: real kernel TCP.
+    Lab(fn(&Experiment, &RunOptions, &mut dyn Observer) -> Result<Record, ExperimentError>),
+    /// Nothing but a processor.
+    Numeric(numeric::Kind),
 }
 
 /// One experiment.
@@ -47,35 +89,114 @@ pub struct Experiment {
     pub source: &'static str,
     /// What it shows, in a line.
     pub summary: &'static str,
-    /// Whether it runs on the lab (real kernel TCP) or is numeric.
-    pub on_lab: bool,
-    run: fn(&RunOptions, &mut dyn Observer) -> Result<Record, ExperimentError>,
+    /// The text of its built-in scenario, a file of `scenarios/`.
+    pub scenario: &'static str,
+    ground: Ground,
 }
 
 impl Experiment {
+    /// Whether it runs on the lab (real kernel TCP) or is numeric.
+    #[must_use]
+    pub const fn on_lab(&self) -> bool {
+        matches!(self.ground, Ground::Lab(_))
+    }
+
     /// Runs it.
     ///
     /// # Errors
-    /// When the lab or what runs on it fails, or the run is told to stop.
+    /// When a given file makes no sense, the lab or what runs on it fails, or the run is told to stop.
     pub fn run(
         &self,
         options: &RunOptions,
         observer: &mut dyn Observer,
     ) -> Result<Record, ExperimentError> {
-        (self.run)(options, observer)
+        match self.ground {
+            Ground::Lab(_) if options.rtt.is_some() => {
+                Err(ExperimentError::NoTable { name: self.name })
+            }
+            Ground::Lab(run) => run(self, options, observer),
+            Ground::Numeric(kind) => numeric::run(kind, self, options, observer),
+        }
     }
+
+    /// Reads its scenario, the given one or the built-in one.
+    pub(crate) fn read<T>(
+        &self,
+        options: &RunOptions,
+        parse: impl FnOnce(&str) -> Result<T, ScenarioError>,
+    ) -> Result<T, ExperimentError> {
+        let Some(file) = &options.scenario else { return Ok(parse(self.scenario)?) };
+        parse(&read_text(file)?)
+            .map_err(|error| ExperimentError::GivenScenario { file: file.clone(), error })
+    }
+
+    /// As [`Experiment::read`], of an experiment on the lab; its topology lies beside a given file.
+    fn read_lab(&self, options: &RunOptions) -> Result<Scenario, ExperimentError> {
+        let Some(file) = &options.scenario else { return Ok(Scenario::cp_real()?) };
+        let beside = file.parent().unwrap_or(Path::new("."));
+        let load = |name: &str| {
+            let topology = beside.join(name);
+            read_text(&topology).map_err(io::Error::other)
+        };
+        self.read(options, |text| Scenario::parse(text, load))
+    }
+}
+
+/// Reads a text file that a user named.
+pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
+    std::fs::read_to_string(file)
+        .map_err(|error| ExperimentError::File { file: file.to_owned(), what: error.to_string() })
+}
+
+/// A numeric experiment of the list.
+macro_rules! numeric {
+    ($name:literal, $source:literal, $kind:ident, $summary:literal) => {
+        Experiment {
+            name: $name,
+            source: $source,
+            summary: $summary,
+            scenario: include_str!(concat!("../../../scenarios/", $name, ".toml")),
+            ground: Ground::Numeric(numeric::Kind::$kind),
+        }
+    };
 }
 
 /// All experiments, by paper and name.
 #[must_use]
 pub const fn all() -> &'static [Experiment] {
-    &[Experiment {
-        name: "cp-real",
-        source: "CP VII-C",
-        summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
-        on_lab: true,
-        run: cp_real::run,
-    }]
+    &[
+        numeric!(
+            "cp-model",
+            "CP IV-C",
+            Model,
+            "rates by the paper's formula against the whole model of a transfer"
+        ),
+        numeric!(
+            "cp-flows",
+            "CP VII-B",
+            Flows,
+            "one source in Tokyo to more and more destinations"
+        ),
+        numeric!("cp-budget", "CP VII-B", Budget, "what each algorithm makes of more budget"),
+        numeric!("cp-cost", "CP VII-B", Cost, "free set-up, then free transfer"),
+        numeric!("cp-lastmile", "CP VII-B", LastMile, "faster last miles, relays of two sizes"),
+        numeric!("cp-usecases", "CP VII-B", UseCases, "the four use cases"),
+        numeric!("cp-runtime", "CP VII-B", RunTime, "how long the algorithms take"),
+        Experiment {
+            name: "cp-real",
+            source: "CP VII-C",
+            summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
+            scenario: Scenario::CP_REAL,
+            ground: Ground::Lab(cp_real::run),
+        },
+        numeric!(
+            "trn-scope",
+            "TRN",
+            Scope,
+            "what a relay still gains once windows, connections and VM caps are seen to"
+        ),
+        numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
+    ]
 }
 
 /// The experiment of this name.

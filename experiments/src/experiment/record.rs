@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tradewind_model::statistics::{mean, median};
 
+use crate::report::chart::{Chart, Line, Point, Scale};
+
 /// Raised when a field is renamed or its meaning changes; new fields do not raise it.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -21,6 +23,95 @@ pub struct Record {
     pub invalid_because: Vec<String>,
     /// What was found.
     pub rows: Vec<Row>,
+    /// The plots that rows with [`Row::at`] are points of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
+    /// What the paper says in words, and whether it holds here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+}
+
+/// A plot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Stands above it.
+    pub title: String,
+    /// What runs to the right.
+    pub x_label: String,
+    /// What runs upwards.
+    pub y_label: String,
+    /// How the horizontal axis is divided.
+    pub scale: Scale,
+}
+
+/// Where a row is drawn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spot {
+    /// The figure's place in [`Record::figures`].
+    pub figure: usize,
+    /// The line's name.
+    pub line: String,
+    /// To the right.
+    pub x: f64,
+    /// The same for people, such as `30 flows`.
+    pub x_name: String,
+}
+
+/// A sentence of the paper beside what came out here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What the paper says.
+    pub paper: String,
+    /// Whether it holds in this run.
+    pub holds: bool,
+    /// What this run says.
+    pub ours: String,
+}
+
+impl Finding {
+    /// A finding.
+    #[must_use]
+    pub fn new(paper: &str, holds: bool, ours: String) -> Self {
+        Self { paper: paper.to_owned(), holds, ours }
+    }
+}
+
+impl Record {
+    /// Its figures as charts, lines in the order of the rows.
+    #[must_use]
+    pub fn charts(&self) -> Vec<Chart> {
+        let chart = |(index, figure): (usize, &Figure)| {
+            let mut lines: Vec<Line> = Vec::new();
+            for row in &self.rows {
+                let Some(spot) = row.at.as_ref().filter(|spot| spot.figure == index) else {
+                    continue;
+                };
+                let point = Point {
+                    x: spot.x,
+                    y: row.ours,
+                    interval: row.ours_low.zip(row.ours_high),
+                    name: spot.x_name.clone(),
+                };
+                match lines.iter_mut().find(|line| line.name == spot.line) {
+                    Some(line) => line.points.push(point),
+                    None => lines.push(Line { name: spot.line.clone(), points: vec![point] }),
+                }
+            }
+            Chart {
+                title: format!("{}: {}", self.name, figure.title),
+                x_label: figure.x_label.clone(),
+                y_label: figure.y_label.clone(),
+                scale: figure.scale,
+                lines,
+            }
+        };
+        self.figures.iter().enumerate().map(chart).collect()
+    }
+
+    /// The rows that are in no figure.
+    pub fn other_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.at.is_none())
+    }
 }
 
 /// One figure, the paper's beside ours.
@@ -40,6 +131,9 @@ pub struct Row {
     pub unit: String,
     /// What else is to be known, such as the median of the repeats.
     pub note: String,
+    /// Where it is drawn, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Spot>,
 }
 
 impl Row {
@@ -62,7 +156,14 @@ impl Row {
             ours_high: estimate.map(|estimate| estimate.high),
             unit: unit.to_owned(),
             note: note.join("; "),
+            at: None,
         }
+    }
+
+    /// The same, drawn there.
+    #[must_use]
+    pub fn drawn_at(self, spot: Spot) -> Self {
+        Self { at: Some(spot), ..self }
     }
 }
 
@@ -79,6 +180,34 @@ mod tests {
         let row = Row::of("acceleration", Some(2.0), &[2.5], "x", "");
         assert_eq!((row.ours, row.ours_low, row.ours_high), (2.5, None, None));
         assert_eq!(row.note, "");
+    }
+
+    #[test]
+    fn drawn_rows_become_lines_and_records_without_figures_can_be_read() {
+        let spot =
+            |line: &str, x| Spot { figure: 0, line: line.to_owned(), x, x_name: String::new() };
+        let row =
+            |line, x, values: &[f64]| Row::of("c", None, values, "x", "").drawn_at(spot(line, x));
+        let figure = Figure {
+            title: "a".to_owned(),
+            x_label: "b".to_owned(),
+            y_label: "c".to_owned(),
+            scale: Scale::Linear,
+        };
+        let mut record: Record = serde_json::from_str(
+            r#"{"schema_version":1,"name":"n","assumptions":[],"valid":true,"invalid_because":[],"rows":[]}"#,
+        )
+        .unwrap();
+        assert!(record.charts().is_empty());
+        record.figures = vec![figure];
+        record.rows =
+            vec![row("p", 1.0, &[2.0, 3.0]), row("q", 1.0, &[1.0]), row("p", 2.0, &[4.0])];
+        let [chart] = &record.charts()[..] else { panic!("one figure") };
+        assert_eq!(chart.lines.len(), 2);
+        assert_eq!(chart.lines[0].points.len(), 2);
+        assert!(chart.lines[0].points[0].interval.is_some());
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     }
 
     #[test]

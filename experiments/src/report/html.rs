@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::table::Table;
 use super::{DemoReport, FlowResult, map, table};
+use crate::experiment::Record;
 
 /// Lays the report out as an HTML document.
 #[must_use]
@@ -13,29 +15,61 @@ pub fn page(report: &DemoReport) -> String {
         let reasons = escape(&report.reasons());
         format!("<p class=\"invalid\">The run is invalid: {reasons}</p>")
     };
+    let body = format!(
+        "{headline}\n{validity}\n{map}\n\
+         <h2>Flow completion times</h2>\n{LEGEND}\n{bars}\n\
+         <h2>Figures</h2>\n{table}\n{conditions}",
+        headline = headline(report),
+        map = map::svg(report),
+        bars = bars(report),
+        table = html_table(report),
+        conditions = conditions(&report.assumptions),
+    );
+    document(&report.name, &body)
+}
+
+/// A whole page of this body.
+fn document(name: &str, body: &str) -> String {
+    let name = escape(name);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Tradewind: {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Tradewind <small>{name}</small></h1>\n{headline}\n{validity}\n{map}\n\
-         <h2>Flow completion times</h2>\n{legend}\n{bars}\n\
-         <h2>Figures</h2>\n{table}\n<h2>Conditions</h2>\n<ul>{assumptions}</ul>\n</body>\n</html>\n",
-        name = escape(&report.name),
-        headline = headline(report),
-        map = map::svg(report),
-        legend = LEGEND,
-        bars = bars(report),
-        table = html_table(report),
-        assumptions = report
-            .assumptions
-            .iter()
-            .map(|line| format!("<li>{}</li>", escape(line)))
-            .collect::<String>(),
+         <h1>Tradewind <small>{name}</small></h1>\n{body}\n</body>\n</html>\n"
     )
 }
 
+fn conditions(assumptions: &[String]) -> String {
+    let lines: String =
+        assumptions.iter().map(|line| format!("<li>{}</li>", escape(line))).collect();
+    format!("<h2>Conditions</h2>\n<ul>{lines}</ul>")
+}
+
+/// Lays records of experiments out as one document: plots, figures, what the papers say, conditions.
+#[must_use]
+pub fn records_page(records: &[Record]) -> String {
+    let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
+    let body: String = records.iter().map(record_section).collect();
+    document(&names.join(", "), &body)
+}
+
+fn record_section(record: &Record) -> String {
+    let mut out = format!("<h2>{}</h2>\n", escape(&record.name));
+    for reason in &record.invalid_because {
+        let _ = writeln!(out, "<p class=\"invalid\">The run is invalid: {}</p>", escape(reason));
+    }
+    for chart in record.charts() {
+        out.push_str(&chart.svg());
+    }
+    for table in table::record(record) {
+        let _ = writeln!(out, "<h3>{}</h3>\n{}", escape(&table.0), layout(&table.1));
+    }
+    out.push_str(&conditions(&record.assumptions));
+    out
+}
+
 /// Replaces the characters that mean something to HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -123,17 +157,19 @@ fn flow_bars(flow: &FlowResult, top: f64, px_per_s: f64) -> String {
 }
 
 fn html_table(report: &DemoReport) -> String {
-    let table = table::flows(report);
+    layout(&table::flows(report))
+}
+
+fn layout(table: &Table) -> String {
     let row = |tag: &str, cells: &[String]| {
         let cells: String =
             cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
         format!("<tr>{cells}</tr>")
     };
-    let heading: Vec<String> = table.heading.iter().map(ToString::to_string).collect();
     let body: String = table.rows.iter().map(|cells| row("td", cells)).collect();
     format!(
         "<div class=\"wide\"><table><thead>{}</thead><tbody>{body}</tbody></table></div>",
-        row("th", &heading)
+        row("th", &table.heading)
     )
 }
 

@@ -1,8 +1,9 @@
 //! What an experiment found, as data, and the forms it is shown in.
 //!
-//! [`DemoReport`] is the one record; [`table`] and [`html`] only lay it out, so that the table, the
-//! JSON file and the page can never disagree.
+//! [`DemoReport`] is the demo's record and [`Record`](crate::experiment::Record) that of an experiment; [`table`],
+//! [`chart`] and [`html`] only lay them out, so that the table, the JSON file and the page can never disagree.
 
+pub mod chart;
 pub mod html;
 mod map;
 pub mod table;

@@ -1,12 +1,13 @@
 //! The report as rows of text, for a terminal.
 
 use super::DemoReport;
+use crate::experiment::{Record, Row};
 
 /// A table: a heading and its rows, all of the same width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Names of the columns.
-    pub heading: Vec<&'static str>,
+    pub heading: Vec<String>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
 }
@@ -37,7 +38,7 @@ pub fn flows(report: &DemoReport) -> Table {
         .collect();
     rows.push(total_row(report));
     Table {
-        heading: vec![
+        heading: [
             "flow",
             "path",
             "direct predicted s",
@@ -47,7 +48,9 @@ pub fn flows(report: &DemoReport) -> Table {
             "acceleration",
             "egress $",
             "content",
-        ],
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         rows,
     }
 }
@@ -91,6 +94,84 @@ pub fn summary(report: &DemoReport) -> Vec<String> {
         format!("THE RUN IS INVALID: {}", report.reasons())
     });
     lines
+}
+
+/// An experiment's record as tables with titles: one a figure, with a column for each line; the other rows; what the
+/// paper says in words.
+#[must_use]
+pub fn record(record: &Record) -> Vec<(String, Table)> {
+    let figures = record.figures.iter().enumerate();
+    let mut tables: Vec<(String, Table)> =
+        figures.map(|(index, figure)| (figure.title.clone(), drawn(record, index))).collect();
+    let rows: Vec<Vec<String>> = record.other_rows().map(row_cells).collect();
+    if !rows.is_empty() {
+        let heading = ["case", "paper", "ours", "95 % interval", "unit", "note"];
+        let heading = heading.map(str::to_owned).to_vec();
+        tables.push(("figures".to_owned(), Table { heading, rows }));
+    }
+    if !record.findings.is_empty() {
+        let heading = ["the paper says", "holds", "here"].map(str::to_owned).to_vec();
+        let holds = |holds| if holds { "yes" } else { "NO" }.to_owned();
+        let findings = record.findings.iter();
+        let rows = findings.map(|f| vec![f.paper.clone(), holds(f.holds), f.ours.clone()]);
+        tables.push(("findings".to_owned(), Table { heading, rows: rows.collect() }));
+    }
+    tables
+}
+
+/// A figure's rows: places down, lines across; half an interval's width behind `±`.
+fn drawn(record: &Record, figure: usize) -> Table {
+    let (mut lines, mut places): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let here = || {
+        let spots = record.rows.iter().filter_map(|row| Some((row, row.at.as_ref()?)));
+        spots.filter(|(_, spot)| spot.figure == figure)
+    };
+    for (_, spot) in here() {
+        for (known, name) in [(&mut lines, &spot.line), (&mut places, &spot.x_name)] {
+            if !known.contains(&name.as_str()) {
+                known.push(name);
+            }
+        }
+    }
+    let cell = |place: &str, line: &str| {
+        let row = here().find(|(_, spot)| spot.x_name == place && spot.line == line);
+        row.map_or_else(String::new, |(row, _)| drawn_cell(row))
+    };
+    let row = |place: &&str| {
+        let cells = lines.iter().map(|line| cell(place, line));
+        std::iter::once((*place).to_owned()).chain(cells).collect()
+    };
+    let names = lines.iter().map(|line| (*line).to_owned());
+    Table {
+        heading: std::iter::once(record.figures[figure].x_label.clone()).chain(names).collect(),
+        rows: places.iter().map(row).collect(),
+    }
+}
+
+fn drawn_cell(row: &Row) -> String {
+    let mut cell = figure(row.ours);
+    if let Some((low, high)) = row.ours_low.zip(row.ours_high) {
+        cell.push_str(&format!(" ±{}", figure((high - low) / 2.0)));
+    }
+    if let Some(paper) = row.paper {
+        cell.push_str(&format!(" (paper {})", figure(paper)));
+    }
+    cell
+}
+
+/// Two decimals, and none from a hundred on.
+fn figure(value: f64) -> String {
+    if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+fn row_cells(row: &Row) -> Vec<String> {
+    let number = |value: f64| format!("{value:.3}");
+    let interval = match (row.ours_low, row.ours_high) {
+        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+        _ => String::new(),
+    };
+    let paper = row.paper.map(number).unwrap_or_default();
+    vec![row.case.clone(), paper, number(row.ours), interval, row.unit.clone(), row.note.clone()]
 }
 
 /// A path in words: `direct`, or its regions in order.

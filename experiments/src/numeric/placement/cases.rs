@@ -1,20 +1,19 @@
 //! CP's four use cases [CP III, VII-B], as problems drawn from a seed.
 
-use std::fmt;
-
+use serde::Deserialize;
 use tradewind_model::cost::Prices;
 use tradewind_model::{Continent, StartUp};
 use tradewind_plan::{Inputs, Problem, ProblemError, RelayType};
-use tradewind_units::{Bandwidth, Money, PricePerGb};
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, RegionId};
 
 use super::world::{EndPoint, World};
+use crate::numeric::catalogue;
 
 /// Who sends to whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum UseCase {
-    /// One source in Tokyo to destinations near any region.
-    TokyoToMany,
-    /// One source near any region to many destinations.
+    /// One source, near any region or in the setting's, to many destinations.
     OneToMany,
     /// A full mesh of servers, or part of one, which are not limited by their last mile.
     ManyToMany,
@@ -25,106 +24,89 @@ pub enum UseCase {
     LocalizedOneToMany,
 }
 
-impl UseCase {
-    /// The four of \[CP III\], in its order.
-    pub const ALL: [Self; 4] =
-        [Self::OneToMany, Self::ManyToMany, Self::ManyOneToOne, Self::LocalizedOneToMany];
-}
+/// Where the localized use case has its sources [CP VII-B].
+const CONTINENTS: [Continent; 3] = [Continent::Asia, Continent::Europe, Continent::NorthAmerica];
 
-impl fmt::Display for UseCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TokyoToMany => "Tokyo to many",
-            Self::OneToMany => "one-to-many",
-            Self::ManyToMany => "many-to-many",
-            Self::ManyOneToOne => "many one-to-one",
-            Self::LocalizedOneToMany => "localized one-to-many",
-        })
-    }
-}
-
-/// What an experiment varies; [`Setting::paper`] is CP's standard.
+/// Everything that makes a problem but the seed.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Who sends to whom.
     pub use_case: UseCase,
+    /// The region that the source of [`UseCase::OneToMany`] lies in; near any region when absent.
+    pub source: Option<RegionId>,
     /// How many flows.
     pub flows: usize,
-    /// Budget in dollars a flow.
-    pub usd_per_flow: f64,
-    /// Set-up of a relay in dollars.
-    pub set_up_usd: f64,
-    /// Egress of a relay in dollars a GB.
-    pub usd_per_gb: f64,
-    /// Capacity of a relay in Mbit/s; CP's limit of one connection holds at CP's capacity only.
-    pub relay_mbps: f64,
-    /// Last mile of end points with one flow, in Mbit/s.
-    pub last_mile_mbps: f64,
+    /// What each carries.
+    pub volume: Bytes,
+    /// Budget for each.
+    pub budget_per_flow: Money,
+    /// Set-up of a relay.
+    pub set_up: Money,
+    /// Egress of a relay.
+    pub egress: PricePerGb,
+    /// Capacity of a relay.
+    pub capacity: Bandwidth,
+    /// What a relay carries of one flow.
+    pub per_connection: Bandwidth,
+    /// Last mile of end points with one flow; those of servers with many flows are not limited [CP VII-A].
+    pub last_mile: Bandwidth,
+    /// End points lie so near to a region, or nearer.
+    pub near: Duration,
 }
 
 impl Setting {
-    /// 50 cents a flow and a relay, 8 cents a GB, relays of 2 Gbit/s, last miles of 1 Gbit/s [CP VII-A].
-    #[must_use]
-    pub const fn paper(use_case: UseCase, flows: usize) -> Self {
-        Self {
-            use_case,
-            flows,
-            usd_per_flow: 0.50,
-            set_up_usd: 0.50,
-            usd_per_gb: 0.08,
-            relay_mbps: 2000.0,
-            last_mile_mbps: 1000.0,
-        }
-    }
-
-    /// The problem that this seed draws. Flows are drawn one after the other: with fewer of them, the first
-    /// ones are the same.
+    /// The problem that this seed draws with relays in these regions. Flows are drawn one after the other: with
+    /// fewer of them, the first ones are the same.
     ///
     /// # Errors
     /// When the setting makes no sense, e.g. without flows.
-    ///
-    /// # Panics
-    /// When an amount or rate of the setting is none.
-    pub fn problem(&self, seed: u64) -> Result<Problem, ProblemError> {
-        let mut world = World::new(seed);
+    pub fn problem(&self, regions: &[RegionId], seed: u64) -> Result<Problem, ProblemError> {
+        let mut world = World::new(regions, self.near, seed);
         let pairs = pairs(&mut world, self);
-        let (flows, legs) = world.flows(&pairs);
-        let usd = |amount| Money::from_usd(amount).expect("a setting's amount");
-        let mut relay = RelayType::cloudpilot();
-        relay.set_up = usd(self.set_up_usd);
-        let capacity = mbps(self.relay_mbps);
-        if capacity != relay.capacity {
-            relay.per_connection = None;
-        }
-        relay.capacity = capacity;
-        let budget = usd(self.usd_per_flow * self.flows as f64);
+        let (flows, legs) = world.flows(&pairs, self.volume);
+        let relay = RelayType {
+            capacity: self.capacity,
+            per_connection: Some(self.per_connection),
+            set_up: self.set_up,
+            ..RelayType::cloudpilot()
+        };
+        let budget = self.budget_per_flow.times(self.flows as u64);
         let mut inputs = Inputs::cloudpilot(flows, world.regions(), legs, budget);
         inputs.relay_types = vec![relay];
-        let price = PricePerGb::from_usd_per_gb(self.usd_per_gb).expect("a setting's price");
-        inputs.prices = Prices::Flat(price);
+        inputs.prices = Prices::Flat(self.egress);
         inputs.start_up = StartUp::Ignored;
         Problem::new(inputs)
     }
-}
 
-fn mbps(rate: f64) -> Bandwidth {
-    Bandwidth::from_mbps(rate).expect("a setting's rate")
+    /// What of it cannot be drawn with these regions.
+    pub(super) fn check(&self, regions: &[RegionId]) -> Result<(), String> {
+        let there = |continent: Continent| {
+            regions.iter().filter_map(|id| catalogue().region(id)).any(|r| r.continent == continent)
+        };
+        let lacking = CONTINENTS.into_iter().find(|continent| !there(*continent));
+        match lacking.filter(|_| self.use_case == UseCase::LocalizedOneToMany) {
+            Some(continent) => Err(format!(
+                "localized-one-to-many: `regions` has none in {}, where a source lies",
+                continent.as_str()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 fn pairs(world: &mut World, setting: &Setting) -> Vec<(EndPoint, EndPoint)> {
-    let last_mile = Some(mbps(setting.last_mile_mbps));
+    let last_mile = Some(setting.last_mile);
     let single = |world: &mut World| world.anywhere().with_last_mile(last_mile);
     let star = |world: &mut World, source: EndPoint| {
         let source = source.with_last_mile(None);
         (0..setting.flows).map(|_| (source.clone(), single(world))).collect()
     };
     match setting.use_case {
-        UseCase::TokyoToMany => {
-            let source = world.tokyo();
-            star(world, source)
-        }
         UseCase::OneToMany => {
-            let source = world.anywhere();
+            let source = match &setting.source {
+                Some(region) => world.inside(region),
+                None => world.anywhere(),
+            };
             star(world, source)
         }
         UseCase::ManyToMany => mesh(world, setting.flows),
@@ -132,9 +114,8 @@ fn pairs(world: &mut World, setting: &Setting) -> Vec<(EndPoint, EndPoint)> {
             (0..setting.flows).map(|_| (single(world), single(world))).collect()
         }
         UseCase::LocalizedOneToMany => {
-            let continents = [Continent::Asia, Continent::Europe, Continent::NorthAmerica];
             let server = |continent| world.on_continent(continent).with_last_mile(None);
-            let sources = continents.map(server);
+            let sources = CONTINENTS.map(server);
             let flow = |_| {
                 let destination = world.anywhere().with_last_mile(last_mile);
                 let mut by_distance = sources.clone();

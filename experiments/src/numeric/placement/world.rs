@@ -1,43 +1,15 @@
-//! Settings of CP's simulations [CP VII-A]: 18 regions, end points near them, legs between all.
+//! Where CP's simulations take place [CP VII-A]: regions, end points near them, legs between all.
 //!
-//! RTTs come from the distance model (docs/rtt-model.md), where CP measured those between regions.
+//! RTTs come from the distance model (docs/rtt-model.md), where CP measured those between regions. That is no
+//! difference here: with its window of 500 MB no leg between two relays is bound by its RTT.
 
-use rand_core::{RngCore, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use tradewind_model::geo::distance_km;
 use tradewind_model::leg::RELAY_TO_RELAY_WINDOW;
-use tradewind_model::{Catalogue, Continent, Coordinates, Leg, Region, RttModel};
+use tradewind_model::{Continent, Coordinates, Leg, Region, RttModel};
 use tradewind_plan::{Flow, Legs, Place};
 use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, SiteId};
 
-/// CP has 18 regions of GCP and does not name them. Chosen: the first 18 that GCP opened.
-const REGIONS: [&str; 18] = [
-    "gcp:asia-east1",
-    "gcp:asia-east2",
-    "gcp:asia-northeast1",
-    "gcp:asia-south1",
-    "gcp:asia-southeast1",
-    "gcp:australia-southeast1",
-    "gcp:europe-north1",
-    "gcp:europe-west1",
-    "gcp:europe-west2",
-    "gcp:europe-west3",
-    "gcp:europe-west4",
-    "gcp:northamerica-northeast1",
-    "gcp:southamerica-east1",
-    "gcp:us-central1",
-    "gcp:us-east1",
-    "gcp:us-east4",
-    "gcp:us-west1",
-    "gcp:us-west2",
-];
-
-/// End points lie this near to a region, or nearer [CP VII-A].
-const NEAR: Duration = Duration::from_millis(40);
-/// No place further away has so short an RTT: light in fibre goes 204 km in a millisecond.
-const NEAR_KM: f64 = 40.0 / 2.0 * 204.2;
-/// What a flow carries [CP VII-A].
-const VOLUME: Bytes = Bytes::new(2_000_000_000);
+use crate::numeric::{FIBRE_KM_PER_MS, Random, catalogue};
 
 /// A place where flows start or end.
 #[derive(Debug, Clone)]
@@ -50,19 +22,18 @@ pub(super) struct EndPoint {
 /// Regions, and end points drawn from a seed.
 pub(super) struct World {
     regions: Vec<Region>,
-    generator: Pcg64Mcg,
+    near: Duration,
+    random: Random,
     drawn: usize,
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
-        let catalogue = Catalogue::builtin();
-        let region = |id: &&str| {
-            let id = RegionId::new(*id).expect("a constant of this file");
-            catalogue.require(&id).expect("a constant of this file").clone()
-        };
-        let regions = REGIONS.iter().map(region).collect();
-        Self { regions, generator: Pcg64Mcg::seed_from_u64(seed), drawn: 0 }
+    /// # Panics
+    /// When a region is not in the catalogue: scenarios are checked for that.
+    pub(super) fn new(regions: &[RegionId], near: Duration, seed: u64) -> Self {
+        let region = |id| catalogue().require(id).expect("the scenario was checked").clone();
+        let regions = regions.iter().map(region).collect();
+        Self { regions, near, random: Random::new(seed), drawn: 0 }
     }
 
     /// The regions that may hold relays.
@@ -72,19 +43,13 @@ impl World {
 
     /// A number from 0 to below `count`.
     pub(super) fn draw(&mut self, count: usize) -> usize {
-        let wide = u128::from(self.generator.next_u64()) * count as u128;
-        usize::try_from(wide >> 64).expect("below the count")
+        self.random.draw(count)
     }
 
-    /// A number from 0 to below 1.
-    fn fraction(&mut self) -> f64 {
-        (self.generator.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// An end point in Tokyo's region.
-    pub(super) fn tokyo(&mut self) -> EndPoint {
-        let tokyo = self.regions.iter().find(|region| region.label == "Tokyo");
-        let at = tokyo.expect("one of the constants").location;
+    /// An end point in a region.
+    pub(super) fn inside(&mut self, region: &RegionId) -> EndPoint {
+        let known = self.regions.iter().find(|known| known.id == *region);
+        let at = known.expect("the scenario was checked").location;
         self.end_point(at)
     }
 
@@ -103,16 +68,18 @@ impl World {
         self.near(region)
     }
 
-    /// An end point within [`NEAR`] of a region, all places equally likely.
+    /// An end point near a region, all places equally likely.
     fn near(&mut self, region: usize) -> EndPoint {
+        // No place further away has so short an RTT.
+        let most_km = self.near.as_secs_f64() * 1e3 / 2.0 * FIBRE_KM_PER_MS;
         let centre = self.regions[region].location;
         loop {
             // Uniform on the sphere: the sine of the latitude and the longitude are.
-            let latitude = (2.0 * self.fraction() - 1.0).asin().to_degrees();
-            let longitude = 360.0 * self.fraction() - 180.0;
+            let latitude = (2.0 * self.random.fraction() - 1.0).asin().to_degrees();
+            let longitude = 360.0 * self.random.fraction() - 180.0;
             let at = Coordinates::new(latitude, longitude).expect("on the globe by construction");
-            if distance_km(at, centre) < NEAR_KM
-                && RttModel::fitted().rtt_between(at, centre) < NEAR
+            if distance_km(at, centre) < most_km
+                && RttModel::fitted().rtt_between(at, centre) < self.near
             {
                 return self.end_point(at);
             }
@@ -122,12 +89,11 @@ impl World {
     fn end_point(&mut self, at: Coordinates) -> EndPoint {
         self.drawn += 1;
         let id = SiteId::new(format!("site{}", self.drawn)).expect("a short word");
-        let last_mile = Some(Bandwidth::from_mbps(1000.0).expect("a rate"));
-        EndPoint { id, at, last_mile }
+        EndPoint { id, at, last_mile: None }
     }
 
     /// The flows between these pairs, and all legs that they may use.
-    pub(super) fn flows(&self, pairs: &[(EndPoint, EndPoint)]) -> (Vec<Flow>, Legs) {
+    pub(super) fn flows(&self, pairs: &[(EndPoint, EndPoint)], volume: Bytes) -> (Vec<Flow>, Legs) {
         let mut legs = Legs::new();
         for from in &self.regions {
             for to in self.regions.iter().filter(|to| to.id != from.id) {
@@ -139,7 +105,7 @@ impl World {
         let mut flows = Vec::with_capacity(pairs.len());
         for (index, (source, destination)) in pairs.iter().enumerate() {
             let id = FlowId::new(format!("flow{index}")).expect("a short word");
-            flows.push(Flow::new(id, source.id.clone(), destination.id.clone(), VOLUME));
+            flows.push(Flow::new(id, source.id.clone(), destination.id.clone(), volume));
             let (from, to) = (Place::Site(source.id.clone()), Place::Site(destination.id.clone()));
             let direct = leg(source.at, destination.at);
             legs.insert((from.clone(), to.clone()), destination.behind(source.behind(direct)));

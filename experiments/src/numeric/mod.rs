@@ -1,0 +1,216 @@
+//! The numeric experiments: what the planner and its model say where the paper simulated or measured.
+//!
+//! | module | experiments |
+//! |---|---|
+//! | [`placement`] | `cp-flows`, `cp-budget`, `cp-cost`, `cp-lastmile`, `cp-usecases`, `cp-runtime` [CP VII-B] |
+//! | [`formula`] | `cp-model`, its numeric half [CP IV-C] |
+//! | [`scope`] | `trn-scope` \[TRN\] |
+//! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
+//!
+//! Nothing is carried and no time is measured but in `cp-runtime`: the same scenario and seeds give the same
+//! figures on any machine.
+
+pub mod estimate;
+pub mod formula;
+pub mod placement;
+mod random;
+mod repeats;
+mod rtts;
+pub mod scope;
+
+use std::sync::OnceLock;
+
+use tradewind_model::{Catalogue, ModelError};
+use tradewind_plan::routing::table::RttTable;
+use tradewind_plan::{ProblemError, SolveError};
+
+pub use random::Random;
+pub use repeats::Runs;
+
+use crate::demo::Observer;
+use crate::experiment::{
+    Experiment, ExperimentError, Record, RunOptions, SCHEMA_VERSION, read_text,
+};
+
+/// Kilometres that light covers in a millisecond in fibre, as in the distance model (docs/rtt-model.md).
+const FIBRE_KM_PER_MS: f64 = 204.2;
+
+/// The catalogue as it is built in, read once.
+fn catalogue() -> &'static Catalogue {
+    static BUILTIN: OnceLock<Catalogue> = OnceLock::new();
+    BUILTIN.get_or_init(Catalogue::builtin)
+}
+
+/// Which experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `cp-model`
+    Model,
+    /// `cp-flows`
+    Flows,
+    /// `cp-budget`
+    Budget,
+    /// `cp-cost`
+    Cost,
+    /// `cp-lastmile`
+    LastMile,
+    /// `cp-usecases`
+    UseCases,
+    /// `cp-runtime`
+    RunTime,
+    /// `trn-scope`
+    Scope,
+    /// `cdd-rtt`
+    Rtt,
+}
+
+/// Why a numeric experiment has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum NumericError {
+    /// A setting that is no problem.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// A region without coordinates or price.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A solver without a plan.
+    #[error("solver `{solver}`: {error}")]
+    Solve {
+        /// The solver.
+        solver: String,
+        /// What it says.
+        error: SolveError,
+    },
+    /// A plan that does not hold.
+    #[error("solver `{solver}`: {violations}")]
+    Unsound {
+        /// The solver.
+        solver: String,
+        /// What is wrong with its plan.
+        violations: String,
+    },
+    /// Nothing to compare.
+    #[error("{what}")]
+    Nothing {
+        /// What there is none of.
+        what: String,
+    },
+    /// Told to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Runs one.
+pub(crate) fn run(
+    kind: Kind,
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt);
+    if options.rtt.is_some() && !takes_table {
+        return Err(ExperimentError::NoTable { name: experiment.name });
+    }
+    let mut job = Job { options, observer, table: read_table(options)? };
+    Ok(match kind {
+        Kind::Model => {
+            formula::run(&experiment.read(options, formula::Scenario::parse)?, &mut job)?
+        }
+        Kind::Scope => scope::run(&experiment.read(options, scope::Scenario::parse)?, &mut job)?,
+        Kind::Rtt => {
+            estimate::run(&experiment.read(options, estimate::Scenario::parse)?, &mut job)?
+        }
+        _ => {
+            let scenario = experiment.read(options, placement::Scenario::parse)?;
+            placement::run(kind, &scenario, &mut job)?
+        }
+    })
+}
+
+fn read_table(options: &RunOptions) -> Result<Option<RttTable>, ExperimentError> {
+    let Some(file) = &options.rtt else { return Ok(None) };
+    let table = RttTable::parse(&read_text(file)?)
+        .map_err(|error| ExperimentError::File { file: file.clone(), what: error.to_string() })?;
+    Ok(Some(table))
+}
+
+/// What a run was asked for, and who watches it.
+pub struct Job<'a> {
+    /// Seeds, repeats, and whether to be quick.
+    pub options: &'a RunOptions,
+    /// Who watches.
+    pub observer: &'a mut dyn Observer,
+    /// Measured RTTs, if given.
+    pub table: Option<RttTable>,
+}
+
+/// A record of a numeric experiment, without figures yet.
+fn record(name: &str, assumptions: &[String], runs: &Runs, options: &RunOptions) -> Record {
+    let mut assumptions = assumptions.to_vec();
+    assumptions.push(runs.told(options));
+    Record {
+        schema_version: SCHEMA_VERSION,
+        name: name.to_owned(),
+        assumptions,
+        valid: true,
+        invalid_because: Vec::new(),
+        rows: Vec::new(),
+        figures: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+/// Says where a record's RTTs are from.
+fn tell_rtts(record: &mut Record, measured: bool) {
+    let told = if measured {
+        "round-trip times are those of the given table, the same in every run"
+    } else {
+        "round-trip times are guessed by distance; each run draws its own around the guesses, off by 7 % at the median, as far as guesses err"
+    };
+    record.assumptions.push(told.to_owned());
+}
+
+/// The arithmetic mean; NaN of none.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// A quantile, between two values where it falls there; 0 without any.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = share * sorted.len().saturating_sub(1) as f64;
+    let value = |index: f64| sorted.get(index as usize).copied().unwrap_or_default();
+    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * at.fract()
+}
+
+/// Pearson's coefficient of pairs; 0 where one side never varies.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let (x, y) = (mean(&first), mean(&second));
+    let covariance: f64 = pairs.iter().map(|(a, b)| (a - x) * (b - y)).sum();
+    let spread = |values: &[f64], mean: f64| -> f64 {
+        values.iter().map(|value| (value - mean).powi(2)).sum()
+    };
+    let scale = (spread(&first, x) * spread(&second, y)).sqrt();
+    if scale > 0.0 { covariance / scale } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_values() {
+        assert_eq!(quantile(&[4.0, 1.0, 2.0, 3.0], 0.5), 2.5);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    }
+
+    #[test]
+    fn correlation_is_one_on_a_line_and_none_without_variation() {
+        assert!((correlation(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]) - 1.0).abs() < 1e-12);
+        assert!((correlation(&[(1.0, 2.0), (2.0, 1.0)]) + 1.0).abs() < 1e-12);
+        assert_eq!(correlation(&[(1.0, 2.0), (2.0, 2.0)]), 0.0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Repeats over successive seeds, on as many threads as the machine has processors.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use serde::Deserialize;
+
+use super::{Job, NumericError};
+use crate::experiment::RunOptions;
+
+/// How often an experiment is run, and with which seeds, if nobody asks for something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runs {
+    /// Seed of the first one.
+    pub seed: u64,
+    /// How many.
+    pub count: u32,
+    /// How many in a quick run.
+    pub quick: u32,
+}
+
+impl Runs {
+    /// The seeds of the runs, in order; at least one.
+    #[must_use]
+    pub fn seeds(&self, options: &RunOptions) -> Vec<u64> {
+        let first = options.seed.unwrap_or(self.seed);
+        let usual = if options.quick { self.quick } else { self.count };
+        let count = options.repeat.unwrap_or(usual).max(1);
+        (0..count).map(|run| first.wrapping_add(run.into())).collect()
+    }
+
+    /// The same in words.
+    pub(super) fn told(&self, options: &RunOptions) -> String {
+        let seeds = self.seeds(options);
+        let (runs, first) = (seeds.len(), seeds[0]);
+        let shortened = if options.quick && options.repeat.is_none() {
+            format!(" (quick: {runs} instead of {})", self.count)
+        } else {
+            String::new()
+        };
+        format!("each figure is the mean of {runs} runs with seeds from {first} on{shortened}")
+    }
+}
+
+/// Whether several runs may go on at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// As many as there are processors.
+    All,
+    /// One: the runs take times.
+    One,
+}
+
+/// Does `work` for each seed; the results in the seeds' order.
+pub(super) fn each<T: Send>(
+    step: &str,
+    seeds: &[u64],
+    threads: Threads,
+    job: &mut Job<'_>,
+    work: impl Fn(u64) -> Result<T, NumericError> + Sync,
+) -> Result<Vec<T>, NumericError> {
+    job.observer.begin(step, seeds.len() as u64);
+    let workers = match threads {
+        Threads::One => 1,
+        Threads::All => thread::available_parallelism().map_or(1, std::num::NonZero::get),
+    };
+    let (next, stop, work) = (&AtomicUsize::new(0), &job.options.stop, &work);
+    let mut results: Vec<Option<T>> = seeds.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let (sender, done) = mpsc::channel();
+        for _ in 0..workers.min(seeds.len()) {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(seed) = seeds.get(index) else { return };
+                    let result =
+                        if stop.is_set() { Err(NumericError::Stopped) } else { work(*seed) };
+                    // Nobody listens any more once a run has failed.
+                    if sender.send((index, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (count, (index, result)) in done.iter().enumerate() {
+            results[index] = Some(result?);
+            job.observer.advance_to(count as u64 + 1);
+        }
+        Ok::<(), NumericError>(())
+    })?;
+    Ok(results.into_iter().map(|result| result.expect("each index was sent once")).collect())
+}
