@@ -16,11 +16,14 @@ use tradewind_model::cost::{FLAT_SET_UP_USD, Prices, path_egress};
 use tradewind_model::fct::{Completion, path_completion};
 use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId,
+};
 
 use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 
 mod check;
+mod content;
 
 pub use check::ProblemError;
 
@@ -43,13 +46,17 @@ pub struct Flow {
     pub weight: u32,
     /// Latest completion time, if there is one: no plan exceeds it.
     pub deadline: Option<Duration>,
+    /// What it carries, where other flows carry the same: those of one source share the legs that their paths begin
+    /// with alike ([`crate::trees`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentId>,
 }
 
 impl Flow {
-    /// A flow of weight 1 without deadline.
+    /// A flow of weight 1 without deadline, whose content no other carries.
     #[must_use]
     pub const fn new(id: FlowId, source: SiteId, destination: SiteId, volume: Bytes) -> Self {
-        Self { id, source, destination, volume, weight: 1, deadline: None }
+        Self { id, source, destination, volume, weight: 1, deadline: None, content: None }
     }
 }
 
@@ -218,6 +225,8 @@ pub struct Problem {
     candidates: Vec<Vec<Candidate>>,
     /// No path of a flow that is not among its candidates takes less; none where all are.
     left_out: Vec<Option<Duration>>,
+    /// The distribution tree that each flow is part of.
+    trees: Vec<Option<usize>>,
 }
 
 impl Problem {
@@ -232,7 +241,8 @@ impl Problem {
         let offers = offers(&inputs);
         let shares = vec![None; inputs.flows.len()];
         let (candidates, left_out) = (Vec::new(), Vec::new());
-        let mut problem = Self { inputs, offers, shares, candidates, left_out };
+        let trees = content::trees(&inputs.flows);
+        let mut problem = Self { inputs, offers, shares, candidates, left_out, trees };
         problem.find_candidates()?;
         if !problem.inputs.site_caps.is_empty() {
             problem.shares = check::shares(&problem);

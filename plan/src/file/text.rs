@@ -7,8 +7,8 @@ use toml::Spanned;
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Continent, Coordinates, StartUp};
 use tradewind_units::{
-    Bandwidth, Bytes, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId, Segments,
-    SiteId, time::as_text,
+    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId,
+    Segments, SiteId, time::as_text,
 };
 
 use crate::problem::Objective;
@@ -154,6 +154,7 @@ pub(super) struct FlowSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
+    pub(super) content: Option<Spanned<ContentId>>,
 }
 
 /// Who sends to whom, for flows that are drawn [CP III].
@@ -178,6 +179,7 @@ pub(super) struct GenerateSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
+    pub(super) content: Option<Spanned<ContentId>>,
     pub(super) sources: Option<Vec<Spanned<SiteId>>>,
     pub(super) shares: Option<Spanned<Vec<Ratio>>>,
     pub(super) sites: Option<Spanned<GeneratedSites>>,

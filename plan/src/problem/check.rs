@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bandwidth, Bytes, ContentId, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId,
+};
 
 use super::{Inputs, MAX_RELAYS, Problem};
 
@@ -31,6 +33,14 @@ pub enum ProblemError {
     /// A flow that counts nothing.
     #[error("flow `{0}`: a weight of 1 or more is needed")]
     NoWeight(FlowId),
+    /// Two flows of one content, but not as much of it.
+    #[error("flow `{flow}`: content `{content}` has another volume in an earlier flow")]
+    ContentVolume {
+        /// The later flow.
+        flow: FlowId,
+        /// What both carry.
+        content: ContentId,
+    },
     /// Two candidate regions of one name.
     #[error("region `{0}`: named twice")]
     RegionTwice(RegionId),
@@ -99,6 +109,7 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         return Err(ProblemError::NoFlows);
     }
     let mut seen = BTreeSet::new();
+    let mut volumes: BTreeMap<&ContentId, Bytes> = BTreeMap::new();
     for flow in &inputs.flows {
         if !seen.insert(&flow.id) {
             return Err(ProblemError::FlowTwice(flow.id.clone()));
@@ -112,6 +123,12 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         }
         if flow.weight == 0 {
             return Err(ProblemError::NoWeight(flow.id.clone()));
+        }
+        if let Some(content) = &flow.content
+            && *volumes.entry(content).or_insert(flow.volume) != flow.volume
+        {
+            let (flow, content) = (flow.id.clone(), content.clone());
+            return Err(ProblemError::ContentVolume { flow, content });
         }
     }
     Ok(())

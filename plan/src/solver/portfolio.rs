@@ -31,7 +31,14 @@ impl Solver for Portfolio {
         "auto"
     }
 
+    fn shares_legs(&self) -> bool {
+        true
+    }
+
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        if problem.has_trees() {
+            return super::shared_legs::searched(self, problem, limits);
+        }
         let size = problem.flows().len() * problem.offers().len();
         let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
         let auto = Auto { starters, ..Auto::default() };
