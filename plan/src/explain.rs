@@ -210,7 +210,8 @@ fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<Explain
     let legs = problem.legs(index, offers)?;
     let slowest = legs.iter().map(tradewind_model::Leg::rate).min()?;
     let explained = legs.iter().zip(names.windows(2)).enumerate().map(|(place, (leg, ends))| {
-        let shared = place == 0 && problem.share(index).is_some_and(|share| share == leg.rate());
+        let share = problem.share(index, offers).filter(|_| place == 0);
+        let shared = share.is_some_and(|share| share == leg.rate());
         ExplainedLeg {
             from: ends[0].clone(),
             to: ends[1].clone(),

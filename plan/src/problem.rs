@@ -180,6 +180,9 @@ pub struct Inputs {
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
+    /// What of that may leave the site's region, where the cloud limits that more: a relay inside the region is reached
+    /// without it \[TRN\].
+    pub site_caps_outside: BTreeMap<SiteId, Bandwidth>,
     /// What egress costs.
     pub prices: Prices,
     /// Most that the plan may cost.
@@ -205,6 +208,7 @@ impl Inputs {
             legs,
             site_regions: BTreeMap::new(),
             site_caps: BTreeMap::new(),
+            site_caps_outside: BTreeMap::new(),
             prices: Prices::cloudpilot(),
             budget,
             max_relays: 2,
@@ -220,8 +224,8 @@ impl Inputs {
 pub struct Problem {
     inputs: Inputs,
     offers: Vec<Offer>,
-    /// What each flow gets of its source's cap, flow by flow.
-    shares: Vec<Option<Bandwidth>>,
+    /// What each flow gets of its source's caps, flow by flow.
+    shares: Vec<check::Share>,
     candidates: Vec<Vec<Candidate>>,
     /// No path of a flow that is not among its candidates takes less; none where all are.
     left_out: Vec<Option<Duration>>,
@@ -239,12 +243,13 @@ impl Problem {
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
         check::inputs(&inputs)?;
         let offers = offers(&inputs);
-        let shares = vec![None; inputs.flows.len()];
+        let shares = vec![check::Share::default(); inputs.flows.len()];
         let (candidates, left_out) = (Vec::new(), Vec::new());
         let trees = content::trees(&inputs.flows);
         let mut problem = Self { inputs, offers, shares, candidates, left_out, trees };
         problem.find_candidates()?;
-        if !problem.inputs.site_caps.is_empty() {
+        let capped = [&problem.inputs.site_caps, &problem.inputs.site_caps_outside];
+        if capped.iter().any(|caps| !caps.is_empty()) {
             problem.shares = check::shares(&problem);
             problem.find_candidates()?;
         }
@@ -345,7 +350,7 @@ impl Problem {
             let ends = &self.inputs.flows[flow];
             let leg =
                 self.leg(Place::Site(ends.source.clone()), Place::Site(ends.destination.clone()))?;
-            return Some(vec![self.shared(flow, leg)]);
+            return Some(vec![self.shared(flow, relays, leg)]);
         };
         let between = relays.windows(2).map(|pair| self.leg_between(pair[0], pair[1]));
         std::iter::once(self.first_leg(flow, *first))
@@ -356,7 +361,7 @@ impl Problem {
 
     /// From the flow's source to a relay.
     fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
-        Some(self.shared(flow, self.unshared_first_leg(flow, relay)?))
+        Some(self.shared(flow, &[relay], self.unshared_first_leg(flow, relay)?))
     }
 
     /// The same, if the flow had its source for itself.
@@ -384,14 +389,25 @@ impl Problem {
         self.inputs.legs.get(&(from, to)).copied()
     }
 
-    fn shared(&self, flow: usize, leg: Leg) -> Leg {
-        self.shares[flow].map_or(leg, |share| leg.capped_at(share))
+    fn shared(&self, flow: usize, relays: &[usize], leg: Leg) -> Leg {
+        self.share(flow, relays).map_or(leg, |share| leg.capped_at(share))
     }
 
-    /// What the flow at this place gets of its source's cap, where that is shared.
+    /// What the flow at this place gets of its source's caps on a path over these offers, where they are shared.
     #[must_use]
-    pub fn share(&self, flow: usize) -> Option<Bandwidth> {
-        self.shares[flow]
+    pub fn share(&self, flow: usize, relays: &[usize]) -> Option<Bandwidth> {
+        let share = self.shares[flow];
+        let outside = share.outside.filter(|_| self.leaves_region(flow, relays));
+        share.all.into_iter().chain(outside).min()
+    }
+
+    /// Whether the first hop of a path over these offers ends outside the region of the flow's source.
+    fn leaves_region(&self, flow: usize, relays: &[usize]) -> bool {
+        let ends = &self.inputs.flows[flow];
+        let region = |site| self.inputs.site_regions.get(site);
+        let first = relays.first().map(|relay| &self.offers[*relay].region);
+        let to = first.or_else(|| region(&ends.destination));
+        to.is_none() || region(&ends.source) != to
     }
 
     /// Predicted completion of the flow at this place over these offers; `None` when a leg is not known.

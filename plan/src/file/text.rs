@@ -118,6 +118,24 @@ pub(super) struct LegSections {
     pub(super) inner: LegSection,
 }
 
+/// What a path grants connections from the start [RFC 4782]: `"off"` where a wider section grants something.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum QuickStart {
+    Off,
+    Rate(Bandwidth),
+}
+
+impl<'de> Deserialize<'de> for QuickStart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let rate = text.parse().map(Self::Rate);
+        rate.map_err(|error| de::Error::custom(format!("`off`, or a {error}")))
+    }
+}
+
 /// How connections of a leg behave.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,7 +144,7 @@ pub(super) struct LegSection {
     pub(super) connections: Option<Spanned<u32>>,
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
-    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) quick_start: Option<QuickStart>,
     pub(super) loss: Option<Ratio>,
     pub(super) congestion_control: Option<LossResponse>,
 }
@@ -141,6 +159,7 @@ pub(super) struct SiteSection {
     pub(super) access_rtt: Option<Duration>,
     pub(super) rate: Option<Bandwidth>,
     pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
     pub(super) window: Option<Spanned<Bytes>>,
 }
 
@@ -217,7 +236,7 @@ pub(super) struct PairSection {
     pub(super) connections: Option<Spanned<u32>>,
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
-    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) quick_start: Option<QuickStart>,
     pub(super) loss: Option<Ratio>,
     pub(super) congestion_control: Option<LossResponse>,
     #[serde(default)]
