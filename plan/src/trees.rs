@@ -23,6 +23,9 @@ use crate::problem::Problem;
 /// The number, within its offer, of the relay at each hop of each flow.
 pub(crate) type Numbers = Vec<Vec<usize>>;
 
+/// Relays in order: offers, and numbers within them.
+pub(crate) type Relays = Vec<(usize, usize)>;
+
 /// The paths that flows take over offers, and the rate of each in bit/s.
 #[derive(Clone, Copy)]
 pub(crate) struct Paths<'a> {
@@ -33,8 +36,8 @@ pub(crate) struct Paths<'a> {
 
 /// A leg that several flows share.
 pub(crate) struct SharedEdge {
-    /// The relays from the source to the leg's end: offers, and numbers within them.
-    pub(crate) prefix: Vec<(usize, usize)>,
+    /// The relays from the source to the leg's end.
+    pub(crate) prefix: Relays,
     /// Who shares it.
     pub(crate) flows: Vec<usize>,
     /// Egress that is not paid again.
@@ -168,25 +171,27 @@ impl<'a> Paths<'a> {
 
     /// The legs that several flows share when relays are numbered so.
     fn shared(self, numbers: &Numbers) -> Vec<SharedEdge> {
-        let mut edges: BTreeMap<(usize, Vec<(usize, usize)>), Vec<usize>> = BTreeMap::new();
+        let mut edges: BTreeMap<(usize, Relays), Vec<usize>> = BTreeMap::new();
         for (flow, (path, numbers)) in self.paths.iter().zip(numbers).enumerate() {
             let Some(tree) = self.problem.tree(flow) else { continue };
-            let whole: Vec<(usize, usize)> =
-                path.iter().copied().zip(numbers.iter().copied()).collect();
+            let whole: Relays = path.iter().copied().zip(numbers.iter().copied()).collect();
             for end in 1..=whole.len() {
                 edges.entry((tree, whole[..end].to_vec())).or_default().push(flow);
             }
         }
-        let edges = edges.into_iter().filter(|(_, flows)| flows.len() > 1);
-        let edge = |((_, prefix), flows): ((usize, Vec<(usize, usize)>), Vec<usize>)| {
+        let mut shared = Vec::new();
+        for ((_, prefix), flows) in edges {
+            if flows.len() < 2 {
+                continue;
+            }
             let once = match prefix[..] {
                 [.., (from, _), (to, _)] => self.problem.egress_between(flows[0], from, to),
                 _ => Ok(Money::ZERO),
             };
             // A path without price is no candidate.
             let saved = once.unwrap_or_default().times(flows.len() as u64 - 1);
-            SharedEdge { prefix, flows, saved }
-        };
-        edges.map(edge).collect()
+            shared.push(SharedEdge { prefix, flows, saved });
+        }
+        shared
     }
 }

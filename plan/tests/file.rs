@@ -459,3 +459,20 @@ fn quick_start_is_on_where_the_most_exact_section_says_so() {
     let refused = read(&wrong).unwrap_err().to_string();
     assert!(refused.starts_with("line 14: quick_start: `off`, or a bandwidth"), "{refused}");
 }
+
+#[test]
+fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
+    let planned = |move_usd: &str| {
+        let text = SMALL.replacen("budget_usd = 2.0", "budget_usd = 2.0\nobjective = \"cost\"", 1);
+        let text = format!(
+            "{text}[egress]\nusd_per_gb = 0.08\n[running]\nmove_usd = {move_usd}\n[[running.relay]]\nregion = \"gcp:europe-west2\"\n\
+             [[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:europe-west2\"]\n"
+        );
+        let problem = Problem::new(read(&text).unwrap().inputs).unwrap();
+        let plan = Greedy.solve(&problem, &Limits::work(10_000)).unwrap();
+        assert_eq!(verify(&problem, &plan), vec![]);
+        (plan.relays.len(), plan.cost.as_usd(), plan.flows[0].move_cost.as_usd())
+    };
+    assert_eq!(planned("1.0"), (1, 0.16, 0.0), "it stays: 2 GB of egress, no set-up");
+    assert_eq!(planned("0.05"), (0, 0.05, 0.05), "it goes direct");
+}

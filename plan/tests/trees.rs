@@ -86,6 +86,9 @@ fn enumerated(problem: &Problem) -> Option<(Duration, Money)> {
     }
 }
 
+/// A leg by its relays, whose it is (if it is a last leg or nothing is shared), the fastest rate, the price.
+type Sent = (Vec<(usize, usize)>, Option<usize>, u64, Money);
+
 type Chosen<'a> = [&'a tradewind_plan::Candidate];
 
 fn splits(
@@ -115,8 +118,7 @@ fn cost_of(
 ) -> Option<Money> {
     let set_up = problem.offers().iter().zip(used).map(|(offer, count)| offer.set_up(*count));
     let mut cost: Money = set_up.sum();
-    // Each leg by who sends it: the stream's relays (and whose it is, if it is a last leg), the fastest rate, the price.
-    let mut legs: Vec<(Vec<(usize, usize)>, Option<usize>, u64, Money)> = Vec::new();
+    let mut legs: Vec<Sent> = Vec::new();
     for (flow, candidate) in chosen.iter().enumerate() {
         let path: Vec<(usize, usize)> =
             candidate.relays.iter().copied().zip(numbers[flow].iter().copied()).collect();
@@ -328,6 +330,31 @@ proptest! {
             }
         }
     }
+}
+
+/// A dozen destinations over six regions: too many to enumerate.
+#[test]
+fn auto_is_never_worse_than_the_others_and_gains_by_sharing() {
+    let (mut all, mut gained) = (0, 0);
+    for seed in 0_u64..6 {
+        let rtts: Vec<u64> = (0..331).map(|at| 10 + (seed * 7_919 + at * 104_729) % 283).collect();
+        let mut inputs = one_to_many(12, 6, &rtts, 2_000.0, 2.5, true);
+        inputs.max_relays = 2;
+        let problem = Problem::new(inputs).unwrap();
+        let auto = solve(&problem, "auto", 150_000).unwrap();
+        assert_eq!(verify(&problem, &auto), vec![]);
+        for name in ["f-fct", "f-cost", "1-p", "2-p", "2-p-rb"] {
+            let other = solve(&problem, name, u64::MAX).unwrap();
+            assert!(auto.score(&problem) <= other.score(&problem), "{seed} {name}");
+        }
+        let apart = solve(&problem.apart(), "auto", 150_000).unwrap();
+        assert!(auto.score(&problem) <= apart.score(&problem), "{seed}");
+        let (with, without) = (auto.total_fct.as_secs_f64(), apart.total_fct.as_secs_f64());
+        println!("{seed}: {with:.1} s for {}, without sharing {without:.1} s", auto.cost);
+        all += 1;
+        gained += usize::from(with < without * 0.99);
+    }
+    assert!(gained * 2 > all, "{gained} of {all}");
 }
 
 /// How often `auto` finds the very best of small plans.

@@ -207,8 +207,8 @@ impl Builder<'_> {
             leg = own.rate.map_or(leg, |rate| leg.capped_at(rate));
         }
         // The most exact section that says anything about it decides.
-        let granted = sections.into_iter().flatten().filter_map(|section| section.quick_start);
-        if let Some(QuickStart::Rate(rate)) = granted.last() {
+        let mut granted = sections.into_iter().flatten().filter_map(|section| section.quick_start);
+        if let Some(QuickStart::Rate(rate)) = granted.next_back() {
             leg.initial_window = leg.initial_window.max(quick_start(rate, &leg));
         }
         leg

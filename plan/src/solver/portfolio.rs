@@ -36,11 +36,11 @@ impl Solver for Portfolio {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        if problem.has_trees() {
-            return super::shared_legs::searched(self, problem, limits);
-        }
         let size = problem.flows().len() * problem.offers().len();
         let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
+        if problem.has_trees() {
+            return super::shared_legs::searched(self, starters, problem, limits);
+        }
         let auto = Auto { starters, ..Auto::default() };
         if !is_for_exact(problem) {
             return auto.solve(problem, limits);

@@ -32,9 +32,10 @@ pub(super) fn priced(
     found.best(problem, plans, solver.name())
 }
 
-/// The same, and what a search from there finds.
+/// The same, the starters' plans, and what a search from all of them finds.
 pub(super) fn searched(
     solver: &dyn Solver,
+    starters: &[&dyn Solver],
     problem: &Problem,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
@@ -42,13 +43,20 @@ pub(super) fn searched(
     let found = part(limits, 0.5, |limits| found.relaxed(solver, problem, limits))?;
     let mut plans: Vec<Plan> =
         found.choices.iter().filter_map(|choice| plan_of(problem, choice, &found)).collect();
+    for starter in starters {
+        match part(limits, 0.1, |limits| priced(*starter, problem, limits)) {
+            Ok(plan) => plans.push(plan),
+            Err(SolveError::WorkLimit { best, .. }) => plans.extend(best.map(|plan| *plan)),
+            Err(_) => {}
+        }
+    }
     let proven =
         plans.iter().any(|plan| plan.cost <= problem.budget() && found.is_best(problem, plan));
     if !proven {
         let mut work = Work::new(limits);
         let mut climb = Climb::new(problem);
-        for choice in &found.choices {
-            climb.keep(choice);
+        for choice in plans.iter().filter_map(|plan| choice_of(problem, plan)) {
+            climb.keep(&choice);
         }
         climb.run(&mut work);
         plans.extend(climb.best.map(|(_, plan)| plan));

@@ -14,10 +14,13 @@ use crate::solver::Work;
 const ROUNDS: usize = 6;
 
 /// Prices tried. Chosen: they halve the range's logarithm each time, to a hundredth of it.
-const PRICES: u32 = 12;
+const PRICES: u32 = 10;
 
 /// Range of prices, as multiples of what all flows could gain over what that would cost. Chosen.
 const RANGE: (f64, f64) = (1e-3, 1e3);
+
+/// Starts that the search goes on from. Chosen: those of `auto` and its starters.
+const MOST_STARTS: usize = 8;
 
 /// Places on trunks of all candidates up to which trunks are tried. Chosen: memory of fifty megabytes.
 const MOST_ON_TRUNKS: usize = 500_000;
@@ -32,6 +35,9 @@ struct Trunk {
     /// Flows, each with its candidates that begin so.
     members: Vec<(usize, Vec<usize>)>,
 }
+
+/// Flows that may take a trunk, and their candidates that do.
+type Members = BTreeMap<usize, Vec<usize>>;
 
 /// The search.
 pub(super) struct Climb<'p> {
@@ -89,7 +95,7 @@ impl<'p> Climb<'p> {
 
     /// Remembers a start, and its plan if that is the best so far; how much more it truly costs than is judged here.
     pub(super) fn keep(&mut self, choice: &[usize]) -> Option<Plan> {
-        if !self.starts.iter().any(|known| known == choice) && self.starts.len() < 4 {
+        if !self.starts.iter().any(|known| known == choice) && self.starts.len() < MOST_STARTS {
             self.starts.push(choice.to_vec());
         }
         let plan = Plan::from_choice(self.problem, choice, "", Duration::ZERO)?;
@@ -114,27 +120,24 @@ impl<'p> Climb<'p> {
         if !unit.is_finite() || unit <= 0.0 {
             return;
         }
+        for start in self.starts.clone() {
+            self.go_to(&start);
+            self.settle(unit, work);
+        }
         let (mut low, mut high) = (unit * RANGE.0, unit * RANGE.1);
         for _ in 0..PRICES {
-            let lambda = (low * high).sqrt();
-            let mut all_fit = true;
-            for start in self.starts.clone() {
-                if work.stopped {
-                    return;
-                }
-                self.go_to(&start);
-                self.descend(Judge { lambda, limit_usd: f64::INFINITY }, work);
-                all_fit &= self.settle(lambda, work);
+            if work.stopped {
+                return;
             }
-            if all_fit {
+            let lambda = (low * high).sqrt();
+            let best = self.best.as_ref().map(|(choice, _)| choice.clone());
+            self.go_to(&best.unwrap_or_else(|| self.starts[0].clone()));
+            self.descend(Judge { lambda, limit_usd: f64::INFINITY }, work);
+            if self.settle(lambda, work) {
                 high = lambda;
             } else {
                 low = lambda;
             }
-        }
-        if let Some((choice, _)) = self.best.clone() {
-            self.go_to(&choice);
-            self.settle(high, work);
         }
     }
 
@@ -151,7 +154,7 @@ impl<'p> Climb<'p> {
         (slow_s - self.grove.score_s) / (self.grove.usd() - little_usd).max(1e-9)
     }
 
-    /// Keeps the plan if it fits the budget, and spends what is left; whether it fits.
+    /// Keeps the plan if it fits the budget, and spends what is left, first where it wins most; whether it fits.
     fn settle(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
         let budget = self.problem.budget();
         let Some(plan) = self.keep(&self.choice.clone()) else { return false };
@@ -160,7 +163,7 @@ impl<'p> Climb<'p> {
         }
         // Relays that the packing needs beyond what is judged here.
         let hidden_usd = plan.cost.as_usd() - self.grove.usd();
-        for share in [1.0, 0.25, 0.05, 0.0] {
+        for share in [1.0, 0.2, 0.0] {
             let limit_usd = budget.as_usd() - hidden_usd.max(0.0);
             self.descend(Judge { lambda: lambda * share, limit_usd }, work);
         }
@@ -316,7 +319,7 @@ fn trunks(problem: &Problem) -> Vec<Trunk> {
     if flows().map(|(flow, _)| places(flow)).sum::<usize>() > MOST_ON_TRUNKS {
         return Vec::new();
     }
-    let mut found: BTreeMap<(usize, &[usize]), BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, &[usize]), Members> = BTreeMap::new();
     for (flow, tree) in flows() {
         for (at, candidate) in problem.candidates(flow).iter().enumerate() {
             for end in 1..=candidate.relays.len() {
@@ -325,9 +328,12 @@ fn trunks(problem: &Problem) -> Vec<Trunk> {
             }
         }
     }
-    let shared = found.into_iter().filter(|(_, members)| members.len() > 1);
-    let trunk = |((tree, relays), members): ((usize, &[usize]), BTreeMap<usize, Vec<usize>>)| {
-        Trunk { tree, relays: relays.to_vec(), members: members.into_iter().collect() }
-    };
-    shared.map(trunk).collect()
+    let mut trunks = Vec::new();
+    for ((tree, relays), members) in found {
+        if members.len() > 1 {
+            let members = members.into_iter().collect();
+            trunks.push(Trunk { tree, relays: relays.to_vec(), members });
+        }
+    }
+    trunks
 }
