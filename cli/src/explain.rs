@@ -100,13 +100,20 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
 }
 
 fn leg_row(leg: &ExplainedLeg) -> Vec<String> {
-    let slowest = if leg.slowest { "slowest" } else { "" };
+    let mut notes: Vec<String> = Vec::new();
+    if leg.slowest {
+        notes.push("slowest".to_owned());
+    }
+    if !leg.shared_with.is_empty() {
+        let (others, saved) = (leg.shared_with.len(), leg.saved.as_usd());
+        notes.push(format!("shared with {others}, saves ${saved:.2}"));
+    }
     vec![
         format!("{} > {}", leg.from, leg.to),
         leg.bound_by.to_owned(),
         format!("{:.1}", leg.rtt_ms),
         leg.rate.to_string(),
-        slowest.to_owned(),
+        notes.join("; "),
     ]
 }
 

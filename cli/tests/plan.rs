@@ -320,4 +320,17 @@ fn the_examples_are_planned() {
         scenario("one-to-many.toml")
     ));
     assert_eq!(star["flows"].as_array().unwrap().len(), 30);
+    let video = scenario("one-video.toml");
+    let plan = files.json(&format!("plan --problem {video} --deadline 2s -o json"));
+    let legs = plan["shared_legs"].as_array().unwrap();
+    let saved: f64 = legs.iter().map(|leg| leg["saved_usd"].as_f64().unwrap()).sum();
+    assert!(saved > 0.0 && (saved - plan["saved_usd"].as_f64().unwrap()).abs() < 1e-6, "{plan}");
+    let flows = plan["flows"].as_array().unwrap();
+    let apart: f64 = flows.iter().map(|flow| flow["cost_usd"].as_f64().unwrap()).sum();
+    let relays = plan["relays"].as_array().unwrap();
+    let count: f64 = relays.iter().map(|group| group["count"].as_f64().unwrap()).sum();
+    let cost = plan["cost_usd"].as_f64().unwrap();
+    assert!((apart + 0.5 * count - saved - cost).abs() < 1e-6, "{plan}");
+    let table = files.prints(&format!("plan --problem {video} --algorithm f-fct"));
+    assert!(table.contains("shared leg") && table.contains("shared legs save $"), "{table}");
 }

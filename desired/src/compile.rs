@@ -85,6 +85,7 @@ mod tests {
             solver: "test".into(),
             relays: Vec::<PlannedRelay>::new(),
             flows: planned.collect(),
+            shared_legs: Vec::new(),
             cost: Money::ZERO,
             total_fct: span,
             bound: span,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
-use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, optional_seconds};
+use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, SharedLeg, optional_seconds};
 use crate::problem::{Objective, Problem};
 use crate::solver::SolveError;
 
@@ -71,7 +71,7 @@ pub struct AnswerFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "direct_fct_s", with = "optional_seconds")]
     pub direct_fct: Option<Duration>,
-    /// What it costs, set-up of relays left out: egress, and its move.
+    /// What it costs by itself, set-up of relays left out: egress, and its move.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// What of that is for its move from the path that it runs on.
@@ -146,6 +146,12 @@ pub struct Answer {
     pub relays: Vec<AnswerRelays>,
     /// Flows, in the problem's order.
     pub flows: Vec<AnswerFlow>,
+    /// Legs that flows of one content share; left out where none is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_legs: Vec<SharedLeg>,
+    /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
+    #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Money>,
     /// The problem, in files that are to be explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Asked>,
@@ -210,6 +216,8 @@ impl Answer {
             solve: Duration::ZERO,
             relays: Vec::new(),
             flows: Vec::new(),
+            shared_legs: Vec::new(),
+            saved: None,
             problem: None,
         }
     }
@@ -244,6 +252,8 @@ impl Answer {
             gap: if optimal { Some(0.0) } else { gap },
             relays: relays(plan),
             flows: plan.flows.iter().map(answer_flow).collect(),
+            shared_legs: plan.shared_legs.clone(),
+            saved: problem.has_trees().then(|| plan.saved()),
             ..Self::without_plan(
                 problem.objective(),
                 problem.budget(),
@@ -277,6 +287,7 @@ impl Answer {
             solver: self.solver.clone()?,
             relays: relays.collect(),
             flows: self.flows.iter().map(flow).collect(),
+            shared_legs: self.shared_legs.clone(),
             cost: self.cost?,
             total_fct: self.total_fct?,
             bound: self.bound?,

@@ -10,6 +10,7 @@ use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayTypeId,
 use crate::packing::{pack, relays_used};
 use crate::plan::{Plan, PlannedFlow, optional_seconds};
 use crate::problem::{Inputs, Objective, Problem, ProblemError};
+use crate::trees::Paths;
 
 /// Why there is no explanation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,17 @@ pub struct ExplainedLeg {
     pub bound_by: &'static str,
     /// Whether it is the slowest, which the path's rate is.
     pub slowest: bool,
+    /// Other flows of its content that share it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared_with: Vec<FlowId>,
+    /// Egress that sharing it saves, all flows together.
+    #[serde(rename = "saved_usd", skip_serializing_if = "is_nothing")]
+    pub saved: Money,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_nothing(money: &Money) -> bool {
+    *money == Money::ZERO
 }
 
 /// What an alternative would come to.
@@ -130,7 +142,7 @@ pub struct Explanation {
     /// Its deadline.
     #[serde(rename = "deadline_s", with = "optional_seconds")]
     pub deadline: Option<Duration>,
-    /// What it pays: egress and its move.
+    /// What it pays by itself, nothing shared: egress and its move.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// The plan's cost.
@@ -160,9 +172,11 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
     let offers = plan.offers_of(problem, planned).ok_or_else(foreign)?;
     let completion = problem.completion(index, &offers).ok_or_else(foreign)?;
     let loads = Loads::new(problem, plan, index).ok_or_else(foreign)?;
-    let judge = Judge { problem, plan, planned, index, loads };
+    let everyone = Everyone::new(problem, plan).ok_or_else(foreign)?;
+    let judge = Judge { problem, plan, planned, index, loads, everyone };
     let alternatives = judge.alternatives(&offers)?;
-    let legs = legs(problem, index, &offers).ok_or_else(foreign)?;
+    let mut legs = legs(problem, index, &offers).ok_or_else(foreign)?;
+    name_sharers(&mut legs, plan, planned);
     Ok(Explanation {
         flow: flow.clone(),
         path: stops(problem, &offers),
@@ -196,7 +210,8 @@ fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<Explain
     let legs = problem.legs(index, offers)?;
     let slowest = legs.iter().map(tradewind_model::Leg::rate).min()?;
     let explained = legs.iter().zip(names.windows(2)).enumerate().map(|(place, (leg, ends))| {
-        let shared = place == 0 && problem.share(index).is_some_and(|share| share == leg.rate());
+        let share = problem.share(index, offers).filter(|_| place == 0);
+        let shared = share.is_some_and(|share| share == leg.rate());
         ExplainedLeg {
             from: ends[0].clone(),
             to: ends[1].clone(),
@@ -204,9 +219,22 @@ fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<Explain
             rate: leg.rate(),
             bound_by: if shared { "source's cap" } else { leg.bound_by() },
             slowest: leg.rate() == slowest,
+            shared_with: Vec::new(),
+            saved: Money::ZERO,
         }
     });
     Some(explained.collect())
+}
+
+/// Tells of each leg who shares it, and what that saves.
+fn name_sharers(legs: &mut [ExplainedLeg], plan: &Plan, planned: &PlannedFlow) {
+    for shared in plan.shared_legs.iter().filter(|shared| shared.flows.contains(&planned.id)) {
+        if let Some(leg) = shared.path.len().checked_sub(1).and_then(|at| legs.get_mut(at)) {
+            let others = shared.flows.iter().filter(|flow| **flow != planned.id);
+            leg.shared_with = others.cloned().collect();
+            leg.saved = shared.saved;
+        }
+    }
 }
 
 /// What keeps the flow from completing sooner.
@@ -241,12 +269,40 @@ impl Loads {
     }
 }
 
+/// What relays cost to set up, and what shared legs save.
+struct Net {
+    set_up: Money,
+    saved: Money,
+}
+
+/// The offers and the rate of each flow, in the problem's order; empty where no legs can be shared.
+struct Everyone {
+    paths: Vec<Vec<usize>>,
+    rates: Vec<u64>,
+}
+
+impl Everyone {
+    fn new(problem: &Problem, plan: &Plan) -> Option<Self> {
+        let mut everyone = Self { paths: Vec::new(), rates: Vec::new() };
+        if !problem.has_trees() {
+            return Some(everyone);
+        }
+        for (index, flow) in problem.flows().iter().enumerate() {
+            let planned = plan.flows.iter().find(|planned| planned.id == flow.id)?;
+            everyone.paths.push(plan.offers_of(problem, planned)?);
+            everyone.rates.push(problem.rate_taken(index, planned.fct).as_bps());
+        }
+        Some(everyone)
+    }
+}
+
 struct Judge<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
     planned: &'a PlannedFlow,
     index: usize,
     loads: Loads,
+    everyone: Everyone,
 }
 
 impl Judge<'_> {
@@ -276,13 +332,15 @@ impl Judge<'_> {
         cost: Money,
         taken: &[usize],
     ) -> Alternative {
-        let set_up = self.set_up(relays, fct);
-        let (before, extra_relays) = match (&set_up, self.set_up(taken, self.planned.fct)) {
-            (Some((_, count)), Some((_, own))) => (true, count.saturating_sub(own)),
-            _ => (false, 0),
+        let (before, now) = (self.priced(taken, self.planned.fct), self.priced(relays, fct));
+        let extra_relays = match (&now, &before) {
+            (Some((_, count)), Some((_, own))) => count.saturating_sub(*own),
+            _ => 0,
         };
-        let others: Money = self.others();
-        let plan_cost = set_up.filter(|_| before).map(|(set_up, _)| others + cost + set_up);
+        let carrying = self.others() + cost;
+        let less_saved = |net: &Net| (carrying + net.set_up).checked_sub(net.saved);
+        let plan_cost =
+            now.as_ref().filter(|_| before.is_some()).and_then(|(net, _)| less_saved(net));
         let extra = |cost: Money| cost.as_usd() - self.plan.cost.as_usd();
         Alternative {
             path: stops(self.problem, relays),
@@ -301,7 +359,21 @@ impl Judge<'_> {
         others.map(|flow| flow.egress + flow.move_cost).sum()
     }
 
-    /// What all relays cost to set up, and how many run, when the flow goes over these.
+    /// What all relays cost to set up, what shared legs save, and how many relays run, when the flow goes over these.
+    fn priced(&self, relays: &[usize], fct: Duration) -> Option<(Net, usize)> {
+        if !self.problem.has_trees() {
+            let (set_up, count) = self.set_up(relays, fct)?;
+            return Some((Net { set_up, saved: Money::ZERO }, count));
+        }
+        let mut paths: Vec<&[usize]> = self.everyone.paths.iter().map(Vec::as_slice).collect();
+        let mut rates = self.everyone.rates.clone();
+        paths[self.index] = relays;
+        rates[self.index] = self.problem.rate_taken(self.index, fct).as_bps();
+        let laid = Paths { problem: self.problem, paths: &paths, rates: &rates }.lay(None)?;
+        Some((Net { set_up: laid.set_up, saved: laid.saved() }, laid.relays))
+    }
+
+    /// The same, where nothing is shared.
     fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
         let rate = self.problem.rate_taken(self.index, fct).as_bps();
         let (mut cost, mut count) = (Money::ZERO, 0);

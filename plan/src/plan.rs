@@ -1,10 +1,13 @@
 //! The answer: relays to run, a path for each flow, its cost and its predicted effect.
 
 use serde::{Deserialize, Serialize};
-use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
+use tradewind_units::{
+    ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId, time,
+};
 
-use crate::packing::{pack, relays_used};
+use crate::packing::pack;
 use crate::problem::{Offer, Problem};
+use crate::trees::{Numbers, Paths, SharedEdge};
 
 /// Version of the plan's text form; grows when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -35,12 +38,43 @@ pub struct PlannedFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "fct_direct_s", with = "optional_seconds")]
     pub fct_direct: Option<Duration>,
-    /// What it pays for egress.
+    /// What it pays for egress by itself; what shared legs save is told with them.
     #[serde(rename = "egress_usd")]
     pub egress: Money,
     /// What moving it here costs, if it ran on another path.
     #[serde(rename = "move_usd", default)]
     pub move_cost: Money,
+}
+
+/// A leg that flows of one source and content share: it carries the content once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedLeg {
+    /// What they carry.
+    pub content: ContentId,
+    /// Where they start.
+    pub source: SiteId,
+    /// The relays from there to the leg's end, in order; the leg is the last hop.
+    pub path: Vec<RelayId>,
+    /// The flows, in the problem's order.
+    pub flows: Vec<FlowId>,
+    /// Egress that all but one of them are spared.
+    #[serde(rename = "saved_usd")]
+    pub saved: Money,
+}
+
+impl SharedLeg {
+    fn new(problem: &Problem, relays: &[Vec<PlannedRelay>], edge: &SharedEdge) -> Option<Self> {
+        let first = &problem.flows()[*edge.flows.first()?];
+        let relay = |(offer, number): &(usize, usize)| relays[*offer][*number].id.clone();
+        Some(Self {
+            content: first.content.clone()?,
+            source: first.source.clone(),
+            path: edge.prefix.iter().map(relay).collect(),
+            flows: edge.flows.iter().map(|flow| problem.flows()[*flow].id.clone()).collect(),
+            saved: edge.saved,
+        })
+    }
 }
 
 /// Relays to run and the paths over them.
@@ -55,7 +89,10 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Set-up of all relays, egress of all flows and moves.
+    /// Legs that flows of one content share, by the problem's flows and relays; none where no content is common.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_legs: Vec<SharedLeg>,
+    /// Set-up of all relays, egress of all flows and moves, less what shared legs save.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// Sum of all completion times.
@@ -96,41 +133,62 @@ impl Plan {
         bound: Duration,
     ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
-        let mut paths: Vec<Vec<RelayId>> = Vec::with_capacity(choice.len());
-        let mut users: Vec<Vec<usize>> = vec![Vec::new(); problem.offers().len()];
+        let mut numbers: Numbers =
+            (0..choice.len()).map(|flow| vec![0; chosen(flow).relays.len()]).collect();
+        let mut users: Vec<Vec<(usize, usize)>> = vec![Vec::new(); problem.offers().len()];
         for flow in 0..choice.len() {
-            let relays = &chosen(flow).relays;
-            for relay in relays {
-                users[*relay].push(flow);
+            for (at, relay) in chosen(flow).relays.iter().enumerate() {
+                users[*relay].push((flow, at));
             }
-            let nameless = |relay: &usize| relay_id(&problem.offers()[*relay].region, 0);
-            paths.push(relays.iter().map(nameless).collect());
         }
-        let mut relays: Vec<PlannedRelay> = Vec::new();
-        let mut set_up = Money::ZERO;
-        for (index, (offer, users)) in problem.offers().iter().zip(&users).enumerate() {
-            let before = relays.iter().rev().take_while(|r| r.region == offer.region).count();
-            let rates: Vec<u64> = users.iter().map(|flow| chosen(*flow).rate.as_bps()).collect();
-            let packing = packing(index, users, &rates)?;
-            for (flow, number) in users.iter().zip(&packing) {
-                let at = chosen(*flow).relays.iter().position(|relay| *relay == index);
-                let place = &mut paths[*flow][at.expect("a user passes the relay")];
-                *place = relay_id(&offer.region, before + number);
+        for (index, users) in users.iter().enumerate() {
+            let rates: Vec<u64> =
+                users.iter().map(|(flow, _)| chosen(*flow).rate.as_bps()).collect();
+            let flows: Vec<usize> = users.iter().map(|(flow, _)| *flow).collect();
+            for ((flow, at), number) in users.iter().zip(packing(index, &flows, &rates)?) {
+                numbers[*flow][*at] = number;
             }
-            set_up = set_up + offer.set_up(relays_used(&packing));
-            relays.extend((0..relays_used(&packing)).map(|number| PlannedRelay {
-                id: relay_id(&offer.region, before + number),
-                region: offer.region.clone(),
-                relay_type: offer.relay_type.id.clone(),
-            }));
         }
-        let flows: Vec<PlannedFlow> = (problem.flows().iter().zip(paths).enumerate())
-            .map(|(index, (flow, path))| {
-                let relays = &chosen(index).relays;
-                let move_cost = problem.move_cost(index, relays);
+        Self::from_numbers(problem, choice, numbers, solver, bound)
+    }
+
+    /// The same, where `numbers` says which relay of its offer each flow takes at each hop; where legs can be shared
+    /// and another numbering costs less, by that one.
+    pub(crate) fn from_numbers(
+        problem: &Problem,
+        choice: &[usize],
+        numbers: Numbers,
+        solver: &str,
+        bound: Duration,
+    ) -> Option<Self> {
+        let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
+        let (numbers, shared) = if problem.has_trees() {
+            let paths: Vec<&[usize]> =
+                (0..choice.len()).map(|flow| chosen(flow).relays.as_slice()).collect();
+            let rates: Vec<u64> =
+                (0..choice.len()).map(|flow| chosen(flow).rate.as_bps()).collect();
+            let laid = Paths { problem, paths: &paths, rates: &rates }.lay(Some(numbers))?;
+            (laid.numbers, laid.shared)
+        } else {
+            (numbers, Vec::new())
+        };
+        let mut counts = vec![0; problem.offers().len()];
+        for (flow, numbers) in numbers.iter().enumerate() {
+            for (relay, number) in chosen(flow).relays.iter().zip(numbers) {
+                counts[*relay] = counts[*relay].max(number + 1);
+            }
+        }
+        let relays = named_relays(problem, &counts);
+        let path = |flow: usize| -> Vec<RelayId> {
+            let hops = chosen(flow).relays.iter().zip(&numbers[flow]);
+            hops.map(|(relay, number)| relays[*relay][*number].id.clone()).collect()
+        };
+        let flows: Vec<PlannedFlow> = (problem.flows().iter().enumerate())
+            .map(|(index, flow)| {
+                let move_cost = problem.move_cost(index, &chosen(index).relays);
                 PlannedFlow {
                     id: flow.id.clone(),
-                    path,
+                    path: path(index),
                     fct: chosen(index).fct,
                     fct_direct: problem.direct_fct(index),
                     egress: chosen(index).cost.checked_sub(move_cost).unwrap_or_default(),
@@ -138,17 +196,29 @@ impl Plan {
                 }
             })
             .collect();
+        let shared_legs: Vec<SharedLeg> =
+            shared.iter().filter_map(|edge| SharedLeg::new(problem, &relays, edge)).collect();
+        let set_up: Money =
+            problem.offers().iter().zip(&counts).map(|(offer, count)| offer.set_up(*count)).sum();
+        let saved: Money = shared_legs.iter().map(|leg| leg.saved).sum();
         let cost = flows.iter().map(|flow| flow.egress + flow.move_cost).sum::<Money>() + set_up;
         Some(Self {
             schema_version: SCHEMA_VERSION,
             solver: solver.to_owned(),
-            relays,
-            cost,
+            relays: relays.into_iter().flatten().collect(),
+            cost: cost.checked_sub(saved).unwrap_or_default(),
             total_fct: flows.iter().map(|flow| flow.fct).sum(),
             flows,
+            shared_legs,
             bound,
             bound_cost: Money::ZERO,
         })
+    }
+
+    /// Egress that shared legs save.
+    #[must_use]
+    pub fn saved(&self) -> Money {
+        self.shared_legs.iter().map(|leg| leg.saved).sum()
     }
 
     /// What the plan makes of the problem's objective; cost breaks ties.
@@ -195,6 +265,22 @@ impl Plan {
         let region = |id: &RelayId| self.relays.iter().find(|relay| relay.id == *id);
         flow.path.iter().map(|id| region(id).map(|relay| relay.region.clone())).collect()
     }
+}
+
+/// So many relays of each offer, named by region and number.
+fn named_relays(problem: &Problem, counts: &[usize]) -> Vec<Vec<PlannedRelay>> {
+    let mut relays: Vec<Vec<PlannedRelay>> = Vec::with_capacity(counts.len());
+    for (offer, count) in problem.offers().iter().zip(counts) {
+        let here = relays.iter().rev().flatten();
+        let before = here.take_while(|relay| relay.region == offer.region).count();
+        let relay = |number: usize| PlannedRelay {
+            id: relay_id(&offer.region, before + number),
+            region: offer.region.clone(),
+            relay_type: offer.relay_type.id.clone(),
+        };
+        relays.push((0..*count).map(relay).collect());
+    }
+    relays
 }
 
 /// The name of the relay with this number in a region: `gcp:europe-north1.1` is the first.

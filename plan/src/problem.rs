@@ -16,11 +16,14 @@ use tradewind_model::cost::{FLAT_SET_UP_USD, Prices, path_egress};
 use tradewind_model::fct::{Completion, path_completion};
 use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId,
+};
 
 use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 
 mod check;
+mod content;
 
 pub use check::ProblemError;
 
@@ -43,13 +46,17 @@ pub struct Flow {
     pub weight: u32,
     /// Latest completion time, if there is one: no plan exceeds it.
     pub deadline: Option<Duration>,
+    /// What it carries, where other flows carry the same: those of one source share the legs that their paths begin
+    /// with alike ([`crate::trees`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentId>,
 }
 
 impl Flow {
-    /// A flow of weight 1 without deadline.
+    /// A flow of weight 1 without deadline, whose content no other carries.
     #[must_use]
     pub const fn new(id: FlowId, source: SiteId, destination: SiteId, volume: Bytes) -> Self {
-        Self { id, source, destination, volume, weight: 1, deadline: None }
+        Self { id, source, destination, volume, weight: 1, deadline: None, content: None }
     }
 }
 
@@ -173,6 +180,9 @@ pub struct Inputs {
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
+    /// What of that may leave the site's region, where the cloud limits that more: a relay inside the region is reached
+    /// without it \[TRN\].
+    pub site_caps_outside: BTreeMap<SiteId, Bandwidth>,
     /// What egress costs.
     pub prices: Prices,
     /// Most that the plan may cost.
@@ -198,6 +208,7 @@ impl Inputs {
             legs,
             site_regions: BTreeMap::new(),
             site_caps: BTreeMap::new(),
+            site_caps_outside: BTreeMap::new(),
             prices: Prices::cloudpilot(),
             budget,
             max_relays: 2,
@@ -213,11 +224,13 @@ impl Inputs {
 pub struct Problem {
     inputs: Inputs,
     offers: Vec<Offer>,
-    /// What each flow gets of its source's cap, flow by flow.
-    shares: Vec<Option<Bandwidth>>,
+    /// What each flow gets of its source's caps, flow by flow.
+    shares: Vec<check::Share>,
     candidates: Vec<Vec<Candidate>>,
     /// No path of a flow that is not among its candidates takes less; none where all are.
     left_out: Vec<Option<Duration>>,
+    /// The distribution tree that each flow is part of.
+    trees: Vec<Option<usize>>,
 }
 
 impl Problem {
@@ -230,11 +243,13 @@ impl Problem {
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
         check::inputs(&inputs)?;
         let offers = offers(&inputs);
-        let shares = vec![None; inputs.flows.len()];
+        let shares = vec![check::Share::default(); inputs.flows.len()];
         let (candidates, left_out) = (Vec::new(), Vec::new());
-        let mut problem = Self { inputs, offers, shares, candidates, left_out };
+        let trees = content::trees(&inputs.flows);
+        let mut problem = Self { inputs, offers, shares, candidates, left_out, trees };
         problem.find_candidates()?;
-        if !problem.inputs.site_caps.is_empty() {
+        let capped = [&problem.inputs.site_caps, &problem.inputs.site_caps_outside];
+        if capped.iter().any(|caps| !caps.is_empty()) {
             problem.shares = check::shares(&problem);
             problem.find_candidates()?;
         }
@@ -335,7 +350,7 @@ impl Problem {
             let ends = &self.inputs.flows[flow];
             let leg =
                 self.leg(Place::Site(ends.source.clone()), Place::Site(ends.destination.clone()))?;
-            return Some(vec![self.shared(flow, leg)]);
+            return Some(vec![self.shared(flow, relays, leg)]);
         };
         let between = relays.windows(2).map(|pair| self.leg_between(pair[0], pair[1]));
         std::iter::once(self.first_leg(flow, *first))
@@ -346,7 +361,7 @@ impl Problem {
 
     /// From the flow's source to a relay.
     fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
-        Some(self.shared(flow, self.unshared_first_leg(flow, relay)?))
+        Some(self.shared(flow, &[relay], self.unshared_first_leg(flow, relay)?))
     }
 
     /// The same, if the flow had its source for itself.
@@ -374,14 +389,25 @@ impl Problem {
         self.inputs.legs.get(&(from, to)).copied()
     }
 
-    fn shared(&self, flow: usize, leg: Leg) -> Leg {
-        self.shares[flow].map_or(leg, |share| leg.capped_at(share))
+    fn shared(&self, flow: usize, relays: &[usize], leg: Leg) -> Leg {
+        self.share(flow, relays).map_or(leg, |share| leg.capped_at(share))
     }
 
-    /// What the flow at this place gets of its source's cap, where that is shared.
+    /// What the flow at this place gets of its source's caps on a path over these offers, where they are shared.
     #[must_use]
-    pub fn share(&self, flow: usize) -> Option<Bandwidth> {
-        self.shares[flow]
+    pub fn share(&self, flow: usize, relays: &[usize]) -> Option<Bandwidth> {
+        let share = self.shares[flow];
+        let outside = share.outside.filter(|_| self.leaves_region(flow, relays));
+        share.all.into_iter().chain(outside).min()
+    }
+
+    /// Whether the first hop of a path over these offers ends outside the region of the flow's source.
+    fn leaves_region(&self, flow: usize, relays: &[usize]) -> bool {
+        let ends = &self.inputs.flows[flow];
+        let region = |site| self.inputs.site_regions.get(site);
+        let first = relays.first().map(|relay| &self.offers[*relay].region);
+        let to = first.or_else(|| region(&ends.destination));
+        to.is_none() || region(&ends.source) != to
     }
 
     /// Predicted completion of the flow at this place over these offers; `None` when a leg is not known.

@@ -404,3 +404,76 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn common_content_is_read_and_has_one_volume() {
+    let content = SMALL.replacen("\"2 GB\"", "\"2 GB\"\ncontent = \"v\"", 1);
+    let flows = read(&content).unwrap().inputs.flows;
+    assert_eq!(flows[0].content.as_ref().unwrap().as_str(), "v");
+    let refused = |text: String| read(&text).unwrap_err().to_string();
+    let second = |volume: &str| {
+        format!(
+            "{content}[[flow]]\nid = \"x\"\nfrom = \"a\"\nto = \"b\"\nvolume = \"{volume}\"\ncontent = \"v\"\n"
+        )
+    };
+    assert_eq!(read(&second("2 GB")).unwrap().inputs.flows[1].content, flows[0].content);
+    assert!(
+        refused(second("3 GB")).starts_with("line 26: content: `v` is 3"),
+        "{}",
+        refused(second("3 GB"))
+    );
+    let drawn = "[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\ncontent = \"w\"\n";
+    let flows = read(&format!("{content}{drawn}")).unwrap().inputs.flows;
+    assert_eq!(flows[1].content.as_ref().unwrap().as_str(), "w");
+    let uneven = refused(format!("{content}{drawn}volume_max = \"2 GB\"\n"));
+    assert!(uneven.starts_with("line 25: volume_max: flows of common `content`"), "{uneven}");
+}
+
+#[test]
+fn what_leaves_a_region_is_capped_where_there_is_one() {
+    let capped = |line: &str| SMALL.replacen("id = \"a\"", &format!("id = \"a\"\n{line}"), 1);
+    let alone = capped("egress_cap_outside = \"1 Gbit/s\"");
+    let refused = read(&alone).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("line 5: egress_cap_outside: it needs the site's `region`"),
+        "{refused}"
+    );
+    let inside = capped("region = \"gcp:us-east4\"\negress_cap_outside = \"1 Gbit/s\"");
+    assert_eq!(read(&inside).unwrap().inputs.site_caps_outside.len(), 1);
+}
+
+#[test]
+fn quick_start_is_on_where_the_most_exact_section_says_so() {
+    let with = |all: &str, pair: &str| {
+        let pair = SMALL.replacen("rtt = \"200 ms\"", &format!("rtt = \"200 ms\"\n{pair}"), 1);
+        let read = read(&format!("{pair}[leg.all]\n{all}\n")).unwrap();
+        leg(&read, site("a"), site("b")).initial_window
+    };
+    let segments = |count| Segments::new(count).unwrap();
+    let on = "quick_start = \"100 Mbit/s\"";
+    assert_eq!(with("", ""), segments(10));
+    assert_eq!(with(on, ""), segments(1726), "100 Mbit/s in 200 ms of 1448 B");
+    assert_eq!(with(on, "quick_start = \"off\""), segments(10));
+    assert_eq!(with(on, "quick_start = \"10 Mbit/s\""), segments(172));
+    assert_eq!(with("quick_start = \"off\"", on), segments(1726));
+    let wrong = SMALL.replacen("rtt = \"200 ms\"", "rtt = \"200 ms\"\nquick_start = \"on\"", 1);
+    let refused = read(&wrong).unwrap_err().to_string();
+    assert!(refused.starts_with("line 14: quick_start: `off`, or a bandwidth"), "{refused}");
+}
+
+#[test]
+fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
+    let planned = |move_usd: &str| {
+        let text = SMALL.replacen("budget_usd = 2.0", "budget_usd = 2.0\nobjective = \"cost\"", 1);
+        let text = format!(
+            "{text}[egress]\nusd_per_gb = 0.08\n[running]\nmove_usd = {move_usd}\n[[running.relay]]\nregion = \"gcp:europe-west2\"\n\
+             [[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:europe-west2\"]\n"
+        );
+        let problem = Problem::new(read(&text).unwrap().inputs).unwrap();
+        let plan = Greedy.solve(&problem, &Limits::work(10_000)).unwrap();
+        assert_eq!(verify(&problem, &plan), vec![]);
+        (plan.relays.len(), plan.cost.as_usd(), plan.flows[0].move_cost.as_usd())
+    };
+    assert_eq!(planned("1.0"), (1, 0.16, 0.0), "it stays: 2 GB of egress, no set-up");
+    assert_eq!(planned("0.05"), (0, 0.05, 0.05), "it goes direct");
+}

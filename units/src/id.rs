@@ -81,6 +81,10 @@ name_type!(
     FlowId, "flow"
 );
 name_type!(
+    /// What several flows of one source carry alike, e.g. a video that goes to many places.
+    ContentId, "content"
+);
+name_type!(
     /// One machine: a virtual machine in a cloud, or a network namespace in the lab.
     HostId, "host"
 );

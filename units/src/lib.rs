@@ -12,7 +12,7 @@
 //! | [`size`] | [`Bytes`], [`Segments`] |
 //! | [`ratio`] | [`Ratio`] |
 //! | [`money`] | [`Money`], [`PricePerGb`] |
-//! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`HostId`] |
+//! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`ContentId`], [`HostId`] |
 //!
 //! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
 //! unit, as in `30 ms`, `2 Gbit/s`, `2.875 MB`. There is no default unit.
@@ -25,7 +25,7 @@ pub mod size;
 mod text;
 pub mod time;
 
-pub use id::{FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
+pub use id::{ContentId, FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
 pub use money::{Money, PricePerGb};
 pub use rate::Bandwidth;
 pub use ratio::Ratio;

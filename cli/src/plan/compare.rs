@@ -46,11 +46,21 @@ struct Row {
     total_fct_s: Option<f64>,
     acceleration: Option<f64>,
     cost_usd: Option<Money>,
+    /// What shared legs save, where content is common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved_usd: Option<Money>,
+    #[serde(skip_serializing_if = "is_zero")]
+    shared_legs: usize,
     relays: Option<usize>,
     bound_s: Option<f64>,
     bound_cost_usd: Option<Money>,
     gap: Option<f64>,
     solve_s: Option<f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 pub(super) fn run(args: &CompareArgs) -> Outcome {
@@ -104,6 +114,8 @@ fn compared(
             total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
             acceleration: answer.acceleration,
             cost_usd: answer.cost,
+            saved_usd: answer.saved,
+            shared_legs: answer.shared_legs.len(),
             relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
             bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
             bound_cost_usd: answer.bound_cost,
@@ -117,6 +129,8 @@ fn compared(
             total_fct_s: None,
             acceleration: None,
             cost_usd: None,
+            saved_usd: None,
+            shared_legs: 0,
             relays: None,
             bound_s: None,
             bound_cost_usd: None,
@@ -137,26 +151,30 @@ fn compared(
 fn show(comparison: &Comparison) -> anyhow::Result<()> {
     let by_cost = comparison.objective == Objective::Cost;
     let decimals = |number: f64| format!("{number:.3}");
-    let rows: Vec<Vec<String>> = (comparison.algorithms.iter())
-        .map(|row| {
-            vec![
-                row.algorithm.to_owned(),
-                row.status.to_owned(),
-                optional(row.total_fct_s.map(decimals)),
-                optional(row.acceleration.map(times)),
-                optional(row.cost_usd.map(dollars)),
-                optional(row.relays.map(|relays| relays.to_string())),
-                optional(if by_cost {
-                    row.bound_cost_usd.map(dollars)
-                } else {
-                    row.bound_s.map(decimals)
-                }),
-                optional(row.gap.map(percent)),
-                optional(row.solve_s.map(|s| seconds(std::time::Duration::from_secs_f64(s)))),
-            ]
-        })
-        .collect();
-    let heading = [
+    let shares = comparison.algorithms.iter().any(|row| row.saved_usd.is_some());
+    let row = |row: &Row| {
+        let mut cells = vec![
+            row.algorithm.to_owned(),
+            row.status.to_owned(),
+            optional(row.total_fct_s.map(decimals)),
+            optional(row.acceleration.map(times)),
+            optional(row.cost_usd.map(dollars)),
+            optional(row.relays.map(|relays| relays.to_string())),
+            optional(if by_cost {
+                row.bound_cost_usd.map(dollars)
+            } else {
+                row.bound_s.map(decimals)
+            }),
+            optional(row.gap.map(percent)),
+            optional(row.solve_s.map(|s| seconds(std::time::Duration::from_secs_f64(s)))),
+        ];
+        if shares {
+            cells.extend([row.shared_legs.to_string(), optional(row.saved_usd.map(dollars))]);
+        }
+        cells
+    };
+    let rows: Vec<Vec<String>> = comparison.algorithms.iter().map(row).collect();
+    let mut heading = vec![
         "algorithm",
         "status",
         "total FCT s",
@@ -167,5 +185,8 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
         "gap %",
         "time s",
     ];
+    if shares {
+        heading.extend(["shared legs", "saved $"]);
+    }
     table::print(&heading, &rows, 2)
 }

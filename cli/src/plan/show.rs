@@ -1,7 +1,7 @@
 //! Plans as people read them.
 
-use tradewind_plan::{Answer, Status};
-use tradewind_units::{Duration, Money};
+use tradewind_plan::{Answer, SharedLeg, Status};
+use tradewind_units::{Duration, Money, RelayId};
 
 use super::problem::Read;
 use crate::output::{self, table};
@@ -48,8 +48,27 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
         &flows,
         4,
     )?;
+    shared_legs(answer)?;
     for line in summary(answer) {
         output::line(line)?;
+    }
+    Ok(())
+}
+
+/// The legs that flows of one content share, if content is common.
+fn shared_legs(answer: &Answer) -> anyhow::Result<()> {
+    let row = |leg: &SharedLeg| {
+        let relays: Vec<&str> = leg.path.iter().map(RelayId::as_str).collect();
+        let path = format!("{} > {}", leg.source, relays.join(" > "));
+        vec![leg.content.to_string(), path, leg.flows.len().to_string(), dollars(leg.saved)]
+    };
+    let rows: Vec<Vec<String>> = answer.shared_legs.iter().map(row).collect();
+    if !rows.is_empty() {
+        table::print(&["content", "shared leg", "flows", "saves $"], &rows, 2)?;
+        output::say(
+            "note: sharing takes relays that send a content on to several next hops, which \
+             `tradewind relay` does not do yet (docs/plan.md)",
+        );
     }
     Ok(())
 }
@@ -71,7 +90,7 @@ fn summary(answer: &Answer) -> Vec<String> {
             optional(direct),
             optional(answer.acceleration.map(times))
         ),
-        format!("cost ${} ({budget})", optional(answer.cost.map(dollars))),
+        format!("cost ${} ({budget}{})", optional(answer.cost.map(dollars)), saved(answer)),
         format!(
             "{}: {proof}; by {} in {} s",
             answer.status.as_str(),
@@ -79,6 +98,11 @@ fn summary(answer: &Answer) -> Vec<String> {
             seconds(answer.solve)
         ),
     ]
+}
+
+/// What shared legs save, where content is common.
+fn saved(answer: &Answer) -> String {
+    answer.saved.map_or_else(String::new, |saved| format!("; shared legs save ${}", dollars(saved)))
 }
 
 pub(crate) fn optional(text: Option<String>) -> String {

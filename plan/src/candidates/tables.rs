@@ -159,15 +159,17 @@ impl<'a> Tables<'a> {
     pub(crate) fn of(&self, flow: usize) -> FlowTables<'_> {
         let ends = &self.problem.flows()[flow];
         let inside = self.problem.inputs().site_regions.get(&ends.destination);
-        let share = self.problem.share(flow);
         let start_up = self.problem.inputs().start_up;
-        let shared = |known: &Option<Known>| match (known, share) {
+        let shared = |(offer, known): (usize, &Option<Known>)| match (
+            known,
+            self.problem.share(flow, &[offer]),
+        ) {
             (Some(known), Some(share)) => Some(Known::new(known.leg.capped_at(share), start_up)),
             _ => *known,
         };
         FlowTables {
             tables: self,
-            first: self.first[&ends.source].iter().map(shared).collect(),
+            first: self.first[&ends.source].iter().enumerate().map(shared).collect(),
             last: &self.last[&ends.destination],
             last_prices: &self.last_prices[&inside],
             last_paces: self.last[&ends.destination].iter().map(pace_of).collect(),

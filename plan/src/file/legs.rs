@@ -15,7 +15,7 @@ use super::error::FileError;
 use super::flows::PlacedFlow;
 use super::pairs::{Pair, Stated, connections, smaller};
 use super::places::{Places, window};
-use super::text::{File, LegSection};
+use super::text::{File, LegSection, QuickStart};
 use crate::problem::{Legs, MAX_RELAYS, Place};
 
 /// Most legs. Chosen: they take some 200 bytes each.
@@ -186,6 +186,8 @@ impl Builder<'_> {
         if (source, destination).0.is_none() && destination.is_none() {
             leg = leg.with_window(RELAY_TO_RELAY_WINDOW);
         }
+        let own = self.stated.legs.get(pair);
+        let sections = [Some(&self.file.leg.all), Some(kind), own.map(|own| &own.leg)];
         leg = with_section(with_section(leg, &self.file.leg.all), kind);
         let window = smaller(source.and_then(|s| s.window), destination.and_then(|s| s.window));
         if let Some(window) = window {
@@ -200,9 +202,14 @@ impl Builder<'_> {
         {
             leg = leg.capped_at(*rate);
         }
-        if let Some(own) = self.stated.legs.get(pair) {
+        if let Some(own) = own {
             leg = with_section(leg, &own.leg);
             leg = own.rate.map_or(leg, |rate| leg.capped_at(rate));
+        }
+        // The most exact section that says anything about it decides.
+        let mut granted = sections.into_iter().flatten().filter_map(|section| section.quick_start);
+        if let Some(QuickStart::Rate(rate)) = granted.next_back() {
+            leg.initial_window = leg.initial_window.max(quick_start(rate, &leg));
         }
         leg
     }
@@ -218,9 +225,6 @@ fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
     }
     leg.per_connection_cap = section.per_connection.or(leg.per_connection_cap);
     leg.initial_window = section.initial_window.unwrap_or(leg.initial_window);
-    if let Some(rate) = section.quick_start {
-        leg.initial_window = leg.initial_window.max(quick_start(rate, &leg));
-    }
     if section.loss.is_some() || section.congestion_control.is_some() {
         let before = leg.loss;
         let ratio = section.loss.or(before.map(|loss| loss.ratio)).unwrap_or_default();

@@ -112,6 +112,7 @@ fn read(
     let prices = terms::prices(&file, &places, &tables)?;
     let of_site = |site: &places::Site| Some((site.id.clone(), site.region.clone()?));
     let cap_of_site = |site: &places::Site| Some((site.id.clone(), site.egress_cap?));
+    let outside = |site: &places::Site| Some((site.id.clone(), site.egress_cap_outside?));
     let no_budget = || Money::from_usd(NO_BUDGET_USD).expect("the most that money can be");
     let inputs = Inputs {
         flows: flows.into_iter().map(|placed| placed.flow).collect(),
@@ -119,6 +120,7 @@ fn read(
         legs: built.legs,
         site_regions: places.sites.values().filter_map(of_site).collect(),
         site_caps: places.sites.values().filter_map(cap_of_site).collect(),
+        site_caps_outside: places.sites.values().filter_map(outside).collect(),
         regions: places.regions,
         prices,
         budget: file.budget_usd.unwrap_or_else(no_budget),

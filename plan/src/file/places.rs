@@ -25,6 +25,7 @@ pub(super) struct Site {
     pub(super) access_rtt: Duration,
     pub(super) rate: Option<Bandwidth>,
     pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) egress_cap_outside: Option<Bandwidth>,
     pub(super) window: Option<Bytes>,
     /// Where the file names it.
     pub(super) span: Range<usize>,
@@ -106,6 +107,7 @@ impl<'a> Places<'a> {
                 access_rtt: spec.access_rtt.unwrap_or_default(),
                 rate: spec.rate,
                 egress_cap: spec.egress_cap,
+                egress_cap_outside: None,
                 window: window(spec.window.as_ref(), self.source)?,
                 span: span.clone(),
             })?;
@@ -182,6 +184,11 @@ fn stated(
     if let Some(region) = region.filter(|_| section.location.is_some()) {
         return Err(source.refuse_at(region, "a region and a location: one is enough"));
     }
+    let outside = section.egress_cap_outside.as_ref();
+    if let Some(cap) = outside.filter(|_| region.is_none()) {
+        let problem = "it needs the site's `region`; all that leaves a machine is `egress_cap`";
+        return Err(source.refuse_at(cap, problem));
+    }
     Ok(Site {
         id: section.id.get_ref().clone(),
         region: region.map(|region| region.get_ref().clone()),
@@ -189,6 +196,7 @@ fn stated(
         access_rtt: section.access_rtt.unwrap_or_default(),
         rate: section.rate,
         egress_cap: section.egress_cap,
+        egress_cap_outside: outside.map(|cap| *cap.get_ref()),
         window: window(section.window.as_ref(), source)?,
         span: region.map_or(section.id.span(), toml::Spanned::span),
     })

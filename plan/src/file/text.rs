@@ -9,8 +9,8 @@ use toml::Spanned;
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Continent, Coordinates, StartUp};
 use tradewind_units::{
-    Bandwidth, Bytes, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId, Segments,
-    SiteId, time::as_text,
+    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId,
+    Segments, SiteId, time::as_text,
 };
 
 use crate::problem::Objective;
@@ -132,6 +132,24 @@ pub(super) struct LegSections {
     pub(super) inner: LegSection,
 }
 
+/// What a path grants connections from the start [RFC 4782]: `"off"` where a wider section grants something.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum QuickStart {
+    Off,
+    Rate(Bandwidth),
+}
+
+impl<'de> Deserialize<'de> for QuickStart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let rate = text.parse().map(Self::Rate);
+        rate.map_err(|error| de::Error::custom(format!("`off`, or a {error}")))
+    }
+}
+
 /// How connections of a leg behave.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,7 +158,7 @@ pub(super) struct LegSection {
     pub(super) connections: Option<Spanned<u32>>,
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
-    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) quick_start: Option<QuickStart>,
     pub(super) loss: Option<Ratio>,
     pub(super) congestion_control: Option<LossResponse>,
 }
@@ -155,6 +173,7 @@ pub(super) struct SiteSection {
     pub(super) access_rtt: Option<Duration>,
     pub(super) rate: Option<Bandwidth>,
     pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
     pub(super) window: Option<Spanned<Bytes>>,
 }
 
@@ -168,6 +187,7 @@ pub(super) struct FlowSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
+    pub(super) content: Option<Spanned<ContentId>>,
 }
 
 /// Who sends to whom, for flows that are drawn [CP III].
@@ -192,6 +212,7 @@ pub(super) struct GenerateSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
+    pub(super) content: Option<Spanned<ContentId>>,
     pub(super) sources: Option<Vec<Spanned<SiteId>>>,
     pub(super) shares: Option<Spanned<Vec<Ratio>>>,
     pub(super) sites: Option<Spanned<GeneratedSites>>,
@@ -229,7 +250,7 @@ pub(super) struct PairSection {
     pub(super) connections: Option<Spanned<u32>>,
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
-    pub(super) quick_start: Option<Bandwidth>,
+    pub(super) quick_start: Option<QuickStart>,
     pub(super) loss: Option<Ratio>,
     pub(super) congestion_control: Option<LossResponse>,
     #[serde(default)]

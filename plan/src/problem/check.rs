@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bandwidth, Bytes, ContentId, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId,
+};
 
 use super::{Inputs, MAX_RELAYS, Problem};
 
@@ -31,6 +33,14 @@ pub enum ProblemError {
     /// A flow that counts nothing.
     #[error("flow `{0}`: a weight of 1 or more is needed")]
     NoWeight(FlowId),
+    /// Two flows of one content, but not as much of it.
+    #[error("flow `{flow}`: content `{content}` has another volume in an earlier flow")]
+    ContentVolume {
+        /// The later flow.
+        flow: FlowId,
+        /// What both carry.
+        content: ContentId,
+    },
     /// Two candidate regions of one name.
     #[error("region `{0}`: named twice")]
     RegionTwice(RegionId),
@@ -99,6 +109,7 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         return Err(ProblemError::NoFlows);
     }
     let mut seen = BTreeSet::new();
+    let mut volumes: BTreeMap<&ContentId, Bytes> = BTreeMap::new();
     for flow in &inputs.flows {
         if !seen.insert(&flow.id) {
             return Err(ProblemError::FlowTwice(flow.id.clone()));
@@ -112,6 +123,12 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         }
         if flow.weight == 0 {
             return Err(ProblemError::NoWeight(flow.id.clone()));
+        }
+        if let Some(content) = &flow.content
+            && *volumes.entry(content).or_insert(flow.volume) != flow.volume
+        {
+            let (flow, content) = (flow.id.clone(), content.clone());
+            return Err(ProblemError::ContentVolume { flow, content });
         }
     }
     Ok(())
@@ -129,17 +146,41 @@ fn regions(inputs: &Inputs) -> Result<(), ProblemError> {
     Ok(())
 }
 
-/// What each flow gets of its source's cap when all send at once \[TRN\]: max-min fair, by what each
-/// could use on the fastest of its paths. Flows whose source has no cap, or room for all, get no share.
-pub(super) fn shares(problem: &Problem) -> Vec<Option<Bandwidth>> {
+/// What a flow gets of its source's caps; nothing where there is none, or room for all.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    /// Whatever its path.
+    pub(super) all: Option<Bandwidth>,
+    /// Where its first hop leaves the source's region.
+    pub(super) outside: Option<Bandwidth>,
+}
+
+/// What each flow gets of its source's caps when all send at once \[TRN\]: max-min fair, by what each
+/// could use on the fastest of its paths.
+///
+/// All flows count against the cap of what leaves the region: those that a relay inside takes leave the others more
+/// than is told here.
+pub(super) fn shares(problem: &Problem) -> Vec<Share> {
+    let inputs = problem.inputs();
+    let all = fair_shares(problem, &inputs.site_caps, |flow| demand(problem, flow, |_| true));
+    let leaving = |flow: usize| demand(problem, flow, |path| problem.leaves_region(flow, path));
+    let outside = fair_shares(problem, &inputs.site_caps_outside, leaving);
+    all.into_iter().zip(outside).map(|(all, outside)| Share { all, outside }).collect()
+}
+
+fn fair_shares(
+    problem: &Problem,
+    caps: &BTreeMap<SiteId, Bandwidth>,
+    demand: impl Fn(usize) -> Bandwidth,
+) -> Vec<Option<Bandwidth>> {
     let mut by_source: BTreeMap<&SiteId, Vec<usize>> = BTreeMap::new();
     for (index, flow) in problem.flows().iter().enumerate() {
         by_source.entry(&flow.source).or_default().push(index);
     }
     let mut shares = vec![None; problem.flows().len()];
-    for (site, cap) in &problem.inputs().site_caps {
+    for (site, cap) in caps {
         let flows = by_source.get(site).map(Vec::as_slice).unwrap_or_default();
-        let demands: Vec<Bandwidth> = flows.iter().map(|flow| demand(problem, *flow)).collect();
+        let demands: Vec<Bandwidth> = flows.iter().map(|flow| demand(*flow)).collect();
         for ((flow, demand), share) in flows.iter().zip(&demands).zip(max_min(*cap, &demands)) {
             if share < *demand {
                 shares[*flow] = Some(share);
@@ -149,9 +190,10 @@ pub(super) fn shares(problem: &Problem) -> Vec<Option<Bandwidth>> {
     shares
 }
 
-/// The rate that a flow would go at if it were alone at its source.
-fn demand(problem: &Problem, flow: usize) -> Bandwidth {
-    let rates = problem.candidates(flow).iter().filter_map(|candidate| {
+/// The rate that a flow would go at if it were alone at its source, over the paths that count.
+fn demand(problem: &Problem, flow: usize, counts: impl Fn(&[usize]) -> bool) -> Bandwidth {
+    let candidates = problem.candidates(flow).iter();
+    let rates = candidates.filter(|candidate| counts(&candidate.relays)).filter_map(|candidate| {
         let legs = problem.legs(flow, &candidate.relays)?;
         legs.iter().map(Leg::rate).min()
     });

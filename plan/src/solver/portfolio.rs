@@ -30,12 +30,19 @@ impl Solver for Portfolio {
         "auto"
     }
 
+    fn shares_legs(&self) -> bool {
+        true
+    }
+
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         if problem.objective() == Objective::Makespan {
             return super::makespan::solve(self, problem, limits);
         }
         let size = problem.flows().len() * problem.offers().len();
         let starters = if size <= MOST_FOR_ALL_FIVE { ALL_FIVE } else { BY_FLOW };
+        if problem.has_trees() {
+            return super::shared_legs::searched(self, starters, problem, limits);
+        }
         let auto = Auto { starters, ..Auto::default() };
         if !is_for_exact(problem) {
             return auto.solve(problem, limits);

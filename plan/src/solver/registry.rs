@@ -90,8 +90,9 @@ pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).map(|algorithm| (algorithm.make)())
 }
 
-/// The plan of a solver for whatever the problem wants to be least; the makespan by way of
-/// [`super::makespan`].
+/// The plan of a solver for whatever the problem wants to be least: the makespan by way of
+/// [`super::makespan`]; and for whatever it may share: common content by way of the problems without it
+/// ([`crate::trees`]).
 ///
 /// # Errors
 /// Those of the solver.
@@ -100,6 +101,9 @@ pub fn solve(
     problem: &Problem,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
+    if problem.has_trees() && !solver.shares_legs() {
+        return super::shared_legs::priced(solver, problem, limits);
+    }
     match problem.objective() {
         Objective::Makespan => super::makespan::solve(solver, problem, limits),
         Objective::TotalFct | Objective::Cost => solver.solve(problem, limits),

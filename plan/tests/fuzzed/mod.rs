@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use tradewind_model::Catalogue;
-use tradewind_plan::solver::{Greedy, Limits, SolveError, Solver};
+use tradewind_plan::solver::{self, Greedy, Limits, SolveError};
 use tradewind_plan::{Problem, file, verify};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
@@ -39,7 +39,7 @@ pub(crate) fn plan_problem(data: &[u8]) {
         return;
     }
     let Ok(problem) = Problem::new(inputs) else { return };
-    let plan = match Greedy.solve(&problem, &Limits::work(WORK)) {
+    let plan = match solver::solve(&Greedy, &problem, &Limits::work(WORK)) {
         Ok(plan) => Some(plan),
         Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
         Err(_) => None,
