@@ -17,6 +17,7 @@ use crate::output::{self, Format, Outcome, read_text, table};
 /// The log is CSV with the header time_s,source,destination,volume: when each flow began, in seconds
 /// since any zero; its ends; its volume with a unit (`2 GB`), or plain bytes where the header says
 /// volume_bytes. It is taken to cover whole periods, from that of its first flow to that of its last.
+/// `tradewind plan --flows-from` plans for what is predicted, `tradewind plan regret` tells what that is worth.
 #[derive(clap::Args)]
 pub(crate) struct ForecastArgs {
     /// The log

@@ -21,8 +21,8 @@ use crate::scenario::Scenario;
 
 /// Most relays on a path `[CP IV-B]`.
 const MAX_RELAYS: usize = 2;
-/// Longest time for one plan. Chosen: all rounds together take less than two seconds.
-const PLANNING_TIME: Duration = Duration::from_millis(300);
+/// Longest time for one plan. Chosen: the two to four rounds together take one to two seconds.
+const PLANNING_TIME: Duration = Duration::from_millis(500);
 /// Rounds of planning and measuring; the last plan may rest on hope. Chosen: two to four suffice on this mesh.
 const MAX_ROUNDS: usize = 6;
 

@@ -1,16 +1,22 @@
-//! What must hold for any problem file, as the fuzzer and the replay of its corpus ask.
+//! What must hold for any problem file, with a log or without, as the fuzzer and the replay of its corpus ask.
 
 use std::sync::LazyLock;
 
 use tradewind_model::Catalogue;
-use tradewind_plan::solver::{self, Greedy, Limits, SolveError};
+use tradewind_plan::file::{FileError, Log};
+use tradewind_plan::forecast::{History, past_period, regret};
+use tradewind_plan::solver::{self, Greedy, Limits, SolveError, Solver};
 use tradewind_plan::{Problem, file, verify};
+use tradewind_units::Duration;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 
 /// Sizes beyond which a problem is only read, so that the fuzzer stays fast.
 const MOST_FLOWS: usize = 8;
 const MOST_LEGS: usize = 60;
+const MOST_PERIODS: usize = 50;
+/// What logs are summed up over.
+const PERIOD: Duration = Duration::from_secs(3600);
 /// Steps of the solver.
 const WORK: u64 = 200;
 /// Between the problem file and its one table, which every name stands for.
@@ -24,14 +30,10 @@ pub(crate) fn plan_problem(data: &[u8]) {
         "absent" => Err("no such file".to_owned()),
         _ => Ok(table.to_owned()),
     };
+    with_log(text, table, &mut load);
     let read = match file::parse(text, &CATALOGUE, &mut load) {
         Ok(read) => read,
-        Err(error) => {
-            let message = error.to_string();
-            assert!(!message.contains('\n'), "one line, not {message:?}");
-            assert!(error.line >= 1 && !error.problem.is_empty(), "{error:?}");
-            return;
-        }
+        Err(error) => return one_line(&error),
     };
     let inputs = read.inputs;
     assert!(!inputs.flows.is_empty(), "a problem has flows");
@@ -46,4 +48,35 @@ pub(crate) fn plan_problem(data: &[u8]) {
     };
     let violations = plan.map(|plan| verify(&problem, &plan)).unwrap_or_default();
     assert!(violations.is_empty(), "{violations:?}");
+}
+
+fn one_line(error: &FileError) {
+    let message = error.to_string();
+    assert!(!message.contains('\n'), "one line, not {message:?}");
+    assert!(error.line >= 1 && !error.problem.is_empty(), "{error:?}");
+}
+
+/// The table as a log of past flows: it is refused in one line, or no plan for what it lets expect spends more than
+/// the budget, nor is better than the best that is known.
+fn with_log(text: &str, log: &str, load: &mut dyn FnMut(&str) -> Result<String, String>) {
+    let log = Log { name: "log", text: log };
+    let (read, past) = match file::parse_with_log(text, &CATALOGUE, load, log) {
+        Ok(read) => read,
+        Err(error) => return one_line(&error),
+    };
+    let inputs = read.inputs;
+    let Ok(history) = History::new(&past, PERIOD) else { return };
+    if inputs.legs.len() > MOST_LEGS || inputs.max_relays > 2 || history.periods() > MOST_PERIODS {
+        return;
+    }
+    let Ok(past) = past_period(&history, &inputs, history.periods() - 1, None) else { return };
+    if past.truth.flows.len().max(past.expected.len()) > MOST_FLOWS {
+        return;
+    }
+    let Ok(told) = regret(&past.truth, past.expected, &Greedy, &Limits::work(WORK)) else { return };
+    assert!(told.applied_cost() <= past.truth.budget, "{told:?}");
+    if let Some(by) = told.as_planned.filter(|by| by.late == 0) {
+        assert!(by.cost <= past.truth.budget, "{by:?}");
+        assert!(told.values.as_planned >= Some(told.values.best), "{:?}", told.values);
+    }
 }
