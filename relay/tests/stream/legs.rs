@@ -18,7 +18,7 @@ fn profile(text: &str) -> LegProfile {
 }
 
 /// What `ss` tells of the connections to `address`, one line each.
-fn told_of(address: SocketAddr) -> Vec<String> {
+pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
     let filter = format!("dst {address}");
     let output = Command::new("ss").args(["-tinHO", "state", "established", &filter]).output();
     let output = output.expect("ss, of iproute2, is there");
