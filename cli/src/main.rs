@@ -4,6 +4,7 @@
 //! usage or a bad problem file, 3 a check failed or a lab run was invalid.
 
 mod demo;
+mod doctor;
 mod experiment;
 mod explain;
 mod forecast;
@@ -38,6 +39,10 @@ struct Cli {
 enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
+    /// What this kernel lets this process do, by trying each ability once
+    ///
+    /// Exit code 3 when an ability is missing without which nothing works.
+    Doctor(doctor::DoctorArgs),
     /// Hosts in network namespaces joined by an emulated WAN
     ///
     /// There is one lab for each place, by default one for each user; the environment variable
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Relay(args) => relay::run(&args),
         Command::Gateway(args) => gateway::run(&args),

@@ -8,6 +8,8 @@
 //!
 //! A profile may start from a named one: `profile = "quick-start"` and what differs from it.
 
+use std::num::NonZeroU16;
+
 use serde::{Deserialize, Deserializer, Serialize, de};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
@@ -64,6 +66,9 @@ pub struct LegProfile {
     /// Whether the first bytes may travel in the SYN, where both ends allow it (TCP Fast Open).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fast_open: bool,
+    /// Most connections that a relay keeps ready to the next one; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<NonZeroU16>,
 }
 
 /// The profiles that have a name.
@@ -121,6 +126,7 @@ struct Told {
     #[serde(default, deserialize_with = "buffer")]
     notsent_lowat: Option<Bytes>,
     fast_open: Option<bool>,
+    warm: Option<NonZeroU16>,
 }
 
 impl TryFrom<Told> for LegProfile {
@@ -142,6 +148,7 @@ impl TryFrom<Told> for LegProfile {
             pacing_rtts: told.pacing_rtts.or(base.pacing_rtts),
             notsent_lowat: told.notsent_lowat.unwrap_or(base.notsent_lowat),
             fast_open: told.fast_open.unwrap_or(base.fast_open),
+            warm: told.warm.or(base.warm),
         };
         if profile.pacing_rtts.is_some() && profile.pacing_rate.is_none() {
             return Err("`pacing_rtts` needs `pacing_rate`, the cap that it lifts");
@@ -164,6 +171,7 @@ impl Default for LegProfile {
             pacing_rtts: None,
             notsent_lowat: DEFAULT_NOTSENT_LOWAT,
             fast_open: false,
+            warm: None,
         }
     }
 }

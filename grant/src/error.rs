@@ -153,6 +153,13 @@ pub enum GrantError {
     #[error("{0} headers of this gateway fill its share of the replay table")]
     ReplayTableFull(usize),
 
+    /// A hello of somebody who was not a proven neighbour before.
+    #[error("hello of {0}, who was no neighbour here before")]
+    UnknownNeighbour(PublicIdentity),
+    /// The hello's tag is false.
+    #[error("hello was not sealed by {0}")]
+    HelloTag(PublicIdentity),
+
     /// The reply's tag is false.
     #[error("reply was not sealed by hop {0} for this session")]
     ReplyTag(usize),

@@ -15,6 +15,7 @@
 //! | [`sealer`] | gateways seal headers |
 //! | [`verifier`] | relays open headers and pass them on |
 //! | [`reply`] | the authenticated answer to a header |
+//! | [`warm`] | the hello of a connection that is kept ready |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
 //! | [`policy`] | what a relay itself agrees to dial |
@@ -40,6 +41,7 @@ pub mod spec;
 mod text;
 pub mod token;
 pub mod verifier;
+pub mod warm;
 mod wire;
 
 pub use destination::{Destination, DestinationRule, HostName};

@@ -137,6 +137,12 @@ impl PairKeys {
         self.len() == 0
     }
 
+    /// Whether the key shared with `theirs` is held: they have been asked for before.
+    #[must_use]
+    pub fn knows(&self, theirs: &PublicIdentity) -> bool {
+        self.young.contains_key(theirs) || self.old.contains_key(theirs)
+    }
+
     /// The key shared with `theirs`.
     ///
     /// # Errors

@@ -16,8 +16,9 @@ use tradewind_units::{FlowId, Timestamp};
 use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, replace_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
 use crate::replay::REPLAY_LIMIT;
+use crate::warm::{self, Hello};
 use crate::{
-    Destination, Grant, GrantError, GrantId, IdentityKey, OperatorPublicKey, PublicIdentity,
+    Destination, Grant, GrantError, GrantId, IdentityKey, Nonce, OperatorPublicKey, PublicIdentity,
     ReplayTable, ReplyKey, SealedHeader,
 };
 
@@ -220,6 +221,43 @@ impl Verifier {
         let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], hop);
         replace_tail(&mut bytes, hop, &tag);
         Ok(Some(SealedHeader { bytes, downstream: ReplyKey::new(key, header.transcript, hop) }))
+    }
+
+    /// A hello for a connection that is to be kept ready for the relay `to`, and what opens its
+    /// reply.
+    ///
+    /// # Errors
+    /// When `to` is weak.
+    pub fn hello(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        to: &PublicIdentity,
+    ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+        let own = self.keys.public();
+        let key = self.keys.get(to)?;
+        let (bytes, transcript) = warm::seal(key, &own, now, &nonce);
+        Ok((bytes, ReplyKey::new(key, transcript, 0)))
+    }
+
+    /// Opens a hello and returns what seals its reply. It is believed of neighbours alone whose
+    /// headers were proven here not long ago: whoever else can make an identity, too.
+    ///
+    /// # Errors
+    /// [`GrantError::Malformed`], [`GrantError::UnknownNeighbour`], [`GrantError::HelloTag`], or as
+    /// [`ReplayTable::admit`].
+    pub fn open_hello(&mut self, now: Timestamp, bytes: &[u8]) -> Result<ReplyKey, GrantError> {
+        let hello = Hello::parse(bytes)?;
+        if !self.keys.knows(&hello.from) {
+            return Err(GrantError::UnknownNeighbour(hello.from));
+        }
+        let key = self.keys.get(&hello.from)?;
+        if !hello.is_proven_by(key) {
+            return Err(GrantError::HelloTag(hello.from));
+        }
+        let reply = ReplyKey::new(key, hello.transcript, 0);
+        self.replays.admit(now, &hello.from, hello.issued_at, &hello.nonce)?;
+        Ok(reply)
     }
 
     /// Who sealed the header and who sent it, up to the point where the neighbour is proven.

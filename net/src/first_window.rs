@@ -67,8 +67,12 @@ impl FirstWindows {
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of
     /// version 2, and on kernels before 5.8; the error tells which step was refused.
     pub fn attach() -> Result<Self> {
-        let refused = |action: &str, error: &dyn std::error::Error| {
-            NetError::system(format!("{action} the sockops program"), root_cause(error))
+        let refused = |action: &str, error: &dyn std::error::Error| match root_cause(error) {
+            cause if cause.kind() == io::ErrorKind::PermissionDenied => NetError::NotPermitted {
+                action: "put a sockops program into the kernel",
+                needs: "it takes the capabilities CAP_BPF and CAP_NET_ADMIN outside every user namespace",
+            },
+            cause => NetError::system(format!("{action} the sockops program"), cause),
         };
         let group = cgroup::open_own()?;
         let mut program = Ebpf::load(OBJECT).map_err(|error| refused("load", &error))?;
@@ -80,8 +84,9 @@ impl FirstWindows {
             .try_into()
             .expect("it is a sockops program");
         sockops.load().map_err(|error| refused("load", &error))?;
+        // A link stands beside those of others by itself, and is refused when it asks for that.
         sockops
-            .attach(group, CgroupAttachMode::AllowMultiple)
+            .attach(group, CgroupAttachMode::Single)
             .map_err(|error| refused("attach", &error))?;
         Ok(Self(Arc::new(Attached { map: Mutex::new(map), _program: program })))
     }

@@ -5,6 +5,7 @@
 //! in here, each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
+pub mod ability;
 pub mod affinity;
 pub mod arena;
 pub mod capability;

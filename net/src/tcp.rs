@@ -176,6 +176,15 @@ pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }
 
+/// Closes `socket` without a word to the peer, as a host does that loses its power; for tests.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN; the socket is closed all the same, in the usual way.
+pub fn vanish(socket: impl Into<Socket>) -> io::Result<()> {
+    // A socket under repair (`TCP_REPAIR`, for moving processes to other hosts) is given up silently.
+    set_number(&socket.into(), libc::IPPROTO_TCP, libc::TCP_REPAIR, 1)
+}
+
 /// Ends the sending direction: the peer reads an end of file after all data.
 ///
 /// # Errors

@@ -13,12 +13,16 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
 const ROOM: usize = 512;
 /// `TCPI_OPT_TIMESTAMPS`: the connection carries timestamps, 12 bytes a segment.
 const OPTION_TIMESTAMPS: u8 = 1;
+/// `TCPI_OPT_SYN_DATA`: the other side took data out of this side's SYN.
+const OPTION_SYN_DATA: u8 = 32;
 
 /// A connection's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Whether segments carry the timestamp option.
     pub timestamps: bool,
+    /// Whether data of this side's SYN was taken (TCP Fast Open).
+    pub syn_data: bool,
     /// Payload of a full segment, options taken off.
     pub send_mss: Bytes,
     /// Segments sent and not acknowledged.
@@ -99,6 +103,7 @@ impl TcpInfo {
         let rate = |at| Bandwidth::from_bps(u64_at(at)?.checked_mul(8)?).ok();
         Some(Self {
             timestamps: raw.get(5)? & OPTION_TIMESTAMPS != 0,
+            syn_data: raw.get(5)? & OPTION_SYN_DATA != 0,
             send_mss: bytes32(16)?,
             unacked_segments: u32_at(24)?,
             rtt: Some(u32_at(68)?).filter(measured).map(micros),

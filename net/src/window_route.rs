@@ -43,6 +43,20 @@ impl WindowRoute {
     }
 }
 
+impl WindowRoute {
+    /// Makes such a route to an address of documentation [RFC 5737] and takes it away.
+    ///
+    /// # Errors
+    /// As [`WindowRoute::set`].
+    pub fn try_out() -> Result<()> {
+        let prefix = "192.0.2.82/32".to_owned();
+        let line = ["route", "add", &prefix, "dev", "lo", "proto", PROTOCOL, "initcwnd", "10"];
+        iproute::ask(Tool::Ip, &line)?;
+        drop(Self { prefix });
+        Ok(())
+    }
+}
+
 impl Drop for WindowRoute {
     fn drop(&mut self) {
         // Whoever has removed it already did what is wanted here.

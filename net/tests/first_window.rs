@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Socket, Type};
+use tradewind_net::NetError;
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
@@ -16,12 +17,17 @@ use tradewind_units::{Bytes, Segments};
 /// The kernel's own [RFC 6928].
 const USUAL: u32 = 10;
 
+/// Says that a test did not run, past the capture of tests that pass.
+fn skipped(why: &dyn std::fmt::Display) {
+    let _heard = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
+}
+
 /// The program, where this process may load it.
 fn attached() -> Option<FirstWindows> {
     match FirstWindows::attach() {
         Ok(windows) => Some(windows),
         Err(error) => {
-            eprintln!("SKIPPED: {error}");
+            skipped(&error);
             None
         }
     }
@@ -112,30 +118,28 @@ struct Hosts {
 
 impl Hosts {
     fn new() -> Option<Self> {
-        let make = || -> tradewind_net::error::Result<Self> {
-            let (here, there) = (Namespace::create()?, Namespace::create()?);
-            // The other end is born in the other namespace, named by a descriptor of this process.
-            let cable =
-                format!("link add a type veth peer name b netns {}", descriptor_path(&there));
-            iproute::batch(&here, Tool::Ip, &[cable])?;
-            let up = |device: &str, address: &str| {
-                [
-                    format!("addr add {address}/24 dev {device}"),
-                    format!("link set {device} up"),
-                    "link set lo up".to_owned(),
-                ]
-            };
-            iproute::batch(&here, Tool::Ip, &up("a", HERE))?;
-            iproute::batch(&there, Tool::Ip, &up("b", THERE))?;
-            Ok(Self { here, there })
-        };
-        match make() {
-            Ok(hosts) => Some(hosts),
-            Err(error) => {
-                eprintln!("SKIPPED: {error}");
-                None
+        let make = || Ok((Namespace::create()?, Namespace::create()?));
+        let (here, there) = match make() {
+            Ok(namespaces) => namespaces,
+            Err::<_, NetError>(error) => {
+                skipped(&error);
+                return None;
             }
+        };
+        let cable = format!(
+            "link add name near0 type veth peer name far0 netns {}",
+            descriptor_path(&there)
+        );
+        iproute::batch(&here, Tool::Ip, &[cable]).unwrap();
+        for (host, device, address) in [(&here, "near0", HERE), (&there, "far0", THERE)] {
+            let lines = [
+                format!("addr add {address}/24 dev {device}"),
+                format!("link set {device} up"),
+                "link set lo up".to_owned(),
+            ];
+            iproute::batch(host, Tool::Ip, &lines).unwrap();
         }
+        Some(Self { here, there })
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
+//! | `pool` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
@@ -29,6 +30,7 @@ pub mod gateway;
 pub mod handle;
 mod head;
 mod opening;
+mod pool;
 mod profile;
 mod pump;
 pub mod relay;

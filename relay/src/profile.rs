@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tradewind_desired::LegProfile;
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
-use tradewind_net::pacing;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
+use tradewind_net::{pacing, sysctl};
 
 use crate::config::{LegProfiles, Timeouts};
 use crate::side::Side;
@@ -45,6 +45,8 @@ pub(crate) struct Leg {
     pub(crate) settled: SocketOptions,
     /// Round trips after which its pacing cap is lifted.
     lift: Option<u16>,
+    /// Most connections that are kept ready; 0: none.
+    pub(crate) most_warm: usize,
 }
 
 impl Legs {
@@ -54,6 +56,9 @@ impl Legs {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
+        if to().chain([&profiles.dial]).any(|profile| profile.warm.is_some()) {
+            keep_windows_at_rest();
+        }
         let mut routes = Vec::new();
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {
@@ -63,6 +68,7 @@ impl Legs {
             },
             settled: settled_options(profile, timeouts),
             lift: profile.pacing_rtts,
+            most_warm: profile.warm.map_or(0, |most| usize::from(most.get())),
         };
         Self {
             accept: listener_options(&profiles.accept, timeouts, windows.as_ref()),
@@ -161,6 +167,22 @@ fn windows(profiles: &LegProfiles, routes: &mut Vec<WindowRoute>) -> Option<Firs
         );
     }
     None
+}
+
+/// Has connections that rest keep their window, in the whole network namespace.
+fn keep_windows_at_rest() {
+    const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
+    if sysctl::get(NAME).is_ok_and(|value| value == "0") {
+        return;
+    }
+    match sysctl::set(NAME, "0") {
+        Ok(()) => tracing::info!("set {NAME}=0, so that warm connections keep their window"),
+        Err(error) => {
+            tracing::warn!(
+                "warm connections will start slowly after a rest, except by bbr: {error}"
+            );
+        }
+    }
 }
 
 fn first_options(profile: &LegProfile, windows: Option<&FirstWindows>) -> SocketOptions {

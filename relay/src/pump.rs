@@ -101,6 +101,11 @@ impl Direction {
         self.moved >= BULKY_AFTER_BYTES
     }
 
+    /// Whether it has taken anything beyond what it began with, which is nowhere else then.
+    pub(crate) const fn has_taken(&self) -> bool {
+        self.last_move > 0
+    }
+
     /// Whether its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended

@@ -2,16 +2,18 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::warm::HELLO_BYTES;
 use tradewind_grant::{
     GrantError, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader, Refusal,
-    RelayPolicy, Reply, SealedHeader, Status, Verifier,
+    RelayPolicy, Reply, SealedHeader, Status, Verifier, warm,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
@@ -21,11 +23,13 @@ use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Progress, Unused};
 use crate::opening::{NextRelay, Waited, part};
+use crate::pool::{LONGEST_WAIT, Pools, Warm};
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::resolver::Resolver;
 use crate::server::{Server, Service, Setup, write_all};
 use crate::session::{GrantSessions, Keeping, Session, broken};
+use crate::shutdown::Phase;
 use crate::side::Side;
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
@@ -58,17 +62,23 @@ impl Relay {
             metrics: config.metrics,
         })?;
         let own_listeners = server.handle().own_listeners();
+        let policy = config.policy.policy(&own_listeners);
+        let dialler = Arc::new(Dialler {
+            legs: Arc::clone(&legs),
+            limit: config.timeouts.dial,
+            own_listeners,
+            resolver: Resolver::default(),
+        });
+        let verifier = Arc::new(Mutex::new(verifier));
+        let pools = Arc::new(Pools::new(Arc::clone(&dialler), Arc::clone(&verifier)));
         let service = Arc::new(RelayService {
-            verifier: Mutex::new(verifier),
+            verifier,
             operators: config.operators.clone(),
-            policy: config.policy.policy(&own_listeners),
-            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
-            dialler: Dialler {
-                legs,
-                limit: config.timeouts.dial,
-                own_listeners,
-                resolver: Resolver::default(),
-            },
+            policy,
+            keeping: Keeping::new(legs, &config.timeouts),
+            dialler,
+            pools,
+            phase: OnceLock::new(),
             grant_sessions: GrantSessions::default(),
             header_limit: config.timeouts.header,
         });
@@ -103,6 +113,8 @@ impl Relay {
     /// # Errors
     /// When a thread cannot be started, or ends by a bug.
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        // Nobody else has told: a relay runs once.
+        let _told = self.service.phase.set(shutdown.watch());
         self.server.run(&self.service, shutdown)
     }
 }
@@ -111,10 +123,13 @@ impl Relay {
 struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
     /// keyed hashes at a time; signatures are checked without it.
-    verifier: Mutex<Verifier>,
+    verifier: Arc<Mutex<Verifier>>,
     operators: Vec<OperatorPublicKey>,
     policy: RelayPolicy,
-    dialler: Dialler,
+    dialler: Arc<Dialler>,
+    pools: Arc<Pools>,
+    /// How far the end has come; connections that rest end with the first of it.
+    phase: OnceLock<watch::Receiver<Phase>>,
     grant_sessions: GrantSessions,
     header_limit: Duration,
     keeping: Keeping,
@@ -132,23 +147,7 @@ impl Service for RelayService {
         seat: &mut Seat,
     ) -> Result<Session, Outcome> {
         let mut unused = Unused::default();
-        let stock = &seat.worker().stock;
-        let reading = unused.read_head(&stream, stock, HEADER_LIMIT, header_bytes);
-        let bytes = match timeout(self.header_limit, reading).await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(HeadError::Parse(cause))) => {
-                tracing::debug!("refused: {cause}");
-                return Err(Outcome::Malformed);
-            }
-            Ok(Err(error)) => {
-                tracing::debug!("refused: {error}");
-                return Err(Outcome::NoHeader);
-            }
-            Err(_) => {
-                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
-                return Err(Outcome::NoHeader);
-            }
-        };
+        let bytes = self.header(&stream, &mut unused, seat).await?;
         let (header, next) = match self.verify(&bytes) {
             Ok(verified) => verified,
             Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
@@ -168,15 +167,74 @@ impl Service for RelayService {
 }
 
 impl RelayService {
+    /// The header of a session. A neighbour that keeps connections ready says hello first and brings
+    /// it later.
+    async fn header(
+        &self,
+        stream: &TcpStream,
+        unused: &mut Unused,
+        seat: &mut Seat,
+    ) -> Result<Vec<u8>, Outcome> {
+        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        let bytes = match timeout(self.header_limit, reading).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(HeadError::Parse(cause))) => {
+                tracing::debug!("refused: {cause}");
+                return Err(Outcome::Malformed);
+            }
+            Ok(Err(error)) => {
+                tracing::debug!("refused: {error}");
+                return Err(Outcome::NoHeader);
+            }
+            Err(_) => {
+                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
+                return Err(Outcome::NoHeader);
+            }
+        };
+        if !warm::is_hello(&bytes) {
+            return Ok(bytes);
+        }
+        let opened = self.lock_verifier().open_hello(unix_now(), &bytes);
+        let reply = opened.map_err(|cause| {
+            tracing::debug!("refused: {cause}");
+            Outcome::Forged
+        })?;
+        seat.authenticated();
+        let reply = reply.seal(&Reply::ok(0));
+        write_all(stream, &reply).await.map_err(|_| Outcome::Ended)?;
+        self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)
+    }
+
+    /// The header that follows a hello; `None` when the neighbour does not need the connection after
+    /// all, or this relay is about to end.
+    async fn later_header(
+        &self,
+        stream: &TcpStream,
+        unused: &mut Unused,
+        seat: &Seat,
+    ) -> Option<Vec<u8>> {
+        let mut phase = self.phase.get()?.clone();
+        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        let read = tokio::select! {
+            biased;
+            read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),
+            _ = phase.wait_for(|phase| *phase >= Phase::Draining) => None,
+        };
+        read.filter(|bytes| !warm::is_hello(bytes))
+    }
+
+    fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
+        self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens a header, and seals the one for the next hop unless this is the last.
     fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
         let header = ReceivedHeader::parse(bytes)?;
-        let lock = || self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut verifier = lock();
+        let mut verifier = self.lock_verifier();
         if !verifier.knows_grant_of(&header) {
             drop(verifier);
             let verified = header.verify_grant(&self.operators)?;
-            verifier = lock();
+            verifier = self.lock_verifier();
             verifier.learn(verified);
         }
         let header = verifier.open_received(unix_now(), header)?;
@@ -246,6 +304,44 @@ impl RelayService {
         Ok(session(header, upstream, downstream, up, Direction::new(Vec::new())))
     }
 
+    /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
+    async fn open_next(
+        &self,
+        upstream: &TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        leading: Vec<u8>,
+        warm: Option<Warm>,
+    ) -> Result<(TcpStream, Direction, Reply, Unused), NotOpened> {
+        let address = header.route.hops()[header.hop + 1].address;
+        let (stream, warm) = match warm {
+            Some(warm) => (None, Some(warm)),
+            None => (Some(self.dialler.dial(address, Speaker::Us).await?), None),
+        };
+        let downstream = warm.as_ref().map(|warm| &warm.stream).or(stream.as_ref());
+        let downstream = downstream.expect("the one or the other");
+        let mut up = Direction::after(&next.bytes, leading);
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(downstream, worker.means_up());
+        let opening = NextRelay { stream: downstream, address, key: &next.downstream };
+        let legs_left = header.route.hops().len() - header.hop;
+        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
+        match opening.reply(upstream, &mut up, worker, limit).await {
+            Waited::Replied(reply, unused) => {
+                let stream = stream.or(warm.map(|warm| warm.stream));
+                Ok((stream.expect("the one or the other"), up, reply, unused))
+            }
+            Waited::Failed(failure) => {
+                match warm.filter(|warm| !up.has_taken() && warm.is_untouched()) {
+                    Some(_) => Err(NotOpened::Untouched),
+                    None => Err(NotOpened::Failed(failure)),
+                }
+            }
+            Waited::UpstreamGone(error) => Err(NotOpened::UpstreamGone(error)),
+        }
+    }
+
     /// Every other relay's part: dials the next one and passes the header on.
     async fn pass_on(
         &self,
@@ -255,29 +351,34 @@ impl RelayService {
         next: &SealedHeader,
         unused: Unused,
     ) -> Result<Session, Outcome> {
-        let address = header.route.hops()[header.hop + 1].address;
-        let dialled = match self.policy.check_next_hop(address) {
-            Ok(()) => self.dialler.dial(address, Speaker::Us).await,
-            Err(cause) => Err(Failure::new(Status::NextHopRefused, cause.to_string())),
-        };
-        let downstream = match dialled {
-            Ok(downstream) => downstream,
-            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
-        };
+        let hop = &header.route.hops()[header.hop + 1];
         let early = !unused.is_empty();
-        let mut up = Direction::after(&next.bytes, unused.into_bytes());
-        // If this fails, so will the wait for the reply, which says why.
-        let _started = up.start(&downstream, worker.means_up());
-        let next = NextRelay { stream: &downstream, address, key: &next.downstream };
-        let legs_left = header.route.hops().len() - header.hop;
-        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
-        let (reply, unused) = match next.reply(&upstream, &mut up, worker, limit).await {
-            Waited::Replied(reply, unused) => (reply, unused),
-            Waited::Failed(failure) => {
+        let mut leading = unused.into_bytes();
+        let mut taken = match self.policy.check_next_hop(hop.address) {
+            Ok(()) => self.pools.take(hop),
+            Err(cause) => {
+                let failure = Failure::new(Status::NextHopRefused, cause.to_string());
                 return Err(self.fail(upstream, worker, header, failure).await);
             }
-            Waited::UpstreamGone(error) => {
-                return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
+        };
+        let (downstream, up, reply, unused) = loop {
+            let warm = taken.take();
+            let is_warm = warm.is_some();
+            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
+            match self.open_next(&upstream, worker, header, next, flight, warm).await {
+                Ok(opened) => break opened,
+                Err(NotOpened::Untouched) if is_warm => {}
+                Err(NotOpened::Untouched) => unreachable!("of a warm connection only"),
+                Err(NotOpened::Failed(failure)) => {
+                    return Err(self.fail(upstream, worker, header, failure).await);
+                }
+                Err(NotOpened::UpstreamGone(error)) => {
+                    return Err(broken(
+                        &header.flow,
+                        &header.destination,
+                        &Broken::Upstream(error),
+                    ));
+                }
             }
         };
         let sealed = header.upstream.seal(&reply);
@@ -290,6 +391,20 @@ impl RelayService {
             return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
         }
         Ok(session(header, upstream, downstream, up, Direction::new(unused.into_bytes())))
+    }
+}
+
+/// Why the next relay did not open the path.
+enum NotOpened {
+    /// It has not seen a byte of the session, and what it was to see is all here.
+    Untouched,
+    Failed(Failure),
+    UpstreamGone(io::Error),
+}
+
+impl From<Failure> for NotOpened {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -324,7 +439,7 @@ fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }
-    let length = header_length(bytes)?;
+    let length = if warm::is_hello(bytes) { HELLO_BYTES } else { header_length(bytes)? };
     match bytes.get(..length) {
         Some(header) => Ok(Progress::Complete(header.to_vec(), length)),
         None => Ok(Progress::Incomplete),

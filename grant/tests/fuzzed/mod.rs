@@ -81,8 +81,17 @@ pub(crate) fn hop_header(data: &[u8]) {
             assert!(cast.relays[0].forward(&open).is_ok());
         }
         let _ = cast.relays[1].open(NOW, data);
+        hello(cast, data);
         seal_and_open(cast, data);
     });
+}
+
+/// No bytes make a reader of hellos panic, and none but a neighbour's are believed.
+fn hello(cast: &mut Cast, data: &[u8]) {
+    // Asked for, so that the two know each other.
+    let peer = cast.identities[0];
+    let _known = cast.relays[1].hello(NOW, Nonce::from_entropy([3; 16]), &peer);
+    assert!(cast.relays[1].open_hello(NOW, data).is_err(), "a hello was forged");
 }
 
 /// Reads a request out of `data` and carries it over one or two relays.

@@ -10,3 +10,4 @@ mod ends;
 mod legs;
 mod proxies;
 mod refusal;
+mod warm;

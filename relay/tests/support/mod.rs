@@ -298,3 +298,8 @@ pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// Says that a test did not run, past the capture of tests that pass.
+pub fn skipped(why: &dyn std::fmt::Display) {
+    let _heard = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
+}

@@ -1,0 +1,132 @@
+//! The hello of a warm connection: a relay that keeps a connection to the next one ready proves who
+//! it is before there is a session, so that the other keeps it as well. No session is opened by it:
+//! each brings its own hop header later, which is checked like any other.
+//!
+//! Numbers big-endian:
+//!
+//! ```text
+//! bytes  field
+//!     3  magic "TWW"
+//!     1  version, 1
+//!    32  identity of the relay that dials
+//!     8  issued at, ms since the Unix epoch
+//!    16  nonce: random, new for every hello
+//!    16  tag: keyed hash of the hash of the bytes so far, with the key of neighbours
+//! ```
+//!
+//! It is answered like a header, by a [`Reply`](crate::Reply).
+
+use tradewind_units::Timestamp;
+
+use crate::header::Nonce;
+use crate::pair::{PairKey, TAG_BYTES, Tag, tags_match};
+use crate::wire::{Reader, from_unix_ms, unix_ms};
+use crate::{GrantError, PublicIdentity};
+
+/// Length of a hello.
+pub const HELLO_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
+
+const MAGIC: [u8; 4] = *b"TWW\x01";
+const SIGNED_BYTES: usize = 4 + 32 + 8 + 16;
+/// Where a header's tag has its hop: no header has one as high.
+const NO_HOP: u8 = u8::MAX;
+
+/// Whether bytes begin like a hello, as far as they go.
+#[must_use]
+pub fn is_hello(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
+/// A hello cut into its parts; nothing in it is believed yet.
+#[derive(Debug)]
+pub(crate) struct Hello {
+    pub(crate) from: PublicIdentity,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) nonce: Nonce,
+    pub(crate) transcript: [u8; 32],
+    tag: Tag,
+}
+
+impl Hello {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, GrantError> {
+        let mut reader = Reader::new(bytes);
+        reader.magic(MAGIC, "hello magic and version")?;
+        let from = PublicIdentity::from_bytes(reader.array("identity")?);
+        let issued_at = from_unix_ms(reader.u64("time of issue")?);
+        let nonce = Nonce::from_entropy(reader.array("nonce")?);
+        let transcript = *blake3::hash(&bytes[..reader.at()]).as_bytes();
+        let tag = reader.array("tag")?;
+        reader.end("end of the hello")?;
+        Ok(Self { from, issued_at, nonce, transcript, tag })
+    }
+
+    pub(crate) fn is_proven_by(&self, key: &PairKey) -> bool {
+        tags_match(&key.neighbour_tag(&self.transcript, &[], NO_HOP), &self.tag)
+    }
+}
+
+/// The bytes of a hello, and their transcript.
+pub(crate) fn seal(
+    key: &PairKey,
+    from: &PublicIdentity,
+    now: Timestamp,
+    nonce: &Nonce,
+) -> (Vec<u8>, [u8; 32]) {
+    let mut bytes = Vec::with_capacity(HELLO_BYTES);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(from.as_bytes());
+    bytes.extend_from_slice(&unix_ms(now).to_be_bytes());
+    bytes.extend_from_slice(nonce.as_bytes());
+    let transcript = *blake3::hash(&bytes).as_bytes();
+    bytes.extend_from_slice(&key.neighbour_tag(&transcript, &[], NO_HOP));
+    (bytes, transcript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IdentityKey, Reply, Verifier};
+
+    fn verifier(seed: u8) -> Verifier {
+        Verifier::new(IdentityKey::from_entropy([seed; 32]), Vec::new())
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_hello_of_a_known_neighbour_is_answered_once_and_in_time() {
+        let (mut near, mut far) = (verifier(1), verifier(2));
+        let nonce = Nonce::from_entropy([7; 16]);
+        let (bytes, key) = near.hello(at(1000), nonce, &far.public()).unwrap();
+        assert_eq!(bytes.len(), HELLO_BYTES);
+        assert!(is_hello(&bytes));
+        let refused = far.open_hello(at(1000), &bytes).unwrap_err();
+        assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == near.public()));
+
+        // A hello of its own makes the pair known here; a proven header does as well.
+        far.hello(at(1000), nonce, &near.public()).unwrap();
+        let reply = far.open_hello(at(1001), &bytes).unwrap().seal(&Reply::ok(0));
+        assert_eq!(key.open(&reply).unwrap(), Reply::ok(0));
+        let replayed = far.open_hello(at(1002), &bytes).unwrap_err();
+        assert!(matches!(replayed, GrantError::Replayed(_)), "{replayed}");
+        let late = near.hello(at(1000), Nonce::from_entropy([8; 16]), &far.public()).unwrap().0;
+        assert!(matches!(far.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_and_a_cut_are_refused() {
+        let (mut near, mut far) = (verifier(1), verifier(2));
+        far.hello(at(1000), Nonce::from_entropy([1; 16]), &near.public()).unwrap();
+        let nonce = Nonce::from_entropy([7; 16]);
+        let (bytes, _) = near.hello(at(1000), nonce, &far.public()).unwrap();
+        for index in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[index] ^= 1;
+            assert!(far.open_hello(at(1000), &changed).is_err(), "byte {index}");
+            assert!(far.open_hello(at(1000), &bytes[..index]).is_err(), "cut at {index}");
+        }
+        assert!(far.open_hello(at(1000), &bytes).is_ok());
+    }
+}

@@ -1,0 +1,280 @@
+//! What this process may do and this kernel can do for Tradewind, each found by doing it once.
+//!
+//! [`crate::capability`] looks up what is written somewhere; here nothing is believed that was not
+//! tried. All of it leaves the system as it was.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::socket::{self, sockopt};
+use socket2::{Domain, Socket, Type};
+use tradewind_units::{Bandwidth, Bytes, Segments};
+
+use crate::error::{NetError, Result};
+use crate::first_window::{FirstWindow, FirstWindows};
+use crate::netns::Namespace;
+use crate::splice::Pipe;
+use crate::tcp::{self, FastOpen, SocketOptions};
+use crate::tcp_info::TcpInfo;
+use crate::tun::{Offloads, Tun};
+use crate::window_route::WindowRoute;
+use crate::{congestion, pacing, sysctl, userns};
+
+/// How something is tried: what came of it in a few words, or why it does not work here.
+pub type Trial = fn() -> Result<String>;
+
+/// An ability of the kernel that Tradewind has a use for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ability {
+    /// Its name, for tables and programs.
+    pub name: &'static str,
+    /// What it is used for.
+    pub used_for: &'static str,
+    /// Whether nothing works without it.
+    pub needed: bool,
+    /// Tries it.
+    pub try_it: Trial,
+}
+
+/// All of them, in the order in which they are to be tried: the last ones may move this process into
+/// a user namespace of its own, for good, so they work only while it has a single thread.
+pub const ABILITIES: [Ability; 13] = [
+    needed("tcp", "sessions", tcp_options),
+    needed("splice", "moving bulk without copies", splice),
+    optional("sockops", "first windows, of each connection", sockops),
+    optional("window routes", "first windows without sockops", window_routes),
+    optional("large buffers", "first flights above 64 KB", large_buffers),
+    optional("pacing", "paced-start", pacing_cap),
+    optional("bbr", "profile bbr", bbr),
+    optional("fast open", "first bytes in the SYN", fast_open),
+    optional("window after idle", "warm connections", window_after_idle),
+    optional("tproxy", "a transparent gateway", tproxy),
+    optional("nftables", "forwarding without splitting", nftables),
+    optional("namespaces", "the lab", namespaces),
+    optional("tun", "the lab", tun),
+];
+
+const fn needed(name: &'static str, used_for: &'static str, try_it: Trial) -> Ability {
+    Ability { name, used_for, needed: true, try_it }
+}
+
+const fn optional(name: &'static str, used_for: &'static str, try_it: Trial) -> Ability {
+    Ability { name, used_for, needed: false, try_it }
+}
+
+/// Longest that a trial waits for loopback.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn refused(action: &'static str) -> impl Fn(io::Error) -> NetError {
+    move |source| NetError::system(action, source)
+}
+
+/// A listener on loopback.
+fn listen(options: &SocketOptions) -> Result<TcpListener> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut listeners = tcp::listen(any, 1, 16, options)
+        .map_err(|error| NetError::system(error.option, error.source))?;
+    let listener = listeners.remove(0);
+    listener.set_nonblocking(false).map_err(refused("listen"))?;
+    Ok(listener)
+}
+
+fn dial(listener: &TcpListener, options: &SocketOptions) -> Result<TcpStream> {
+    let dial = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        options.apply(&socket)?;
+        socket.connect_timeout(&listener.local_addr()?.into(), PATIENCE)?;
+        Ok(TcpStream::from(socket))
+    };
+    dial().map_err(refused("connect over loopback"))
+}
+
+/// A socket that goes nowhere.
+fn socket() -> Result<Socket> {
+    Socket::new(Domain::IPV4, Type::STREAM, None).map_err(refused("make a socket"))
+}
+
+fn tcp_options() -> Result<String> {
+    let options = SocketOptions {
+        notsent_lowat: Some(Bytes::new(1 << 20)),
+        user_timeout: Some(Duration::from_secs(60)),
+        keepalive: Some(Duration::from_secs(60)),
+        nodelay: true,
+        reset_on_close: true,
+        ..SocketOptions::default()
+    };
+    dial(&listen(&options)?, &options)?;
+    Ok("connects over loopback; all options taken".to_owned())
+}
+
+fn splice() -> Result<String> {
+    let listener = listen(&SocketOptions::default())?;
+    let mut sender = dial(&listener, &SocketOptions::default())?;
+    let (receiver, _) = listener.accept().map_err(refused("accept"))?;
+    let back = dial(&listener, &SocketOptions::default())?;
+    let mut move_some = || {
+        sender.write_all(&[7; 1000])?;
+        receiver.peek(&mut [0])?;
+        let mut pipe = Pipe::new()?;
+        pipe.fill_from(&receiver)?;
+        pipe.drain_to(&back)
+    };
+    let count = move_some().map_err(refused("splice from a socket to another"))?;
+    Ok(format!("{count} bytes moved from one socket to another"))
+}
+
+fn sockops() -> Result<String> {
+    /// Unlike any window that a kernel starts with by itself.
+    const UNUSUAL: u32 = 77;
+    let windows = FirstWindows::attach()?;
+    let segments = Segments::new(UNUSUAL).expect("in range");
+    let window = FirstWindow { segments, rate: None };
+    let options = SocketOptions { first_window: Some((windows, window)), ..Default::default() };
+    let stream = dial(&listen(&SocketOptions::default())?, &options)?;
+    let info = TcpInfo::of(&stream).map_err(refused("read TCP_INFO"))?;
+    match info.congestion_window {
+        Some(window) if window == segments => {
+            Ok(format!("a connection began with {UNUSUAL} segments"))
+        }
+        _ => Err(NetError::Unsupported {
+            ability: "sockops that acts: the program is attached and changes no window",
+            needs: "a process whose control group is the one that it sees",
+        }),
+    }
+}
+
+fn window_routes() -> Result<String> {
+    WindowRoute::try_out()?;
+    Ok("a route with initcwnd was made and taken away".to_owned())
+}
+
+fn large_buffers() -> Result<String> {
+    let wanted = Bytes::new(16_000_000);
+    let options = SocketOptions { receive_buffer: Some(wanted), ..SocketOptions::default() };
+    let socket = socket()?;
+    options.apply(&socket).map_err(|error| NetError::system(error.option, error.source))?;
+    let given = socket.recv_buffer_size().map_err(refused("read the buffer's size"))?;
+    // The kernel reports twice what was asked for, its own overhead counted in.
+    if given as u64 / 2 < wanted.as_u64() {
+        let action =
+            format!("make a receive buffer of {wanted}: {} given", Bytes::new(given as u64 / 2));
+        let cure = "raise net.core.rmem_max and wmem_max, or give CAP_NET_ADMIN";
+        return Err(NetError::system(action, io::Error::other(cure)));
+    }
+    Ok(format!("{wanted} given"))
+}
+
+fn pacing_cap() -> Result<String> {
+    let rate = Bandwidth::from_bps(100_000_000).expect("a rate");
+    pacing::cap(&socket()?, rate).map_err(refused("set SO_MAX_PACING_RATE"))?;
+    Ok("by TCP itself; no queueing discipline needed".to_owned())
+}
+
+fn bbr() -> Result<String> {
+    congestion::set(&socket()?, "bbr").map_err(refused(
+        "choose bbr (modprobe tcp_bbr; net.ipv4.tcp_allowed_congestion_control)",
+    ))?;
+    Ok("chosen for a socket".to_owned())
+}
+
+fn fast_open() -> Result<String> {
+    let side = |fast_open| SocketOptions { fast_open: Some(fast_open), ..SocketOptions::default() };
+    let listener = listen(&side(FastOpen::Listen(16)))?;
+    // The first connection brings the cookie, the second uses it.
+    for _ in 0..2 {
+        let mut stream = dial(&listener, &side(FastOpen::Dial))?;
+        stream.write_all(b"early").map_err(refused("write"))?;
+        let (accepted, _) = listener.accept().map_err(refused("accept"))?;
+        accepted.set_read_timeout(Some(PATIENCE)).map_err(refused("set a time limit"))?;
+        accepted.peek(&mut [0]).map_err(refused("read"))?;
+        if TcpInfo::of(&stream).is_ok_and(|info| info.syn_data) {
+            return Ok("data arrived in a SYN".to_owned());
+        }
+    }
+    let value = sysctl::get("net.ipv4.tcp_fastopen").unwrap_or_else(|_| "absent".to_owned());
+    let action = format!("send data in a SYN: net.ipv4.tcp_fastopen is {value}");
+    Err(NetError::system(action, io::Error::other("3 lets both sides")))
+}
+
+fn window_after_idle() -> Result<String> {
+    let name = "net.ipv4.tcp_slow_start_after_idle";
+    match sysctl::get(name)?.as_str() {
+        "0" => Ok("connections that rest keep their window".to_owned()),
+        value => {
+            let action = format!("keep the window of a connection that rests: {name} is {value}");
+            Err(NetError::system(action, io::Error::other("set it to 0, or use bbr")))
+        }
+    }
+}
+
+fn tproxy() -> Result<String> {
+    socket::setsockopt(&socket()?, sockopt::IpTransparent, &true).map_err(|errno| match errno {
+        nix::errno::Errno::EPERM => NetError::NotPermitted {
+            action: "take addresses of others (IP_TRANSPARENT)",
+            needs: "it takes the capability CAP_NET_ADMIN",
+        },
+        other => NetError::system("set IP_TRANSPARENT", other),
+    })?;
+    Ok("a socket may take addresses of others".to_owned())
+}
+
+fn nftables() -> Result<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("nft")
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .args(["list", "tables"])
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => NetError::MissingTool { tool: "nft", package: "nftables" },
+        _ => NetError::system("start nft", source),
+    })?;
+    if output.status.success() {
+        return Ok("nft lists its tables".to_owned());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let message = words.lines().next().unwrap_or("no message").trim().to_owned();
+    Err(NetError::Tool { tool: "nft", input: "list tables".to_owned(), message })
+}
+
+/// Makes namespaces as this user, or as root of a user namespace.
+fn namespaces() -> Result<String> {
+    let how = match Namespace::create() {
+        Ok(_) => "with this process's own rights",
+        Err(_) => {
+            userns::become_root_inside()?;
+            Namespace::create()?;
+            "in a user namespace of its own"
+        }
+    };
+    Ok(how.to_owned())
+}
+
+fn tun() -> Result<String> {
+    let namespace = Namespace::create()?;
+    namespace.run(|| Tun::create("doctor", Offloads::None))??;
+    Ok("a device was made".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_works_here_and_the_rest_answers() {
+        // Namespaces would move the whole test process.
+        for ability in
+            ABILITIES.iter().filter(|ability| !matches!(ability.name, "namespaces" | "tun"))
+        {
+            match (ability.try_it)() {
+                Ok(detail) => assert!(!detail.is_empty(), "{}", ability.name),
+                Err(error) => {
+                    assert!(!ability.needed, "{}: {error}", ability.name);
+                    assert!(!error.to_string().contains('\n'), "{error}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Warm pools: connections to next relays that stand before a session needs them, so that its header
+//! and first bytes leave at once.
+//!
+//! A warm connection has said hello (`grant::warm`): both ends know each other, and the window is
+//! scaled. A session takes one and sends its header on it as on a fresh one. As many are kept as
+//! sessions came in the time that it takes to make one, in the busiest of the last seconds, and at most
+//! as many as the leg's profile allows. A pool that nobody takes from is emptied.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{self, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tradewind_grant::{Hop, Nonce, PublicIdentity, Reply, Status, Verifier};
+use tradewind_net::tcp;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::Bytes;
+
+use crate::dial::{Dialler, Speaker};
+use crate::relay::unix_now;
+
+/// Longest that a connection rests here, and that a pool is kept which nobody takes from. Chosen:
+/// below the idle time-out of common middle boxes (60 s and more).
+const LONGEST_REST: Duration = Duration::from_secs(30);
+/// How long the other end keeps one that brings no header: longer, so that this end ends it.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Between two looks at a pool.
+const LOOK: Duration = Duration::from_secs(1);
+/// Seconds whose busiest counts.
+const REMEMBERED_SECONDS: usize = 10;
+
+/// The pools of one relay, shared by its workers.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    dialler: Arc<Dialler>,
+    verifier: Arc<Mutex<Verifier>>,
+    shelves: Mutex<BTreeMap<Key, Shelf>>,
+}
+
+/// The next relay: where it listens and who it is.
+type Key = (SocketAddr, PublicIdentity);
+
+/// A connection taken from a pool.
+#[derive(Debug)]
+pub(crate) struct Warm {
+    pub(crate) stream: TcpStream,
+    /// What the other end had acknowledged by then.
+    acknowledged: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    /// Not registered with any runtime, since any worker may take one.
+    ready: Vec<(Instant, net::TcpStream)>,
+    demand: Demand,
+    wanted: Arc<Notify>,
+    kept: bool,
+}
+
+/// How many connections are taken, and how long one takes to make.
+#[derive(Debug)]
+struct Demand {
+    seconds: VecDeque<u32>,
+    this_second: Instant,
+    last: Instant,
+    making: Duration,
+}
+
+impl Demand {
+    fn new(now: Instant) -> Self {
+        let seconds = VecDeque::from([0]);
+        Self { seconds, this_second: now, last: now, making: Duration::ZERO }
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.pass(now);
+        self.last = now;
+        *self.seconds.back_mut().expect("never empty") += 1;
+    }
+
+    /// Begins new seconds up to `now`.
+    fn pass(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.this_second).as_secs();
+        self.this_second += Duration::from_secs(passed);
+        for _ in 0..passed.min(REMEMBERED_SECONDS as u64) {
+            self.seconds.push_back(0);
+        }
+        while self.seconds.len() > REMEMBERED_SECONDS {
+            self.seconds.pop_front();
+        }
+    }
+
+    /// Connections to keep: the takes of the busiest second in the time that it takes to make one,
+    /// and one more, up to `most`; none when nobody has taken one for long.
+    fn target(&mut self, now: Instant, most: usize) -> usize {
+        self.pass(now);
+        if now.saturating_duration_since(self.last) > LONGEST_REST {
+            return 0;
+        }
+        let peak = self.seconds.iter().max().copied().unwrap_or(0);
+        let meanwhile = f64::from(peak) * self.making.as_secs_f64();
+        (meanwhile.ceil() as usize).saturating_add(1).min(most)
+    }
+}
+
+impl Warm {
+    /// Whether the other end has acknowledged no byte since this was taken: it has not seen the
+    /// session, which may go over another connection.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let now = TcpInfo::of(&self.stream).ok().and_then(|info| info.bytes_acked);
+        self.acknowledged.is_some() && now == self.acknowledged
+    }
+}
+
+impl Pools {
+    pub(crate) fn new(dialler: Arc<Dialler>, verifier: Arc<Mutex<Verifier>>) -> Self {
+        Self { dialler, verifier, shelves: Mutex::default() }
+    }
+
+    /// A warm connection to `hop`, if one is ready. Costs nothing where no pool is wanted.
+    pub(crate) fn take(self: &Arc<Self>, hop: &Hop) -> Option<Warm> {
+        if self.dialler.legs.to(hop.address).most_warm == 0 {
+            return None;
+        }
+        let (key, now) = ((hop.address, hop.identity), Instant::now());
+        let mut shelves = self.lock();
+        let shelf = shelves.entry(key).or_insert_with(|| Shelf::new(now));
+        shelf.demand.take(now);
+        if !std::mem::replace(&mut shelf.kept, true) {
+            tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&shelf.wanted)));
+        }
+        shelf.wanted.notify_one();
+        // The youngest is the least likely to have died at rest.
+        while let Some((_, stream)) = shelf.ready.pop() {
+            if !is_quiet(&stream) {
+                continue;
+            }
+            let acknowledged = TcpInfo::of(&stream).ok().and_then(|info| info.bytes_acked);
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                return Some(Warm { stream, acknowledged });
+            }
+        }
+        None
+    }
+
+    /// Looks after one pool until nobody takes from it any more.
+    async fn keep(self: Arc<Self>, key: Key, wanted: Arc<Notify>) {
+        let most = self.dialler.legs.to(key.0).most_warm;
+        loop {
+            while self.lacks(key, most) {
+                let start = Instant::now();
+                match self.make(key).await {
+                    Ok(stream) => self.put(key, start, stream),
+                    Err(why) => {
+                        tracing::debug!("no warm connection to {}: {why}", key.0);
+                        tokio::time::sleep(LOOK).await;
+                        break;
+                    }
+                }
+            }
+            if self.is_over(key) {
+                return;
+            }
+            let _looked = timeout(LOOK, wanted.notified()).await;
+        }
+    }
+
+    /// Throws away what has died or rested too long, and says whether there is too little.
+    fn lacks(&self, key: Key, most: usize) -> bool {
+        let now = Instant::now();
+        let mut shelves = self.lock();
+        let Some(shelf) = shelves.get_mut(&key) else { return false };
+        let target = shelf.demand.target(now, most);
+        shelf.ready.retain(|(since, stream)| {
+            now.saturating_duration_since(*since) <= LONGEST_REST && is_quiet(stream)
+        });
+        let surplus = shelf.ready.len().saturating_sub(target);
+        shelf.ready.drain(..surplus);
+        shelf.ready.len() < target
+    }
+
+    /// Whether the pool is empty and nobody has taken from it for long; it is forgotten then.
+    fn is_over(&self, key: Key) -> bool {
+        let mut shelves = self.lock();
+        let over = shelves.get(&key).is_none_or(|shelf| {
+            shelf.ready.is_empty() && shelf.demand.last.elapsed() > LONGEST_REST
+        });
+        if over {
+            shelves.remove(&key);
+        }
+        over
+    }
+
+    fn put(&self, key: Key, start: Instant, stream: net::TcpStream) {
+        if let Some(shelf) = self.lock().get_mut(&key) {
+            shelf.demand.making = start.elapsed();
+            shelf.ready.push((Instant::now(), stream));
+        }
+    }
+
+    /// Dials and says hello. The error is for the log.
+    async fn make(&self, (address, identity): Key) -> Result<net::TcpStream, String> {
+        let dialled = self.dialler.dial(address, Speaker::Us).await;
+        let mut stream = dialled.map_err(|failure| failure.message)?;
+        let entropy = tradewind_net::entropy::bytes().map_err(|error| error.to_string())?;
+        let (hello, key) = {
+            let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+            let nonce = Nonce::from_entropy(entropy);
+            verifier.hello(unix_now(), nonce, &identity).map_err(|error| error.to_string())?
+        };
+        let mut reply = vec![0; key.seal(&Reply::ok(0)).len()];
+        let said = async {
+            stream.write_all(&hello).await?;
+            stream.read_exact(&mut reply).await?;
+            self.dialler.legs.to(address).settled.apply(&stream)?;
+            tcp::acknowledge_at_once(&stream)
+        };
+        let late = || Err(io::ErrorKind::TimedOut.into());
+        let said = timeout(self.dialler.limit, said).await.unwrap_or_else(|_| late());
+        said.map_err(|error| crate::failure::plain(&error))?;
+        match key.open(&reply).map_err(|error| error.to_string())?.status {
+            Status::Ok => stream.into_std().map_err(|error| error.to_string()),
+            status => Err(status.to_string()),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Shelf>> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelf {
+    fn new(now: Instant) -> Self {
+        let demand = Demand::new(now);
+        Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()), kept: false }
+    }
+}
+
+/// Whether nothing has come on a connection that rests: an end, an error or data nobody asked for
+/// would all make it useless.
+fn is_quiet(stream: &net::TcpStream) -> bool {
+    matches!(stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_second_and_the_time_to_make_one_say_how_many_are_kept() {
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut demand = Demand::new(start);
+        demand.making = Duration::from_millis(100);
+        assert_eq!(demand.target(start, 8), 1, "one, before anything is known");
+        for _ in 0..35 {
+            demand.take(after(2));
+        }
+        assert_eq!(demand.target(after(2), 8), 5, "35/s in 0.1 s, and one more");
+        assert_eq!(demand.target(after(2), 3), 3, "the profile's most");
+        demand.take(after(9));
+        assert_eq!(demand.target(after(9), 8), 5, "a burst is remembered");
+        assert_eq!(demand.target(after(12), 8), 2, "for ten seconds");
+        assert_eq!(demand.target(after(9) + LONGEST_REST, 8), 1);
+        assert_eq!(demand.target(after(10) + LONGEST_REST, 8), 0, "nobody came");
+    }
+}

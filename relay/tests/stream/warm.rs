@@ -1,0 +1,188 @@
+//! Warm connections between relays.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tradewind_desired::{Hop, Route};
+use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::warm::{HELLO_BYTES, is_hello};
+use tradewind_grant::{Reply, Verifier};
+use tradewind_net::tcp;
+use tradewind_relay::RelayConfig;
+
+use crate::legs::told_of;
+use crate::support::{
+    Chain, Running, echo, forward, gateway_config, identity, loopback, operator, patient,
+    relay_config, skipped, unix_now, wait_for,
+};
+
+/// Two relays, the first of which keeps at most one connection to the second ready.
+fn chain(second: &RelayConfig, to: SocketAddr) -> Chain {
+    let mut first = relay_config();
+    first.leg.dial.warm = NonZeroU16::new(1);
+    Chain::of(vec![Running::relay(&first), Running::relay(second)], to)
+}
+
+fn converse(chain: &Chain) {
+    let mut stream = chain.connect();
+    stream.write_all(b"ping").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+}
+
+/// Waits until no session is open and one connection rests at the second relay.
+fn wait_for_rest(chain: &Chain) {
+    wait_for("a connection at rest", || {
+        let open = |relay: usize| chain.relays[relay].handle.snapshot().open;
+        (open(0), open(1)) == (0, 1) && told_of(chain.relays[1].address()).len() == 1
+    });
+}
+
+/// The local port of the only connection to `address`.
+fn only_port(address: SocketAddr) -> String {
+    let told = told_of(address);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let local = told[0].split_whitespace().nth(2).unwrap();
+    local.rsplit(':').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_session_travels_on_the_connection_that_rested() {
+    let chain = chain(&relay_config(), echo());
+    converse(&chain);
+    wait_for_rest(&chain);
+    let second = chain.relays[1].address();
+    let port = only_port(second);
+    let mut stream = chain.connect();
+    stream.write_all(&[7; 5000]).unwrap();
+    stream.read_exact(&mut [0; 5000]).unwrap();
+    let line = told_of(second).into_iter().find(|line| line.contains(&format!(":{port} ")));
+    let line = line.expect("the connection that rested is still there");
+    let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
+    assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
+    drop(stream);
+    wait_for_rest(&chain);
+    assert_ne!(only_port(second), port, "another took its place");
+}
+
+#[test]
+fn a_relay_that_is_started_again_costs_no_session() {
+    let mut second = relay_config();
+    let mut chain = chain(&second, echo());
+    converse(&chain);
+    wait_for_rest(&chain);
+    second.listen = vec![chain.relays[1].address()];
+    drop(chain.relays.pop());
+    chain.relays.push(Running::relay(&second));
+    for _ in 0..5 {
+        converse(&chain);
+    }
+    // The new one has learned its neighbour by the first header.
+    wait_for_rest(&chain);
+    converse(&chain);
+}
+
+#[test]
+fn a_relay_that_drains_does_not_wait_for_connections_at_rest() {
+    let mut chain = chain(&relay_config(), echo());
+    converse(&chain);
+    wait_for_rest(&chain);
+    let second = chain.relays.pop().unwrap();
+    let handle = second.handle.clone();
+    second.shutdown.drain();
+    second.join();
+    assert_eq!((handle.snapshot().open, handle.snapshot().outcome("cut")), (0, 0));
+}
+
+/// A last relay whose connections vanish once they have been welcomed, and which sends back itself what
+/// comes behind a header.
+struct Vanishing {
+    hop: Hop,
+    vanished: Arc<AtomicUsize>,
+    headers: Arc<AtomicUsize>,
+}
+
+impl Vanishing {
+    fn new() -> Self {
+        let identity = identity();
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let hop = Hop {
+            name: "vanishing".parse().unwrap(),
+            address: listener.local_addr().unwrap(),
+            identity: identity.public(),
+        };
+        let verifier = Arc::new(Mutex::new(Verifier::new(identity, vec![operator().public()])));
+        let (vanished, headers) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let counts = (Arc::clone(&vanished), Arc::clone(&headers));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (verifier, counts) = (Arc::clone(&verifier), counts.clone());
+                std::thread::spawn(move || {
+                    serve(stream.unwrap(), &verifier, &counts.0, &counts.1);
+                });
+            }
+        });
+        Self { hop, vanished, headers }
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    verifier: &Mutex<Verifier>,
+    vanished: &AtomicUsize,
+    headers: &AtomicUsize,
+) {
+    patient(&stream);
+    let mut bytes = vec![0; HEADER_PREFIX_BYTES];
+    if stream.read_exact(&mut bytes).is_err() {
+        return;
+    }
+    let hello = is_hello(&bytes);
+    bytes.resize(if hello { HELLO_BYTES } else { header_length(&bytes).unwrap() }, 0);
+    stream.read_exact(&mut bytes[HEADER_PREFIX_BYTES..]).unwrap();
+    let mut verifier = verifier.lock().unwrap();
+    if hello {
+        let reply = verifier.open_hello(unix_now(), &bytes).unwrap().seal(&Reply::ok(0));
+        stream.write_all(&reply).unwrap();
+        // The reply has arrived before the connection goes.
+        wait_for("the reply to be read", || {
+            tcp::unacknowledged(&stream).unwrap() == tradewind_units::Bytes::ZERO
+        });
+        tcp::vanish(stream).unwrap();
+        vanished.fetch_add(1, Ordering::SeqCst);
+    } else {
+        let header = verifier.open(unix_now(), &bytes).unwrap();
+        drop(verifier);
+        headers.fetch_add(1, Ordering::SeqCst);
+        stream.write_all(&header.upstream.seal(&Reply::ok(header.hop))).unwrap();
+        let _gone = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+    }
+}
+
+#[test]
+fn a_connection_that_died_in_silence_costs_no_session() {
+    if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
+        return skipped(&error);
+    }
+    let last = Vanishing::new();
+    let mut first = relay_config();
+    first.leg.dial.warm = NonZeroU16::new(1);
+    let first = Running::relay(&first);
+    let mut config = gateway_config(Route::Relays(vec![first.hop("first"), last.hop.clone()]));
+    config.forward = vec![forward(echo())];
+    let gateway = Running::gateway(&config);
+    let mut sessions = 0;
+    while last.vanished.load(Ordering::SeqCst) < 4 {
+        let mut stream = crate::support::connect(gateway.address());
+        stream.write_all(b"ping").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+        sessions += 1;
+        // The last relay counts before it answers: each header came on a fresh connection.
+        assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
+    }
+}
