@@ -67,6 +67,12 @@ impl Nonce {
         Self(entropy)
     }
 
+    /// The bytes, as [`Nonce::from_entropy`] takes them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     pub(crate) fn leading_bits(&self) -> u64 {
         let (leading, _) = self.0.split_first_chunk::<8>().expect("a nonce has 16 bytes");
         u64::from_be_bytes(*leading)

@@ -17,6 +17,7 @@ pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
+pub mod handover;
 pub mod idle;
 pub mod iproute;
 pub mod lifeline;

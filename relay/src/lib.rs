@@ -16,6 +16,8 @@
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
+//! | `quota`, `memory` | what each grant, each source and all together may take |
+//! | `upgrade` | how the next process takes over |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -27,8 +29,10 @@ mod failure;
 pub mod gateway;
 pub mod handle;
 mod head;
+mod memory;
 mod opening;
 mod pump;
+mod quota;
 pub mod relay;
 pub mod resolver;
 mod server;
@@ -36,6 +40,7 @@ mod session;
 pub mod shutdown;
 mod side;
 mod stock;
+mod upgrade;
 mod worker;
 
 pub use config::{GatewayConfig, RelayConfig};

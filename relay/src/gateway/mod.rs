@@ -61,6 +61,7 @@ impl Gateway {
             limits: &config.limits,
             accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
+            retire: config.timeouts.retire,
             metrics: config.metrics,
         })?;
         let service = Arc::new(GatewayService {

@@ -7,5 +7,6 @@ mod support;
 mod chain;
 mod drain;
 mod ends;
+mod limits;
 mod proxies;
 mod refusal;
