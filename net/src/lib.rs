@@ -22,6 +22,7 @@ pub mod idle;
 pub mod iproute;
 pub mod lifeline;
 pub mod netns;
+pub mod nft;
 pub mod pacing;
 pub mod packet_socket;
 pub mod pidns;

@@ -10,6 +10,7 @@
 //! | [`config`] | what a relay and a gateway are told, in TOML |
 //! | [`relay`] | a relay: opens headers, dials on |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
+//! | [`forward`] | forwarding without splitting, by the kernel |
 //! | [`shutdown`] | how either is told to end: drain, then stop |
 //! | [`resolver`] | what names mean |
 //! | [`handle`] | what can be seen of either while it runs |
@@ -26,6 +27,7 @@ mod counts;
 mod dial;
 mod error;
 mod failure;
+pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
@@ -45,6 +47,7 @@ mod worker;
 
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
+pub use forward::{ForwardRule, Forwarder};
 pub use gateway::Gateway;
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
