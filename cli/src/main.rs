@@ -8,6 +8,7 @@ mod doctor;
 mod experiment;
 mod explain;
 mod forecast;
+mod forward;
 mod gateway;
 mod grant;
 mod keygen;
@@ -53,6 +54,8 @@ enum Command {
     Relay(relay::RelayArgs),
     /// Put an application's TCP on the overlay: port forward, SOCKS5, HTTP CONNECT
     Gateway(gateway::GatewayArgs),
+    /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
+    Forward(forward::ForwardArgs),
     /// Make a key: an identity for a relay or gateway, or an operator's signing key
     Keygen(keygen::KeygenArgs),
     /// Sign and inspect grants: who may send what where
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command),
         Command::Relay(args) => relay::run(&args),
         Command::Gateway(args) => gateway::run(&args),
+        Command::Forward(args) => forward::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Grant(command) => grant::run(command),
         Command::Plan(command) => plan::run(&command),

@@ -67,7 +67,9 @@ impl Nonce {
         Self(entropy)
     }
 
-    pub(crate) const fn as_bytes(&self) -> &[u8; 16] {
+    /// The bytes, as [`Nonce::from_entropy`] takes them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 

@@ -55,4 +55,4 @@ pub use reply::{Reply, ReplyKey, Status};
 pub use sealer::{Request, SealedHeader, Sealer};
 pub use spec::GrantSpec;
 pub use token::{Grant, GrantId, Relays, SignedGrant};
-pub use verifier::{OpenHeader, Refusal, Verifier};
+pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};

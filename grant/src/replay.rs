@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_units::{Duration, Timestamp};
 
-use crate::wire::unix_ms;
+use crate::wire::{Reader, unix_ms};
 use crate::{GrantError, Nonce, PublicIdentity};
 
 /// Tolerated difference between the gateway's and a relay's clock. Chosen: many
@@ -107,6 +107,44 @@ impl ReplayTable {
         seen.insert(key);
         self.held += 1;
         Ok(())
+    }
+
+    /// The table as another process takes it over, see [`ReplayTable::from_bytes`].
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16 + 8 * self.held);
+        out.extend_from_slice(&self.begin_ms.to_be_bytes());
+        out.extend_from_slice(&self.oldest.to_be_bytes());
+        for (number, generation) in &self.generations {
+            for (gateway, seen) in generation {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(gateway.as_bytes());
+                out.extend_from_slice(&(seen.len() as u64).to_be_bytes());
+                seen.iter().for_each(|key| out.extend_from_slice(&key.to_be_bytes()));
+            }
+        }
+        out
+    }
+
+    /// The table that [`ReplayTable::to_bytes`] wrote, for at most `limit` headers from now on.
+    ///
+    /// # Errors
+    /// [`GrantError::Malformed`] when these are not its bytes.
+    pub fn from_bytes(limit: usize, bytes: &[u8]) -> Result<Self, GrantError> {
+        let what = "replay table";
+        let mut reader = Reader::new(bytes);
+        let mut table = Self::new(limit);
+        table.begin_ms = reader.u64(what)?;
+        table.oldest = reader.u64(what)?;
+        while reader.end(what).is_err() {
+            let generation = table.generations.entry(reader.u64(what)?).or_default();
+            let gateway = PublicIdentity::from_bytes(reader.array(what)?);
+            let seen = generation.entry(gateway).or_default();
+            for _ in 0..reader.u64(what)? {
+                table.held += usize::from(seen.insert(reader.u64(what)?));
+            }
+        }
+        Ok(table)
     }
 
     fn forget_before(&mut self, oldest: u64) {
@@ -205,6 +243,33 @@ mod tests {
         for number in 0..100 {
             table.admit(at(1000), &gateway(9), at(1000), &nonce(number)).unwrap();
         }
+    }
+
+    #[test]
+    fn a_table_that_was_handed_over_refuses_and_admits_as_before() {
+        let mut table = ReplayTable::new(100);
+        table.refuse_issued_before(at(900));
+        for number in 0..20 {
+            let (gateway, issued) = (gateway(number as u8 % 3), at(1000 + number));
+            table.admit(at(1010), &gateway, issued, &nonce(number)).unwrap();
+        }
+        let bytes = table.to_bytes();
+        let mut other = ReplayTable::from_bytes(100, &bytes).unwrap();
+        assert_eq!((other.len(), other.to_bytes()), (20, bytes.clone()));
+        for number in 0..20 {
+            let (gateway, issued) = (gateway(number as u8 % 3), at(1000 + number));
+            let refused = other.admit(at(1010), &gateway, issued, &nonce(number)).unwrap_err();
+            assert_eq!(refused, GrantError::Replayed(nonce(number)));
+        }
+        let old = other.admit(at(910), &gateway(1), at(899), &nonce(50)).unwrap_err();
+        assert!(matches!(old, GrantError::BeforeStart { .. } | GrantError::Skew { .. }), "{old}");
+        // Issued before it was handed over, and on its way meanwhile.
+        other.admit(at(1011), &gateway(1), at(1009), &nonce(50)).unwrap();
+        for length in 0..bytes.len() {
+            // What ends between two gateways is whole.
+            let _ = ReplayTable::from_bytes(100, &bytes[..length]);
+        }
+        assert!(ReplayTable::from_bytes(100, &bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]

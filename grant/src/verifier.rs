@@ -99,6 +99,34 @@ impl From<GrantError> for Box<Refusal> {
     }
 }
 
+/// Says whether a header was seen before, when the table of those that were is held elsewhere: by the
+/// process that takes over.
+pub trait ReplayJudge: std::fmt::Debug + Send {
+    /// As [`ReplayTable::admit`].
+    ///
+    /// # Errors
+    /// As there.
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        gateway: &PublicIdentity,
+        issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError>;
+}
+
+impl ReplayJudge for ReplayTable {
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        gateway: &PublicIdentity,
+        issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError> {
+        Self::admit(self, now, gateway, issued_at, nonce)
+    }
+}
+
 /// Opens headers for one relay.
 #[derive(Debug)]
 pub struct Verifier {
@@ -107,6 +135,8 @@ pub struct Verifier {
     young_grants: BTreeMap<GrantId, Arc<Grant>>,
     old_grants: BTreeMap<GrantId, Arc<Grant>>,
     replays: ReplayTable,
+    /// Who is asked instead of `replays`.
+    judge: Option<Box<dyn ReplayJudge>>,
 }
 
 impl Verifier {
@@ -122,6 +152,37 @@ impl Verifier {
             young_grants: BTreeMap::new(),
             old_grants: BTreeMap::new(),
             replays: ReplayTable::new(REPLAY_LIMIT),
+            judge: None,
+        }
+    }
+
+    /// Hands the headers that were seen over to another process, and asks `judge`, which speaks for it,
+    /// from now on: whatever the two see is seen by both.
+    pub fn hand_over(&mut self, judge: Box<dyn ReplayJudge>) -> ReplayTable {
+        self.judge = Some(judge);
+        std::mem::replace(&mut self.replays, ReplayTable::new(0))
+    }
+
+    /// Goes on with the headers that another process has seen, or with one's own again.
+    pub fn take_over(&mut self, replays: ReplayTable) {
+        self.judge = None;
+        self.replays = replays;
+    }
+
+    /// Judges a header for the process that handed its table over.
+    ///
+    /// # Errors
+    /// As [`ReplayTable::admit`].
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        gateway: &PublicIdentity,
+        issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError> {
+        match &mut self.judge {
+            Some(judge) => judge.admit(now, gateway, issued_at, nonce),
+            None => self.replays.admit(now, gateway, issued_at, nonce),
         }
     }
 
@@ -290,7 +351,7 @@ impl Verifier {
         grant.check_time(now)?;
         grant.check_use(&parts.fixed.destination, &parts.fixed.route)?;
         let (issued_at, nonce) = (parts.fixed.issued_at, &parts.fixed.nonce);
-        self.replays.admit(now, &grant.gateway, issued_at, nonce)
+        self.judge(now, &grant.gateway, issued_at, nonce)
     }
 
     /// The grant of this name, if its signature was found true before.

@@ -38,7 +38,7 @@ pub fn batch(namespace: &Namespace, tool: Tool, lines: &[String]) -> Result<()> 
 
 fn run(tool: Tool, lines: &[String]) -> Result<()> {
     let name = tool.name();
-    let mut child = command(tool)
+    let mut child = command(name)
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -64,7 +64,7 @@ fn run(tool: Tool, lines: &[String]) -> Result<()> {
 /// # Errors
 /// When the tool is missing, or refuses: the error holds the words.
 pub fn ask(tool: Tool, words: &[&str]) -> Result<String> {
-    let output = command(tool)
+    let output = command(tool.name())
         .args(words)
         .stdin(Stdio::null())
         .output()
@@ -76,10 +76,10 @@ pub fn ask(tool: Tool, words: &[&str]) -> Result<String> {
     Err(NetError::Tool { tool: tool.name(), input: words.join(" "), message })
 }
 
-/// The tool's command, found also where an ordinary user's PATH does not look.
-fn command(tool: Tool) -> Command {
+/// The command of the tool `name`, found also where an ordinary user's PATH does not look.
+pub(crate) fn command(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(tool.name());
+    let mut command = Command::new(name);
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command
 }
@@ -96,7 +96,7 @@ fn start_error(tool: Tool, source: std::io::Error) -> NetError {
 /// # Errors
 /// When it is not, with the package that holds it.
 pub fn require(tool: Tool) -> Result<()> {
-    let mut version = command(tool);
+    let mut version = command(tool.name());
     version.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     version.status().map(|_| ()).map_err(|source| start_error(tool, source))
 }

@@ -258,6 +258,20 @@ pub fn listen(
 ) -> Result<Vec<TcpListener>, OptionError> {
     let refused = |source| OptionError { option: format!("listen on {address}"), source };
     drop(bind(address, false).map_err(refused)?);
+    listen_along(address, count, backlog, options)
+}
+
+/// As [`listen`], beside whoever of the same user listens there already with a shared port.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_along(
+    address: SocketAddr,
+    count: usize,
+    backlog: u16,
+    options: &SocketOptions,
+) -> Result<Vec<TcpListener>, OptionError> {
+    let refused = |source| OptionError { option: format!("listen on {address}"), source };
     let mut address = address;
     let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use tradewind_desired::{LegProfile, Route, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
 };
-use tradewind_units::FlowId;
 use tradewind_units::time::as_text;
+use tradewind_units::{Bandwidth, Bytes, FlowId};
 
 use crate::RelayError;
 
@@ -178,12 +179,42 @@ pub struct Limits {
     pub unauthenticated: usize,
     /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
     pub backlog: u16,
+    /// What all sessions together may move a second, both directions added up; no limit when absent.
+    pub rate: Option<Bandwidth>,
+    /// What sessions may hold of what one side has given and the other has not taken, with their own
+    /// memory; sockets' buffers come on top. No limit but that of the sessions when absent.
+    pub memory: Option<Bytes>,
+    /// What the sessions of each grant may take, at relays.
+    pub each_grant: Share,
+    /// What each source address may take; of IPv6 each /56.
+    pub each_source: Share,
+    /// Sources that `each_source` does not bind, such as other relays; ports do not count.
+    pub trusted_sources: Vec<DestinationRule>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 8000, unauthenticated: 1000, backlog: 4096 }
+        Self {
+            sessions: 8000,
+            unauthenticated: 1000,
+            backlog: 4096,
+            rate: None,
+            memory: None,
+            each_grant: Share::default(),
+            each_source: Share::default(),
+            trusted_sources: Vec::new(),
+        }
     }
+}
+
+/// What one grant or source may take; what is absent is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Share {
+    /// Sessions at a time.
+    pub sessions: Option<NonZeroU32>,
+    /// What they may move a second, both directions added up.
+    pub rate: Option<Bandwidth>,
 }
 
 /// How long a process waits.
@@ -211,6 +242,10 @@ pub struct Timeouts {
     /// For open sessions to end when draining; the rest is reset then.
     #[serde(with = "as_text")]
     pub drain: Duration,
+    /// For open sessions to end after an upgrade, when the next process has taken over; the rest is reset
+    /// then.
+    #[serde(with = "as_text")]
+    pub retire: Duration,
 }
 
 impl Default for Timeouts {
@@ -223,6 +258,7 @@ impl Default for Timeouts {
             user: Duration::from_secs(120),
             keepalive: Duration::from_secs(60),
             drain: Duration::from_secs(30),
+            retire: Duration::from_secs(3600),
         }
     }
 }
@@ -331,11 +367,16 @@ fn check_common(
 ) -> Result<(), RelayError> {
     /// More threads than any machine that this is meant for has cores.
     const MOST_WORKERS: usize = 1024;
+    /// Below this a handful of sessions would stand in each other's way.
+    const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
     if workers.is_some_and(|count| !(1..=MOST_WORKERS).contains(&count)) {
         return Err(refused("workers", format!("expected 1 to {MOST_WORKERS} threads")));
     }
     if limits.sessions == 0 {
         return Err(refused("limits.sessions", "expected at least 1"));
+    }
+    if limits.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
+        return Err(refused("limits.memory", format!("expected at least {LEAST_MEMORY}")));
     }
     if limits.unauthenticated == 0 {
         return Err(refused("limits.unauthenticated", "expected at least 1"));
@@ -426,6 +467,12 @@ mod tests {
                 "configuration, `policy.destinations[0]` (line 5): destination rule `10.0.0.1/8:1`",
             ),
             ("workers = 0", "configuration, workers: expected 1 to 1024"),
+            ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
+            ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
+            (
+                "[limits.each_source]\nsessions = 0",
+                "configuration, `limits.each_source.sessions` (line 5): invalid value",
+            ),
             ("[limits", "configuration, line 4: "),
         ] {
             let line = line(RelayConfig::parse(&relay_text(rest)));

@@ -34,13 +34,27 @@ pub(crate) enum Outcome {
     Failed(Status),
     /// There was no room for it.
     Full,
+    /// Its source had its share of sessions.
+    SourceFull,
+    /// Its grant had its share of sessions.
+    GrantFull,
     /// The process ended before it did.
     Cut,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 8] =
-    ["ended", "broken", "idle", "no_header", "malformed", "forged", "full", "cut"];
+const PLAIN_OUTCOMES: [&str; 10] = [
+    "ended",
+    "broken",
+    "idle",
+    "no_header",
+    "malformed",
+    "forged",
+    "full",
+    "source_full",
+    "grant_full",
+    "cut",
+];
 
 /// What a path that could not be opened can fail with.
 const FAILURES: [Status; 13] = [
@@ -60,6 +74,15 @@ const FAILURES: [Status; 13] = [
 ];
 
 impl Outcome {
+    /// What to tell whoever finds no room.
+    pub(crate) const fn no_room(self) -> &'static str {
+        match self {
+            Self::GrantFull => "the grant's sessions are all in use",
+            Self::SourceFull => "the sessions of this source are all in use",
+            _ => "the sessions are all in use",
+        }
+    }
+
     const fn index(self) -> usize {
         match self {
             Self::Ended => 0,
@@ -69,7 +92,9 @@ impl Outcome {
             Self::Malformed => 4,
             Self::Forged => 5,
             Self::Full => 6,
-            Self::Cut => 7,
+            Self::SourceFull => 7,
+            Self::GrantFull => 8,
+            Self::Cut => 9,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -87,6 +112,7 @@ fn outcome_names() -> impl Iterator<Item = (usize, &'static str)> {
 pub(crate) struct DirectionCounts {
     moved: AtomicU64,
     spliced: AtomicU64,
+    throttled: AtomicU64,
 }
 
 impl DirectionCounts {
@@ -98,6 +124,11 @@ impl DirectionCounts {
     /// `count` of them moved by splice.
     pub(crate) fn spliced(&self, count: usize) {
         self.spliced.fetch_add(count as u64, Relaxed);
+    }
+
+    /// A read had to wait for a limit of the rate.
+    pub(crate) fn throttled(&self) {
+        self.throttled.fetch_add(1, Relaxed);
     }
 }
 
@@ -146,6 +177,8 @@ pub struct Snapshot {
     pub bytes_down: u64,
     /// Of both, bytes that moved by splice.
     pub bytes_spliced: u64,
+    /// Reads that waited for a limit of the rate.
+    pub throttled: u64,
     /// Connections by what became of them; outcomes that never came are left out.
     pub outcomes: std::collections::BTreeMap<&'static str, u64>,
 }
@@ -161,6 +194,8 @@ impl Snapshot {
             sum.bytes_down += counts.down.moved.load(Relaxed);
             sum.bytes_spliced +=
                 counts.up.spliced.load(Relaxed) + counts.down.spliced.load(Relaxed);
+            sum.throttled +=
+                counts.up.throttled.load(Relaxed) + counts.down.throttled.load(Relaxed);
             for (index, name) in outcome_names() {
                 let count = counts.outcomes[index].load(Relaxed);
                 if count > 0 {
@@ -207,6 +242,19 @@ impl Collector for CountsCollector {
         let metric = ConstCounter::new(sum.shed);
         metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
 
+        let text = name("throttled");
+        let help = "Reads that waited for a limit of the rate";
+        let metric = ConstCounter::new(sum.throttled);
+        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
+
+        if let Some(held) = self.workers.first().and_then(|worker| worker.held_bytes()) {
+            let text = name("held");
+            let help = "Bytes that one side has given and the other has not taken";
+            let (unit, gauge) = (Some(&Unit::Bytes), MetricType::Gauge);
+            let metric = ConstGauge::new(held as f64);
+            metric.encode(encoder.encode_descriptor(&text, help, unit, gauge)?)?;
+        }
+
         let text = name("open_sessions");
         let help = "Connections being served";
         let metric = ConstGauge::new(sum.open as f64);
@@ -250,13 +298,15 @@ mod tests {
             Outcome::Malformed,
             Outcome::Forged,
             Outcome::Full,
+            Outcome::SourceFull,
+            Outcome::GrantFull,
             Outcome::Cut,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);
         }
         let sum = Snapshot::of([&counts].into_iter());
-        assert_eq!(sum.outcomes.len(), 8 + FAILURES.len());
+        assert_eq!(sum.outcomes.len(), 10 + FAILURES.len());
         assert!(sum.outcomes.values().all(|count| *count == 1), "{sum:?}");
     }
 }

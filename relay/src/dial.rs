@@ -27,7 +27,7 @@ pub(crate) enum Speaker {
 }
 
 /// How connections are dialled.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Dialler {
     pub(crate) legs: Arc<Legs>,
     pub(crate) limit: Duration,

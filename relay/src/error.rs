@@ -35,6 +35,9 @@ pub enum RelayError {
     /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {}", crate::failure::plain(.0))]
     Runtime(#[source] io::Error),
+    /// The process before this one, or systemd, left something that this one can not take over.
+    #[error("cannot take over: {}", crate::failure::plain(.0))]
+    Legacy(#[source] io::Error),
     /// A worker ended before it was told to.
     #[error("worker {0} ended by a bug; see the log")]
     Worker(usize),

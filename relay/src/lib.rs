@@ -10,6 +10,7 @@
 //! | [`config`] | what a relay and a gateway are told, in TOML |
 //! | [`relay`] | a relay: opens headers, dials on |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
+//! | [`forward`] | forwarding without splitting, by the kernel |
 //! | [`shutdown`] | how either is told to end: drain, then stop |
 //! | [`resolver`] | what names mean |
 //! | [`handle`] | what can be seen of either while it runs |
@@ -18,6 +19,8 @@
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `pool` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
+//! | `quota`, `memory` | what each grant, each source and all together may take |
+//! | `upgrade` | how the next process takes over |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -26,13 +29,16 @@ mod counts;
 mod dial;
 mod error;
 mod failure;
+pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
+mod memory;
 mod opening;
 mod pool;
 mod profile;
 mod pump;
+mod quota;
 pub mod relay;
 pub mod resolver;
 mod server;
@@ -40,10 +46,12 @@ mod session;
 pub mod shutdown;
 mod side;
 mod stock;
+mod upgrade;
 mod worker;
 
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
+pub use forward::{ForwardRule, Forwarder};
 pub use gateway::Gateway;
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;

@@ -8,16 +8,19 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
-use tradewind_net::splice::Pipe;
+use tradewind_net::splice::{MOVE_BYTES, Pipe};
 use tradewind_net::tcp;
 
 use crate::counts::{DirectionCounts, Outcome};
 use crate::dial::Speaker;
+use crate::memory::{Held, Memory};
+use crate::quota::Meter;
 use crate::session::Keeping;
 use crate::side::Side;
 use crate::stock::{BUFFER_BYTES, Stock};
@@ -60,6 +63,10 @@ pub(crate) struct Direction {
     moved: u64,
     last_move: usize,
     ended: bool,
+    /// The rates that bind it; absent when none does.
+    meter: Option<Box<Meter>>,
+    /// The load, where memory is limited.
+    held: Option<Held>,
 }
 
 impl Direction {
@@ -69,7 +76,7 @@ impl Direction {
             true => Load::Nothing,
             false => Load::Bytes { buffer: leading, given: 0 },
         };
-        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false }
+        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false, meter: None, held: None }
     }
 
     /// A direction that first gives a header and what was read ahead, in one flight.
@@ -94,6 +101,16 @@ impl Direction {
         }
         self.count(sent, means);
         Ok(())
+    }
+
+    /// What it has moved so far.
+    pub(crate) const fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Moves from now on as `meter` allows.
+    pub(crate) fn bind(&mut self, meter: Option<Meter>) {
+        self.meter = meter.map(Box::new);
     }
 
     /// Whether it has moved enough for splice.
@@ -147,6 +164,9 @@ impl Direction {
                 },
             };
             self.count(given, means);
+            if let Some(memory) = means.memory {
+                self.account(memory);
+            }
             left_this_turn = left_this_turn.saturating_sub(given);
             if left_this_turn == 0 {
                 cx.waker().wake_by_ref();
@@ -154,6 +174,16 @@ impl Direction {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Counts the load as held while it waits.
+    fn account(&mut self, memory: &Arc<Memory>) {
+        match &self.load {
+            Load::Nothing => self.held = None,
+            _ if self.held.is_some() => {}
+            Load::Bytes { buffer, .. } => self.held = Some(memory.hold(buffer.len())),
+            Load::Piped(pipe) => self.held = Some(memory.hold(pipe.held())),
+        }
     }
 
     /// Counts `given` bytes, but for those that are not the flow's own.
@@ -174,10 +204,25 @@ impl Direction {
     ) -> Poll<Result<Option<usize>, MoveError>> {
         loop {
             ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
-            let taken = match self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES {
+            let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
+            if let Some(meter) = &mut self.meter {
+                match meter.poll_booked(cx, || means.counts.throttled()) {
+                    Poll::Ready(booked) => most = most.min(booked),
+                    Poll::Pending => {
+                        from.deafen().map_err(MoveError::Taking)?;
+                        return from.poll_failure(cx).map(|error| Err(MoveError::Taking(error)));
+                    }
+                }
+            }
+            // A pipe takes what it takes.
+            let by_pipe = self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES;
+            let taken = match by_pipe && most >= MOVE_BYTES {
                 true => self.take_by_pipe(from, to, means),
-                false => self.take_by_copy(from, to, means),
+                false => self.take_by_copy(from, to, means, most),
             };
+            if let Some(meter) = &mut self.meter {
+                meter.settle(if matches!(taken, Ok(Some(_))) { self.last_move } else { 0 });
+            }
             match taken {
                 Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     from.hear().map_err(MoveError::Taking)?;
@@ -192,8 +237,9 @@ impl Direction {
         from: &Side<'_>,
         to: &Side<'_>,
         means: Means<'_>,
+        most: usize,
     ) -> Result<Option<usize>, MoveError> {
-        let taken = means.stock.receive(from, BUFFER_BYTES, |taken| {
+        let taken = means.stock.receive(from, most.min(BUFFER_BYTES), |taken| {
             if taken.is_empty() {
                 return Ok(None);
             }
@@ -215,7 +261,7 @@ impl Direction {
     ) -> Result<Option<usize>, MoveError> {
         let Ok(mut pipe) = means.stock.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
-            return self.take_by_copy(from, to, means);
+            return self.take_by_copy(from, to, means, BUFFER_BYTES);
         };
         let taken = from.try_read_by(|| pipe.fill_from(from));
         if !matches!(taken, Ok(1..)) {
@@ -313,6 +359,8 @@ impl Ending {
 pub(crate) struct Means<'a> {
     pub(crate) stock: &'a Stock,
     pub(crate) counts: &'a DirectionCounts,
+    /// The memory, where it is limited.
+    pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
 /// How long a session may be silent.

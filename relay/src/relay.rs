@@ -2,6 +2,8 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +12,11 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::warm::HELLO_BYTES;
 use tradewind_grant::{
-    GrantError, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader, Refusal,
-    RelayPolicy, Reply, SealedHeader, Status, Verifier, warm,
+    GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
+    Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, warm,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
@@ -26,11 +29,13 @@ use crate::opening::{NextRelay, Waited, part};
 use crate::pool::{LONGEST_WAIT, Pools, Warm};
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
+use crate::quota::Members;
 use crate::resolver::Resolver;
 use crate::server::{Server, Service, Setup, write_all};
-use crate::session::{GrantSessions, Keeping, Session, broken};
+use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::side::Side;
+use crate::upgrade::{Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 
@@ -59,6 +64,7 @@ impl Relay {
             limits: &config.limits,
             accept: &legs.accept,
             drain: config.timeouts.drain,
+            retire: config.timeouts.retire,
             metrics: config.metrics,
         })?;
         let own_listeners = server.handle().own_listeners();
@@ -79,7 +85,7 @@ impl Relay {
             dialler,
             pools,
             phase: OnceLock::new(),
-            grant_sessions: GrantSessions::default(),
+            grants: Members::new(config.limits.each_grant),
             header_limit: config.timeouts.header,
         });
         Ok(Self { server, service, identity })
@@ -92,7 +98,8 @@ impl Relay {
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
-        service.dialler.resolver = resolver;
+        // Pools dial relays, which have no names.
+        service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
         self
     }
 
@@ -130,7 +137,7 @@ struct RelayService {
     pools: Arc<Pools>,
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
-    grant_sessions: GrantSessions,
+    grants: Arc<Members<GrantId>>,
     header_limit: Duration,
     keeping: Keeping,
 }
@@ -154,15 +161,46 @@ impl Service for RelayService {
         };
         seat.authenticated();
         let worker = seat.worker();
-        let Some(place) = self.grant_sessions.enter(&header) else {
-            let failure = Failure::new(Status::Overloaded, "the grant's sessions are all in use");
-            return Err(self.fail(stream, worker, &header, failure).await);
+        if let Some(refusal) = seat.refusal() {
+            return Err(self.turn_away(stream, worker, &header, refusal).await);
+        }
+        let most = header.grant.sessions.map(NonZeroU32::get);
+        let Some(place) = self.grants.enter(header.grant_id, most) else {
+            return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
         let session = match next {
             Some(next) => self.pass_on(stream, worker, &header, &next, unused).await?,
             None => self.reach_destination(stream, worker, &header, unused).await?,
         };
-        Ok(Session { _place: Some(place), ..session })
+        Ok(Session { place: Some(place), ..session })
+    }
+
+    fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
+        let judge = Box::new(Successor(successor.try_clone()?));
+        // Held until the successor has it all: no header is admitted meanwhile.
+        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = verifier.hand_over(judge);
+        let sent = send_bytes(successor, &table.to_bytes());
+        if sent.is_err() {
+            verifier.take_over(table);
+        }
+        sent
+    }
+
+    fn take_over(&self, table: &[u8]) -> io::Result<()> {
+        let table = ReplayTable::from_bytes(REPLAY_LIMIT, table).map_err(io::Error::other)?;
+        self.verifier.lock().unwrap_or_else(PoisonError::into_inner).take_over(table);
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        gateway: &PublicIdentity,
+        issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError> {
+        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        verifier.judge(unix_now(), gateway, issued_at, nonce)
     }
 }
 
@@ -275,6 +313,19 @@ impl RelayService {
         let reply = Reply::failed(failure.status, header.hop, &failure.message);
         part(stream, worker, &header.upstream.seal(&reply)).await;
         Outcome::Failed(failure.status)
+    }
+
+    /// Tells the neighbour that there is no room, and for whom.
+    async fn turn_away(
+        &self,
+        stream: TcpStream,
+        worker: &Worker,
+        header: &OpenHeader,
+        refusal: Outcome,
+    ) -> Outcome {
+        let failure = Failure::new(Status::Overloaded, refusal.no_room());
+        self.fail(stream, worker, header, failure).await;
+        refusal
     }
 
     /// The last relay's part: dials the destination.
@@ -417,7 +468,7 @@ fn session(
 ) -> Session {
     let (flow, destination) = (header.flow.clone(), header.destination.clone());
     let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-    Session { flow, destination, upstream, downstream, up, down, _place: None }
+    Session { flow, destination, upstream, downstream, up, down, place: None }
 }
 
 /// Tells the neighbour that the path is open. Whoever sent data right behind its header does not

@@ -5,23 +5,29 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tradewind_grant::{GrantError, Nonce, PublicIdentity};
+use tradewind_net::handover::tell_systemd;
 use tradewind_net::tcp::{self, SocketOptions};
-use tradewind_telemetry::{Health, Heart, Registry};
+use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
+use tradewind_units::Timestamp;
 
 use crate::RelayError;
 use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
+use crate::memory::Memory;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
+use crate::upgrade::{Estate, Legacy, Name, Purpose, send_bytes, succeed};
 use crate::worker::{Room, Seat, Worker};
 
 /// Threads of each runtime that resolve names. Chosen: enough that a slow name does not stop the
@@ -51,6 +57,29 @@ pub(crate) trait Service: Send + Sync + 'static {
         entrance: usize,
         seat: &mut Seat,
     ) -> impl Future<Output = Result<Session, Outcome>> + Send;
+
+    /// Hands over what the next process must know of what this one has seen, and asks it from now on.
+    fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
+        send_bytes(successor, &[])
+    }
+
+    /// Goes on with what the process before this one has handed over.
+    fn take_over(&self, _seen: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether a header that the process before this one reads may be used.
+    ///
+    /// # Errors
+    /// Why not.
+    fn judge(
+        &self,
+        _gateway: &PublicIdentity,
+        _issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError> {
+        Err(GrantError::Replayed(*nonce))
+    }
 }
 
 /// How a server is set up.
@@ -61,6 +90,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) accept: &'a SocketOptions,
     pub(crate) drain: Duration,
+    pub(crate) retire: Duration,
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -68,15 +98,23 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Server {
     benches: Vec<Bench>,
     handle: Handle,
-    health: Health,
-    telemetry: Option<tradewind_telemetry::Server>,
+    holdings: Holdings,
+    patience: Patience,
+    predecessor: Option<UnixStream>,
+}
+
+/// How long open sessions may go on.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
     drain: Duration,
+    retire: Duration,
 }
 
 /// All that one thread takes with it.
 struct Bench {
     runtime: Runtime,
-    listeners: Vec<std::net::TcpListener>,
+    /// By the number of the address.
+    listeners: Vec<(usize, std::net::TcpListener)>,
     worker: Arc<Worker>,
 }
 
@@ -85,29 +123,49 @@ impl Server {
     pub(crate) fn bind(setup: &Setup<'_>) -> Result<Self, RelayError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
-        let room = Arc::new(Room::new(setup.limits, affordable_sessions(setup.limits.sessions)));
+        let room = Arc::new(Room::new(setup.limits, affordable_sessions(setup.limits)));
         let mut benches =
             (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
+        let mut legacy = Legacy::take().map_err(RelayError::Legacy)?;
+        let mut estate = Estate::default();
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
-        for address in setup.addresses {
-            let listeners = tcp::listen(*address, count, setup.limits.backlog, setup.accept)?;
+        for (entrance, address) in setup.addresses.iter().enumerate() {
+            let name = Name { purpose: Purpose::Entrance(entrance), address: *address };
+            let listeners = open_listeners(*address, count, setup, legacy.listeners(name))?;
             let local = listeners[0].local_addr().map_err(RelayError::Runtime)?;
             tracing::info!("listening on {local}");
             local_addrs.push(local);
-            for (bench, listener) in benches.iter_mut().zip(listeners) {
-                bench.listeners.push(listener);
+            for (index, listener) in listeners.into_iter().enumerate() {
+                estate.add(name, &listener).map_err(RelayError::Runtime)?;
+                benches[index % count].listeners.push((entrance, listener));
             }
         }
         let workers: Vec<_> = benches.iter().map(|bench| Arc::clone(&bench.worker)).collect();
         let health = Health::new();
         let telemetry = setup
             .metrics
-            .map(|address| serve_telemetry(setup.program, address, workers.clone(), &health))
+            .map(|address| {
+                let name = Name { purpose: Purpose::Metrics, address };
+                let listener = match legacy.listeners(name).pop() {
+                    Some(listener) => listener,
+                    None => std::net::TcpListener::bind(address)
+                        .map_err(|cause| TelemetryError::Listen { address, cause })?,
+                };
+                estate.add(name, &listener).map_err(RelayError::Runtime)?;
+                serve_telemetry(setup.program, listener, workers.clone(), &health)
+            })
             .transpose()?;
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
         let metrics = telemetry.as_ref().map(tradewind_telemetry::Server::local_addr);
         let handle = Handle::new(local_addrs, metrics, workers, runtimes);
-        Ok(Self { benches, handle, health, telemetry, drain: setup.drain })
+        let patience = Patience { drain: setup.drain, retire: setup.retire };
+        let predecessor = legacy.predecessor();
+        let holdings = Holdings {
+            health,
+            telemetry: Arc::new(Mutex::new(telemetry)),
+            estate: Arc::new(Mutex::new(Some(estate))),
+        };
+        Ok(Self { benches, handle, holdings, patience, predecessor })
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -120,15 +178,19 @@ impl Server {
         service: &Arc<S>,
         shutdown: &Shutdown,
     ) -> Result<(), RelayError> {
+        if let Some(stream) = self.predecessor {
+            succeed(stream, service).map_err(RelayError::Legacy)?;
+        }
         let mut threads = Vec::with_capacity(self.benches.len());
-        let mut result = announce_drain(self.health.clone(), shutdown.watch());
+        let mut result = self.holdings.watch(service, shutdown);
         for (index, bench) in self.benches.into_iter().enumerate() {
             let (service, shutdown) = (Arc::clone(service), shutdown.clone());
             let thread = std::thread::Builder::new().name(format!("worker {index}"));
-            let heart = self.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
+            let heart =
+                self.holdings.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
-                bench.work(&service, shutdown.watch(), self.drain, heart);
+                bench.work(&service, shutdown.watch(), self.patience, heart);
             };
             match thread.spawn(body) {
                 Ok(thread) => threads.push(thread),
@@ -136,18 +198,19 @@ impl Server {
             }
         }
         match result {
-            Ok(()) => self.health.set_ready(),
+            Ok(()) => {
+                self.holdings.health.set_ready();
+                let _nobody_asks = tell_systemd("READY=1");
+            }
             Err(_) => shutdown.stop(),
         }
         for (index, thread) in threads.into_iter().enumerate() {
             if thread.join().is_err() {
-                self.health.set_fault(format!("worker {index} ended by a bug"));
+                self.holdings.health.set_fault(format!("worker {index} ended by a bug"));
                 result = Err(RelayError::Worker(index));
             }
         }
-        if let Some(telemetry) = self.telemetry {
-            telemetry.shutdown();
-        }
+        self.holdings.give_up();
         result
     }
 }
@@ -164,26 +227,117 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// Starts a thread that says when the process begins to drain.
-fn announce_drain(health: Health, mut phase: watch::Receiver<Phase>) -> Result<(), RelayError> {
-    let announce = move || {
-        let runtime = Builder::new_current_thread().build();
-        if let Ok(runtime) = runtime
-            && runtime.block_on(phase.wait_for(|phase| *phase >= Phase::Draining)).is_ok()
-        {
-            health.set_not_ready("draining");
-            tracing::info!("draining: no new sessions are taken");
-        }
+/// The listeners for `address`: those that were `inherited`, and what is lacking for `count` workers.
+fn open_listeners(
+    address: SocketAddr,
+    count: usize,
+    setup: &Setup<'_>,
+    inherited: Vec<std::net::TcpListener>,
+) -> Result<Vec<std::net::TcpListener>, RelayError> {
+    let (backlog, options) = (setup.limits.backlog, setup.accept);
+    let mut listeners = inherited;
+    let Some(first) = listeners.first() else {
+        return Ok(tcp::listen(address, count, backlog, options)?);
     };
-    let thread = std::thread::Builder::new().name("drain".to_owned());
-    thread.spawn(announce).map(drop).map_err(RelayError::Runtime)
+    let local = first.local_addr().map_err(RelayError::Runtime)?;
+    for listener in &listeners {
+        options.apply(listener)?;
+        listener.set_nonblocking(true).map_err(RelayError::Runtime)?;
+    }
+    let lacking = count.saturating_sub(listeners.len());
+    if let Ok(more) = tcp::listen_along(local, lacking, backlog, options) {
+        listeners.extend(more);
+    }
+    // A port that is not shared, as systemd opens it, is accepted from by several workers.
+    for index in 0..count.saturating_sub(listeners.len()) {
+        listeners.push(listeners[index].try_clone().map_err(RelayError::Runtime)?);
+    }
+    Ok(listeners)
 }
 
-/// The sessions that the process's descriptors allow, `wanted` at most: two for each, with an
+/// What a process gives up when it ends or is upgraded.
+#[derive(Clone)]
+struct Holdings {
+    health: Health,
+    telemetry: Arc<Mutex<Option<tradewind_telemetry::Server>>>,
+    estate: Arc<Mutex<Option<Estate>>>,
+}
+
+impl Holdings {
+    /// Starts a thread that upgrades when it is asked for, and says when the process begins to drain.
+    fn watch<S: Service>(&self, service: &Arc<S>, shutdown: &Shutdown) -> Result<(), RelayError> {
+        let (service, shutdown) = (Arc::clone(service), shutdown.clone());
+        let holdings = self.clone();
+        let watch = move || {
+            if let Ok(runtime) = Builder::new_current_thread().build() {
+                runtime.block_on(holdings.serve(&*service, &shutdown));
+            }
+        };
+        let thread = std::thread::Builder::new().name("drain".to_owned());
+        thread.spawn(watch).map(drop).map_err(RelayError::Runtime)
+    }
+
+    async fn serve<S: Service>(&self, service: &S, shutdown: &Shutdown) {
+        let (mut phase, mut upgrades) = (shutdown.watch(), shutdown.watch_upgrades());
+        loop {
+            tokio::select! {
+                _ = phase.wait_for(|phase| *phase > Phase::Running) => break,
+                _ = upgrades.changed() => {}
+            }
+            if self.upgrade(service) {
+                return shutdown.retire();
+            }
+        }
+        self.health.set_not_ready("draining");
+        drop(lock(&self.estate).take());
+        tracing::info!("draining: no new sessions are taken");
+    }
+
+    /// Whether another process has taken over.
+    fn upgrade<S: Service>(&self, service: &S) -> bool {
+        let Some(estate) = lock(&self.estate).take() else { return false };
+        tracing::info!("upgrade: starting the new process");
+        match estate.hand_over(service) {
+            Ok(successor) => {
+                tracing::info!("upgrade: process {successor} serves; open sessions end here");
+                let _nobody_asks = tell_systemd(&format!("MAINPID={successor}"));
+                // The port is the successor's.
+                drop(lock(&self.telemetry).take());
+                true
+            }
+            Err(error) => {
+                tracing::error!("upgrade failed, nothing has changed: {}", plain(&error));
+                *lock(&self.estate) = Some(estate);
+                false
+            }
+        }
+    }
+
+    fn give_up(&self) {
+        drop(lock(&self.estate).take());
+        if let Some(telemetry) = lock(&self.telemetry).take() {
+            telemetry.shutdown();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sessions that the process's memory and descriptors allow, of those wanted: two descriptors for each, with an
 /// eighth of all kept for pipes and a few for the process itself. Admitting more would let
 /// connections in that can then not be carried on.
-fn affordable_sessions(wanted: usize) -> usize {
-    const OWN_DESCRIPTORS: usize = 16;
+fn affordable_sessions(limits: &Limits) -> usize {
+    const OWN_DESCRIPTORS: usize = 24;
+    let mut wanted = limits.sessions;
+    if let Some(memory) = limits.memory {
+        let affordable = Memory::sessions(usize::try_from(memory.as_u64()).unwrap_or(usize::MAX));
+        if affordable < wanted {
+            tracing::warn!("{memory} of memory allow {affordable} sessions, not {wanted}");
+            wanted = affordable;
+        }
+    }
     let limit = match tradewind_net::descriptors::raise_limit() {
         Ok(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
         Err(error) => {
@@ -202,14 +356,31 @@ fn affordable_sessions(wanted: usize) -> usize {
 
 fn serve_telemetry(
     program: &'static str,
-    address: SocketAddr,
+    listener: std::net::TcpListener,
     workers: Vec<Arc<Worker>>,
     health: &Health,
 ) -> Result<tradewind_telemetry::Server, RelayError> {
     let registry = Registry::new(program, env!("CARGO_PKG_VERSION"));
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
-    Ok(tradewind_telemetry::serve(address, registry, health.clone())?)
+    Ok(tradewind_telemetry::serve_on(listener, registry, health.clone())?)
+}
+
+impl Patience {
+    /// Ready when open sessions have had their time, or the process is told to stop.
+    async fn ends(self, phase: &mut watch::Receiver<Phase>) {
+        let retiring = *phase.borrow() == Phase::Retiring;
+        if retiring {
+            tokio::select! {
+                () = tokio::time::sleep(self.retire) => return,
+                _ = phase.wait_for(|phase| *phase > Phase::Retiring) => {}
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(self.drain) => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
+        }
+    }
 }
 
 impl Bench {
@@ -228,7 +399,7 @@ impl Bench {
         self,
         service: &Arc<S>,
         mut phase: watch::Receiver<Phase>,
-        drain: Duration,
+        patience: Patience,
         heart: Heart,
     ) {
         self.runtime.block_on(async {
@@ -239,7 +410,7 @@ impl Bench {
                 }
             });
             let mut accepting = Vec::with_capacity(self.listeners.len());
-            for (entrance, listener) in self.listeners.into_iter().enumerate() {
+            for (entrance, listener) in self.listeners {
                 let listener = TcpListener::from_std(listener).expect("a fresh listener");
                 let worker = Arc::clone(&self.worker);
                 let accept = accept(listener, entrance, Arc::clone(service), worker, phase.clone());
@@ -248,11 +419,10 @@ impl Bench {
             for accept in accepting {
                 accept.await.expect("accepting does not panic");
             }
-            let _ended_or_told = tokio::select! {
-                () = self.worker.emptied() => Ok(()),
-                () = tokio::time::sleep(drain) => Ok(()),
-                told = phase.wait_for(|phase| *phase == Phase::Stopping) => told.map(|_| ()),
-            };
+            tokio::select! {
+                () = self.worker.emptied() => {}
+                () = patience.ends(&mut phase) => {}
+            }
         });
         self.runtime.shutdown_background();
     }
@@ -278,21 +448,24 @@ async fn accept<S: Service>(
         } else {
             tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase >= Phase::Draining) => {
+                _ = phase.wait_for(|phase| *phase > Phase::Running) => {
                     draining = true;
                     continue;
                 }
             }
         };
         match accepted {
-            Ok((stream, _)) => {
-                let Some(mut seat) = worker.seat() else { continue };
+            Ok((stream, peer)) => {
+                let Some(mut seat) = worker.seat(peer) else { continue };
                 let (service, number) = (Arc::clone(&service), seat.number());
                 let task = tokio::spawn(async move {
                     // Opening takes more memory than carrying: it is given back in between.
                     let opening = Box::pin(service.open(stream, entrance, &mut seat));
                     let outcome = match opening.await {
-                        Ok(session) => session.carry(seat.worker(), service.keeping()).await,
+                        Ok(mut session) => {
+                            seat.bind(&mut session);
+                            session.carry(seat.worker(), service.keeping()).await
+                        }
                         Err(outcome) => outcome,
                     };
                     seat.leave(outcome);

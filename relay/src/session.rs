@@ -1,9 +1,8 @@
 //! A session whose path is open, from its first bytes to its end.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tradewind_grant::{Destination, GrantId, OpenHeader};
+use tradewind_grant::{Destination, GrantId};
 use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
@@ -11,6 +10,7 @@ use crate::config::Timeouts;
 use crate::counts::Outcome;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::quota::Place;
 use crate::side::Side;
 use crate::worker::Worker;
 
@@ -23,7 +23,7 @@ pub(crate) struct Session {
     pub(crate) up: Direction,
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
-    pub(crate) _place: Option<GrantPlace>,
+    pub(crate) place: Option<Place<GrantId>>,
 }
 
 /// How sessions are kept.
@@ -72,40 +72,4 @@ impl Session {
 pub(crate) fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -> Outcome {
     tracing::debug!(%flow, "flow to {destination} broke off: {error}");
     error.outcome()
-}
-
-/// How many sessions each grant has open here; clones count together.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct GrantSessions(Arc<Mutex<BTreeMap<GrantId, u32>>>);
-
-/// One session's place under its grant.
-#[derive(Debug)]
-pub(crate) struct GrantPlace {
-    sessions: GrantSessions,
-    grant: GrantId,
-}
-
-impl GrantSessions {
-    /// Counts one more session; `None` when the grant allows no more.
-    pub(crate) fn enter(&self, header: &OpenHeader) -> Option<GrantPlace> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(header.grant_id).or_default();
-        if header.grant.sessions.is_some_and(|limit| *count >= limit.get()) {
-            return None;
-        }
-        *count += 1;
-        Some(GrantPlace { sessions: self.clone(), grant: header.grant_id })
-    }
-}
-
-impl Drop for GrantPlace {
-    fn drop(&mut self) {
-        let mut open = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.grant) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.grant);
-            }
-        }
-    }
 }

@@ -12,6 +12,8 @@ use crate::RelayError;
 pub(crate) enum Phase {
     /// Serving.
     Running,
+    /// The next process takes what is new; open sessions have long to end.
+    Retiring,
     /// Taking nothing new; open sessions go on.
     Draining,
     /// Ending now, whatever is open.
@@ -20,7 +22,11 @@ pub(crate) enum Phase {
 
 /// The switch that ends a relay or gateway; clones work the same switch.
 #[derive(Debug, Clone)]
-pub struct Shutdown(Arc<watch::Sender<Phase>>);
+pub struct Shutdown {
+    phase: Arc<watch::Sender<Phase>>,
+    /// How often an upgrade was asked for.
+    upgrades: Arc<watch::Sender<u32>>,
+}
 
 impl Default for Shutdown {
     fn default() -> Self {
@@ -32,10 +38,12 @@ impl Shutdown {
     /// A switch that nobody has used yet.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Phase::Running)))
+        let phase = Arc::new(watch::Sender::new(Phase::Running));
+        Self { phase, upgrades: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop.
+    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2 asks for an
+    /// upgrade.
     ///
     /// # Errors
     /// When the handlers or their thread cannot be installed.
@@ -46,19 +54,28 @@ impl Shutdown {
             .enable_io()
             .build()
             .map_err(RelayError::Runtime)?;
-        let (mut terminate, mut interrupt) = {
+        let (mut terminate, mut interrupt, mut upgrade) = {
             let _inside = runtime.enter();
             let install = |kind| signal(kind).map_err(RelayError::Runtime);
-            (install(SignalKind::terminate())?, install(SignalKind::interrupt())?)
+            let upgrade = install(SignalKind::user_defined2())?;
+            (install(SignalKind::terminate())?, install(SignalKind::interrupt())?, upgrade)
         };
         let watch = move || {
             runtime.block_on(async {
-                for turn in [Self::drain, Self::stop] {
+                let mut turns = [Self::drain, Self::stop].into_iter();
+                loop {
                     tokio::select! {
                         _ = terminate.recv() => {}
                         _ = interrupt.recv() => {}
+                        _ = upgrade.recv() => {
+                            handle.upgrade();
+                            continue;
+                        }
                     }
-                    turn(&handle);
+                    match turns.next() {
+                        Some(turn) => turn(&handle),
+                        None => return,
+                    }
                 }
             });
         };
@@ -72,17 +89,32 @@ impl Shutdown {
         self.turn_to(Phase::Draining);
     }
 
+    /// Starts the program anew, which takes the listeners over, and retires once it is ready. If that fails,
+    /// nothing changes.
+    pub fn upgrade(&self) {
+        self.upgrades.send_modify(|count| *count += 1);
+    }
+
+    /// Leaves what is new to the next process.
+    pub(crate) fn retire(&self) {
+        self.turn_to(Phase::Retiring);
+    }
+
     /// Ends now; open sessions are reset.
     pub fn stop(&self) {
         self.turn_to(Phase::Stopping);
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Phase> {
-        self.0.subscribe()
+        self.phase.subscribe()
+    }
+
+    pub(crate) fn watch_upgrades(&self) -> watch::Receiver<u32> {
+        self.upgrades.subscribe()
     }
 
     fn turn_to(&self, phase: Phase) {
-        self.0.send_if_modified(|current| {
+        self.phase.send_if_modified(|current| {
             let later = phase > *current;
             if later {
                 *current = phase;

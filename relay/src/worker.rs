@@ -1,15 +1,22 @@
 //! A worker: what one thread shares among its sessions, and the room it has for them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tradewind_units::Bytes;
 
-use crate::config::Limits;
+use tradewind_grant::DestinationRule;
+
+use crate::config::{Limits, Share};
 use crate::counts::{Counts, Outcome};
+use crate::memory::Memory;
 use crate::pump::Means;
+use crate::quota::{Members, Meter, Place, Rate, Source};
+use crate::session::Session;
 use crate::stock::Stock;
 
 /// What one thread shares among its sessions.
@@ -36,19 +43,59 @@ struct Strangers {
 pub(crate) struct Room {
     most_open: usize,
     most_unauthenticated: usize,
+    /// Connections beyond the limits that are heard so that they can be told.
+    most_guests: usize,
     open: AtomicUsize,
     unauthenticated: AtomicUsize,
+    guests: AtomicUsize,
+    rate: Option<Arc<Rate>>,
+    memory: Option<Arc<Memory>>,
+    /// Who is bound by a share for each source; absent when there is none.
+    sources: Option<Arc<Members<Source>>>,
+    trusted_sources: Vec<DestinationRule>,
 }
 
 impl Room {
     /// Room for at most `most_open` sessions.
     pub(crate) fn new(limits: &Limits, most_open: usize) -> Self {
+        /// Chosen: enough that a client which comes again and again reads why; the rest is reset at once.
+        const MOST_GUESTS: usize = 64;
+        let bytes = |limit: Bytes| usize::try_from(limit.as_u64()).unwrap_or(usize::MAX);
+        let by_source = limits.each_source != Share::default();
         Self {
             most_open,
             most_unauthenticated: limits.unauthenticated,
+            most_guests: MOST_GUESTS.min(most_open / 8),
             open: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
+            guests: AtomicUsize::new(0),
+            rate: limits.rate.map(|rate| Arc::new(Rate::new(rate))),
+            memory: limits.memory.map(|limit| Memory::new(bytes(limit), most_open)),
+            sources: by_source.then(|| Members::new(limits.each_source)),
+            trusted_sources: limits.trusted_sources.clone(),
         }
+    }
+
+    /// A place for `peer` among its source's sessions; none is needed without a limit.
+    fn place_of(&self, peer: SocketAddr) -> Result<Option<Place<Source>>, Outcome> {
+        let Some(sources) = &self.sources else { return Ok(None) };
+        if self.trusted_sources.iter().any(|rule| rule.covers_address(peer)) {
+            return Ok(None);
+        }
+        let place = sources.enter(Source::of(peer.ip()), None);
+        place.map(Some).ok_or(Outcome::SourceFull)
+    }
+
+    /// What binds a connection of `peer` that comes now, or why there is no room for it. A guest is
+    /// counted apart.
+    fn admit(&self, peer: SocketAddr) -> Result<Option<Place<Source>>, Outcome> {
+        if self.open.fetch_add(1, Relaxed) >= self.most_open {
+            self.open.fetch_sub(1, Relaxed);
+            return Err(Outcome::Full);
+        }
+        self.place_of(peer).inspect_err(|_| {
+            self.open.fetch_sub(1, Relaxed);
+        })
     }
 }
 
@@ -68,21 +115,42 @@ impl Worker {
     /// Where strangers have taken all the room that they get, the one that has waited longest here is
     /// turned out for the new one. Who may be here shows it within a round trip or two, so who
     /// dawdles is turned out first, however many they are.
-    pub(crate) fn seat(self: &Arc<Self>) -> Option<Seat> {
+    ///
+    /// A few connections beyond the limits get a seat with a refusal, to hear it.
+    pub(crate) fn seat(self: &Arc<Self>, peer: SocketAddr) -> Option<Seat> {
         self.counts.accepted();
         let room = &self.room;
-        let open = room.open.fetch_add(1, Relaxed);
         let unauthenticated = room.unauthenticated.fetch_add(1, Relaxed);
         self.counts.open.fetch_add(1, Relaxed);
-        let number = self.next_stranger();
-        let worker = Arc::clone(self);
-        let mut seat = Seat { worker, number, authenticated: false, outcome: Outcome::Cut };
+        let (source, refusal) = match room.admit(peer) {
+            Ok(source) => (source, None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        let mut seat = Seat {
+            worker: Arc::clone(self),
+            number: self.next_stranger(),
+            authenticated: false,
+            refusal,
+            source,
+            outcome: Outcome::Cut,
+        };
+        if let Some(refusal) = refusal
+            && room.guests.fetch_add(1, Relaxed) >= room.most_guests
+        {
+            seat.outcome = refusal;
+            return None;
+        }
         let is_crowded = unauthenticated >= room.most_unauthenticated;
-        if open >= room.most_open || (is_crowded && !self.turn_out_oldest_stranger()) {
+        if is_crowded && !self.turn_out_oldest_stranger() {
             seat.outcome = Outcome::Full;
             return None;
         }
         Some(seat)
+    }
+
+    /// Bytes that wait in sessions, where they are limited.
+    pub(crate) fn held_bytes(&self) -> Option<usize> {
+        self.room.memory.as_ref().map(|memory| memory.held())
     }
 
     /// Says which task serves the stranger of this seat, before it first runs.
@@ -111,12 +179,12 @@ impl Worker {
 
     /// What an upstream direction moves with.
     pub(crate) fn means_up(&self) -> Means<'_> {
-        Means { stock: &self.stock, counts: &self.counts.up }
+        Means { stock: &self.stock, counts: &self.counts.up, memory: self.room.memory.as_ref() }
     }
 
     /// What a downstream direction moves with.
     pub(crate) fn means_down(&self) -> Means<'_> {
-        Means { stock: &self.stock, counts: &self.counts.down }
+        Means { stock: &self.stock, counts: &self.counts.down, memory: self.room.memory.as_ref() }
     }
 
     /// Waits until this worker serves no connection.
@@ -139,6 +207,10 @@ pub(crate) struct Seat {
     /// Its place in the order of arrival at the worker.
     number: u64,
     authenticated: bool,
+    /// Why it is only here to be told that there is no room.
+    refusal: Option<Outcome>,
+    /// Its place among its source's sessions, where these are limited.
+    source: Option<Place<Source>>,
     outcome: Outcome,
 }
 
@@ -161,6 +233,24 @@ impl Seat {
         }
     }
 
+    /// Why there is no room for it, if there is none; it is to be told.
+    pub(crate) const fn refusal(&self) -> Option<Outcome> {
+        self.refusal
+    }
+
+    /// Binds `session` by the rates that are its, if there are any.
+    pub(crate) fn bind(&self, session: &mut Session) {
+        let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
+        let by_grant = session.place.as_ref().and_then(|place| place.rate.clone());
+        let rates = [self.worker.room.rate.clone(), by_source, by_grant];
+        if rates.iter().any(Option::is_some) {
+            let rates: Vec<_> = rates.into_iter().flatten().collect();
+            for direction in [&mut session.up, &mut session.down] {
+                direction.bind(Meter::through(&rates, direction.moved()));
+            }
+        }
+    }
+
     /// Gives the place up after `outcome`.
     pub(crate) fn leave(mut self, outcome: Outcome) {
         self.outcome = outcome;
@@ -174,7 +264,9 @@ impl Drop for Seat {
             self.outcome = Outcome::Full;
         }
         self.worker.counts.outcome(self.outcome);
-        self.worker.room.open.fetch_sub(1, Relaxed);
+        let room = &self.worker.room;
+        let taken = if self.refusal.is_some() { &room.guests } else { &room.open };
+        taken.fetch_sub(1, Relaxed);
         if self.worker.counts.open.fetch_sub(1, Relaxed) == 1 {
             self.worker.emptied.notify_waiters();
         }
@@ -188,13 +280,14 @@ mod tests {
 
     #[test]
     fn a_connection_without_room_is_turned_away_and_counted() {
-        let limits = Limits { sessions: 2, unauthenticated: 1, backlog: 1 };
+        let limits = Limits { sessions: 2, unauthenticated: 1, ..Limits::default() };
+        let peer = "192.0.2.1:1".parse().unwrap();
         let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions))));
-        let mut first = worker.seat().unwrap();
-        assert!(worker.seat().is_none(), "one is not authenticated yet");
+        let mut first = worker.seat(peer).unwrap();
+        assert!(worker.seat(peer).is_none(), "one is not authenticated yet");
         first.authenticated();
-        let second = worker.seat().unwrap();
-        assert!(worker.seat().is_none(), "two are open");
+        let second = worker.seat(peer).unwrap();
+        assert!(worker.seat(peer).is_none(), "two are open");
         second.leave(Outcome::Ended);
         drop(first);
         let sum = Snapshot::of([&worker.counts].into_iter());

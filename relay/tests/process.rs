@@ -9,14 +9,16 @@ mod support;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 
 use support::{
-    Running, connect, content, destination, digest, echo, forward, gateway_config, identity,
-    relay_config, relay_config_text, send, wait_for,
+    Running, connect, content, destination, digest, echo, forward, gateway_config, grant_for,
+    identity, relay_config, relay_config_text, send, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route};
+use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
 use tradewind_relay::{Relay, RelayConfig, Shutdown};
 
 const CONFIG: &str = "TRADEWIND_TEST_RELAY_CONFIG";
@@ -32,6 +34,9 @@ const TESTS: &[Test] = &[
     ("a_relay_with_few_descriptors_admits_what_it_can_carry", few_descriptors),
     ("a_relay_out_of_descriptors_turns_clients_away_and_recovers", out_of_descriptors),
     ("sigterm_drains_and_a_second_one_stops", signals),
+    ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_under_load),
+    ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
+    ("a_successor_that_fails_changes_nothing", upgrade_that_fails),
 ];
 
 fn main() {
@@ -74,6 +79,8 @@ struct Process {
     _stdin: ChildStdin,
     hop: Hop,
     metrics: SocketAddr,
+    /// Its successors write here, too.
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Process {
@@ -87,7 +94,8 @@ impl Process {
         command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
         let (address, metrics) = line.trim().split_once(' ').unwrap();
         let hop = Hop {
             name: "process".parse().unwrap(),
@@ -95,7 +103,7 @@ impl Process {
             identity: key.public(),
         };
         let stdin = child.stdin.take().unwrap();
-        Self { child, _stdin: stdin, hop, metrics: metrics.parse().unwrap() }
+        Self { child, _stdin: stdin, hop, metrics: metrics.parse().unwrap(), stdout }
     }
 
     /// SIGKILL, and the process is gone when this returns.
@@ -105,8 +113,20 @@ impl Process {
     }
 
     fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Has it start its successor, and waits until that is about to serve.
+    fn upgrade(&mut self) {
+        self.signal("-USR2");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with(&self.hop.address.to_string()), "{line}");
     }
 
     /// A figure of its metrics, if it answers.
@@ -254,8 +274,8 @@ fn ping(stream: &mut TcpStream) -> io::Result<()> {
 
 fn few_descriptors() {
     const LIMIT: usize = 64;
-    // Seven eighths of the descriptors, less 16, two for each session.
-    const AFFORDABLE: usize = 20;
+    // Seven eighths of the descriptors, less 24, two for each session.
+    const AFFORDABLE: usize = 16;
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$0\"")]);
     command.arg(std::env::current_exe().unwrap());
@@ -313,4 +333,117 @@ fn signals() {
     let status = process.child.wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(0), None));
     assert_reset(ping(&mut stream));
+}
+
+/// Opens short sessions one after the other until told to stop; panics when one is refused or lost.
+fn short_sessions(
+    address: SocketAddr,
+    over: &Arc<AtomicBool>,
+    count: &Arc<AtomicUsize>,
+) -> std::thread::JoinHandle<()> {
+    let (over, count) = (Arc::clone(over), Arc::clone(count));
+    std::thread::spawn(move || {
+        while !over.load(Relaxed) {
+            let mut stream = connect(address);
+            ping(&mut stream).expect("served");
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(digest(&mut stream).expect("ended in order").0, 0);
+            count.fetch_add(1, Relaxed);
+        }
+    })
+}
+
+fn upgrade_under_load() {
+    let mut process = Process::start();
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut long = connect(gateway.address());
+    ping(&mut long).unwrap();
+    let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let load: Vec<_> = (0..4).map(|_| short_sessions(gateway.address(), &over, &count)).collect();
+    let so_many_more = |many: usize| {
+        let before = count.load(Relaxed);
+        let ended = || load.iter().any(std::thread::JoinHandle::is_finished);
+        wait_for("sessions", || count.load(Relaxed) >= before + many || ended());
+    };
+    so_many_more(100);
+    process.upgrade();
+    so_many_more(200);
+    // The old process serves what it has to its end, and ends then.
+    ping(&mut long).unwrap();
+    assert!(process.child.try_wait().unwrap().is_none());
+    long.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(digest(&mut long).unwrap().0, 0);
+    let status = process.child.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(0), None));
+    so_many_more(100);
+    over.store(true, Relaxed);
+    load.into_iter().for_each(|load| load.join().unwrap());
+    wait_for("the successor's metrics", || {
+        process.metric("tradewind_relay_sessions_total{outcome=\"ended\"}") >= Some(300.0)
+    });
+}
+
+/// A header for `hop`, sealed now, and what opens its reply is not needed.
+fn sealed(sealer: &mut Sealer, hop: &Hop, nonce: u8) -> Vec<u8> {
+    let hop = grant::Hop { address: hop.address, identity: hop.identity };
+    let route = grant::Route::new(vec![hop]).unwrap();
+    let destination = Destination::address(echo()).unwrap();
+    let flow = "test".parse().unwrap();
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    sealer.seal(unix_now(), Nonce::from_entropy([nonce; 16]), &request).unwrap().bytes
+}
+
+/// The status with which a relay answers `header` on `stream`.
+fn status_of(mut stream: &TcpStream, header: &[u8]) -> u8 {
+    stream.write_all(header).unwrap();
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).unwrap();
+    answer[6]
+}
+
+fn upgrade_and_replays() {
+    let mut process = Process::start();
+    let address = process.hop.address;
+    let key = identity();
+    let grant = grant_for(key.public());
+    let mut sealer = Sealer::new(key, grant).unwrap();
+    let mut header = |nonce| sealed(&mut sealer, &process.hop, nonce);
+    let (before, on_its_way, after, late) = (header(1), header(2), header(3), header(4));
+    assert_eq!(status_of(&connect(address), &before), Status::Ok as u8);
+    // Connections that the old process has, and whose headers it reads when the new one serves.
+    let with_old: Vec<_> = (0..3).map(|_| connect(address)).collect();
+    let held = "tradewind_relay_open_sessions";
+    wait_for("the old process to have them", || process.metric(held) >= Some(3.0));
+    process.upgrade();
+    wait_for("the new process", || status_of(&connect(address), &before) == Status::Replayed as u8);
+    assert_eq!(
+        status_of(&connect(address), &on_its_way),
+        Status::Ok as u8,
+        "honest, and sealed before"
+    );
+    assert_eq!(status_of(&connect(address), &after), Status::Ok as u8);
+    assert_eq!(status_of(&with_old[0], &after), Status::Replayed as u8, "the new one accepted it");
+    assert_eq!(status_of(&with_old[1], &late), Status::Ok as u8);
+    assert_eq!(
+        status_of(&connect(address), &late),
+        Status::Replayed as u8,
+        "the old one accepted it"
+    );
+    assert_eq!(status_of(&with_old[2], &before), Status::Replayed as u8);
+}
+
+fn upgrade_that_fails() {
+    // The program is gone when its successor is to be started.
+    let copy = std::env::temp_dir().join(format!("tradewind-upgrade-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let process = Process::start_by(Command::new(&copy));
+    std::fs::remove_file(&copy).unwrap();
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut stream = connect(gateway.address());
+    ping(&mut stream).unwrap();
+    process.signal("-USR2");
+    for _ in 0..20 {
+        ping(&mut connect(gateway.address())).unwrap();
+    }
+    ping(&mut stream).unwrap();
 }

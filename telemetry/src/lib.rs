@@ -21,7 +21,7 @@ pub use health::{Health, Heart};
 pub use logs::{LogFormat, init_logs};
 pub use prometheus_client as client;
 pub use registry::Registry;
-pub use server::{DEFAULT_ADDRESS, Server, serve};
+pub use server::{DEFAULT_ADDRESS, Server, serve, serve_on};
 
 use std::net::SocketAddr;
 

@@ -82,8 +82,22 @@ pub fn serve(
     registry: Registry,
     health: Health,
 ) -> Result<Server, TelemetryError> {
+    let listener =
+        TcpListener::bind(address).map_err(|cause| TelemetryError::Listen { address, cause })?;
+    serve_on(listener, registry, health)
+}
+
+/// As [`serve`], on a listener that is open already.
+///
+/// # Errors
+/// When it is no listener, or the thread cannot be started.
+pub fn serve_on(
+    listener: TcpListener,
+    registry: Registry,
+    health: Health,
+) -> Result<Server, TelemetryError> {
+    let address = listener.local_addr().unwrap_or(DEFAULT_ADDRESS);
     let listen = |cause| TelemetryError::Listen { address, cause };
-    let listener = TcpListener::bind(address).map_err(listen)?;
     listener.set_nonblocking(true).map_err(listen)?;
     let local_addr = listener.local_addr().map_err(listen)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use tradewind_model::Catalogue;
 use tradewind_plan::file::{FileError, Log};
 use tradewind_plan::forecast::{History, past_period, regret};
-use tradewind_plan::solver::{self, Greedy, Limits, SolveError, Solver};
+use tradewind_plan::solver::{self, Greedy, Limits, SolveError};
 use tradewind_plan::{Problem, file, verify};
 use tradewind_units::Duration;
 

@@ -62,6 +62,7 @@ impl Gateway {
             limits: &config.limits,
             accept: &legs.accept,
             drain: config.timeouts.drain,
+            retire: config.timeouts.retire,
             metrics: config.metrics,
         })?;
         let service = Arc::new(GatewayService {

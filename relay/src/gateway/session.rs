@@ -104,6 +104,12 @@ impl Service for GatewayService {
             }
         };
         seat.authenticated();
+        if let Some(refusal) = seat.refusal() {
+            let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
+            tracing::info!("refused: {}", failure.message);
+            refuse(application, entrance, seat.worker(), &failure).await;
+            return Err(refusal);
+        }
         let (flow, worker) = (entrance.flow(), seat.worker());
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
         let path =
@@ -126,7 +132,7 @@ impl Service for GatewayService {
         let Path { downstream, up, down } = path;
         let flow = flow.clone();
         let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
-        Ok(Session { flow, destination, upstream, downstream, up, down, _place: None })
+        Ok(Session { flow, destination, upstream, downstream, up, down, place: None })
     }
 }
 

@@ -8,6 +8,7 @@ mod chain;
 mod drain;
 mod ends;
 mod legs;
+mod limits;
 mod proxies;
 mod refusal;
 mod warm;

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 /// Opens CONNECT through a gateway and returns status line and body.
-fn connect_through(gateway: &Running, target: &str) -> (String, String) {
+pub(super) fn connect_through(gateway: &Running, target: &str) -> (String, String) {
     let mut stream = connect(gateway.address());
     write!(stream, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -23,7 +23,7 @@ fn connect_through(gateway: &Running, target: &str) -> (String, String) {
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
 }
 
-fn connect_gateway(route: Route) -> Running {
+pub(super) fn connect_gateway(route: Route) -> Running {
     let mut config = gateway_config(route);
     config.connect = vec![loopback()];
     Running::gateway(&config)

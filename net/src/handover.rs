@@ -1,0 +1,119 @@
+//! Listening sockets that a process gets from the one before it, or from systemd.
+//!
+//! A successor is started with one end of a local socket, over which the listeners travel and the two agree
+//! who serves. systemd's convention is that of sd_listen_fds(3): `LISTEN_PID`, `LISTEN_FDS`, descriptors
+//! from 3 on; what it is told follows sd_notify(3).
+
+use std::ffi::OsString;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The descriptor of the socket to the process before this one.
+const PREDECESSOR: &str = "TRADEWIND_PREDECESSOR";
+
+/// First descriptor that systemd passes.
+const FIRST_PASSED: RawFd = 3;
+
+/// How this program was started, to start its successor likewise.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// The program of this process, by the path that it was called with, so that what lies there by then
+    /// is what is started; a name that was found on the PATH is taken for where it was found.
+    ///
+    /// # Errors
+    /// When `/proc` is not mounted.
+    pub fn of_this_process() -> io::Result<Self> {
+        let mut arguments = std::env::args_os();
+        let called = arguments.next().map(PathBuf::from).unwrap_or_default();
+        let path = match called.components().count() {
+            0 | 1 => std::env::current_exe()?,
+            _ => std::path::absolute(called)?,
+        };
+        Ok(Self { path, arguments: arguments.collect() })
+    }
+
+    /// Starts a successor, and returns it with the socket to it.
+    ///
+    /// # Errors
+    /// When the program is not there any more, or no descriptor is left.
+    pub fn start_successor(&self) -> io::Result<(Child, UnixStream)> {
+        let (here, there) = UnixStream::pair()?;
+        let inherited = there.as_raw_fd();
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).env(PREDECESSOR, inherited.to_string());
+        // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is open.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
+                0.. => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn()?;
+        Ok((child, here))
+    }
+}
+
+/// The socket to the process before this one, if it was started as a successor. There is one for a process:
+/// who asks again gets none.
+#[must_use]
+pub fn predecessor() -> Option<UnixStream> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let number: RawFd = std::env::var(PREDECESSOR).ok()?.parse().ok()?;
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    Some(take(number).ok()?.into())
+}
+
+/// The listeners that systemd passed to this process. Who asks again gets none.
+#[must_use]
+pub fn passed_by_systemd() -> Vec<TcpListener> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
+    if number("LISTEN_PID") != i32::try_from(std::process::id()).ok() {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let passed = (FIRST_PASSED..FIRST_PASSED + count).filter_map(|number| take(number).ok());
+    passed.map(TcpListener::from).collect()
+}
+
+/// Owns a descriptor that was passed, and keeps it from programs that this one starts.
+fn take(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a system call on a number; when it names no descriptor, the call says so.
+    if number < FIRST_PASSED || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0
+    {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, was passed to this process by name, and the caller asks once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Tells systemd, where it asks to be told: `READY=1`, or `MAINPID=` when another process is to be watched.
+///
+/// # Errors
+/// When its socket does not take the message.
+pub fn tell_systemd(message: &str) -> io::Result<()> {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let address = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(&path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
+}

@@ -1,0 +1,99 @@
+//! Forwarding without splitting: a relay's kernel passes packets on, and no connection ends there. The papers'
+//! baseline [CDD 3], and a cheap relay where splitting gains nothing.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use tradewind_grant::forbidden::class_of;
+use tradewind_net::NetError;
+use tradewind_net::nft;
+
+use crate::shutdown::Phase;
+use crate::{RelayError, Shutdown};
+
+/// What is forwarded: `LISTEN=TO`, two addresses with ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForwardRule(nft::Rule);
+
+impl FromStr for ForwardRule {
+    type Err = RelayError;
+
+    fn from_str(text: &str) -> Result<Self, RelayError> {
+        let refused =
+            |problem: String| RelayError::Config { place: format!("forward `{text}`"), problem };
+        let expected = "expected LISTEN=TO, such as `0.0.0.0:7000=192.0.2.9:443`".to_owned();
+        let address = |text: &str| text.parse::<SocketAddr>().ok().filter(|one| one.port() != 0);
+        let rule = text.split_once('=').and_then(|(listen, to)| {
+            Some(nft::Rule { listen: address(listen)?, to: address(to)? })
+        });
+        let rule = rule.ok_or_else(|| refused(expected))?;
+        let class = class_of(rule.to.ip());
+        if class.is_forbidden() {
+            let problem = format!("{} is a {class} address, which is never dialled", rule.to.ip());
+            return Err(refused(problem));
+        }
+        if rule.listen.is_ipv4() != rule.to.is_ipv4() {
+            return Err(refused("expected two addresses of one family".to_owned()));
+        }
+        Ok(Self(rule))
+    }
+}
+
+/// Rules in force; they go when this is dropped.
+#[derive(Debug)]
+pub struct Forwarder {
+    rules: Vec<nft::Forwarding>,
+}
+
+impl Forwarder {
+    /// Puts all of `rules` in force, or none. Those that a forwarder which was killed has left behind for the
+    /// same addresses are replaced.
+    ///
+    /// # Errors
+    /// When `nft` is missing or may not, or the kernel does not forward.
+    pub fn set(rules: &[ForwardRule]) -> Result<Self, NetError> {
+        let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));
+        Ok(Self { rules: rules.collect::<Result<_, _>>()? })
+    }
+
+    /// The names of its nftables tables.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(nft::Forwarding::table)
+    }
+
+    /// Waits until `shutdown` tells it to end, and removes the rules. Blocks.
+    ///
+    /// # Errors
+    /// When the wait cannot be set up.
+    pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let mut phase = shutdown.watch();
+        let told = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
+        // A switch that is gone tells as well.
+        let _told = runtime.map_err(RelayError::Runtime)?.block_on(told);
+        drop(self.rules);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_names_two_places_and_the_second_may_be_dialled() {
+        assert!("0.0.0.0:7000=192.0.2.9:443".parse::<ForwardRule>().is_ok());
+        assert!("[::]:7000=[2001:db8::9]:443".parse::<ForwardRule>().is_ok());
+        for (text, expected) in [
+            ("7000=192.0.2.9:443", "expected LISTEN=TO"),
+            ("0.0.0.0:7000", "expected LISTEN=TO"),
+            ("0.0.0.0:0=192.0.2.9:443", "expected LISTEN=TO"),
+            ("0.0.0.0:7000=127.0.0.1:443", "127.0.0.1 is a loopback address"),
+            ("0.0.0.0:7000=169.254.169.254:80", "169.254.169.254 is a metadata address"),
+            ("[::]:7000=192.0.2.9:443", "expected two addresses of one family"),
+        ] {
+            let error = text.parse::<ForwardRule>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! How much each grant, each source address and all together may take: sessions, and bytes a second.
+//!
+//! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
+//! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
+//! far. Bookings are small and are served in the order in which they were made, so sessions that share a
+//! rate get equal parts of it. A session that no rate binds has no [`Meter`] and pays nothing.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tradewind_units::{Bandwidth, Bytes};
+
+use crate::config::Share;
+use crate::stock::BUFFER_BYTES;
+
+/// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not wait, and no
+/// second sees more than a tenth above the rate.
+const BURST: Duration = Duration::from_millis(100);
+
+/// A booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read takes. Chosen: two turns of a
+/// hundred sessions that share a rate lie two seconds apart.
+const BOOKING: Duration = Duration::from_millis(20);
+const LEAST_BOOKING: usize = 2048;
+
+/// IPv6 addresses that agree in so many bits count as one source: a site gets a /56 (RFC 6177).
+const SOURCE_PREFIX_BITS: u32 = 56;
+
+/// A rate that sessions share.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    rate: Bandwidth,
+    /// Until when everything is booked.
+    booked_until: Mutex<Instant>,
+}
+
+impl Rate {
+    pub(crate) fn new(rate: Bandwidth) -> Self {
+        Self { rate, booked_until: Mutex::new(Instant::now()) }
+    }
+
+    /// Books `bytes`, and says when they may move.
+    fn book(&self, now: Instant, bytes: usize) -> Instant {
+        let mut booked_until = self.lock();
+        let start = now.max(*booked_until);
+        *booked_until = start + self.time_for(bytes);
+        start.checked_sub(BURST).map_or(now, |due| due.max(now))
+    }
+
+    /// Gives back what was booked and did not move.
+    fn give_back(&self, bytes: usize) {
+        let mut booked_until = self.lock();
+        if let Some(earlier) = booked_until.checked_sub(self.time_for(bytes)) {
+            *booked_until = earlier;
+        }
+    }
+
+    /// Whether nothing is booked any more, so that to forget it gives nothing away.
+    fn rests(&self, now: Instant) -> bool {
+        *self.lock() <= now
+    }
+
+    fn booking(&self) -> usize {
+        let bytes = usize::try_from(self.rate.volume_in(BOOKING).as_u64()).unwrap_or(usize::MAX);
+        bytes.clamp(LEAST_BOOKING, BUFFER_BYTES)
+    }
+
+    fn time_for(&self, bytes: usize) -> Duration {
+        self.rate.time_for(Bytes::new(bytes as u64))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        self.booked_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One direction's way through the rates that bind it.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    rates: Vec<Arc<Rate>>,
+    booking: usize,
+    /// Until the booking may move.
+    wait: Option<Pin<Box<Sleep>>>,
+    booked: usize,
+}
+
+impl Meter {
+    /// A way through `rates`; `None` when there are none. What has `moved` before is booked late.
+    pub(crate) fn through(rates: &[Arc<Rate>], moved: u64) -> Option<Self> {
+        let booking = rates.iter().map(|rate| rate.booking()).min()?;
+        let moved = usize::try_from(moved).unwrap_or(usize::MAX);
+        let now = Instant::now();
+        for rate in rates {
+            rate.book(now, moved);
+        }
+        Some(Self { rates: rates.to_vec(), booking, wait: None, booked: 0 })
+    }
+
+    /// Ready with how much may move now; `on_wait` is called once for each wait.
+    pub(crate) fn poll_booked(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_wait: impl FnOnce(),
+    ) -> Poll<usize> {
+        if self.booked == 0 {
+            let now = Instant::now();
+            self.booked = self.booking;
+            let due = self.rates.iter().map(|rate| rate.book(now, self.booking)).max();
+            if let Some(due) = due.filter(|due| *due > now) {
+                on_wait();
+                self.wait = Some(Box::pin(tokio::time::sleep_until(due)));
+            }
+        }
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.as_mut().poll(cx));
+            self.wait = None;
+        }
+        Poll::Ready(self.booked)
+    }
+
+    /// Ends the booking, of which `moved` was used.
+    pub(crate) fn settle(&mut self, moved: usize) {
+        let unused = std::mem::take(&mut self.booked).saturating_sub(moved);
+        if unused > 0 {
+            self.rates.iter().for_each(|rate| rate.give_back(unused));
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.settle(0);
+    }
+}
+
+/// Where a connection comes from: an IPv4 address, or an IPv6 site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let site = u128::from(v6) & !(u128::MAX >> SOURCE_PREFIX_BITS);
+                Self(Ipv6Addr::from(site).into())
+            }
+            v4 => Self(v4),
+        }
+    }
+}
+
+/// Who takes part, each with an equal share: the sessions of each grant or of each source.
+#[derive(Debug)]
+pub(crate) struct Members<K: Ord> {
+    share: Share,
+    table: Mutex<Table<K>>,
+}
+
+#[derive(Debug)]
+struct Table<K> {
+    members: BTreeMap<K, Member>,
+    /// At so many members those that rest are forgotten.
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Member {
+    open: u32,
+    rate: Option<Arc<Rate>>,
+}
+
+/// One session's place with its member.
+#[derive(Debug)]
+pub(crate) struct Place<K: Ord + Copy> {
+    members: Arc<Members<K>>,
+    key: K,
+    /// The rate that the member's sessions share.
+    pub(crate) rate: Option<Arc<Rate>>,
+}
+
+impl<K: Ord + Copy> Members<K> {
+    /// Members that get `share` each.
+    pub(crate) fn new(share: Share) -> Arc<Self> {
+        /// Chosen: a table of some 100 kB is not worth the sweep.
+        const SWEEP_AT: usize = 1024;
+        let table = Table { members: BTreeMap::new(), sweep_at: SWEEP_AT };
+        Arc::new(Self { share, table: Mutex::new(table) })
+    }
+
+    /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its own.
+    pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
+        let mut table = self.lock();
+        table.sweep();
+        let member = table.members.entry(key).or_insert_with(|| Member {
+            open: 0,
+            rate: self.share.rate.map(|rate| Arc::new(Rate::new(rate))),
+        });
+        let most = most.into_iter().chain(self.share.sessions.map(std::num::NonZeroU32::get)).min();
+        if most.is_some_and(|most| member.open >= most) {
+            return None;
+        }
+        member.open += 1;
+        Some(Place { members: Arc::clone(self), key, rate: member.rate.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table<K>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Ord + Copy> Table<K> {
+    /// Forgets who has no session and nothing booked: a rate that was used up outlives its sessions, so that
+    /// coming again does not renew it.
+    fn sweep(&mut self) {
+        if self.members.len() >= self.sweep_at {
+            let now = Instant::now();
+            self.members.retain(|_, member| !member.rests(now));
+            self.sweep_at = (2 * self.members.len()).max(self.sweep_at);
+        }
+    }
+}
+
+impl Member {
+    fn rests(&self, now: Instant) -> bool {
+        self.open == 0 && self.rate.as_ref().is_none_or(|rate| rate.rests(now))
+    }
+}
+
+impl<K: Ord + Copy> Drop for Place<K> {
+    fn drop(&mut self) {
+        let mut table = self.members.lock();
+        if let Some(member) = table.members.get_mut(&self.key) {
+            member.open -= 1;
+            if member.rests(Instant::now()) {
+                table.members.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    fn share(sessions: u32) -> Share {
+        Share { sessions: NonZeroU32::new(sessions), rate: None }
+    }
+
+    #[test]
+    fn a_member_has_its_share_of_sessions_and_its_neighbour_has_one_too() {
+        let members = Members::new(share(2));
+        let places: Vec<_> = (0..3).map(|_| members.enter(1, None)).collect();
+        assert_eq!(places.iter().flatten().count(), 2);
+        assert!(members.enter(2, None).is_some());
+        assert!(members.enter(3, Some(0)).is_none(), "its own limit is lower");
+        drop(places);
+        assert!(members.enter(1, None).is_some());
+        assert!(members.lock().members.len() <= 1, "who has left is forgotten");
+    }
+
+    #[test]
+    fn a_rate_outlives_the_sessions_that_used_it_up() {
+        let rate = Bandwidth::from_bps(8).unwrap();
+        let members = Members::new(Share { sessions: None, rate: Some(rate) });
+        let place = members.enter(1, None).unwrap();
+        let now = Instant::now();
+        let first = place.rate.as_ref().unwrap().book(now, 1000);
+        drop(place);
+        let place = members.enter(1, None).unwrap();
+        let second = place.rate.as_ref().unwrap().book(now, 1);
+        assert_eq!(first, now);
+        assert!(second >= now + Duration::from_secs(999), "{:?}", second - now);
+    }
+
+    #[test]
+    fn bookings_are_served_in_turn_and_what_did_not_move_is_given_back() {
+        let rate = Rate::new(Bandwidth::from_bps(8_000).unwrap());
+        let start = *rate.lock();
+        // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a second later.
+        let dues: Vec<_> = (0..4).map(|_| rate.book(start, 100) - start).collect();
+        assert_eq!(dues, [0, 0, 100, 200].map(Duration::from_millis));
+        rate.give_back(200);
+        assert_eq!(rate.book(start, 100) - start, Duration::from_millis(100));
+    }
+
+    #[test]
+    fn an_ipv6_site_is_one_source() {
+        let of = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2aa::1"), of("2001:db8:1:2ff::9"));
+        assert_ne!(of("2001:db8:1:200::1"), of("2001:db8:1:300::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Change of the process without a refused connection: the next one takes the listening sockets over.
+//!
+//! SIGUSR2 starts the program anew, with the same arguments. The successor reads its configuration, gets the
+//! listeners, and says when it is ready; only then does the old process stop accepting. Connections wait in
+//! the kernel meanwhile, for as long as it takes to hand over which headers were seen. From then on there is
+//! one judge of headers: the old process, which may still read headers of connections that it accepted,
+//! asks the new one, so what either has accepted is a replay to both, and an honest header that is on its
+//! way is refused by neither. A successor that fails before it is ready changes nothing.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use tradewind_grant::{GrantError, Nonce, PublicIdentity, ReplayJudge};
+use tradewind_net::handover::{self, Program};
+use tradewind_net::{NetError, descriptor};
+use tradewind_units::Timestamp;
+
+use crate::server::Service;
+
+/// Longest wait for a successor to be ready. Chosen: long for reading a file and opening ports.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest wait for a successor's judgement. Chosen: far above a turn of a loaded machine.
+const JUDGEMENT_LIMIT: Duration = Duration::from_secs(2);
+
+/// What a successor says when it is ready.
+const READY: u8 = 0x52;
+
+/// A question to the judge: gateway, time of issue in nanoseconds, nonce.
+const QUESTION_BYTES: usize = 32 + 8 + 16;
+
+/// The most that a successor takes for a table of headers seen. Chosen: above a full one.
+const MOST_TABLE_BYTES: u64 = 1 << 30;
+
+/// What a listener is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Sessions, at the entrance with this number.
+    Entrance(usize),
+    /// Metrics and health.
+    Metrics,
+}
+
+/// Which listener of a configuration: an address whose port the system chooses may be there twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) purpose: Purpose,
+    pub(crate) address: SocketAddr,
+}
+
+impl Name {
+    fn to_text(self) -> String {
+        match self.purpose {
+            Purpose::Entrance(number) if self.address.port() == 0 => {
+                format!("entrance {number} {}", self.address)
+            }
+            // An address may have moved in the configuration.
+            Purpose::Entrance(_) => format!("entrance {}", self.address),
+            Purpose::Metrics => format!("metrics {}", self.address),
+        }
+    }
+}
+
+/// Listeners by name, to be handed on.
+#[derive(Debug, Default)]
+pub(crate) struct Estate(Vec<(Name, TcpListener)>);
+
+impl Estate {
+    /// Adds another hold on `listener`.
+    pub(crate) fn add(&mut self, name: Name, listener: &TcpListener) -> io::Result<()> {
+        self.0.push((name, listener.try_clone()?));
+        Ok(())
+    }
+
+    /// Starts a successor and hands over; on an error this process goes on as if nothing had been.
+    /// Returns the successor's number.
+    pub(crate) fn hand_over<S: Service>(&self, service: &S) -> io::Result<u32> {
+        let (mut child, stream) = Program::of_this_process()?.start_successor()?;
+        match self.pass_to(&stream, service) {
+            Ok(()) => Ok(child.id()),
+            Err(error) => {
+                // Whatever it is doing, it must not serve.
+                let _ended = child.kill();
+                let status = child.wait()?;
+                let words = format!("{}; it ended with {status}", crate::failure::plain(&error));
+                Err(io::Error::new(error.kind(), words))
+            }
+        }
+    }
+
+    fn pass_to<S: Service>(&self, mut stream: &UnixStream, service: &S) -> io::Result<()> {
+        stream.set_read_timeout(Some(START_LIMIT))?;
+        stream.write_all(&(self.0.len() as u64).to_be_bytes())?;
+        for (name, listener) in &self.0 {
+            let text = name.to_text();
+            stream.write_all(&(text.len() as u64).to_be_bytes())?;
+            stream.write_all(text.as_bytes())?;
+            descriptor::send(stream, &[listener.as_fd()]).map_err(other)?;
+        }
+        let mut word = [0];
+        stream.read_exact(&mut word)?;
+        if word != [READY] {
+            return Err(io::Error::other("the new process is no successor"));
+        }
+        stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
+        service.hand_over(stream)
+    }
+}
+
+/// What the process before this one, or systemd, has left to this one.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    listeners: Vec<(String, TcpListener)>,
+    passed_by_systemd: Vec<TcpListener>,
+    predecessor: Option<UnixStream>,
+}
+
+impl Legacy {
+    /// Takes what there is, once for each process.
+    pub(crate) fn take() -> io::Result<Self> {
+        let predecessor = handover::predecessor();
+        let listeners = match &predecessor {
+            Some(stream) => receive_listeners(stream)?,
+            None => Vec::new(),
+        };
+        Ok(Self { listeners, passed_by_systemd: handover::passed_by_systemd(), predecessor })
+    }
+
+    /// The listeners of this name; those of systemd go by their address alone.
+    pub(crate) fn listeners(&mut self, name: Name) -> Vec<TcpListener> {
+        let text = name.to_text();
+        let called_so = |(called, _): &mut (String, TcpListener)| *called == text;
+        let there = |listener: &mut TcpListener| {
+            listener.local_addr().is_ok_and(|address| address == name.address)
+        };
+        let handed_on = self.listeners.extract_if(.., called_so).map(|(_, listener)| listener);
+        handed_on.chain(self.passed_by_systemd.extract_if(.., there)).collect()
+    }
+
+    /// The process before this one, which waits for a word.
+    pub(crate) const fn predecessor(&mut self) -> Option<UnixStream> {
+        self.predecessor.take()
+    }
+}
+
+fn receive_listeners(stream: &UnixStream) -> io::Result<Vec<(String, TcpListener)>> {
+    let count = read_number(stream)?;
+    (0..count)
+        .map(|_| {
+            let name = String::from_utf8(read_bytes(stream, 256)?).map_err(io::Error::other)?;
+            let descriptor = descriptor::receive(stream).map_err(other)?.pop();
+            let listener = descriptor.ok_or_else(|| io::Error::other("no listener came"))?;
+            Ok((name, listener.into()))
+        })
+        .collect()
+}
+
+/// Says that this process is ready, takes over what the one before it has seen, and judges for it until
+/// it ends.
+pub(crate) fn succeed<S: Service>(
+    stream: UnixStream,
+    service: &std::sync::Arc<S>,
+) -> io::Result<()> {
+    (&stream).write_all(&[READY])?;
+    service.take_over(&read_bytes(&stream, MOST_TABLE_BYTES)?)?;
+    let service = std::sync::Arc::clone(service);
+    let judge = move || {
+        let mut question = [0; QUESTION_BYTES];
+        while (&stream).read_exact(&mut question).is_ok() {
+            let (gateway, issued_at, nonce) = parse_question(&question);
+            let answer = answer_of(&service.judge(&gateway, issued_at, &nonce));
+            if (&stream).write_all(&[answer]).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("judge".to_owned()).spawn(judge).map(drop)
+}
+
+/// Sends what the successor is to know.
+pub(crate) fn send_bytes(mut stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(&(bytes.len() as u64).to_be_bytes())?;
+    stream.write_all(bytes)
+}
+
+fn read_bytes(mut stream: &UnixStream, most: u64) -> io::Result<Vec<u8>> {
+    let length = read_number(stream)?;
+    if length > most {
+        return Err(io::Error::other(format!("{length} bytes are more than the {most} expected")));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_number(mut stream: &UnixStream) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes)?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn other(error: NetError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The successor, asked over the socket to it.
+#[derive(Debug)]
+pub(crate) struct Successor(pub(crate) UnixStream);
+
+impl ReplayJudge for Successor {
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        gateway: &PublicIdentity,
+        issued_at: Timestamp,
+        nonce: &Nonce,
+    ) -> Result<(), GrantError> {
+        let mut question = [0; QUESTION_BYTES];
+        question[..32].copy_from_slice(gateway.as_bytes());
+        question[32..40].copy_from_slice(&issued_at.as_nanos().to_be_bytes());
+        question[40..].copy_from_slice(nonce.as_bytes());
+        let mut answer = [0];
+        let asked = (&self.0).write_all(&question).and_then(|()| self.0.read_exact(&mut answer));
+        let ms = |time: Timestamp| time.as_nanos() / 1_000_000;
+        match (asked, answer) {
+            (Ok(()), [ADMITTED]) => Ok(()),
+            (Ok(()), [REPLAYED]) => Err(GrantError::Replayed(*nonce)),
+            (Ok(()), [SKEWED]) => Err(GrantError::Skew {
+                issued_ms: ms(issued_at),
+                now_ms: ms(now),
+                tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
+            }),
+            // Nobody is left who could tell a replay.
+            _ => Err(GrantError::ReplayTableFull(0)),
+        }
+    }
+}
+
+const ADMITTED: u8 = 0;
+const REPLAYED: u8 = 1;
+const SKEWED: u8 = 2;
+const FULL: u8 = 3;
+
+const fn answer_of(judgement: &Result<(), GrantError>) -> u8 {
+    match judgement {
+        Ok(()) => ADMITTED,
+        Err(GrantError::Replayed(_)) => REPLAYED,
+        Err(GrantError::ReplayTableFull(_)) => FULL,
+        Err(_) => SKEWED,
+    }
+}
+
+fn parse_question(question: &[u8; QUESTION_BYTES]) -> (PublicIdentity, Timestamp, Nonce) {
+    let (gateway, rest) = question.split_first_chunk::<32>().expect("long enough");
+    let (issued_at, nonce) = rest.split_first_chunk::<8>().expect("long enough");
+    let nonce = nonce.try_into().expect("sixteen bytes are left");
+    (
+        PublicIdentity::from_bytes(*gateway),
+        Timestamp::from_nanos(u64::from_be_bytes(*issued_at)),
+        Nonce::from_entropy(nonce),
+    )
+}

@@ -1,0 +1,200 @@
+//! Limits of sessions, rates and memory: who is bound, who is not, and what they are told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tradewind_relay::config::{Limits, Share};
+use tradewind_units::{Bandwidth, Bytes};
+
+use super::refusal::{connect_gateway, connect_through};
+use crate::support::{
+    Chain, Running, content, destination, digest, echo, hash, relay_config, route_over, send,
+    wait_for,
+};
+
+fn relay_with(limits: Limits) -> Running {
+    let mut config = relay_config();
+    config.limits = limits;
+    Running::relay(&config)
+}
+
+fn sessions(most: u32) -> Share {
+    Share { sessions: NonZeroU32::new(most), rate: None }
+}
+
+fn open_session(chain: &Chain) -> TcpStream {
+    let mut stream = chain.connect();
+    stream.write_all(b"ping").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    stream
+}
+
+/// The relay has room for `most`, says `expected` to the next, and has room again afterwards.
+fn assert_room(limits: Limits, most: usize, outcome: &str, expected: &str) {
+    let to = echo();
+    let chain = Chain::of(vec![relay_with(limits)], to);
+    let relay = &chain.relays[0];
+    let asking = connect_gateway(route_over(&chain.relays));
+    let open: Vec<_> = (0..most).map(|_| open_session(&chain)).collect();
+    let (status, body) = connect_through(&asking, &to.to_string());
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable", "{body}");
+    assert_eq!(body, format!("relay 1 ({}): {expected}\n", relay.address()));
+    wait_for("the count", || relay.handle.snapshot().outcome(outcome) == 1);
+    drop(open);
+    wait_for("room", || relay.handle.snapshot().open == 0);
+    open_session(&chain);
+}
+
+#[test]
+fn one_session_too_many_is_told_so() {
+    let limits = Limits { sessions: 8, ..Limits::default() };
+    assert_room(limits, 8, "full", "the sessions are all in use");
+}
+
+#[test]
+fn one_session_too_many_of_a_source_is_told_so() {
+    let limits = Limits { each_source: sessions(3), ..Limits::default() };
+    assert_room(limits, 3, "source_full", "the sessions of this source are all in use");
+}
+
+#[test]
+fn a_grants_sessions_are_limited_without_a_word_in_the_grant() {
+    let limits = Limits { each_grant: sessions(2), ..Limits::default() };
+    let chain = Chain::of(vec![relay_with(limits)], echo());
+    let _open: Vec<_> = (0..2).map(|_| open_session(&chain)).collect();
+    assert!(digest(&mut chain.connect()).is_err(), "a port forward can only be reset");
+    wait_for("the count", || chain.relays[0].handle.snapshot().outcome("grant_full") == 1);
+    // Another gateway has a grant of its own.
+    let hops = route_over(&chain.relays);
+    let status = connect_and_end(&connect_gateway(hops), echo());
+    assert_eq!(status, "HTTP/1.1 200 Connection established");
+}
+
+/// Opens CONNECT, ends it, and returns the status line.
+fn connect_and_end(gateway: &Running, to: SocketAddr) -> String {
+    let mut stream = crate::support::connect(gateway.address());
+    write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_trusted_source_is_not_bound() {
+    let limits = Limits {
+        each_source: sessions(1),
+        trusted_sources: vec!["127.0.0.0/8:*".parse().unwrap()],
+        ..Limits::default()
+    };
+    let chain = Chain::of(vec![relay_with(limits)], echo());
+    let _open: Vec<_> = (0..5).map(|_| open_session(&chain)).collect();
+}
+
+/// Moves `bytes` through a relay with `limits`; nothing is lost and it takes at least `least`.
+fn assert_takes(limits: Limits, bytes: usize, least: Duration) {
+    let bytes = content(bytes);
+    let expected = (bytes.len(), hash(&bytes));
+    let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
+    let chain = Chain::of(vec![relay_with(limits)], to);
+    let start = Instant::now();
+    send(&mut chain.connect(), &bytes);
+    assert_eq!(served.join().unwrap(), expected);
+    assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+    wait_for("the end", || chain.relays[0].handle.snapshot().outcome("ended") == 1);
+    assert!(chain.relays[0].handle.snapshot().throttled > 0);
+}
+
+#[test]
+fn a_rate_is_kept_by_all_by_each_source_and_by_each_grant() {
+    // 1 MB at 2 MB a second, less the burst of a tenth of a second and one piece.
+    let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
+    let share = Share { sessions: None, rate };
+    for limits in [
+        Limits { rate, ..Limits::default() },
+        Limits { each_source: share, ..Limits::default() },
+        Limits { each_grant: share, ..Limits::default() },
+    ] {
+        assert_takes(limits, 1_000_000, Duration::from_millis(370));
+    }
+}
+
+#[test]
+fn sessions_that_share_a_rate_get_equal_parts() {
+    let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
+    let chains: Vec<_> = (0..2).map(|_| counting_destination()).collect();
+    let relay = relay_with(Limits { rate, ..Limits::default() });
+    let route = route_over(std::slice::from_ref(&relay));
+    let writers: Vec<_> = chains
+        .iter()
+        .map(|(to, _)| {
+            let mut config = crate::support::gateway_config(route.clone());
+            config.forward = vec![crate::support::forward(*to)];
+            let gateway = Running::gateway(&config);
+            let mut stream = crate::support::connect(gateway.address());
+            let writer = std::thread::spawn(move || while stream.write_all(&[7; 65536]).is_ok() {});
+            (gateway, writer)
+        })
+        .collect();
+    let received = || chains.iter().map(|(_, count)| count.load(Relaxed)).collect::<Vec<_>>();
+    wait_for("both to flow", || received().iter().all(|count| *count > 200_000));
+    let before = received();
+    wait_for("both to flow on", || received().iter().sum::<usize>() > 2_000_000);
+    let moved: Vec<_> = received().iter().zip(before).map(|(now, before)| now - before).collect();
+    let (less, more) = (moved[0].min(moved[1]), moved[0].max(moved[1]));
+    assert!(less * 10 >= more * 7, "{moved:?}");
+    drop(relay);
+    for (gateway, writer) in writers {
+        drop(gateway);
+        writer.join().unwrap();
+    }
+}
+
+/// A destination that counts what it reads.
+fn counting_destination() -> (SocketAddr, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let (to, _thread) = destination(move |mut stream| {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+            counted.fetch_add(read, Relaxed);
+        }
+    });
+    (to, count)
+}
+
+#[test]
+fn with_little_memory_slow_receivers_still_get_every_byte() {
+    let limits = Limits { memory: Some(Bytes::new(1_000_000)), ..Limits::default() };
+    let relay = relay_with(limits);
+    let route = route_over(std::slice::from_ref(&relay));
+    let bytes = content(12_000_000);
+    let expected = (bytes.len(), hash(&bytes));
+    let runs: Vec<_> = (0..4)
+        .map(|_| {
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let (to, served) = destination(move |mut stream| {
+                released.recv().unwrap();
+                digest(&mut stream).unwrap()
+            });
+            let mut config = crate::support::gateway_config(route.clone());
+            config.forward = vec![crate::support::forward(to)];
+            let gateway = Running::gateway(&config);
+            let mut stream = crate::support::connect(gateway.address());
+            let bytes = bytes.clone();
+            let writer = std::thread::spawn(move || send(&mut stream, &bytes));
+            (gateway, writer, release, served)
+        })
+        .collect();
+    // Every receiver stands still, so the relay holds what it may.
+    wait_for("bytes in the relay", || relay.handle.snapshot().bytes_up > 4 * 200_000);
+    for (_gateway, writer, release, served) in runs {
+        release.send(()).unwrap();
+        writer.join().unwrap();
+        assert_eq!(served.join().unwrap(), expected);
+    }
+}
