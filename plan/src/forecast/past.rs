@@ -64,8 +64,9 @@ pub fn past_period(
     })
 }
 
-/// The same inputs with other flows. One between the sites of a flow that they had takes all from it but the volume:
-/// name, weight, deadline. Running paths of flows that are no longer there are left out.
+/// The same inputs with other flows. One between the sites of a flow that they had takes name, weight and deadline
+/// from it; a sum over a period says no more of what was carried. Running paths of flows that are no longer there are
+/// left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
     let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();
@@ -74,8 +75,8 @@ pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
             (&stated.source, &stated.destination) == (&flow.source, &flow.destination)
         };
         let Some(stated) = inputs.flows.iter().find(same) else { return flow };
-        let id = if taken.insert(stated.id.clone()) { stated.id.clone() } else { flow.id };
-        Flow { id, volume: flow.volume, ..stated.clone() }
+        let id = if taken.insert(stated.id.clone()) { stated.id.clone() } else { flow.id.clone() };
+        Flow { id, weight: stated.weight, deadline: stated.deadline, ..flow }
     };
     let flows: Vec<Flow> = flows.into_iter().map(like_stated).collect();
     let mut changed = Inputs { flows, ..inputs.clone() };
