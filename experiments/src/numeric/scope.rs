@@ -221,6 +221,11 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         cases.iter().map(|case| sample(scenario, &rtts, &case.tuning)).collect()
     })?;
     let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
+    if table.is_some() {
+        // In the place of what was said of seeds and runs.
+        record.assumptions.pop();
+        record.assumptions.push("one run: a table leaves nothing to draw".to_owned());
+    }
     super::tell_rtts(&mut record, table.is_some());
     record.figures = figures(scenario);
     for (index, case) in cases.iter().enumerate() {
