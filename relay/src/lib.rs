@@ -18,7 +18,7 @@
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
-//! | `upgrade` | how the next process takes over |
+//! | `upgrade`, `holdings` | how the next process takes over |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -31,6 +31,7 @@ pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
+mod holdings;
 mod memory;
 mod opening;
 mod pump;
