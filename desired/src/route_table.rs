@@ -17,11 +17,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use tradewind_grant::header::HOP_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
 use tradewind_units::RelayId;
 
 /// Most relays of a path, as many as a hop header holds.
-pub const MOST_RELAYS: usize = 8;
+pub const MOST_RELAYS: usize = HOP_LIMIT;
 
 /// One relay of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

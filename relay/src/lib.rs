@@ -20,7 +20,7 @@
 //! | `pool` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
-//! | `upgrade` | how the next process takes over |
+//! | `upgrade`, `holdings` | how the next process takes over |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -33,6 +33,7 @@ pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
+mod holdings;
 mod memory;
 mod opening;
 mod pool;

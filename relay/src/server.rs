@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity};
 use tradewind_net::handover::tell_systemd;
-use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_net::tcp::SocketOptions;
 use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
 use tradewind_units::Timestamp;
 
@@ -24,10 +24,11 @@ use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
+use crate::holdings::{Holdings, Patience};
 use crate::memory::Memory;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
-use crate::upgrade::{Estate, Legacy, Name, Purpose, send_bytes, succeed};
+use crate::upgrade::{Estate, Legacy, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Room, Seat, Worker};
 
 /// Threads of each runtime that resolve names. Chosen: enough that a slow name does not stop the
@@ -103,13 +104,6 @@ pub(crate) struct Server {
     predecessor: Option<UnixStream>,
 }
 
-/// How long open sessions may go on.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    drain: Duration,
-    retire: Duration,
-}
-
 /// All that one thread takes with it.
 struct Bench {
     runtime: Runtime,
@@ -131,7 +125,7 @@ impl Server {
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
         for (entrance, address) in setup.addresses.iter().enumerate() {
             let name = Name { purpose: Purpose::Entrance(entrance), address: *address };
-            let listeners = open_listeners(*address, count, setup, legacy.listeners(name))?;
+            let listeners = open_listeners(name, count, setup, legacy.listeners(name))?;
             let local = listeners[0].local_addr().map_err(RelayError::Runtime)?;
             tracing::info!("listening on {local}");
             local_addrs.push(local);
@@ -160,11 +154,7 @@ impl Server {
         let handle = Handle::new(local_addrs, metrics, workers, runtimes);
         let patience = Patience { drain: setup.drain, retire: setup.retire };
         let predecessor = legacy.predecessor();
-        let holdings = Holdings {
-            health,
-            telemetry: Arc::new(Mutex::new(telemetry)),
-            estate: Arc::new(Mutex::new(Some(estate))),
-        };
+        let holdings = Holdings::new(health, telemetry, estate);
         Ok(Self { benches, handle, holdings, patience, predecessor })
     }
 
@@ -227,104 +217,6 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// The listeners for `address`: those that were `inherited`, and what is lacking for `count` workers.
-fn open_listeners(
-    address: SocketAddr,
-    count: usize,
-    setup: &Setup<'_>,
-    inherited: Vec<std::net::TcpListener>,
-) -> Result<Vec<std::net::TcpListener>, RelayError> {
-    let (backlog, options) = (setup.limits.backlog, setup.accept);
-    let mut listeners = inherited;
-    let Some(first) = listeners.first() else {
-        return Ok(tcp::listen(address, count, backlog, options)?);
-    };
-    let local = first.local_addr().map_err(RelayError::Runtime)?;
-    for listener in &listeners {
-        options.apply(listener)?;
-        listener.set_nonblocking(true).map_err(RelayError::Runtime)?;
-    }
-    let lacking = count.saturating_sub(listeners.len());
-    if let Ok(more) = tcp::listen_along(local, lacking, backlog, options) {
-        listeners.extend(more);
-    }
-    // A port that is not shared, as systemd opens it, is accepted from by several workers.
-    for index in 0..count.saturating_sub(listeners.len()) {
-        listeners.push(listeners[index].try_clone().map_err(RelayError::Runtime)?);
-    }
-    Ok(listeners)
-}
-
-/// What a process gives up when it ends or is upgraded.
-#[derive(Clone)]
-struct Holdings {
-    health: Health,
-    telemetry: Arc<Mutex<Option<tradewind_telemetry::Server>>>,
-    estate: Arc<Mutex<Option<Estate>>>,
-}
-
-impl Holdings {
-    /// Starts a thread that upgrades when it is asked for, and says when the process begins to drain.
-    fn watch<S: Service>(&self, service: &Arc<S>, shutdown: &Shutdown) -> Result<(), RelayError> {
-        let (service, shutdown) = (Arc::clone(service), shutdown.clone());
-        let holdings = self.clone();
-        let watch = move || {
-            if let Ok(runtime) = Builder::new_current_thread().build() {
-                runtime.block_on(holdings.serve(&*service, &shutdown));
-            }
-        };
-        let thread = std::thread::Builder::new().name("drain".to_owned());
-        thread.spawn(watch).map(drop).map_err(RelayError::Runtime)
-    }
-
-    async fn serve<S: Service>(&self, service: &S, shutdown: &Shutdown) {
-        let (mut phase, mut upgrades) = (shutdown.watch(), shutdown.watch_upgrades());
-        loop {
-            tokio::select! {
-                _ = phase.wait_for(|phase| *phase > Phase::Running) => break,
-                _ = upgrades.changed() => {}
-            }
-            if self.upgrade(service) {
-                return shutdown.retire();
-            }
-        }
-        self.health.set_not_ready("draining");
-        drop(lock(&self.estate).take());
-        tracing::info!("draining: no new sessions are taken");
-    }
-
-    /// Whether another process has taken over.
-    fn upgrade<S: Service>(&self, service: &S) -> bool {
-        let Some(estate) = lock(&self.estate).take() else { return false };
-        tracing::info!("upgrade: starting the new process");
-        match estate.hand_over(service) {
-            Ok(successor) => {
-                tracing::info!("upgrade: process {successor} serves; open sessions end here");
-                let _nobody_asks = tell_systemd(&format!("MAINPID={successor}"));
-                // The port is the successor's.
-                drop(lock(&self.telemetry).take());
-                true
-            }
-            Err(error) => {
-                tracing::error!("upgrade failed, nothing has changed: {}", plain(&error));
-                *lock(&self.estate) = Some(estate);
-                false
-            }
-        }
-    }
-
-    fn give_up(&self) {
-        drop(lock(&self.estate).take());
-        if let Some(telemetry) = lock(&self.telemetry).take() {
-            telemetry.shutdown();
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The sessions that the process's memory and descriptors allow, of those wanted: two descriptors for each, with an
 /// eighth of all kept for pipes and a few for the process itself. Admitting more would let
 /// connections in that can then not be carried on.
@@ -364,23 +256,6 @@ fn serve_telemetry(
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
     Ok(tradewind_telemetry::serve_on(listener, registry, health.clone())?)
-}
-
-impl Patience {
-    /// Ready when open sessions have had their time, or the process is told to stop.
-    async fn ends(self, phase: &mut watch::Receiver<Phase>) {
-        let retiring = *phase.borrow() == Phase::Retiring;
-        if retiring {
-            tokio::select! {
-                () = tokio::time::sleep(self.retire) => return,
-                _ = phase.wait_for(|phase| *phase > Phase::Retiring) => {}
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(self.drain) => {}
-            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
-        }
-    }
 }
 
 impl Bench {

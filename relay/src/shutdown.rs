@@ -7,6 +7,9 @@ use tokio::sync::watch;
 
 use crate::RelayError;
 
+/// The status of a process that a signal has ended, as shells show it for SIGINT.
+const INTERRUPTED: i32 = 130;
+
 /// How far the end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -71,6 +74,10 @@ impl Shutdown {
                             handle.upgrade();
                             continue;
                         }
+                    }
+                    // Nobody looks yet: the start itself takes long, and there is nothing to end in order.
+                    if handle.phase.receiver_count() == 0 {
+                        std::process::exit(INTERRUPTED);
                     }
                     match turns.next() {
                         Some(turn) => turn(&handle),

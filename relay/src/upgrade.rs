@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use tradewind_grant::{GrantError, Nonce, PublicIdentity, ReplayJudge};
 use tradewind_net::handover::{self, Program};
-use tradewind_net::{NetError, descriptor};
+use tradewind_net::{NetError, descriptor, tcp};
 use tradewind_units::Timestamp;
 
-use crate::server::Service;
+use crate::RelayError;
+use crate::server::{Service, Setup};
 
 /// Longest wait for a successor to be ready. Chosen: long for reading a file and opening ports.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -156,6 +157,34 @@ fn receive_listeners(stream: &UnixStream) -> io::Result<Vec<(String, TcpListener
             Ok((name, listener.into()))
         })
         .collect()
+}
+
+/// The listeners of `name`: those that were `inherited`, and what is lacking for `count` workers.
+pub(crate) fn open_listeners(
+    name: Name,
+    count: usize,
+    setup: &Setup<'_>,
+    inherited: Vec<TcpListener>,
+) -> Result<Vec<TcpListener>, RelayError> {
+    let (backlog, options) = (setup.limits.backlog, setup.accept);
+    let mut listeners = inherited;
+    let Some(first) = listeners.first() else {
+        return Ok(tcp::listen(name.address, count, backlog, options)?);
+    };
+    let local = first.local_addr().map_err(RelayError::Runtime)?;
+    for listener in &listeners {
+        options.apply(listener)?;
+        listener.set_nonblocking(true).map_err(RelayError::Runtime)?;
+    }
+    let lacking = count.saturating_sub(listeners.len());
+    if let Ok(more) = tcp::listen_along(local, lacking, backlog, options) {
+        listeners.extend(more);
+    }
+    // A port that is not shared, as systemd opens it, is accepted from by several workers.
+    for index in 0..count.saturating_sub(listeners.len()) {
+        listeners.push(listeners[index].try_clone().map_err(RelayError::Runtime)?);
+    }
+    Ok(listeners)
 }
 
 /// Says that this process is ready, takes over what the one before it has seen, and judges for it until

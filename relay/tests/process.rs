@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 
 use support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config, grant_for,
-    identity, relay_config, relay_config_text, send, unix_now, wait_for,
+    identity, loopback, relay_config, relay_config_text, send, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route};
 use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
@@ -37,6 +37,7 @@ const TESTS: &[Test] = &[
     ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_under_load),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
     ("a_successor_that_fails_changes_nothing", upgrade_that_fails),
+    ("a_listener_that_systemd_passes_is_served_and_handed_on", passed_by_systemd),
 ];
 
 fn main() {
@@ -88,9 +89,14 @@ impl Process {
         Self::start_by(Command::new(std::env::current_exe().unwrap()))
     }
 
-    fn start_by(mut command: Command) -> Self {
+    fn start_by(command: Command) -> Self {
+        Self::start_at(command, loopback())
+    }
+
+    fn start_at(mut command: Command, listen: SocketAddr) -> Self {
         let key = identity();
-        let config = format!("metrics = '127.0.0.1:0'\n{}", relay_config_text(&key));
+        let config = relay_config_text(&key).replace("127.0.0.1:0", &listen.to_string());
+        let config = format!("metrics = '127.0.0.1:0'\n{config}");
         command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -446,4 +452,22 @@ fn upgrade_that_fails() {
         ping(&mut connect(gateway.address())).unwrap();
     }
     ping(&mut stream).unwrap();
+}
+
+fn passed_by_systemd() {
+    let listener = std::net::TcpListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    // It comes where the log goes, and is moved to where systemd puts it.
+    let mut command = Command::new("sh");
+    let script = "exec 3>&2 2>/dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"";
+    command.args(["-c", script]).arg(std::env::current_exe().unwrap());
+    command.stderr(Stdio::from(std::os::fd::OwnedFd::from(listener.try_clone().unwrap())));
+    let mut process = Process::start_at(command, address);
+    assert_eq!(process.hop.address, address);
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    ping(&mut connect(gateway.address())).unwrap();
+    process.upgrade();
+    for _ in 0..20 {
+        ping(&mut connect(gateway.address())).unwrap();
+    }
 }

@@ -1,0 +1,123 @@
+//! What a process holds beside its sessions, and how it lets go: at its end, or when the next takes over.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tradewind_net::handover::tell_systemd;
+use tradewind_telemetry::Health;
+
+use crate::failure::plain;
+use crate::server::Service;
+use crate::shutdown::Phase;
+use crate::upgrade::Estate;
+use crate::{RelayError, Shutdown};
+
+/// How long open sessions may go on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) drain: Duration,
+    pub(crate) retire: Duration,
+}
+
+impl Patience {
+    /// Ready when open sessions have had their time, or the process is told to stop.
+    pub(crate) async fn ends(self, phase: &mut watch::Receiver<Phase>) {
+        let retiring = *phase.borrow() == Phase::Retiring;
+        if retiring {
+            tokio::select! {
+                () = tokio::time::sleep(self.retire) => return,
+                _ = phase.wait_for(|phase| *phase > Phase::Retiring) => {}
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(self.drain) => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
+        }
+    }
+}
+
+/// What a process gives up when it ends or is upgraded.
+#[derive(Clone)]
+pub(crate) struct Holdings {
+    pub(crate) health: Health,
+    telemetry: Arc<Mutex<Option<tradewind_telemetry::Server>>>,
+    estate: Arc<Mutex<Option<Estate>>>,
+}
+
+impl Holdings {
+    pub(crate) fn new(
+        health: Health,
+        telemetry: Option<tradewind_telemetry::Server>,
+        estate: Estate,
+    ) -> Self {
+        let telemetry = Arc::new(Mutex::new(telemetry));
+        Self { health, telemetry, estate: Arc::new(Mutex::new(Some(estate))) }
+    }
+
+    /// Starts a thread that upgrades when it is asked for, and says when the process begins to drain.
+    pub(crate) fn watch<S: Service>(
+        &self,
+        service: &Arc<S>,
+        shutdown: &Shutdown,
+    ) -> Result<(), RelayError> {
+        let (service, shutdown) = (Arc::clone(service), shutdown.clone());
+        let holdings = self.clone();
+        let watch = move || {
+            if let Ok(runtime) = Builder::new_current_thread().build() {
+                runtime.block_on(holdings.serve(&*service, &shutdown));
+            }
+        };
+        let thread = std::thread::Builder::new().name("drain".to_owned());
+        thread.spawn(watch).map(drop).map_err(RelayError::Runtime)
+    }
+
+    async fn serve<S: Service>(&self, service: &S, shutdown: &Shutdown) {
+        let (mut phase, mut upgrades) = (shutdown.watch(), shutdown.watch_upgrades());
+        loop {
+            tokio::select! {
+                _ = phase.wait_for(|phase| *phase > Phase::Running) => break,
+                _ = upgrades.changed() => {}
+            }
+            if self.upgrade(service) {
+                return shutdown.retire();
+            }
+        }
+        self.health.set_not_ready("draining");
+        drop(lock(&self.estate).take());
+        tracing::info!("draining: no new sessions are taken");
+    }
+
+    /// Whether another process has taken over.
+    fn upgrade<S: Service>(&self, service: &S) -> bool {
+        let Some(estate) = lock(&self.estate).take() else { return false };
+        tracing::info!("upgrade: starting the new process");
+        match estate.hand_over(service) {
+            Ok(successor) => {
+                tracing::info!("upgrade: process {successor} serves; open sessions end here");
+                let _nobody_asks = tell_systemd(&format!("MAINPID={successor}"));
+                // The port is the successor's.
+                drop(lock(&self.telemetry).take());
+                true
+            }
+            Err(error) => {
+                tracing::error!("upgrade failed, nothing has changed: {}", plain(&error));
+                *lock(&self.estate) = Some(estate);
+                false
+            }
+        }
+    }
+
+    /// Closes the port of the metrics, and lets go of the listeners.
+    pub(crate) fn give_up(&self) {
+        drop(lock(&self.estate).take());
+        if let Some(telemetry) = lock(&self.telemetry).take() {
+            telemetry.shutdown();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
