@@ -12,7 +12,7 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
-use tradewind_units::{Bytes, Segments};
+use tradewind_units::{Bandwidth, Bytes, Segments};
 
 /// The kernel's own [RFC 6928].
 const USUAL: u32 = 10;
@@ -85,15 +85,22 @@ fn what_a_listener_accepts_inherits_its_window() {
 #[test]
 fn a_rate_makes_the_window_what_a_round_trip_holds() {
     let Some(windows) = attached() else { return };
-    let listener = listen(&SocketOptions::default());
-    // Loopback's round trip is far below a millisecond: one segment or so at this rate.
-    let slow = FirstWindow {
-        segments: Segments::new(1000).unwrap(),
-        rate: Some("8 Mbit/s".parse().unwrap()),
-    };
-    let options = SocketOptions { first_window: Some((windows, slow)), ..SocketOptions::default() };
-    let dialled = dial(listener.local_addr().unwrap(), &options);
-    assert_eq!(window(&dialled), USUAL);
+    let Some(hosts) = Hosts::new() else { return };
+    let listener = hosts.listen(&SocketOptions::default());
+    for (text, most) in [("100 Gbit/s", 1 << 20), ("100 Gbit/s", 15), ("8 Mbit/s", 1 << 20)] {
+        let rate: Bandwidth = text.parse().unwrap();
+        let window = FirstWindow { segments: Segments::new(most).unwrap(), rate: Some(rate) };
+        let options = SocketOptions {
+            first_window: Some((windows.clone(), window)),
+            ..SocketOptions::default()
+        };
+        let info = TcpInfo::of(&hosts.dial(&listener, &options)).unwrap();
+        let rtt_us = u64::try_from(info.rtt.unwrap().as_micros()).unwrap();
+        let held = rate.as_bps() / 8 / 1000 * rtt_us / 1000 / info.send_mss.as_u64();
+        let expected = (held + held / 4).max(USUAL.into()).min(most.into());
+        let told = u64::from(info.congestion_window.unwrap().as_u32());
+        assert_eq!(told, expected, "{text} in {rtt_us} us, at most {most}");
+    }
 }
 
 #[test]

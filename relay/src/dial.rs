@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tradewind_grant::{Destination, GrantError, Status};
-use tradewind_net::tcp;
+use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
 use crate::failure::{Failure, plain};
@@ -48,13 +48,14 @@ pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
 }
 
 impl Dialler {
-    /// Connects to `address`.
+    /// Connects to a relay at `address`.
     pub(crate) async fn dial(
         &self,
         address: SocketAddr,
         speaker: Speaker,
     ) -> Result<TcpStream, Failure> {
-        self.dial_until(address, speaker, Instant::now() + self.limit).await
+        let deadline = Instant::now() + self.limit;
+        self.dial_until(address, speaker, deadline, &self.legs.to(address).early).await
     }
 
     async fn dial_until(
@@ -62,6 +63,7 @@ impl Dialler {
         address: SocketAddr,
         speaker: Speaker,
         deadline: Instant,
+        more: &SocketOptions,
     ) -> Result<TcpStream, Failure> {
         let attempt = async {
             let socket = match address {
@@ -69,6 +71,7 @@ impl Dialler {
                 SocketAddr::V6(_) => TcpSocket::new_v6()?,
             };
             self.legs.to(address).first.apply(&socket)?;
+            more.apply(&socket)?;
             if speaker == Speaker::Us {
                 tcp::acknowledge_with_data(&socket)?;
             }
@@ -104,10 +107,11 @@ impl Dialler {
         check: impl Fn(SocketAddr) -> Result<(), GrantError>,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit;
+        let none = SocketOptions::default();
         let (name, port) = match destination {
             Destination::Address(address) => {
                 check(*address)?;
-                return self.dial_until(*address, speaker, deadline).await;
+                return self.dial_until(*address, speaker, deadline, &none).await;
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -128,12 +132,12 @@ impl Dialler {
         }
         let mut failed = None;
         for address in allowed {
-            match self.dial_until(address, speaker, deadline).await {
+            match self.dial_until(address, speaker, deadline, &none).await {
                 Ok(stream) => return Ok(stream),
                 Err(failure) => failed = Some(failure),
             }
         }
-        let none = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
-        Err(failed.or(refused).unwrap_or_else(none))
+        let empty = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
+        Err(failed.or(refused).unwrap_or_else(empty))
     }
 }

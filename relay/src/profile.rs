@@ -41,6 +41,10 @@ pub(crate) struct Legs {
 pub(crate) struct Leg {
     /// Options that every connection needs from its start.
     pub(crate) first: SocketOptions,
+    /// Options where this side sends at once and hears from a relay how that went: a connection that
+    /// waits for the first write to open would keep a destination which speaks first from speaking,
+    /// and tells too late that it is refused.
+    pub(crate) early: SocketOptions,
     /// Options that only matter for a session which lasts or is bulky.
     pub(crate) settled: SocketOptions,
     /// Round trips after which its pacing cap is lifted.
@@ -62,9 +66,10 @@ impl Legs {
         let mut routes = Vec::new();
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {
-            first: SocketOptions {
+            first: first_options(profile, windows.as_ref()),
+            early: SocketOptions {
                 fast_open: profile.fast_open.then_some(FastOpen::Dial),
-                ..first_options(profile, windows.as_ref())
+                ..SocketOptions::default()
             },
             settled: settled_options(profile, timeouts),
             lift: profile.pacing_rtts,

@@ -38,6 +38,10 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
 
+/// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of a few
+/// hundred segments goes on without a stop while a relay has not answered yet.
+const MOST_KEPT_BYTES: usize = 256 << 10;
+
 /// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is found
 /// after minutes anyway, and most sessions are over before, so that they are spared the calls.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
@@ -67,6 +71,8 @@ pub(crate) struct Direction {
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
     held: Option<Held>,
+    /// A copy of what it has taken, while it may have to be given to another socket.
+    kept: Option<Vec<u8>>,
 }
 
 impl Direction {
@@ -76,7 +82,8 @@ impl Direction {
             true => Load::Nothing,
             false => Load::Bytes { buffer: leading, given: 0 },
         };
-        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false, meter: None, held: None }
+        let (meter, held, kept) = (None, None, None);
+        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false, meter, held, kept }
     }
 
     /// A direction that first gives a header and what was read ahead, in one flight.
@@ -118,9 +125,14 @@ impl Direction {
         self.moved >= BULKY_AFTER_BYTES
     }
 
-    /// Whether it has taken anything beyond what it began with, which is nowhere else then.
-    pub(crate) const fn has_taken(&self) -> bool {
-        self.last_move > 0
+    /// Keeps a copy of what it takes from now on, and takes no more than [`MOST_KEPT_BYTES`].
+    pub(crate) fn keep(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// What it has kept; it keeps and holds back no more.
+    pub(crate) fn take_kept(&mut self) -> Vec<u8> {
+        self.kept.take().unwrap_or_default()
     }
 
     /// Whether its end of file has been passed on.
@@ -202,6 +214,10 @@ impl Direction {
         to: &Side<'_>,
         means: Means<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
+        if self.kept.as_ref().is_some_and(|kept| kept.len() >= MOST_KEPT_BYTES) {
+            // Whoever keeps also ends that, and moves it again.
+            return Poll::Pending;
+        }
         loop {
             ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
             let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
@@ -214,8 +230,10 @@ impl Direction {
                     }
                 }
             }
-            // A pipe takes what it takes.
-            let by_pipe = self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES;
+            // A pipe takes what it takes, and no copy is made of it.
+            let by_pipe = self.kept.is_none()
+                && self.bulky()
+                && self.last_move >= SPLICE_AT_LEAST_BYTES;
             let taken = match by_pipe && most >= MOVE_BYTES {
                 true => self.take_by_pipe(from, to, means),
                 false => self.take_by_copy(from, to, means, most),
@@ -244,6 +262,9 @@ impl Direction {
                 return Ok(None);
             }
             self.last_move = taken.len();
+            if let Some(kept) = &mut self.kept {
+                kept.extend_from_slice(taken);
+            }
             let given = unless_blocked(to.try_write(taken))?;
             if given < taken.len() {
                 self.load = Load::Bytes { buffer: taken[given..].to_vec(), given: 0 };
@@ -270,7 +291,7 @@ impl Direction {
         }
         self.last_move = pipe.held();
         let given = unless_blocked(give_piped(&mut pipe, to, means));
-        self.keep(pipe, means);
+        self.keep_pipe(pipe, means);
         given.map(Some).map_err(MoveError::Giving)
     }
 
@@ -295,7 +316,7 @@ impl Direction {
                 }
                 Load::Piped(mut pipe) => {
                     let attempt = give_piped(&mut pipe, to, means);
-                    self.keep(pipe, means);
+                    self.keep_pipe(pipe, means);
                     attempt
                 }
             };
@@ -307,7 +328,7 @@ impl Direction {
     }
 
     /// Keeps a pipe that holds something; an empty one goes back.
-    fn keep(&mut self, pipe: Pipe, means: Means<'_>) {
+    fn keep_pipe(&mut self, pipe: Pipe, means: Means<'_>) {
         match pipe.held() {
             0 => means.stock.put_pipe(pipe),
             _ => self.load = Load::Piped(pipe),

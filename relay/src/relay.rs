@@ -373,6 +373,9 @@ impl RelayService {
         let downstream = warm.as_ref().map(|warm| &warm.stream).or(stream.as_ref());
         let downstream = downstream.expect("the one or the other");
         let mut up = Direction::after(&next.bytes, leading);
+        if warm.is_some() {
+            up.keep();
+        }
         // If this fails, so will the wait for the reply, which says why.
         let _started = up.start(downstream, worker.means_up());
         let opening = NextRelay { stream: downstream, address, key: &next.downstream };
@@ -380,15 +383,14 @@ impl RelayService {
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
         match opening.reply(upstream, &mut up, worker, limit).await {
             Waited::Replied(reply, unused) => {
+                drop(up.take_kept());
                 let stream = stream.or(warm.map(|warm| warm.stream));
                 Ok((stream.expect("the one or the other"), up, reply, unused))
             }
-            Waited::Failed(failure) => {
-                match warm.filter(|warm| !up.has_taken() && warm.is_untouched()) {
-                    Some(_) => Err(NotOpened::Untouched),
-                    None => Err(NotOpened::Failed(failure)),
-                }
-            }
+            Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
+                Some(_) => Err(NotOpened::Untouched(up.take_kept())),
+                None => Err(NotOpened::Failed(failure)),
+            },
             Waited::UpstreamGone(error) => Err(NotOpened::UpstreamGone(error)),
         }
     }
@@ -418,8 +420,7 @@ impl RelayService {
             let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
             match self.open_next(&upstream, worker, header, next, flight, warm).await {
                 Ok(opened) => break opened,
-                Err(NotOpened::Untouched) if is_warm => {}
-                Err(NotOpened::Untouched) => unreachable!("of a warm connection only"),
+                Err(NotOpened::Untouched(taken)) => leading.extend(taken),
                 Err(NotOpened::Failed(failure)) => {
                     return Err(self.fail(upstream, worker, header, failure).await);
                 }
@@ -447,8 +448,8 @@ impl RelayService {
 
 /// Why the next relay did not open the path.
 enum NotOpened {
-    /// It has not seen a byte of the session, and what it was to see is all here.
-    Untouched,
+    /// It has not seen a byte of the session. Here is what it was to see beyond the first flight.
+    Untouched(Vec<u8>),
     Failed(Failure),
     UpstreamGone(io::Error),
 }

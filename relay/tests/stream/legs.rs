@@ -4,13 +4,16 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 
-use tradewind_desired::LegProfile;
+use tradewind_desired::{LegProfile, Route};
 use tradewind_net::first_window::FirstWindows;
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::netns::Namespace;
+use tradewind_net::sysctl;
 use tradewind_relay::config::LegTo;
 
 use crate::support::{
     Chain, Running, content, destination, echo, forward, gateway_config, relay_config, route_over,
-    wait_for,
+    skipped, wait_for,
 };
 
 fn profile(text: &str) -> LegProfile {
@@ -28,7 +31,7 @@ pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
 #[test]
 fn each_leg_gets_the_first_window_of_its_profile() {
     if let Err(error) = FirstWindows::attach() {
-        crate::support::skipped(&error);
+        skipped(&error);
         return;
     }
     let to = echo();
@@ -75,4 +78,49 @@ fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
         drop(stream);
         assert!(served.join().unwrap() == bytes, "other content arrived than was sent");
     }
+}
+
+/// Connections of this thread's namespace whose SYN brought data that was taken.
+fn syns_with_data() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let mut words = || lines.next().unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (names, values) = (words(), words());
+    let at = names.iter().position(|name| name == "TCPFastOpenPassive").unwrap();
+    values[at].parse().unwrap()
+}
+
+#[test]
+fn headers_travel_in_the_syn_and_a_destination_that_speaks_first_is_heard() {
+    let namespace = match Namespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => return skipped(&error),
+    };
+    iproute::batch(&namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+    let work = || {
+        sysctl::set("net.ipv4.tcp_fastopen", "3").unwrap();
+        let relay = || {
+            let mut config = relay_config();
+            config.leg.accept.fast_open = true;
+            config.leg.dial.fast_open = true;
+            Running::relay(&config)
+        };
+        let (first, second) = (relay(), relay());
+        for _ in 0..4 {
+            let (to, _served) = destination(|mut stream| {
+                stream.write_all(b"220 ready").unwrap();
+                stream.read(&mut [0]).unwrap()
+            });
+            let mut config = gateway_config(Route::Relays(vec![first.hop("a"), second.hop("b")]));
+            config.forward = vec![forward(to)];
+            config.leg.dial.fast_open = true;
+            let gateway = Running::gateway(&config);
+            let mut greeting = [0; 9];
+            crate::support::connect(gateway.address()).read_exact(&mut greeting).unwrap();
+            assert_eq!(&greeting, b"220 ready");
+        }
+        syns_with_data()
+    };
+    // The first connection brings the host's cookie; the legs of one host share it.
+    assert!(namespace.run(work).unwrap() >= 6);
 }

@@ -1,4 +1,4 @@
-//! Warm connections between relays.
+//! Warm connections between relays, whose relays change a setting of their network.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use tradewind_relay::RelayConfig;
 
 use crate::legs::told_of;
 use crate::support::{
-    Chain, Running, echo, forward, gateway_config, identity, loopback, operator, patient,
-    relay_config, skipped, unix_now, wait_for,
+    Chain, Running, apart, content, echo, forward, gateway_config, identity, loopback, operator,
+    patient, relay_config, skipped, unix_now, wait_for,
 };
 
 /// Two relays, the first of which keeps at most one connection to the second ready.
@@ -51,50 +51,56 @@ fn only_port(address: SocketAddr) -> String {
 
 #[test]
 fn a_session_travels_on_the_connection_that_rested() {
-    let chain = chain(&relay_config(), echo());
-    converse(&chain);
-    wait_for_rest(&chain);
-    let second = chain.relays[1].address();
-    let port = only_port(second);
-    let mut stream = chain.connect();
-    stream.write_all(&[7; 5000]).unwrap();
-    stream.read_exact(&mut [0; 5000]).unwrap();
-    let line = told_of(second).into_iter().find(|line| line.contains(&format!(":{port} ")));
-    let line = line.expect("the connection that rested is still there");
-    let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
-    assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
-    drop(stream);
-    wait_for_rest(&chain);
-    assert_ne!(only_port(second), port, "another took its place");
+    apart(|| {
+        let chain = chain(&relay_config(), echo());
+        converse(&chain);
+        wait_for_rest(&chain);
+        let second = chain.relays[1].address();
+        let port = only_port(second);
+        let mut stream = chain.connect();
+        stream.write_all(&[7; 5000]).unwrap();
+        stream.read_exact(&mut [0; 5000]).unwrap();
+        let line = told_of(second).into_iter().find(|line| line.contains(&format!(":{port} ")));
+        let line = line.expect("the connection that rested is still there");
+        let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
+        assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
+        drop(stream);
+        wait_for_rest(&chain);
+        assert_ne!(only_port(second), port, "another took its place");
+    });
 }
 
 #[test]
 fn a_relay_that_is_started_again_costs_no_session() {
-    let mut second = relay_config();
-    let mut chain = chain(&second, echo());
-    converse(&chain);
-    wait_for_rest(&chain);
-    second.listen = vec![chain.relays[1].address()];
-    drop(chain.relays.pop());
-    chain.relays.push(Running::relay(&second));
-    for _ in 0..5 {
+    apart(|| {
+        let mut second = relay_config();
+        let mut chain = chain(&second, echo());
         converse(&chain);
-    }
-    // The new one has learned its neighbour by the first header.
-    wait_for_rest(&chain);
-    converse(&chain);
+        wait_for_rest(&chain);
+        second.listen = vec![chain.relays[1].address()];
+        drop(chain.relays.pop());
+        chain.relays.push(Running::relay(&second));
+        for _ in 0..5 {
+            converse(&chain);
+        }
+        // The new one has learned its neighbour by the first header.
+        wait_for_rest(&chain);
+        converse(&chain);
+    });
 }
 
 #[test]
 fn a_relay_that_drains_does_not_wait_for_connections_at_rest() {
-    let mut chain = chain(&relay_config(), echo());
-    converse(&chain);
-    wait_for_rest(&chain);
-    let second = chain.relays.pop().unwrap();
-    let handle = second.handle.clone();
-    second.shutdown.drain();
-    second.join();
-    assert_eq!((handle.snapshot().open, handle.snapshot().outcome("cut")), (0, 0));
+    apart(|| {
+        let mut chain = chain(&relay_config(), echo());
+        converse(&chain);
+        wait_for_rest(&chain);
+        let second = chain.relays.pop().unwrap();
+        let handle = second.handle.clone();
+        second.shutdown.drain();
+        second.join();
+        assert_eq!((handle.snapshot().open, handle.snapshot().outcome("cut")), (0, 0));
+    });
 }
 
 /// A last relay whose connections vanish once they have been welcomed, and which sends back itself what
@@ -103,6 +109,8 @@ struct Vanishing {
     hop: Hop,
     vanished: Arc<AtomicUsize>,
     headers: Arc<AtomicUsize>,
+    /// Held from a welcome to the vanishing, and by sessions: none begins in between.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Vanishing {
@@ -116,16 +124,17 @@ impl Vanishing {
         };
         let verifier = Arc::new(Mutex::new(Verifier::new(identity, vec![operator().public()])));
         let (vanished, headers) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let counts = (Arc::clone(&vanished), Arc::clone(&headers));
+        let turn = Arc::<Mutex<()>>::default();
+        let counts = (Arc::clone(&vanished), Arc::clone(&headers), Arc::clone(&turn));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (verifier, counts) = (Arc::clone(&verifier), counts.clone());
                 std::thread::spawn(move || {
-                    serve(stream.unwrap(), &verifier, &counts.0, &counts.1);
+                    serve(stream.unwrap(), &verifier, &counts.0, &counts.1, &counts.2);
                 });
             }
         });
-        Self { hop, vanished, headers }
+        Self { hop, vanished, headers, turn }
     }
 }
 
@@ -134,6 +143,7 @@ fn serve(
     verifier: &Mutex<Verifier>,
     vanished: &AtomicUsize,
     headers: &AtomicUsize,
+    turn: &Mutex<()>,
 ) {
     patient(&stream);
     let mut bytes = vec![0; HEADER_PREFIX_BYTES];
@@ -143,9 +153,11 @@ fn serve(
     let hello = is_hello(&bytes);
     bytes.resize(if hello { HELLO_BYTES } else { header_length(&bytes).unwrap() }, 0);
     stream.read_exact(&mut bytes[HEADER_PREFIX_BYTES..]).unwrap();
-    let mut verifier = verifier.lock().unwrap();
     if hello {
+        let _turn = turn.lock().unwrap();
+        let mut verifier = verifier.lock().unwrap();
         let reply = verifier.open_hello(unix_now(), &bytes).unwrap().seal(&Reply::ok(0));
+        drop(verifier);
         stream.write_all(&reply).unwrap();
         // The reply has arrived before the connection goes.
         wait_for("the reply to be read", || {
@@ -154,8 +166,7 @@ fn serve(
         tcp::vanish(stream).unwrap();
         vanished.fetch_add(1, Ordering::SeqCst);
     } else {
-        let header = verifier.open(unix_now(), &bytes).unwrap();
-        drop(verifier);
+        let header = verifier.lock().unwrap().open(unix_now(), &bytes).unwrap();
         headers.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&header.upstream.seal(&Reply::ok(header.hop))).unwrap();
         let _gone = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
@@ -164,25 +175,30 @@ fn serve(
 
 #[test]
 fn a_connection_that_died_in_silence_costs_no_session() {
-    if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
-        return skipped(&error);
-    }
-    let last = Vanishing::new();
-    let mut first = relay_config();
-    first.leg.dial.warm = NonZeroU16::new(1);
-    let first = Running::relay(&first);
-    let mut config = gateway_config(Route::Relays(vec![first.hop("first"), last.hop.clone()]));
-    config.forward = vec![forward(echo())];
-    let gateway = Running::gateway(&config);
-    let mut sessions = 0;
-    while last.vanished.load(Ordering::SeqCst) < 4 {
-        let mut stream = crate::support::connect(gateway.address());
-        stream.write_all(b"ping").unwrap();
-        let mut answer = [0; 4];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"ping");
-        sessions += 1;
-        // The last relay counts before it answers: each header came on a fresh connection.
-        assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
-    }
+    apart(|| {
+        if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
+            return skipped(&error);
+        }
+        let last = Vanishing::new();
+        let mut first = relay_config();
+        first.leg.dial.warm = NonZeroU16::new(1);
+        let first = Running::relay(&first);
+        let mut config = gateway_config(Route::Relays(vec![first.hop("first"), last.hop.clone()]));
+        config.forward = vec![forward(echo())];
+        let gateway = Running::gateway(&config);
+        let sent = content(150_000);
+        let mut sessions = 0;
+        while last.vanished.load(Ordering::SeqCst) < 4 {
+            let _turn = last.turn.lock().unwrap();
+            let mut stream = crate::support::connect(gateway.address());
+            // More than one read and less than is kept: nothing of it may be lost or doubled.
+            stream.write_all(&sent).unwrap();
+            let mut answer = vec![0; sent.len()];
+            stream.read_exact(&mut answer).unwrap();
+            assert!(answer == sent);
+            sessions += 1;
+            // The last relay counts before it answers: each header came on a fresh connection.
+            assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
+        }
+    });
 }

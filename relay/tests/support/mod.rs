@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant};
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::netns::Namespace;
 use tradewind_relay::config::{Forward, Limits, Timeouts};
 use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
 use tradewind_units::Timestamp;
@@ -302,4 +304,16 @@ pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
 /// Says that a test did not run, past the capture of tests that pass.
 pub fn skipped(why: &dyn std::fmt::Display) {
     let _heard = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
+}
+
+/// Runs a test in a network of its own, where it may change settings, if this process may make one;
+/// else here, where it may not.
+pub fn apart(test: impl FnOnce() + Send) {
+    match Namespace::create() {
+        Ok(namespace) => {
+            iproute::batch(&namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+            namespace.run(test).unwrap();
+        }
+        Err(_) => test(),
+    }
 }
