@@ -15,6 +15,7 @@
 //! | [`sealer`] | gateways seal headers |
 //! | [`verifier`] | relays open headers and pass them on |
 //! | [`reply`] | the authenticated answer to a header |
+//! | [`echo`] | what a probe of a path brings back |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
 //! | [`policy`] | what a relay itself agrees to dial |
@@ -27,6 +28,7 @@
 
 mod date;
 pub mod destination;
+pub mod echo;
 mod error;
 pub mod forbidden;
 pub mod header;
@@ -43,6 +45,7 @@ pub mod verifier;
 mod wire;
 
 pub use destination::{Destination, DestinationRule, HostName};
+pub use echo::Echo;
 pub use error::GrantError;
 pub use header::{Hop, Nonce, ReceivedHeader, Route, VerifiedGrant};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
