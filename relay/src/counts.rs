@@ -36,11 +36,13 @@ pub(crate) enum Outcome {
     Full,
     /// The process ended before it did.
     Cut,
+    /// It brought probes, and they were answered.
+    Probe,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 8] =
-    ["ended", "broken", "idle", "no_header", "malformed", "forged", "full", "cut"];
+const PLAIN_OUTCOMES: [&str; 9] =
+    ["ended", "broken", "idle", "no_header", "malformed", "forged", "full", "cut", "probe"];
 
 /// What a path that could not be opened can fail with.
 const FAILURES: [Status; 13] = [
@@ -70,6 +72,7 @@ impl Outcome {
             Self::Forged => 5,
             Self::Full => 6,
             Self::Cut => 7,
+            Self::Probe => 8,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -251,12 +254,13 @@ mod tests {
             Outcome::Forged,
             Outcome::Full,
             Outcome::Cut,
+            Outcome::Probe,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);
         }
         let sum = Snapshot::of([&counts].into_iter());
-        assert_eq!(sum.outcomes.len(), 8 + FAILURES.len());
+        assert_eq!(sum.outcomes.len(), 9 + FAILURES.len());
         assert!(sum.outcomes.values().all(|count| *count == 1), "{sum:?}");
     }
 }

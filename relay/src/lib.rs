@@ -14,6 +14,7 @@
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
+//! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
@@ -27,6 +28,7 @@ pub mod gateway;
 pub mod handle;
 mod head;
 mod opening;
+mod probe_leg;
 mod pump;
 pub mod relay;
 mod server;
@@ -38,7 +40,7 @@ mod worker;
 
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, PathsReport, Reloader, survey};
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
 pub use shutdown::Shutdown;

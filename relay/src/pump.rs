@@ -60,7 +60,12 @@ pub(crate) struct Direction {
     moved: u64,
     last_move: usize,
     ended: bool,
+    /// A copy of all that was taken so far, while it may have to be given once more.
+    kept: Option<Vec<u8>>,
 }
+
+/// Most bytes that are kept for another path. Chosen: a first flight, and what a short request takes.
+const MOST_KEPT_BYTES: usize = 64 * 1024;
 
 impl Direction {
     /// A direction that first gives `leading`, which was read ahead of it.
@@ -69,13 +74,32 @@ impl Direction {
             true => Load::Nothing,
             false => Load::Bytes { buffer: leading, given: 0 },
         };
-        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false }
+        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false, kept: None }
     }
 
     /// A direction that first gives a header and what was read ahead, in one flight.
     pub(crate) fn after(header: &[u8], leading: Vec<u8>) -> Self {
         let overhead = header.len();
         Self { overhead, ..Self::new([header, &leading].concat()) }
+    }
+
+    /// The same direction, which adds to `kept` what it takes, up to a bound; `None` to keep nothing.
+    pub(crate) fn keeping(self, kept: Option<Vec<u8>>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// All that was taken so far; `None` if it was more than is kept.
+    pub(crate) fn into_kept(self) -> Option<Vec<u8>> {
+        self.kept
+    }
+
+    fn remember(&mut self, taken: &[u8]) {
+        if let Some(kept) = &mut self.kept {
+            match kept.len() + taken.len() <= MOST_KEPT_BYTES {
+                true => kept.extend_from_slice(taken),
+                false => self.kept = None,
+            }
+        }
     }
 
     /// Who speaks first on the connection that this direction writes to.
@@ -193,6 +217,7 @@ impl Direction {
                 return Ok(None);
             }
             self.last_move = taken.len();
+            self.remember(taken);
             let given = unless_blocked(to.try_write(taken))?;
             if given < taken.len() {
                 self.load = Load::Bytes { buffer: taken[given..].to_vec(), given: 0 };
@@ -218,6 +243,7 @@ impl Direction {
             return taken.map(|_| None).map_err(MoveError::Taking);
         }
         self.last_move = pipe.held();
+        self.kept = None;
         let given = unless_blocked(give_piped(&mut pipe, to, means));
         self.keep(pipe, means);
         given.map(Some).map_err(MoveError::Giving)

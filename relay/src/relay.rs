@@ -1,7 +1,10 @@
 //! A relay: it opens the header of each connection, dials the next hop or the destination, tells
 //! its neighbour how that went, and moves bytes both ways.
 
+mod probes;
+
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -55,6 +58,7 @@ impl Relay {
             accept: &listener_options(&config.leg.accept, &config.timeouts),
             drain: config.timeouts.drain,
             metrics: config.metrics,
+            register: &|_| {},
         })?;
         let own_listeners = server.handle().own_listeners();
         let service = Arc::new(RelayService {
@@ -138,9 +142,12 @@ impl Service for RelayService {
         };
         seat.authenticated();
         let worker = seat.worker();
+        if header.is_probe {
+            return Err(self.answer_probes(stream, worker, header, next, unused).await);
+        }
         let Some(place) = self.grant_sessions.enter(&header) else {
             let failure = Failure::new(Status::Overloaded, "the grant's sessions are all in use");
-            return Err(self.fail(stream, worker, &header, failure).await);
+            return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
         };
         let session = match next {
             Some(next) => self.pass_on(stream, worker, &header, &next, unused).await?,
@@ -183,7 +190,7 @@ impl RelayService {
             };
         };
         tracing::info!("refused: {}", failure.message);
-        let reply = Reply::failed(failure.status, hop, &failure.message);
+        let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
         part(stream, seat.worker(), &key.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
@@ -195,9 +202,14 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         failure: Failure,
+        dial: Dial,
     ) -> Outcome {
         tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
-        let reply = Reply::failed(failure.status, header.hop, &failure.message);
+        let failed = Reply::failed(failure.status, header.hop, &failure.message);
+        let reply = match dial {
+            Dial::NotBegun => failed.before_dial(),
+            Dial::PerhapsBegun => failed,
+        };
         part(stream, worker, &header.upstream.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
@@ -212,11 +224,20 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
-        let check = |address| self.policy.check(&header.grant, &header.destination, address);
+        // What passes the check is dialled next; before that the destination has seen nothing.
+        let begun = AtomicBool::new(false);
+        let check = |address| {
+            self.policy.check(&header.grant, &header.destination, address)?;
+            begun.store(true, Relaxed);
+            Ok(())
+        };
         let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
+            Err(failure) => {
+                let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
         };
         let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
@@ -245,7 +266,9 @@ impl RelayService {
         };
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
+            Err(failure) => {
+                return Err(self.fail(upstream, worker, header, failure, Dial::NotBegun).await);
+            }
         };
         let early = !unused.is_empty();
         let mut up = Direction::after(&next.bytes, unused.into_bytes());
@@ -257,7 +280,8 @@ impl RelayService {
         let (reply, unused) = match next.reply(&upstream, &mut up, worker, limit).await {
             Waited::Replied(reply, unused) => (reply, unused),
             Waited::Failed(failure) => {
-                return Err(self.fail(upstream, worker, header, failure).await);
+                // The header has left: how far it came nobody knows.
+                return Err(self.fail(upstream, worker, header, failure, Dial::PerhapsBegun).await);
             }
             Waited::UpstreamGone(error) => {
                 return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
@@ -274,6 +298,15 @@ impl RelayService {
         }
         Ok(session(header, upstream, downstream, up, Direction::new(unused.into_bytes())))
     }
+}
+
+/// Whether the destination may have been dialled when a session failed, here or further on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    /// Surely not.
+    NotBegun,
+    /// It cannot be ruled out.
+    PerhapsBegun,
 }
 
 fn session(

@@ -62,6 +62,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) accept: &'a SocketOptions,
     pub(crate) drain: Duration,
     pub(crate) metrics: Option<SocketAddr>,
+    /// Adds metrics and pages of its own to the metrics port.
+    pub(crate) register: &'a dyn Fn(&Registry),
 }
 
 /// A server whose listeners are open and whose threads have not started.
@@ -102,7 +104,7 @@ impl Server {
         let health = Health::new();
         let telemetry = setup
             .metrics
-            .map(|address| serve_telemetry(setup.program, address, workers.clone(), &health))
+            .map(|address| serve_telemetry(setup, address, workers.clone(), &health))
             .transpose()?;
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
         let metrics = telemetry.as_ref().map(tradewind_telemetry::Server::local_addr);
@@ -201,14 +203,16 @@ fn affordable_sessions(wanted: usize) -> usize {
 }
 
 fn serve_telemetry(
-    program: &'static str,
+    setup: &Setup<'_>,
     address: SocketAddr,
     workers: Vec<Arc<Worker>>,
     health: &Health,
 ) -> Result<tradewind_telemetry::Server, RelayError> {
+    let program = setup.program;
     let registry = Registry::new(program, env!("CARGO_PKG_VERSION"));
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
+    (setup.register)(&registry);
     Ok(tradewind_telemetry::serve(address, registry, health.clone())?)
 }
 

@@ -7,5 +7,6 @@ mod support;
 mod chain;
 mod drain;
 mod ends;
+mod failover;
 mod proxies;
 mod refusal;
