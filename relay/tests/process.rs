@@ -353,7 +353,7 @@ fn stopped() {
     wait_for("the path to be left", || path_is(&gateway, "process", "dead"));
     print!("left {} ms after SIGSTOP ... ", begun.elapsed().as_millis());
     new_sessions_work(&gateway);
-    assert_eq!(second.handle.snapshot().bytes_up, 20, "five pings of four bytes");
+    wait_for("five pings of four bytes", || second.handle.snapshot().bytes_up == 20);
     process.signal("CONT");
     ping(&mut old).unwrap();
     wait_for("the path to come back", || path_is(&gateway, "process", "good"));

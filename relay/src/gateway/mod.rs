@@ -25,7 +25,7 @@ pub use survey::survey;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tradewind_grant::{GrantError, PublicIdentity, Sealer};
+use tradewind_grant::{GrantError, PublicIdentity, Sealer, SignedGrant};
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
@@ -125,11 +125,16 @@ fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
     let (Some(identity), Some(grant)) = (config.identity()?, config.grant.clone()) else {
         return Ok(None);
     };
-    // One that is not in force yet may be waited for; one that is over is of no use.
-    if let Err(over @ GrantError::Expired { .. }) = grant.unverified().check_time(unix_now()) {
-        return Err(over.into());
-    }
+    check_not_over(&grant)?;
     Ok(Some(Sealer::new(identity, grant)?))
+}
+
+/// Refuses a grant that is over. One that is not in force yet may be waited for.
+fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
+    match grant.unverified().check_time(unix_now()) {
+        Err(over @ GrantError::Expired { .. }) => Err(over),
+        _ => Ok(()),
+    }
 }
 
 fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {

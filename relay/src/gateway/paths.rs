@@ -182,12 +182,16 @@ impl Routes {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Makes another table ready, with what is known of the paths that it shares with the one in force.
+    pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
+        Routing::new(table, false, Some(&self.current()), self.now())
+    }
+
     /// Puts another table in force; sessions that are open keep their paths.
-    pub(super) fn replace(&self, table: RouteTable) -> Result<(), GrantError> {
-        let routing = Arc::new(Routing::new(table, false, Some(&self.current()), self.now())?);
+    pub(super) fn replace(&self, routing: Routing) {
+        let routing = Arc::new(routing);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = routing;
         self.version.send_modify(|version| *version += 1);
-        Ok(())
     }
 
     pub(super) fn count_retry(&self) {
@@ -256,7 +260,7 @@ mod tests {
             path.blame(now, "no route to host");
         }
         let old = routes.current();
-        routes.replace(table(&[&[3], &[1]], true)).unwrap();
+        routes.replace(routes.prepare(table(&[&[3], &[1]], true)).unwrap());
         let routing = routes.current();
         let to = "198.51.100.1:80".parse().unwrap();
         assert_eq!(order(routing.ways(&to), now), [0, 2, 1], "the old path is still dead");

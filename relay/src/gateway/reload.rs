@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::check_not_over;
 use super::session::GatewayService;
 use crate::failure::plain;
 use crate::{GatewayConfig, RelayError};
@@ -25,12 +26,14 @@ impl Reloader {
     /// does what is known of paths that remain. Every other key needs a restart.
     ///
     /// # Errors
-    /// When the grant is for another gateway, or routes go over relays and the gateway was started without
+    /// When the grant has expired or is for another gateway, or routes go over relays and the gateway was started without
     /// identity or grant. Nothing changes then.
     pub fn apply(&self, config: &GatewayConfig) -> Result<(), RelayError> {
         let service = &self.0;
+        let routing = service.routes.prepare(config.routes.clone())?;
         match (&service.sealer, &config.grant) {
             (Some(sealer), Some(grant)) => {
+                check_not_over(grant)?;
                 let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
                 sealer.set_grant(grant.clone())?;
             }
@@ -43,7 +46,8 @@ impl Reloader {
             }
             (_, None) => {}
         }
-        Ok(service.routes.replace(config.routes.clone())?)
+        service.routes.replace(routing);
+        Ok(())
     }
 
     /// Reads `file` and applies it; logs in one line what came of it.
