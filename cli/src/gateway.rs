@@ -14,6 +14,9 @@ pub(crate) struct GatewayArgs {
     /// The gateway's configuration (TOML, see docs/relay.md)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+    /// Take routes and grant over whenever the file changes, as on SIGHUP
+    #[arg(long)]
+    watch: bool,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -26,6 +29,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let gateway = Gateway::bind(&config).with_context(place)?;
+    gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),

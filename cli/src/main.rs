@@ -13,7 +13,9 @@ mod gateway;
 mod grant;
 mod keygen;
 mod lab;
+mod netcheck;
 mod output;
+mod ping;
 mod plan;
 mod probe;
 mod relay;
@@ -56,6 +58,15 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
     Forward(forward::ForwardArgs),
+    /// Which path a flow to DEST takes, the round trip of each leg, and why this path
+    ///
+    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1 when the path is dead.
+    Ping(ping::PingArgs),
+    /// All paths of a gateway: state, round trips, which is taken and why
+    ///
+    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1 when a path that
+    /// would be taken is dead.
+    Netcheck(netcheck::NetcheckArgs),
     /// Make a key: an identity for a relay or gateway, or an operator's signing key
     Keygen(keygen::KeygenArgs),
     /// Sign and inspect grants: who may send what where
@@ -87,6 +98,8 @@ fn main() -> ExitCode {
         Command::Relay(args) => relay::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Forward(args) => forward::run(&args),
+        Command::Ping(args) => ping::run(&args),
+        Command::Netcheck(args) => netcheck::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Grant(command) => grant::run(command),
         Command::Plan(command) => plan::run(&command),

@@ -12,6 +12,6 @@ pub mod compile;
 pub mod profile;
 pub mod route_table;
 
-pub use compile::{Inventory, compile};
+pub use compile::{Fallbacks, Inventory, compile};
 pub use profile::LegProfile;
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -1,16 +1,24 @@
-//! Which path a gateway puts a flow on: rules by destination, the first that covers it decides.
+//! Which paths a gateway puts a flow on: rules by destination, the first that covers it decides.
+//! A rule holds its best way first, and after it those to fall back to, in order.
 //!
 //! ```toml
 //! default = "refuse"          # or "direct", or names of relays
+//! default_fallback = []       # what to take instead, in order; "direct" may be the last
 //!
 //! [[relay]]
 //! name = "hamina"
 //! address = "192.0.2.1:7000"
 //! identity = "twid_..."
 //!
+//! [[relay]]
+//! name = "tokyo"
+//! address = "192.0.2.2:7000"
+//! identity = "twid_..."
+//!
 //! [[route]]
 //! destination = "198.51.100.0/24:*"
 //! via = ["hamina"]
+//! fallback = [["tokyo"], "direct"]
 //! ```
 
 use std::collections::BTreeMap;
@@ -23,6 +31,9 @@ use tradewind_units::RelayId;
 
 /// Most relays of a path, as many as a hop header holds.
 pub const MOST_RELAYS: usize = HOP_LIMIT;
+/// Most routes of one rule, the first and its fallbacks. Chosen: each relayed one is probed all the
+/// time, and who needs a fifth has lost more than paths.
+pub const MOST_ROUTES: usize = 4;
 
 /// One relay of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +93,24 @@ pub enum DesiredError {
         /// Its length.
         count: usize,
     },
+    /// More routes to one destination than are kept.
+    #[error("{route}: {count} routes; expected at most {MOST_ROUTES}, fallbacks included")]
+    RouteCount {
+        /// The route, by its destination.
+        route: String,
+        /// How many.
+        count: usize,
+    },
+    /// A fallback that can never be taken, or that is there already.
+    #[error("{route}: {}: {problem}", place(*number))]
+    Fallback {
+        /// The route, by its destination.
+        route: String,
+        /// Which fallback, from 1; 0 for the route that they follow.
+        number: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// A word that is no route.
     #[error("{route}: expected `direct`, `refuse` or a list of relays, not `{word}`")]
     Word {
@@ -96,57 +125,114 @@ pub enum DesiredError {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "TableText", into = "TableText")]
 pub struct RouteTable {
-    rules: Vec<(DestinationRule, Route)>,
-    default: Route,
+    rules: Vec<(DestinationRule, Vec<Route>)>,
+    default: Vec<Route>,
 }
 
 impl Default for RouteTable {
     /// Refuses everything.
     fn default() -> Self {
-        Self { rules: Vec::new(), default: Route::Refuse }
+        Self { rules: Vec::new(), default: vec![Route::Refuse] }
     }
 }
 
 impl RouteTable {
-    /// A table of `rules`, the first that covers a destination deciding, and a `default`.
+    /// A table of `rules`, the first that covers a destination deciding, and a `default`; nothing to
+    /// fall back to.
     ///
     /// # Errors
     /// When a path is empty, too long, or goes over one relay twice.
     pub fn new(rules: Vec<(DestinationRule, Route)>, default: Route) -> Result<Self, DesiredError> {
-        for (rule, route) in &rules {
-            check(&route_name(rule), route)?;
+        let rules = rules.into_iter().map(|(rule, route)| (rule, vec![route])).collect();
+        Self::with_fallbacks(rules, vec![default])
+    }
+
+    /// A table whose rules hold several routes each, the best first.
+    ///
+    /// # Errors
+    /// As [`RouteTable::new`]; also when a rule has no route or more than [`MOST_ROUTES`], has one twice,
+    /// refuses and does not, or goes on after `direct`.
+    pub fn with_fallbacks(
+        rules: Vec<(DestinationRule, Vec<Route>)>,
+        default: Vec<Route>,
+    ) -> Result<Self, DesiredError> {
+        for (rule, routes) in &rules {
+            check_all(&route_name(rule), routes)?;
         }
-        check("default", &default)?;
+        check_all("default", &default)?;
         Ok(Self { rules, default })
     }
 
-    /// How a flow to `destination` is carried. A name is matched as it is, never resolved.
+    /// How a flow to `destination` is carried if nothing stands against it. A name is matched as it is, never
+    /// resolved.
     #[must_use]
     pub fn route(&self, destination: &Destination) -> &Route {
+        let routes = self.routes_to(destination).1;
+        routes.first().expect("a rule has at least one route")
+    }
+
+    /// How a flow to `destination` may be carried, the best way first, and which rule says so: its place in the
+    /// table, or the number of rules for the default.
+    #[must_use]
+    pub fn routes_to(&self, destination: &Destination) -> (usize, &[Route]) {
         let covers = |rule: &DestinationRule| match destination {
             Destination::Address(address) => rule.covers_address(*address),
             Destination::Name { name, port } => rule.covers_name(name, *port),
         };
-        let found = self.rules.iter().find(|(rule, _)| covers(rule));
-        found.map_or(&self.default, |(_, route)| route)
+        let found = self.rules.iter().enumerate().find(|(_, (rule, _))| covers(rule));
+        found.map_or((self.rules.len(), &self.default), |(index, (_, routes))| (index, routes))
     }
 
-    /// Whether a rule, not the default, sends flows to `address` direct.
+    /// Whether a rule, not the default, sends flows to `address` direct, if only as a fallback.
     #[must_use]
     pub fn has_direct_rule(&self, address: SocketAddr) -> bool {
         self.rules
             .iter()
-            .any(|(rule, route)| *route == Route::Direct && rule.covers_address(address))
+            .any(|(rule, routes)| routes.contains(&Route::Direct) && rule.covers_address(address))
     }
 
-    /// All routes, the default last.
+    /// All routes, the default's last.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.rules.iter().map(|(_, route)| route).chain([&self.default])
+        self.rules.iter().flat_map(|(_, routes)| routes).chain(&self.default)
+    }
+
+    /// Every rule with its routes, the default, which has no destinations of its own, last.
+    pub fn rules(&self) -> impl Iterator<Item = (Option<&DestinationRule>, &[Route])> {
+        let rules = self.rules.iter().map(|(rule, routes)| (Some(rule), routes.as_slice()));
+        rules.chain([(None, self.default.as_slice())])
+    }
+}
+
+/// What a rule calls its route with this number.
+fn place(number: usize) -> String {
+    match number {
+        0 => "first".to_owned(),
+        number => format!("fallback {number}"),
     }
 }
 
 fn route_name(rule: &DestinationRule) -> String {
     format!("route to `{rule}`")
+}
+
+fn check_all(name: &str, routes: &[Route]) -> Result<(), DesiredError> {
+    let count = routes.len();
+    if !(1..=MOST_ROUTES).contains(&count) {
+        return Err(DesiredError::RouteCount { route: name.to_owned(), count });
+    }
+    for (number, route) in routes.iter().enumerate() {
+        check(name, route)?;
+        let problem = match route {
+            _ if routes[..number].contains(route) => "this route is there already",
+            Route::Refuse if count > 1 => "`refuse` stands alone",
+            Route::Direct if number + 1 < count => {
+                "nothing follows `direct`, which never fails over"
+            }
+            _ => continue,
+        };
+        return Err(DesiredError::Fallback { route: name.to_owned(), number, problem });
+    }
+    Ok(())
 }
 
 fn check(name: &str, route: &Route) -> Result<(), DesiredError> {
@@ -170,6 +256,8 @@ struct TableText {
     #[serde(default = "refuse")]
     default: Via,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    default_fallback: Vec<Via>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     relay: Vec<Hop>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     route: Vec<RouteText>,
@@ -180,6 +268,8 @@ struct TableText {
 struct RouteText {
     destination: DestinationRule,
     via: Via,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    fallback: Vec<Via>,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -217,12 +307,16 @@ impl TryFrom<TableText> for RouteTable {
                 names.into_iter().map(hop).collect::<Result<_, _>>().map(Route::Relays)
             }
         };
+        let routes = |name: &str, first: Via, others: Vec<Via>| {
+            let all = [first].into_iter().chain(others);
+            all.map(|via| route(name, via)).collect::<Result<Vec<_>, _>>()
+        };
         let rule = |text: RouteText| {
-            let via = route(&route_name(&text.destination), text.via)?;
-            Ok((text.destination, via))
+            let routes = routes(&route_name(&text.destination), text.via, text.fallback)?;
+            Ok((text.destination, routes))
         };
         let rules = text.route.into_iter().map(rule).collect::<Result<_, DesiredError>>()?;
-        Self::new(rules, route("default", text.default)?)
+        Self::with_fallbacks(rules, routes("default", text.default, text.default_fallback)?)
     }
 }
 
@@ -242,16 +336,24 @@ impl From<RouteTable> for TableText {
                     .collect(),
             ),
         };
-        let rule = |(destination, route)| RouteText { destination, via: via(route) };
+        let mut split = |routes: Vec<Route>| {
+            let mut routes = routes.into_iter().map(&mut via);
+            (routes.next().unwrap_or_else(refuse), routes.collect())
+        };
+        let rule = |(destination, routes)| {
+            let (via, fallback) = split(routes);
+            RouteText { destination, via, fallback }
+        };
         let route = table.rules.into_iter().map(rule).collect();
-        let default = via(table.default);
-        Self { default, relay: relays.into_values().collect(), route }
+        let (default, default_fallback) = split(table.default);
+        Self { default, default_fallback, relay: relays.into_values().collect(), route }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tradewind_grant::IdentityKey;
 
     #[test]
     fn only_a_rule_names_an_address_as_direct() {
@@ -262,7 +364,6 @@ mod tests {
             assert!(!table.has_direct_rule(other.parse().unwrap()), "{other}");
         }
     }
-    use tradewind_grant::IdentityKey;
 
     fn relays() -> String {
         ["hamina", "tokyo"]
@@ -278,7 +379,7 @@ mod tests {
     }
 
     fn parse(rest: &str) -> Result<RouteTable, String> {
-        let (default, routes) = rest.split_once('\n').unwrap_or((rest, ""));
+        let (default, routes) = rest.split_at(rest.find("[[route]]").unwrap_or(rest.len()));
         toml::from_str(&format!("{default}\n{}{routes}", relays()))
             .map_err(|error: toml::de::Error| error.message().to_owned())
     }
@@ -313,6 +414,26 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_holds_its_routes_in_order_and_survives_a_round_trip() {
+        let table = parse(
+            "default = ['tokyo']\ndefault_fallback = ['direct']
+            [[route]]
+            destination = '10.0.0.0/8:*'
+            via = ['hamina', 'tokyo']
+            fallback = [['tokyo'], 'direct']",
+        )
+        .unwrap();
+        let (rule, routes) = table.routes_to(&"10.1.2.3:80".parse().unwrap());
+        assert_eq!((rule, names(&routes[0])), (0, vec!["hamina", "tokyo"]));
+        assert_eq!((names(&routes[1]), &routes[2]), (vec!["tokyo"], &Route::Direct));
+        assert!(table.has_direct_rule("10.1.2.3:80".parse().unwrap()));
+        let (rule, routes) = table.routes_to(&"192.0.2.1:80".parse().unwrap());
+        assert_eq!((rule, routes.len()), (1, 2), "the default");
+        let text = toml::to_string(&table).unwrap();
+        assert_eq!(toml::from_str::<RouteTable>(&text).unwrap(), table, "{text}");
+    }
+
+    #[test]
     fn an_empty_table_refuses_everything() {
         let table: RouteTable = toml::from_str("").unwrap();
         assert_eq!(table.route(&"192.0.2.1:80".parse().unwrap()), &Route::Refuse);
@@ -337,6 +458,22 @@ mod tests {
             (
                 "default = 'direct'\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = []",
                 "route to `10.0.0.0/8:*`: a path has 1 to 8 relays, not 0; without relays it is `direct`",
+            ),
+            (
+                "default = ['tokyo']\ndefault_fallback = [['hamina'], ['tokyo']]",
+                "default: fallback 2: this route is there already",
+            ),
+            (
+                "default = 'direct'\ndefault_fallback = [['hamina']]",
+                "default: first: nothing follows `direct`, which never fails over",
+            ),
+            (
+                "default = ['tokyo']\ndefault_fallback = ['refuse']",
+                "default: fallback 1: `refuse` stands alone",
+            ),
+            (
+                "default = ['tokyo']\ndefault_fallback = [['lima']]",
+                "default: relay `lima` is not listed under `relay`",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);

@@ -12,7 +12,8 @@
 //!    16  nonce: random, new for every session
 //!     1  length of the flow's id, 1 to 64
 //!     x  flow id
-//!     x  destination: kind 4 + 4 bytes, kind 6 + 16 bytes or kind 1 + length + name; then port, 2
+//!     x  destination: kind 4 + 4 bytes, kind 6 + 16 bytes or kind 1 + length + name; then port, 2;
+//!        or kind 0 and nothing else: a probe, which the last relay answers and nobody carries on
 //!     2  length of the grant
 //!     x  signed grant, see `token`
 //!     1  number of hops N, 1 to 8
@@ -27,7 +28,8 @@
 //! ```
 //!
 //! Who the neighbour must be follows from the route and the hop, so it is not written down.
-//! Data may follow the header in the same flight.
+//! Data may follow the header in the same flight. After the reply to a probe another probe may follow
+//! on the same connection: a header of its own, with its own nonce, time and tags.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -53,8 +55,10 @@ const MAGIC: [u8; 4] = *b"TWH\x01";
 const LENGTH_AT: usize = 4;
 /// The changing end: hop and neighbour's tag.
 pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
-/// A one-letter flow to an IPv4 address over one hop, with a grant of no length.
-const SHORTEST: usize = 30 + 2 + 7 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
+/// What says that a header is a probe, in place of a destination's kind.
+const KIND_PROBE: u8 = 0;
+/// A probe for a one-letter flow over one hop, with a grant of no length.
+const SHORTEST: usize = 30 + 2 + 1 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
 
 /// What makes a header unlike every other: 16 bytes of the system's entropy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,7 +191,8 @@ pub(crate) struct Fixed<'a> {
     pub(crate) issued_at: Timestamp,
     pub(crate) nonce: Nonce,
     pub(crate) flow: FlowId,
-    pub(crate) destination: Destination,
+    /// Where the session ends; `None` for a probe.
+    pub(crate) destination: Option<Destination>,
     pub(crate) grant: &'a [u8],
     pub(crate) route: Route,
 }
@@ -202,7 +207,10 @@ impl Fixed<'_> {
         out.extend_from_slice(&self.nonce.0);
         out.push(self.flow.as_str().len() as u8);
         out.extend_from_slice(self.flow.as_str().as_bytes());
-        self.destination.put(&mut out);
+        match &self.destination {
+            Some(destination) => destination.put(&mut out),
+            None => out.push(KIND_PROBE),
+        }
         out.extend_from_slice(&(self.grant.len() as u16).to_be_bytes());
         out.extend_from_slice(self.grant);
         self.route.put(&mut out);
@@ -244,7 +252,10 @@ impl<'a> ReceivedHeader<'a> {
         let issued_at = from_unix_ms(reader.u64("time of issue")?);
         let nonce = Nonce(reader.array("nonce")?);
         let flow = take_flow(&mut reader)?;
-        let destination = Destination::take(&mut reader)?;
+        let destination = match reader.skip_if(KIND_PROBE) {
+            true => None,
+            false => Some(Destination::take(&mut reader)?),
+        };
         let at = reader.at();
         let grant_bytes = usize::from(reader.u16("length of the grant")?);
         if grant_bytes > GRANT_LIMIT {

@@ -16,6 +16,7 @@
 //! | [`verifier`] | relays open headers and pass them on |
 //! | [`reply`] | the authenticated answer to a header |
 //! | [`warm`] | the hello of a connection that is kept ready |
+//! | [`echo`] | what a probe of a path brings back |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
 //! | [`policy`] | what a relay itself agrees to dial |
@@ -28,6 +29,7 @@
 
 mod date;
 pub mod destination;
+pub mod echo;
 mod error;
 pub mod forbidden;
 pub mod header;
@@ -45,6 +47,7 @@ pub mod warm;
 mod wire;
 
 pub use destination::{Destination, DestinationRule, HostName};
+pub use echo::Echo;
 pub use error::GrantError;
 pub use header::{Hop, Nonce, ReceivedHeader, Route, VerifiedGrant};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};

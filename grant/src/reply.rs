@@ -4,23 +4,26 @@
 //! that both share and covers the header's hash, so it proves that this relay answered this session.
 //! A relay that hears an answer checks it and seals it anew for its own neighbour.
 //!
-//! Format, version 1, at most [`REPLY_LIMIT`] bytes, numbers big-endian:
+//! Format, version 2, at most [`REPLY_LIMIT`] bytes, numbers big-endian:
 //!
 //! ```text
 //! bytes  field
 //!     3  magic "TWR"
-//!     1  version, 1
+//!     1  version, 2
 //!     2  length of the whole reply
 //!     1  status: 0 ok, else an error
 //!     1  hop that answered or failed, from 0
-//!     1  length of the message, 0 to 200; 0 when the status is ok
-//!     x  message, UTF-8 without control characters
+//!     1  whether a relay may have begun to dial the destination: 0 no, 1 perhaps; 1 when the status is
+//!        ok, unless it answers a probe
+//!     1  length of the message, 0 to 200
+//!     x  message, UTF-8 without control characters; when the status is ok empty, or a probe's round
+//!        trips, see `echo`
 //!    16  tag: keyed BLAKE3 over the header's hash, the replying hop, and all bytes before
 //! ```
 
 use crate::pair::{PairKey, TAG_BYTES, Tag, tag, tags_match};
 use crate::wire::Reader;
-use crate::{GrantError, header::HOP_LIMIT};
+use crate::{Echo, GrantError, header::HOP_LIMIT};
 
 /// First bytes of a reply that suffice to know its length.
 pub const REPLY_PREFIX_BYTES: usize = 6;
@@ -29,8 +32,8 @@ pub const MESSAGE_LIMIT: usize = 200;
 /// Longest reply.
 pub const REPLY_LIMIT: usize = FIXED_BYTES + MESSAGE_LIMIT + TAG_BYTES;
 
-const MAGIC: [u8; 4] = *b"TWR\x01";
-const FIXED_BYTES: usize = REPLY_PREFIX_BYTES + 3;
+const MAGIC: [u8; 4] = *b"TWR\x02";
+const FIXED_BYTES: usize = REPLY_PREFIX_BYTES + 4;
 
 /// How a session's opening went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,7 +149,10 @@ pub struct Reply {
     pub status: Status,
     /// The hop that answered or failed, from 0.
     pub hop: usize,
-    /// One line for people; empty when all is well.
+    /// Whether a relay may have begun to dial the destination. If none has, the session may be tried
+    /// anew on another path without the destination ever seeing two.
+    pub dialled: bool,
+    /// One line for people; empty when all is well, or what a probe brings back.
     pub message: String,
 }
 
@@ -154,10 +160,16 @@ impl Reply {
     /// All is well at the last hop.
     #[must_use]
     pub fn ok(hop: usize) -> Self {
-        Self { status: Status::Ok, hop, message: String::new() }
+        Self { status: Status::Ok, hop, dialled: true, message: String::new() }
     }
 
-    /// Hop `hop` failed. The message is cut to [`MESSAGE_LIMIT`] bytes and to one line.
+    /// A probe arrived, with what it brings back.
+    #[must_use]
+    pub fn alive(hop: usize, echo: &Echo) -> Self {
+        Self { status: Status::Ok, hop, dialled: false, message: echo.to_string() }
+    }
+
+    /// Hop `hop` failed, and perhaps only after it had begun to dial the destination. The message is cut to [`MESSAGE_LIMIT`] bytes and to one line.
     #[must_use]
     pub fn failed(status: Status, hop: usize, message: &str) -> Self {
         let mut line = String::with_capacity(message.len().min(MESSAGE_LIMIT));
@@ -167,7 +179,13 @@ impl Reply {
             }
             line.push(c);
         }
-        Self { status, hop, message: line }
+        Self { status, hop, dialled: true, message: line }
+    }
+
+    /// The same failure, before any relay had begun to dial the destination.
+    #[must_use]
+    pub fn before_dial(self) -> Self {
+        Self { dialled: false, ..self }
     }
 }
 
@@ -210,10 +228,8 @@ impl ReplyKey {
     /// The reply as it travels to the neighbour upstream; its message is cut as [`Reply::failed`] does.
     #[must_use]
     pub fn seal(&self, reply: &Reply) -> Vec<u8> {
-        let reply = match reply.status {
-            Status::Ok => Reply::ok(reply.hop),
-            status => Reply::failed(status, reply.hop, &reply.message),
-        };
+        let dialled = reply.dialled;
+        let reply = Reply::failed(reply.status, reply.hop, &reply.message);
         let hop = reply.hop.clamp(usize::from(self.hop), HOP_LIMIT - 1);
         let length = FIXED_BYTES + reply.message.len() + TAG_BYTES;
         let mut bytes = Vec::with_capacity(length);
@@ -221,6 +237,7 @@ impl ReplyKey {
         bytes.extend_from_slice(&(length as u16).to_be_bytes());
         bytes.push(reply.status as u8);
         bytes.push(hop as u8);
+        bytes.push(u8::from(dialled));
         bytes.push(reply.message.len() as u8);
         bytes.extend_from_slice(reply.message.as_bytes());
         let tag = self.tag(&bytes);
@@ -256,14 +273,20 @@ impl ReplyKey {
             return Err(GrantError::Malformed { what: "reply hop", at });
         }
         let at = reader.at();
+        let dialled = match reader.u8("reply dial")? {
+            0 => false,
+            1 => true,
+            _ => return Err(GrantError::Malformed { what: "reply dial", at }),
+        };
+        let at = reader.at();
         let count = usize::from(reader.u8("reply message")?);
         let message = reader.text(count, "reply message")?;
         reader.end("end of the reply")?;
-        let silent_ok = status != Status::Ok || message.is_empty();
+        let silent_ok = status != Status::Ok || !dialled || message.is_empty();
         if count > MESSAGE_LIMIT || !silent_ok || message.chars().any(char::is_control) {
             return Err(GrantError::Malformed { what: "reply message", at });
         }
-        Ok(Reply { status, hop: usize::from(hop), message: message.to_owned() })
+        Ok(Reply { status, hop: usize::from(hop), dialled, message: message.to_owned() })
     }
 
     fn tag(&self, body: &[u8]) -> Tag {

@@ -80,22 +80,51 @@ impl Sealer {
         let grant = self.grant.unverified();
         grant.check_time(now)?;
         grant.check_use(request.destination, request.route)?;
+        let destination = Some(request.destination.clone());
+        self.seal_fixed(now, nonce, request.flow, destination, request.route)
+    }
+
+    /// Seals a probe of `route`: the last relay answers it as it would a session, and dials nothing.
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`], but for the destination.
+    pub fn seal_probe(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        flow: &FlowId,
+        route: &Route,
+    ) -> Result<SealedHeader, GrantError> {
+        let grant = self.grant.unverified();
+        grant.check_time(now)?;
+        grant.check_relays(route)?;
+        self.seal_fixed(now, nonce, flow, None, route)
+    }
+
+    fn seal_fixed(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        flow: &FlowId,
+        destination: Option<Destination>,
+        route: &Route,
+    ) -> Result<SealedHeader, GrantError> {
         let fixed = Fixed {
             issued_at: now,
             nonce,
-            flow: request.flow.clone(),
-            destination: request.destination.clone(),
+            flow: flow.clone(),
+            destination,
             grant: self.grant.as_bytes(),
-            route: request.route.clone(),
+            route: route.clone(),
         };
         let mut bytes = fixed.encode()?;
         let transcript = *blake3::hash(&bytes).as_bytes();
         let tags_at = bytes.len();
-        for hop in request.route.hops() {
+        for hop in route.hops() {
             let tag = self.keys.get(&hop.identity)?.gateway_tag(&transcript);
             bytes.extend_from_slice(&tag);
         }
-        let first = self.keys.get(&request.route.hops()[0].identity)?;
+        let first = self.keys.get(&route.hops()[0].identity)?;
         let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], 0);
         put_tail(&mut bytes, 0, &neighbour_tag);
         Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })

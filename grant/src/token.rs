@@ -129,14 +129,23 @@ impl Grant {
     /// # Errors
     /// [`GrantError::RelayNotGranted`] or [`GrantError::DestinationNotGranted`].
     pub fn check_use(&self, destination: &Destination, route: &Route) -> Result<(), GrantError> {
-        let mut relays = route.hops().iter().map(|hop| hop.identity);
-        if let Some(relay) = relays.find(|relay| !self.relays.contain(relay)) {
-            return Err(GrantError::RelayNotGranted(relay));
-        }
+        self.check_relays(route)?;
         if self.may_cover(destination) {
             Ok(())
         } else {
             Err(GrantError::DestinationNotGranted(destination.to_string()))
+        }
+    }
+
+    /// Whether the grant allows every relay of `route`.
+    ///
+    /// # Errors
+    /// [`GrantError::RelayNotGranted`] with the first that it does not.
+    pub fn check_relays(&self, route: &Route) -> Result<(), GrantError> {
+        let mut relays = route.hops().iter().map(|hop| hop.identity);
+        match relays.find(|relay| !self.relays.contain(relay)) {
+            Some(relay) => Err(GrantError::RelayNotGranted(relay)),
+            None => Ok(()),
         }
     }
 

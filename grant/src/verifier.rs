@@ -31,8 +31,10 @@ pub const GRANT_CACHE_LIMIT: usize = 1024;
 pub struct OpenHeader {
     /// The flow that the session belongs to.
     pub flow: FlowId,
-    /// Where the session ends.
+    /// Where the session ends; of a probe, the last relay itself.
     pub destination: Destination,
+    /// Whether this is a probe: the last relay answers it, and no destination is dialled.
+    pub is_probe: bool,
     /// The whole route.
     pub route: Route,
     /// This relay's place on the route, from 0.
@@ -255,6 +257,7 @@ impl Verifier {
             let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
             return Err(Box::new(refusal));
         }
+        let last = parts.fixed.route.hops().last().expect("a route has a hop").address;
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
             hop,
@@ -265,7 +268,8 @@ impl Verifier {
             transcript: parts.transcript,
             tags: tags_at..tags_at + parts.tags.len(),
             flow: parts.fixed.flow,
-            destination: parts.fixed.destination,
+            is_probe: parts.fixed.destination.is_none(),
+            destination: parts.fixed.destination.unwrap_or(Destination::Address(last)),
             route: parts.fixed.route,
         })
     }
@@ -349,7 +353,10 @@ impl Verifier {
         grant: &Grant,
     ) -> Result<(), GrantError> {
         grant.check_time(now)?;
-        grant.check_use(&parts.fixed.destination, &parts.fixed.route)?;
+        match &parts.fixed.destination {
+            Some(destination) => grant.check_use(destination, &parts.fixed.route)?,
+            None => grant.check_relays(&parts.fixed.route)?,
+        }
         let (issued_at, nonce) = (parts.fixed.issued_at, &parts.fixed.nonce);
         self.judge(now, &grant.gateway, issued_at, nonce)
     }

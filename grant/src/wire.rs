@@ -63,6 +63,13 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
+    /// Steps over the next byte if it is `byte`.
+    pub(crate) fn skip_if(&mut self, byte: u8) -> bool {
+        let is_it = self.bytes.get(self.at) == Some(&byte);
+        self.at += usize::from(is_it);
+        is_it
+    }
+
     pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, GrantError> {
         Ok(u8::from_be_bytes(self.array(what)?))
     }

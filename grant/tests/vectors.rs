@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{NOW, gateway, operator, sealed, signed_grant, verifier};
-use tradewind_grant::{Reply, Status};
+use common::{NOW, flow, gateway, nonce, operator, route, sealed, signed_grant, verifier};
+use tradewind_grant::{Reply, Sealer, Status};
 
 /// Lines of `name = value`.
 const VECTORS: &str = include_str!("vectors.txt");
@@ -18,6 +18,8 @@ fn hex(bytes: &[u8]) -> String {
 fn the_formats_are_those_that_were_written_down() {
     let header = sealed(&[1, 2], "10.1.2.3:443");
     let named = sealed(&[1], "db.example.com:443");
+    let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();
+    let probe = sealer.seal_probe(NOW, nonce(1), &flow(), &route(&[1])).unwrap();
     let mut first = verifier(1);
     let open = first.open(NOW, &header.bytes).unwrap();
     let next = first.forward(&open).unwrap().unwrap();
@@ -35,9 +37,11 @@ fn the_formats_are_those_that_were_written_down() {
         ("header for hop 0", hex(&header.bytes)),
         ("header for hop 1", hex(&next.bytes)),
         ("header with a name", hex(&named.bytes)),
+        ("header of a probe", hex(&probe.bytes)),
         ("reply ok from hop 1", hex(&last.upstream.seal(&Reply::ok(1)))),
         ("reply ok from hop 0", hex(&open.upstream.seal(&Reply::ok(1)))),
         ("reply of a failure", hex(&open.upstream.seal(&failed))),
+        ("the same before the dial", hex(&open.upstream.seal(&failed.clone().before_dial()))),
     ];
     let mut written = VECTORS.lines().filter(|line| !line.starts_with('#'));
     for (name, value) in made {

@@ -40,10 +40,12 @@ pub(crate) enum Outcome {
     GrantFull,
     /// The process ended before it did.
     Cut,
+    /// It brought probes, and they were answered.
+    Probe,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 10] = [
+const PLAIN_OUTCOMES: [&str; 11] = [
     "ended",
     "broken",
     "idle",
@@ -54,6 +56,7 @@ const PLAIN_OUTCOMES: [&str; 10] = [
     "source_full",
     "grant_full",
     "cut",
+    "probe",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -95,6 +98,7 @@ impl Outcome {
             Self::SourceFull => 7,
             Self::GrantFull => 8,
             Self::Cut => 9,
+            Self::Probe => 10,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -301,12 +305,13 @@ mod tests {
             Outcome::SourceFull,
             Outcome::GrantFull,
             Outcome::Cut,
+            Outcome::Probe,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);
         }
         let sum = Snapshot::of([&counts].into_iter());
-        assert_eq!(sum.outcomes.len(), 10 + FAILURES.len());
+        assert_eq!(sum.outcomes.len(), 11 + FAILURES.len());
         assert!(sum.outcomes.values().all(|count| *count == 1), "{sum:?}");
     }
 }

@@ -16,6 +16,7 @@
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
+//! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `pool` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
@@ -38,6 +39,7 @@ mod memory;
 mod opening;
 mod pool;
 mod profile;
+mod probe_leg;
 mod pump;
 mod quota;
 pub mod relay;
@@ -53,7 +55,7 @@ mod worker;
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
 pub use forward::{ForwardRule, Forwarder};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, PathsReport, Reloader, survey};
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
 pub use resolver::Resolver;

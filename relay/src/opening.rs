@@ -118,7 +118,7 @@ impl NextRelay<'_> {
     }
 }
 
-fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
+pub(crate) fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
     if bytes.len() < REPLY_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }

@@ -1,9 +1,12 @@
 //! A relay: it opens the header of each connection, dials the next hop or the destination, tells
 //! its neighbour how that went, and moves bytes both ways.
 
+mod probes;
+
 use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -66,6 +69,7 @@ impl Relay {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
+            register: &|_| {},
         })?;
         let own_listeners = server.handle().own_listeners();
         let policy = config.policy.policy(&own_listeners);
@@ -161,6 +165,9 @@ impl Service for RelayService {
         };
         seat.authenticated();
         let worker = seat.worker();
+        if header.is_probe {
+            return Err(self.answer_probes(stream, worker, header, next, unused).await);
+        }
         if let Some(refusal) = seat.refusal() {
             return Err(self.turn_away(stream, worker, &header, refusal).await);
         }
@@ -296,7 +303,7 @@ impl RelayService {
             };
         };
         tracing::info!("refused: {}", failure.message);
-        let reply = Reply::failed(failure.status, hop, &failure.message);
+        let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
         part(stream, seat.worker(), &key.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
@@ -308,9 +315,14 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         failure: Failure,
+        dial: Dial,
     ) -> Outcome {
         tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
-        let reply = Reply::failed(failure.status, header.hop, &failure.message);
+        let failed = Reply::failed(failure.status, header.hop, &failure.message);
+        let reply = match dial {
+            Dial::NotBegun => failed.before_dial(),
+            Dial::PerhapsBegun => failed,
+        };
         part(stream, worker, &header.upstream.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
@@ -324,7 +336,7 @@ impl RelayService {
         refusal: Outcome,
     ) -> Outcome {
         let failure = Failure::new(Status::Overloaded, refusal.no_room());
-        self.fail(stream, worker, header, failure).await;
+        self.fail(stream, worker, header, failure, Dial::NotBegun).await;
         refusal
     }
 
@@ -338,11 +350,20 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
-        let check = |address| self.policy.check(&header.grant, &header.destination, address);
+        // What passes the check is dialled next; before that the destination has seen nothing.
+        let begun = AtomicBool::new(false);
+        let check = |address| {
+            self.policy.check(&header.grant, &header.destination, address)?;
+            begun.store(true, Relaxed);
+            Ok(())
+        };
         let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
         let downstream = match dialled {
             Ok(downstream) => downstream,
-            Err(failure) => return Err(self.fail(upstream, worker, header, failure).await),
+            Err(failure) => {
+                let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
         };
         let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
@@ -368,7 +389,10 @@ impl RelayService {
         let address = header.route.hops()[header.hop + 1].address;
         let (stream, warm) = match warm {
             Some(warm) => (None, Some(warm)),
-            None => (Some(self.dialler.dial(address, Speaker::Us).await?), None),
+            None => {
+                let dialled = self.dialler.dial(address, Speaker::Us).await;
+                (Some(dialled.map_err(|failure| NotOpened::Failed(failure, Dial::NotBegun))?), None)
+            }
         };
         let downstream = warm.as_ref().map(|warm| &warm.stream).or(stream.as_ref());
         let downstream = downstream.expect("the one or the other");
@@ -389,7 +413,8 @@ impl RelayService {
             }
             Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
                 Some(_) => Err(NotOpened::Untouched(up.take_kept())),
-                None => Err(NotOpened::Failed(failure)),
+                // The header has left: how far it came nobody knows.
+                None => Err(NotOpened::Failed(failure, Dial::PerhapsBegun)),
             },
             Waited::UpstreamGone(error) => Err(NotOpened::UpstreamGone(error)),
         }
@@ -411,7 +436,7 @@ impl RelayService {
             Ok(()) => self.pools.take(hop),
             Err(cause) => {
                 let failure = Failure::new(Status::NextHopRefused, cause.to_string());
-                return Err(self.fail(upstream, worker, header, failure).await);
+                return Err(self.fail(upstream, worker, header, failure, Dial::NotBegun).await);
             }
         };
         let (downstream, up, reply, unused) = loop {
@@ -421,8 +446,8 @@ impl RelayService {
             match self.open_next(&upstream, worker, header, next, flight, warm).await {
                 Ok(opened) => break opened,
                 Err(NotOpened::Untouched(taken)) => leading.extend(taken),
-                Err(NotOpened::Failed(failure)) => {
-                    return Err(self.fail(upstream, worker, header, failure).await);
+                Err(NotOpened::Failed(failure, dial)) => {
+                    return Err(self.fail(upstream, worker, header, failure, dial).await);
                 }
                 Err(NotOpened::UpstreamGone(error)) => {
                     return Err(broken(
@@ -450,14 +475,17 @@ impl RelayService {
 enum NotOpened {
     /// It has not seen a byte of the session. Here is what it was to see beyond the first flight.
     Untouched(Vec<u8>),
-    Failed(Failure),
+    Failed(Failure, Dial),
     UpstreamGone(io::Error),
 }
 
-impl From<Failure> for NotOpened {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
+/// Whether the destination may have been dialled when a session failed, here or further on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    /// Surely not.
+    NotBegun,
+    /// It cannot be ruled out.
+    PerhapsBegun,
 }
 
 fn session(

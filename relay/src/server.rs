@@ -93,6 +93,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) drain: Duration,
     pub(crate) retire: Duration,
     pub(crate) metrics: Option<SocketAddr>,
+    /// Adds metrics and pages of its own to the metrics port.
+    pub(crate) register: &'a dyn Fn(&Registry),
 }
 
 /// A server whose listeners are open and whose threads have not started.
@@ -146,7 +148,7 @@ impl Server {
                         .map_err(|cause| TelemetryError::Listen { address, cause })?,
                 };
                 estate.add(name, &listener).map_err(RelayError::Runtime)?;
-                serve_telemetry(setup.program, listener, workers.clone(), &health)
+                serve_telemetry(setup, listener, workers.clone(), &health)
             })
             .transpose()?;
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
@@ -247,14 +249,16 @@ fn affordable_sessions(limits: &Limits) -> usize {
 }
 
 fn serve_telemetry(
-    program: &'static str,
+    setup: &Setup<'_>,
     listener: std::net::TcpListener,
     workers: Vec<Arc<Worker>>,
     health: &Health,
 ) -> Result<tradewind_telemetry::Server, RelayError> {
+    let program = setup.program;
     let registry = Registry::new(program, env!("CARGO_PKG_VERSION"));
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
+    (setup.register)(&registry);
     Ok(tradewind_telemetry::serve_on(listener, registry, health.clone())?)
 }
 

@@ -12,12 +12,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 use support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config, grant_for,
     identity, loopback, relay_config, relay_config_text, send, unix_now, wait_for,
 };
-use tradewind_desired::{Hop, Route};
+use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
 use tradewind_relay::{Relay, RelayConfig, Shutdown};
 
@@ -33,6 +34,8 @@ const TESTS: &[Test] = &[
     ("a_relay_killed_after_the_source_has_ended_shows_as_a_reset", killed_when_half_closed),
     ("a_relay_with_few_descriptors_admits_what_it_can_carry", few_descriptors),
     ("a_relay_out_of_descriptors_turns_clients_away_and_recovers", out_of_descriptors),
+    ("a_gateway_leaves_a_relay_that_is_stopped_and_takes_it_again", stopped),
+    ("a_gateway_leaves_a_path_whose_second_relay_is_killed", second_killed),
     ("sigterm_drains_and_a_second_one_stops", signals),
     ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_under_load),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
@@ -119,17 +122,17 @@ impl Process {
     }
 
     fn terminate(&self) {
-        self.signal("-TERM");
+        self.signal("TERM");
     }
 
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    fn signal(&self, name: &str) {
+        let (name, pid) = (format!("-{name}"), self.child.id().to_string());
+        assert!(Command::new("kill").args([&name, &pid]).status().unwrap().success());
     }
 
     /// Has it start its successor, and waits until that is about to serve.
     fn upgrade(&mut self) {
-        self.signal("-USR2");
+        self.signal("USR2");
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         assert!(line.starts_with(&self.hop.address.to_string()), "{line}");
@@ -137,13 +140,19 @@ impl Process {
 
     /// A figure of its metrics, if it answers.
     fn metric(&self, name: &str) -> Option<f64> {
-        let mut stream = TcpStream::connect(self.metrics).ok()?;
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
+        let text = get(self.metrics)?;
         text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
     }
+}
+
+/// The metrics at `address`, if it answers.
+fn get(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 impl Drop for Process {
@@ -327,6 +336,70 @@ fn out_of_descriptors() {
     assert!(shed >= 20.0, "{shed} of 20 were turned away for want of a descriptor");
 }
 
+/// A gateway that forwards to `to` over the first of `paths` that is fit.
+fn gateway_of_paths(paths: Vec<Vec<Hop>>, to: SocketAddr) -> Running {
+    let mut config = gateway_config(Route::Refuse);
+    let routes = paths.into_iter().map(Route::Relays).collect();
+    config.routes = RouteTable::with_fallbacks(Vec::new(), routes).unwrap();
+    config.forward = vec![forward(to)];
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    Running::gateway(&config)
+}
+
+/// Whether the gateway says that `path` is in `state`.
+fn path_is(gateway: &Running, path: &str, state: &str) -> bool {
+    let labels = format!("{{path=\"{path}\",state=\"{state}\"}} 1.0");
+    let metrics = gateway.handle.metrics_addr().unwrap();
+    get(metrics).is_some_and(|text| text.contains(&labels))
+}
+
+/// New sessions open and carry, whatever becomes of the old ones.
+fn new_sessions_work(gateway: &Running) {
+    for _ in 0..5 {
+        ping(&mut connect(gateway.address())).unwrap();
+    }
+}
+
+fn stopped() {
+    let process = Process::start();
+    let second = Running::relay(&relay_config());
+    let paths = vec![vec![process.hop.clone()], vec![second.hop("second")]];
+    let gateway = gateway_of_paths(paths, echo());
+    wait_for("the first path", || path_is(&gateway, "process", "good"));
+    wait_for("the second path", || path_is(&gateway, "second", "good"));
+    let mut old = connect(gateway.address());
+    ping(&mut old).unwrap();
+    // Its kernel still takes connections, so that only an unanswered probe tells.
+    process.signal("STOP");
+    let begun = Instant::now();
+    wait_for("the path to be left", || path_is(&gateway, "process", "dead"));
+    print!("left {} ms after SIGSTOP ... ", begun.elapsed().as_millis());
+    new_sessions_work(&gateway);
+    wait_for("five pings of four bytes", || second.handle.snapshot().bytes_up == 20);
+    process.signal("CONT");
+    ping(&mut old).unwrap();
+    wait_for("the path to come back", || path_is(&gateway, "process", "good"));
+    new_sessions_work(&gateway);
+    assert_eq!(second.handle.snapshot().bytes_up, 20, "over the first again");
+}
+
+fn second_killed() {
+    let first = Running::relay(&relay_config());
+    let mut process = Process::start();
+    let paths = vec![vec![first.hop("first"), process.hop.clone()], vec![first.hop("first")]];
+    let gateway = gateway_of_paths(paths, echo());
+    wait_for("both paths", || {
+        path_is(&gateway, "first > process", "good") && path_is(&gateway, "first", "good")
+    });
+    process.kill();
+    let begun = Instant::now();
+    // Until it is found, each session is told that the second relay could not be dialled, and goes on.
+    new_sessions_work(&gateway);
+    wait_for("the path to be left", || path_is(&gateway, "first > process", "dead"));
+    print!("left {} ms after SIGKILL ... ", begun.elapsed().as_millis());
+    new_sessions_work(&gateway);
+}
+
 fn signals() {
     let mut process = Process::start();
     let gateway = gateway(vec![process.hop.clone()], echo());
@@ -447,7 +520,7 @@ fn upgrade_that_fails() {
     let gateway = gateway(vec![process.hop.clone()], echo());
     let mut stream = connect(gateway.address());
     ping(&mut stream).unwrap();
-    process.signal("-USR2");
+    process.signal("USR2");
     for _ in 0..20 {
         ping(&mut connect(gateway.address())).unwrap();
     }

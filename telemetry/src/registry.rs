@@ -1,5 +1,7 @@
 //! The process's metrics, in the OpenMetrics text form.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::metrics::info::Info;
@@ -12,7 +14,21 @@ use crate::process::ProcessCollector;
 /// It holds from the start what every process tells about itself: `tradewind_build_info` with
 /// program and version, and the `process_*` figures. All other names get the prefix `tradewind_`.
 #[derive(Debug, Clone)]
-pub struct Registry(Arc<Mutex<Inner>>);
+pub struct Registry {
+    metrics: Arc<Mutex<Inner>>,
+    pages: Arc<Mutex<BTreeMap<&'static str, Page>>>,
+}
+
+/// Makes the JSON of a page from the query that follows its path, or says what is wrong with the query.
+struct Page(Box<MakePage>);
+
+type MakePage = dyn Fn(Option<&str>) -> Result<String, String> + Send;
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Page")
+    }
+}
 
 impl Registry {
     /// The registry of `program`, e.g. `relay`, in `version`.
@@ -26,21 +42,38 @@ impl Registry {
             Info::new(labels.map(|(key, value)| (key.to_owned(), value)).to_vec()),
         );
         inner.register_collector(Box::new(ProcessCollector::new()));
-        Self(Arc::new(Mutex::new(inner)))
+        Self { metrics: Arc::new(Mutex::new(inner)), pages: Arc::default() }
     }
 
     /// Lets `register` add metrics; their names get the prefix `tradewind_`.
     ///
     /// Keep the metric itself (it is a shared handle) and count on it: that takes no lock.
     pub fn register<T>(&self, register: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         register(inner.sub_registry_with_prefix("tradewind"))
+    }
+
+    /// Serves JSON at `path`, e.g. `/paths`, made by `page` from the query that follows it (without `?`); an
+    /// error is what is wrong with the query.
+    pub fn add_page(
+        &self,
+        path: &'static str,
+        page: impl Fn(Option<&str>) -> Result<String, String> + Send + 'static,
+    ) {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.insert(path, Page(Box::new(page)));
+    }
+
+    /// The page at `path`; `None` if there is none.
+    pub(crate) fn page(&self, path: &str, query: Option<&str>) -> Option<Result<String, String>> {
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.get(path).map(|page| page.0(query))
     }
 
     /// All metrics as they stand, in OpenMetrics text. Cost: linear in the number of series.
     #[must_use]
     pub fn encode(&self) -> String {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &inner)
             .expect("writing to a String cannot fail");

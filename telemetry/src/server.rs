@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` on a port and a thread of their own.
+//! `/metrics`, `/healthz`, `/readyz` and the process's own pages on a port and a thread of their own.
 //!
 //! Everything a caller can spend is bounded: connections, header bytes, header count, time. There
 //! is no authentication, so the default address is loopback; bind elsewhere only behind a network
@@ -180,7 +180,20 @@ fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
         "/metrics" => metrics(&state.registry),
         "/healthz" => verdict("alive", state.health.live()),
         "/readyz" => verdict("ready", state.health.ready()),
-        _ => text(StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n".to_owned()),
+        path => page(state.registry.page(path, request.uri().query())),
+    }
+}
+
+fn page(page: Option<Result<String, String>>) -> Response<Full<Bytes>> {
+    match page {
+        None => text(StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n".to_owned()),
+        Some(Err(problem)) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        Some(Ok(json)) => {
+            let mut response = text(StatusCode::OK, json);
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            response
+        }
     }
 }
 

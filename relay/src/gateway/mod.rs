@@ -3,15 +3,30 @@
 //!
 //! A port forward sends the header and the application's data at once. SOCKS5 and CONNECT clients
 //! hear whether the path is open before they send.
+//!
+//! Where a route has fallbacks, every path of it is probed (`prober`), judged (`health`) and chosen by
+//! what is known (`paths`); a session that finds its path closed goes on to the next (`attempt`).
 
+mod attempt;
 mod connect;
+mod health;
+mod paths;
+mod prober;
+pub mod reload;
+pub mod report;
 mod session;
 mod socks5;
+mod survey;
+
+pub use reload::Reloader;
+pub use report::PathsReport;
+pub use survey::survey;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tradewind_grant::{GrantError, PublicIdentity, Sealer};
+use tradewind_grant::{GrantError, PublicIdentity, Sealer, SignedGrant};
+use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
 use crate::dial::{Dialler, try_options};
@@ -22,6 +37,7 @@ use crate::server::{Server, Setup};
 use crate::session::Keeping;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
+use paths::Routes;
 use session::{Entrance, GatewayService};
 
 /// A gateway whose listeners are open.
@@ -38,20 +54,9 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
-        let identity = config.identity()?;
-        let public = identity.as_ref().map(|key| key.public());
-        let sealer = match (identity, config.grant.clone()) {
-            (Some(identity), Some(grant)) => {
-                // One that is not in force yet may be waited for; one that is over is of no use.
-                if let Err(over @ GrantError::Expired { .. }) =
-                    grant.unverified().check_time(unix_now())
-                {
-                    return Err(over.into());
-                }
-                Some(Mutex::new(Sealer::new(identity, grant)?))
-            }
-            _ => None,
-        };
+        let public = config.identity()?.map(|key| key.public());
+        let sealer = sealer(config)?.map(Mutex::new);
+        let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
@@ -64,10 +69,11 @@ impl Gateway {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
+            register: &|registry| show(registry, &routes),
         })?;
         let service = Arc::new(GatewayService {
             entrances,
-            routes: config.routes.clone(),
+            routes,
             allow_loopback: config.allow_loopback,
             sealer,
             keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
@@ -105,12 +111,44 @@ impl Gateway {
         self.server.handle().clone()
     }
 
+    /// What replaces its routes while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader(Arc::clone(&self.service))
+    }
+
     /// Serves until `shutdown` tells it to end. Blocks.
     ///
     /// # Errors
     /// When a thread cannot be started, or ends by a bug.
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        let _prober = prober::start(Arc::clone(&self.service), shutdown.watch())?;
         self.server.run(&self.service, shutdown)
+    }
+}
+
+/// Shows the paths at the metrics port.
+fn show(registry: &Registry, routes: &Arc<Routes>) {
+    let collector = Box::new(report::PathsCollector(Arc::clone(routes)));
+    registry.register(|inner| inner.register_collector(collector));
+    let routes = Arc::clone(routes);
+    registry.add_page("/paths", move |query| report::page(&routes, query));
+}
+
+/// What seals this gateway's headers, if it has an identity and a grant.
+fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
+    let (Some(identity), Some(grant)) = (config.identity()?, config.grant.clone()) else {
+        return Ok(None);
+    };
+    check_not_over(&grant)?;
+    Ok(Some(Sealer::new(identity, grant)?))
+}
+
+/// Refuses a grant that is over. One that is not in force yet may be waited for.
+fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
+    match grant.unverified().check_time(unix_now()) {
+        Err(over @ GrantError::Expired { .. }) => Err(over),
+        _ => Ok(()),
     }
 }
 

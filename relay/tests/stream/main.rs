@@ -7,6 +7,7 @@ mod support;
 mod chain;
 mod drain;
 mod ends;
+mod failover;
 mod legs;
 mod limits;
 mod proxies;

@@ -1,0 +1,150 @@
+//! `tradewind netcheck`: which paths a gateway has, which it takes, and why.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use tradewind_relay::gateway::report::{RuleReport, Source, WayReport};
+use tradewind_relay::{GatewayConfig, PathsReport, survey};
+use tradewind_units::Duration;
+
+use crate::output::{self, Format, Outcome, read_text, table};
+
+/// How long a running gateway may take to answer. Chosen: it answers from memory.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest answer. Chosen: far above any table.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Where the paths are learned from.
+#[derive(clap::Args)]
+pub(crate) struct From {
+    /// The gateway's configuration; a gateway that runs is asked at its `metrics` address
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Ask the gateway whose metrics are at this address instead
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe")]
+    gateway: Option<SocketAddr>,
+    /// Probe from here even if a gateway runs
+    #[arg(long)]
+    probe: bool,
+    /// Probes of each path when no gateway is asked, 1 to 1000
+    #[arg(short = 'n', long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    count: u32,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct NetcheckArgs {
+    #[command(flatten)]
+    from: From,
+}
+
+pub(crate) fn run(args: &NetcheckArgs) -> Outcome {
+    args.from.show(None)
+}
+
+impl From {
+    /// Prints the paths, or those to one destination. Ends with failure when no way to one is fit.
+    pub(crate) fn show(&self, to: Option<&str>) -> Outcome {
+        let report = self.report(to)?;
+        match self.output {
+            Format::Json => output::json(&report)?,
+            Format::Table => print(&report)?,
+        }
+        let is_fit = |way: &WayReport| way.chosen && way.state.as_deref() != Some("dead");
+        let are_fit = |rule: &RuleReport| {
+            rule.ways.iter().any(is_fit) || rule.ways.iter().all(|way| way.kind == "refuse")
+        };
+        let all_fit = report.rules.iter().all(are_fit);
+        Ok(if all_fit { ExitCode::SUCCESS } else { output::FAILED.into() })
+    }
+
+    fn report(&self, to: Option<&str>) -> anyhow::Result<PathsReport> {
+        if let Some(address) = self.gateway {
+            return ask(address, to).with_context(|| format!("gateway at {address}"));
+        }
+        let config = read_config(&self.config)?;
+        if let Some(address) = config.metrics.filter(|address| address.port() != 0 && !self.probe) {
+            match TcpStream::connect_timeout(&reachable(address), PATIENCE) {
+                Ok(_) => return ask(address, to).with_context(|| format!("gateway at {address}")),
+                Err(_) => {
+                    output::say(format_args!("no gateway answers at {address}: probing from here"))
+                }
+            }
+        }
+        let to = to.map(str::parse).transpose()?;
+        survey(&config, to.as_ref(), self.count).with_context(|| self.config.display().to_string())
+    }
+}
+
+fn read_config(file: &Path) -> anyhow::Result<GatewayConfig> {
+    let text = read_text(file)?;
+    GatewayConfig::parse(&text).with_context(|| file.display().to_string())
+}
+
+/// Where a listener on all addresses is reached from the same host.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        std::net::IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Asks a running gateway.
+fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
+    let query = to.map(|to| format!("?to={to}")).unwrap_or_default();
+    if query.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        bail!("destination `{}`: expected HOST:PORT", to.unwrap_or_default());
+    }
+    let mut stream = TcpStream::connect_timeout(&reachable(address), PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /paths{query} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(MOST_BYTES).read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer is no HTTP")?;
+    match head.split(' ').nth(1) {
+        Some("200") => serde_json::from_str(body).context("the answer is no report of paths"),
+        Some("404") => bail!("whatever listens there is no gateway of this version"),
+        _ => bail!("{}", body.trim()),
+    }
+}
+
+fn print(report: &PathsReport) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for rule in &report.rules {
+        let destination = rule.destination.as_deref().unwrap_or("(default)");
+        for (index, way) in rule.ways.iter().enumerate() {
+            let first = if index == 0 { destination } else { "" };
+            rows.push(row(first, way));
+        }
+    }
+    let heading = ["destination", "", "path", "state", "why", "RTT ms", "legs ms"];
+    table::print(&heading, &rows, 5)?;
+    output::say(match report.source {
+        Source::Gateway => "> marks what new sessions take, as the running gateway tells",
+        Source::Probes => "> marks what a gateway would take, by probes made just now",
+    });
+    Ok(())
+}
+
+fn row(destination: &str, way: &WayReport) -> Vec<String> {
+    let names: Vec<_> = way.relays.iter().map(|relay| relay.name.as_str()).collect();
+    let path = if names.is_empty() { way.kind.clone() } else { names.join(" > ") };
+    let ms = |ms: &f64| format!("{ms:.1}");
+    let legs: Vec<_> = way.legs_ms.iter().map(ms).collect();
+    vec![
+        destination.to_owned(),
+        if way.chosen { ">" } else { "" }.to_owned(),
+        path,
+        way.state.clone().unwrap_or_default(),
+        way.cause.clone(),
+        way.rtt_ms.as_ref().map(ms).unwrap_or_default(),
+        legs.join(" + "),
+    ]
+}

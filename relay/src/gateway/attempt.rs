@@ -1,0 +1,312 @@
+//! Opening a flow's path: the ways to its destination one after the other, until one is open.
+//!
+//! A session goes on to the next way only if no relay had begun to dial the destination: a dial that never
+//! stood, or a proven reply that says so. Where that cannot be known (a relay fell silent with the
+//! header in its hands) the session fails, since the destination might else see it twice. What the
+//! application sent meanwhile is kept and sent again; beyond a bound no more is taken from it until it is
+//! known which.
+
+use std::net::SocketAddr;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tradewind_grant::forbidden::{Class, class_of};
+use tradewind_grant::{
+    Destination, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status,
+};
+
+use super::paths::{RelayPath, Routing, Way, order};
+use super::session::{Entrance, GatewayService};
+use crate::dial::Speaker;
+use crate::failure::{Failure, plain};
+use crate::opening::{NextRelay, Waited};
+use crate::pump::Direction;
+use crate::relay::unix_now;
+use crate::worker::Worker;
+
+/// A path that is open: the connection to its first hop, and what has moved already.
+pub(super) struct Path {
+    pub(super) downstream: TcpStream,
+    pub(super) up: Direction,
+    pub(super) down: Direction,
+}
+
+/// Why a path is not open.
+pub(super) enum NotOpen {
+    Failed {
+        failure: Failure,
+        /// What is to be sent on another path; `None` when there must be no other.
+        kept: Option<Vec<u8>>,
+    },
+    ApplicationGone(std::io::Error),
+}
+
+impl NotOpen {
+    /// The destination may have been dialled.
+    fn for_good(failure: Failure) -> Self {
+        Self::Failed { failure, kept: None }
+    }
+
+    /// The destination has surely not been dialled; `kept` is what the application has sent.
+    fn before_dial(failure: Failure, kept: impl Into<Option<Vec<u8>>>) -> Self {
+        Self::Failed { failure, kept: kept.into() }
+    }
+}
+
+/// A flow that wants a path.
+pub(super) struct Wanted<'a> {
+    pub(super) application: &'a TcpStream,
+    pub(super) entrance: &'a Entrance,
+    pub(super) destination: &'a Destination,
+    pub(super) worker: &'a Worker,
+}
+
+impl GatewayService {
+    /// Opens a path; `leading` is what the application has sent already.
+    pub(super) async fn path(
+        &self,
+        wanted: &Wanted<'_>,
+        mut leading: Vec<u8>,
+    ) -> Result<Path, NotOpen> {
+        let routing = self.routes.current();
+        let ways = routing.ways(wanted.destination);
+        let order = order(ways, self.routes.now());
+        let Some((last, earlier)) = order.split_last() else {
+            let message = format!("gateway: no route to {}", wanted.destination);
+            let failure = Failure::new(Status::DestinationRefused, message);
+            return Err(NotOpen::for_good(failure));
+        };
+        for index in earlier {
+            match self.open_way(wanted, &routing, &ways[*index], leading, true).await {
+                Err(NotOpen::Failed { failure, kept: Some(kept) }) => {
+                    let (flow, to) = (wanted.entrance.flow(), wanted.destination);
+                    tracing::info!(%flow, "flow to {to} takes the next path: {}", failure.message);
+                    self.routes.count_retry();
+                    leading = kept;
+                }
+                opened => return opened,
+            }
+        }
+        self.open_way(wanted, &routing, &ways[*last], leading, false).await
+    }
+
+    async fn open_way(
+        &self,
+        wanted: &Wanted<'_>,
+        routing: &Routing,
+        way: &Way,
+        leading: Vec<u8>,
+        has_next: bool,
+    ) -> Result<Path, NotOpen> {
+        match way {
+            Way::Refuse => {
+                let message = format!("gateway: no route to {}", wanted.destination);
+                let failure = Failure::new(Status::DestinationRefused, message);
+                Err(NotOpen::for_good(failure))
+            }
+            Way::Direct => self.open_direct(wanted, routing, leading).await,
+            Way::Relays(path) => self.open_over(wanted, path, leading, has_next).await,
+        }
+    }
+
+    async fn open_direct(
+        &self,
+        wanted: &Wanted<'_>,
+        routing: &Routing,
+        leading: Vec<u8>,
+    ) -> Result<Path, NotOpen> {
+        // What passes the check is dialled next.
+        let begun = AtomicBool::new(false);
+        let check = |address| {
+            self.check_direct(routing, wanted.entrance, address)?;
+            begun.store(true, Relaxed);
+            Ok(())
+        };
+        let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
+        let dialled = self.dialler.dial_destination(wanted.destination, speaker, check).await;
+        let downstream = match dialled {
+            Ok(downstream) => downstream,
+            Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
+            Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
+        };
+        let mut up = Direction::new(leading);
+        let started = up.start(&downstream, wanted.worker.means_up());
+        started.map_err(|error| {
+            NotOpen::for_good(here(Failure::new(Status::Internal, plain(&error))))
+        })?;
+        Ok(Path { downstream, up, down: Direction::new(Vec::new()) })
+    }
+
+    async fn open_over(
+        &self,
+        wanted: &Wanted<'_>,
+        path: &RelayPath,
+        leading: Vec<u8>,
+        has_next: bool,
+    ) -> Result<Path, NotOpen> {
+        let header = match self.seal(wanted, path) {
+            Ok(header) => header,
+            Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
+        };
+        let hops = path.route.hops();
+        let address = hops[0].address;
+        let downstream = match self.dial_first(path, address, has_next).await {
+            Ok(downstream) => downstream,
+            Err(failure) => {
+                self.blame(path, &failure);
+                return Err(NotOpen::before_dial(here(failure), leading));
+            }
+        };
+        let again = has_next.then(|| leading.clone());
+        let mut up = Direction::after(&header.bytes, leading);
+        if has_next {
+            up.keep();
+        }
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(&downstream, wanted.worker.means_up());
+        let next = NextRelay { stream: &downstream, address, key: &header.downstream };
+        let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
+        let limit = self.dialler.limit * legs;
+        let (reply, unused) =
+            match next.reply(wanted.application, &mut up, wanted.worker, limit).await {
+                Waited::Replied(reply, unused) => (reply, unused),
+                Waited::Failed(failure) => {
+                    self.blame(path, &failure);
+                    return Err(NotOpen::for_good(here(failure)));
+                }
+                Waited::UpstreamGone(error) => return Err(NotOpen::ApplicationGone(error)),
+            };
+        if reply.status == Status::Ok {
+            drop(up.take_kept());
+            return Ok(Path { downstream, up, down: Direction::new(unused.into_bytes()) });
+        }
+        let at = hops.get(reply.hop).map_or(address, |hop| hop.address);
+        let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
+        let failure = Failure::new(reply.status, message);
+        if is_the_paths_fault(&reply, hops.len() - 1) {
+            self.blame(path, &failure);
+        }
+        match reply.dialled {
+            true => Err(NotOpen::for_good(failure)),
+            false => {
+                let kept = again.map(|leading| [leading, up.take_kept()].concat());
+                Err(NotOpen::before_dial(failure, kept))
+            }
+        }
+    }
+
+    /// Dials the first relay; where there is another path it is not waited for longer than a dead path may
+    /// be used.
+    async fn dial_first(
+        &self,
+        path: &RelayPath,
+        address: SocketAddr,
+        has_next: bool,
+    ) -> Result<TcpStream, Failure> {
+        let dial = self.dialler.dial(address, Speaker::Us);
+        if !has_next {
+            return dial.await;
+        }
+        let limit = path.health().dial_limit().min(self.dialler.limit);
+        let late = || {
+            let message = format!("dial {address}: no answer within {limit:?}");
+            Err(Failure::new(Status::TimedOut, message))
+        };
+        timeout(limit, dial).await.unwrap_or_else(|_| late())
+    }
+
+    /// New sessions avoid the path from now on, unless the fault is this host's own.
+    fn blame(&self, path: &RelayPath, failure: &Failure) {
+        if !is_own_fault(failure) {
+            path.blame(self.routes.now(), &failure.message);
+        }
+    }
+
+    /// Whether this host itself may dial `address` for a connection that came in at `entrance`. Who
+    /// reaches a proxy here borrows this host's place in its network, so an address that is not public
+    /// must have been written down here, in a direct route's range or as a forward's destination; who
+    /// owns a name does not decide.
+    fn check_direct(
+        &self,
+        routing: &Routing,
+        entrance: &Entrance,
+        address: SocketAddr,
+    ) -> Result<(), GrantError> {
+        let class = class_of(address.ip());
+        let is_forwarded = || match entrance {
+            Entrance::Forward { to, .. } => *to == Destination::Address(address),
+            Entrance::Socks5(_) | Entrance::Connect(_) => false,
+        };
+        match class {
+            Class::Public => Ok(()),
+            Class::Loopback if self.allow_loopback => Ok(()),
+            Class::Private if routing.table.has_direct_rule(address) || is_forwarded() => Ok(()),
+            Class::Private => Err(GrantError::UnnamedPrivate(address.ip())),
+            _ => Err(GrantError::Forbidden { address: address.ip(), class }),
+        }
+    }
+
+    fn seal(&self, wanted: &Wanted<'_>, path: &RelayPath) -> Result<SealedHeader, Failure> {
+        let (flow, destination) = (wanted.entrance.flow(), wanted.destination);
+        let request = Request { flow, destination, route: &path.route };
+        self.with_sealer(|sealer, nonce| sealer.seal(unix_now(), nonce, &request))
+    }
+
+    /// Seals something with a fresh nonce.
+    pub(super) fn with_sealer(
+        &self,
+        seal: impl FnOnce(&mut Sealer, Nonce) -> Result<SealedHeader, GrantError>,
+    ) -> Result<SealedHeader, Failure> {
+        let Some(sealer) = &self.sealer else {
+            let message = "this gateway has no identity or grant";
+            return Err(Failure::new(Status::GrantRefused, message));
+        };
+        let entropy = tradewind_net::entropy::bytes().map_err(|error| {
+            Failure::new(Status::Internal, format!("entropy: {}", plain(&error)))
+        })?;
+        let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(seal(&mut sealer, Nonce::from_entropy(entropy))?)
+    }
+}
+
+/// A failure of the gateway itself.
+pub(super) fn here(failure: Failure) -> Failure {
+    Failure { message: format!("gateway: {}", failure.message), ..failure }
+}
+
+/// Whether this host lacked the means, which says nothing about a path.
+pub(super) const fn is_own_fault(failure: &Failure) -> bool {
+    matches!(failure.status, Status::Internal | Status::Overloaded | Status::GrantRefused)
+}
+
+/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its rules.
+fn is_the_paths_fault(reply: &Reply, last_hop: usize) -> bool {
+    match reply.status {
+        Status::Draining | Status::NextHopFailed | Status::NextHopRefused => true,
+        Status::Overloaded => !reply.dialled,
+        Status::ConnectionRefused | Status::Unreachable | Status::TimedOut => reply.hop < last_hop,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_that_fails_is_not_the_paths_fault_and_a_leg_that_fails_is() {
+        let reply = |status, hop| Reply::failed(status, hop, "");
+        for status in [Status::ConnectionRefused, Status::Unreachable, Status::TimedOut] {
+            assert!(is_the_paths_fault(&reply(status, 0), 1), "{status}");
+            assert!(!is_the_paths_fault(&reply(status, 1), 1), "{status}");
+        }
+        for status in [Status::DestinationRefused, Status::NameNotFound, Status::GrantRefused] {
+            assert!(!is_the_paths_fault(&reply(status, 0), 1), "{status}");
+        }
+        assert!(is_the_paths_fault(&reply(Status::Draining, 0), 0));
+        assert!(is_the_paths_fault(&reply(Status::Overloaded, 1).before_dial(), 1));
+        assert!(!is_the_paths_fault(&reply(Status::Overloaded, 1), 1));
+    }
+}

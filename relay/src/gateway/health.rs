@@ -1,0 +1,482 @@
+//! Whether a path is fit for new sessions: a state machine that is told what probes and sessions met.
+//!
+//! Pure: the time comes in as an argument, so the tests run in virtual time. Probes go along the path
+//! in [`LANES`] lanes, each on a connection of its own, one probe every [`INTERVAL`] in all.
+//!
+//! ```text
+//!            answered                    slow                       silent, or failed
+//! Unproven ----------> Good ----------------------> Slow    any ----------------------> Dead
+//!                       ^                            |                                   |
+//!                       +-- good answers for a while +-----------------------------------+
+//! ```
+//!
+//! *Silent* is a path on which a probe has waited for longer than the patience and no probe sent later has
+//! been answered: one connection that hangs by itself proves nothing. *Slow* is one whose last
+//! three round trips are all well above its own least, or far above an alternative's; to be good
+//! again it must come well below that. Whoever was slow or dead proves itself for [`FIRST_PROOF`], and
+//! for twice as long each time it falls back soon after: a path that flaps is soon left alone.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use tradewind_units::time::as_millis_f64;
+use tradewind_units::{Duration, Timestamp};
+
+/// Connections that carry probes at the same time.
+pub(super) const LANES: usize = 2;
+/// Between two probes of one path. Chosen: with the least patience it makes 0.95 s, so that a path is
+/// known to be dead within a second.
+pub(super) const INTERVAL: Duration = Duration::from_millis(200);
+/// Least wait before an unanswered probe counts. Chosen: above Linux's least retransmission timeout and a
+/// few round trips, so that a lost packet is no outage.
+const LEAST_PATIENCE: Duration = Duration::from_millis(750);
+/// Wait for the first answer ever, when no round trip is known. Chosen.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest dial of a first relay while there is another path. Chosen: as a dead path is to be left.
+const LEAST_DIAL: Duration = Duration::from_secs(1);
+/// Round trips that must agree before a path is slow. Chosen: a lost packet delays one or two.
+const SLOW_SAMPLES: usize = 3;
+/// Slow begins at so much of the least round trip and [`SLOW_FLOOR`] above; it ends half way back. Chosen.
+const SLOW_PERCENT: u32 = 150;
+/// Below this no path is slow: a relay that is scheduled late is no slow path. Chosen.
+const SLOW_FLOOR: Duration = Duration::from_millis(20);
+/// Slow is also what takes so many times an alternative's round trip. Chosen: the planner may prefer a
+/// longer path for its shorter legs, but not by as much.
+const SLOW_TIMES_ALTERNATIVE: u32 = 3;
+/// How long a path must do well to come back. Chosen: ten probes.
+const FIRST_PROOF: Duration = Duration::from_secs(2);
+/// The longest such span. Chosen.
+const LONGEST_PROOF: Duration = Duration::from_secs(60);
+/// A path that falls within so many proofs of coming back has come back too early.
+const RELAPSE_PROOFS: u32 = 5;
+/// The least round trip is that of this span or two, so that a longer route is not slow for ever. Chosen.
+const LOW_SPAN: Duration = Duration::from_secs(300);
+
+/// What is thought of a path, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// Nothing is known yet: it is used, since somebody must.
+    Unproven,
+    /// It answers in its usual time.
+    Good,
+    /// It answers late.
+    Slow,
+    /// It does not answer.
+    Dead,
+}
+
+impl State {
+    pub(super) const ALL: [Self; 4] = [Self::Unproven, Self::Good, Self::Slow, Self::Dead];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unproven => "unproven",
+            Self::Good => "good",
+            Self::Slow => "slow",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// The rank among alternatives: whoever is fit in the order of the table, then the slow, then the dead.
+    pub(super) const fn rank(self) -> u8 {
+        match self {
+            Self::Unproven | Self::Good => 0,
+            Self::Slow => 1,
+            Self::Dead => 2,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The health of one path.
+#[derive(Debug, Clone)]
+pub(super) struct Health {
+    state: State,
+    cause: String,
+    since: Timestamp,
+    /// Since when each lane waits for an answer.
+    waiting: [Option<Timestamp>; LANES],
+    /// When that probe was sent which was sent last of all answered.
+    answered: Option<Timestamp>,
+    legs: Vec<Duration>,
+    recent: VecDeque<Duration>,
+    low: Low,
+    alternative: Option<Duration>,
+    good_since: Option<Timestamp>,
+    proof: Duration,
+    came_back: Option<Timestamp>,
+}
+
+/// The least round trip of the last [`LOW_SPAN`] to twice that.
+#[derive(Debug, Clone, Default)]
+struct Low {
+    begun: Timestamp,
+    before: Option<Duration>,
+    now: Option<Duration>,
+}
+
+impl Low {
+    fn add(&mut self, now: Timestamp, rtt: Duration) {
+        if now.since(self.begun) >= LOW_SPAN {
+            (self.begun, self.before, self.now) = (now, self.now, None);
+        }
+        self.now = Some(self.now.map_or(rtt, |low| low.min(rtt)));
+    }
+
+    fn get(&self) -> Option<Duration> {
+        self.before.into_iter().chain(self.now).min()
+    }
+}
+
+impl Health {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self {
+            state: State::Unproven,
+            cause: "no probe has been answered yet".to_owned(),
+            since: now,
+            waiting: [None; LANES],
+            answered: None,
+            legs: Vec::new(),
+            recent: VecDeque::with_capacity(SLOW_SAMPLES),
+            low: Low::default(),
+            alternative: None,
+            good_since: None,
+            proof: FIRST_PROOF,
+            came_back: None,
+        }
+    }
+
+    /// A probe becomes due on `lane`.
+    pub(super) fn due(&mut self, lane: usize, now: Timestamp) {
+        self.waiting[lane].get_or_insert(now);
+    }
+
+    /// The probe on `lane` that was sent at `sent` is answered.
+    pub(super) fn answered(
+        &mut self,
+        lane: usize,
+        sent: Timestamp,
+        now: Timestamp,
+        legs: Vec<Duration>,
+    ) {
+        self.waiting[lane] = None;
+        self.answered = self.answered.max(Some(sent));
+        let rtt = legs.iter().sum();
+        self.legs = legs;
+        self.low.add(now, rtt);
+        if self.recent.len() == SLOW_SAMPLES {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(rtt);
+        self.weigh(now);
+    }
+
+    /// A probe or session met what can only be the path's fault.
+    pub(super) fn failed(&mut self, now: Timestamp, cause: &str) {
+        self.good_since = None;
+        self.turn(now, State::Dead, || cause.to_owned());
+    }
+
+    /// The least round trip of the other paths to the same destinations that are good.
+    pub(super) fn set_alternative(&mut self, rtt: Option<Duration>) {
+        self.alternative = rtt;
+    }
+
+    /// The state now: silence is found by whoever asks.
+    pub(super) fn state(&mut self, now: Timestamp) -> State {
+        if let Some(silence) = self.silence(now) {
+            self.good_since = None;
+            self.turn(now, State::Dead, || {
+                format!("no answer for {:.0} ms", as_millis_f64(silence))
+            });
+        }
+        self.state
+    }
+
+    /// Why it is in its state.
+    pub(super) fn cause(&self) -> &str {
+        &self.cause
+    }
+
+    /// Since when it is in its state.
+    pub(super) const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// Round trips of the legs, as the last probe found them.
+    pub(super) fn legs(&self) -> &[Duration] {
+        &self.legs
+    }
+
+    /// The round trip of all legs, as the last probe found it.
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        self.recent.back().copied()
+    }
+
+    /// The least round trip lately.
+    pub(super) fn low(&self) -> Option<Duration> {
+        self.low.get()
+    }
+
+    /// How long the dial of the first relay may take while there is another path.
+    pub(super) fn dial_limit(&self) -> Duration {
+        self.legs.first().map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
+    }
+
+    /// How long a probe may wait: with the interval, a dead path is known after one second or three round trips.
+    pub(super) fn patience(&self) -> Duration {
+        match self.low() {
+            None => FIRST_PATIENCE,
+            Some(low) => LEAST_PATIENCE.max((low * 3).saturating_sub(INTERVAL)),
+        }
+    }
+
+    /// How long a probe has waited too long, with none answered that was sent later.
+    fn silence(&self, now: Timestamp) -> Option<Duration> {
+        let patience = self.patience();
+        let begun = |since: &Timestamp| self.answered.is_none_or(|answered| answered < *since);
+        let oldest = self.waiting.iter().flatten().filter(|since| begun(since)).min()?;
+        Some(now.since(*oldest)).filter(|waited| *waited > patience)
+    }
+
+    /// What an answer says: slow, good, or good for long enough to come back.
+    fn weigh(&mut self, now: Timestamp) {
+        let (Some(low), Some(rtt)) = (self.low(), self.rtt()) else { return };
+        let is_slow = self.recent.len() == SLOW_SAMPLES
+            && self.recent.iter().all(|rtt| *rtt > slow_above(low, self.alternative));
+        if is_slow && self.state <= State::Good {
+            let alternative = self.alternative;
+            self.turn(now, State::Slow, || slow_cause(rtt, low, alternative));
+        }
+        if rtt > good_below(slow_above(low, self.alternative), low) {
+            self.good_since = None;
+            return;
+        }
+        let good_for = now.since(*self.good_since.get_or_insert(now));
+        match self.state {
+            State::Good => {}
+            State::Unproven => self.turn(now, State::Good, || "it answers".to_owned()),
+            State::Slow | State::Dead if good_for >= self.proof => {
+                self.came_back = Some(now);
+                self.turn(now, State::Good, || "it has proven itself".to_owned());
+            }
+            State::Slow | State::Dead => {}
+        }
+    }
+
+    fn turn(&mut self, now: Timestamp, state: State, cause: impl FnOnce() -> String) {
+        if state == self.state {
+            return;
+        }
+        if state > State::Good && self.state <= State::Good {
+            let too_early =
+                self.came_back.is_some_and(|back| now.since(back) < self.proof * RELAPSE_PROOFS);
+            self.proof = if too_early { (self.proof * 2).min(LONGEST_PROOF) } else { FIRST_PROOF };
+        }
+        if state > State::Good {
+            self.good_since = None;
+        }
+        (self.state, self.since, self.cause) = (state, now, cause());
+    }
+}
+
+fn slow_above(low: Duration, alternative: Option<Duration>) -> Duration {
+    let own = low * SLOW_PERCENT / 100 + SLOW_FLOOR;
+    match alternative {
+        None => own,
+        Some(alternative) => own.min(alternative * SLOW_TIMES_ALTERNATIVE + SLOW_FLOOR),
+    }
+}
+
+/// Half way from the least round trip to where slow begins. Where an alternative sets that limit below the own
+/// least, only the limit itself counts.
+fn good_below(slow_above: Duration, low: Duration) -> Duration {
+    if slow_above > low { low + (slow_above - low) / 2 } else { slow_above }
+}
+
+fn slow_cause(rtt: Duration, low: Duration, alternative: Option<Duration>) -> String {
+    let ms = as_millis_f64;
+    match alternative {
+        Some(other) if slow_above(low, None) > slow_above(low, alternative) => {
+            format!("round trip {:.1} ms, an alternative's {:.1} ms", ms(rtt), ms(other))
+        }
+        _ => format!("round trip {:.1} ms, at best {:.1} ms", ms(rtt), ms(low)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path in virtual time: probes leave every interval, on the lanes in turn, and are answered after the
+    /// round trip of the moment, or never.
+    struct Path {
+        health: Health,
+        now: Timestamp,
+        due: [Timestamp; LANES],
+        flying: [Option<(Timestamp, Option<Duration>)>; LANES],
+    }
+
+    const STEP: Duration = Duration::from_millis(5);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let due = std::array::from_fn(|lane| Timestamp::ZERO + INTERVAL * lane as u32);
+            Self {
+                health: Health::new(Timestamp::ZERO),
+                now: Timestamp::ZERO,
+                due,
+                flying: [None; LANES],
+            }
+        }
+
+        /// One step, with the round trip that a packet meets now; `None` when nothing arrives.
+        fn step(&mut self, rtt: Option<Duration>) -> State {
+            self.now = self.now + STEP;
+            for lane in 0..LANES {
+                if let Some((sent, answer)) = self.flying[lane] {
+                    if answer.is_some_and(|rtt| self.now >= sent + rtt) && rtt.is_some() {
+                        self.health.answered(lane, sent, self.now, vec![answer.unwrap()]);
+                        self.flying[lane] = None;
+                        self.due[lane] = self.now.max(sent + INTERVAL * LANES as u32);
+                    } else if self.now.since(sent) >= self.health.patience() * 2 {
+                        self.flying[lane] = None;
+                        self.due[lane] = self.now;
+                    }
+                }
+                if self.flying[lane].is_none() && self.now >= self.due[lane] {
+                    self.health.due(lane, self.now);
+                    self.flying[lane] = Some((self.now, rtt));
+                }
+            }
+            self.health.state(self.now)
+        }
+
+        fn run(&mut self, span: Duration, rtt: Option<Duration>) -> State {
+            let end = self.now + span;
+            while self.now < end {
+                self.step(rtt);
+            }
+            self.health.state(self.now)
+        }
+
+        /// How long until the path is in `state`.
+        fn until(&mut self, state: State, rtt: Option<Duration>) -> Duration {
+            let begun = self.now;
+            while self.step(rtt) != state {
+                assert!(self.now.since(begun) < Duration::from_secs(200), "never {state}");
+            }
+            self.now.since(begun)
+        }
+    }
+
+    #[test]
+    fn a_dead_path_is_known_within_a_second_or_three_round_trips_whenever_it_dies() {
+        for rtt in [1, 20, 100, 200, 300, 333, 400, 600, 1000] {
+            for phase in 0..40 {
+                let mut path = Path::new();
+                assert_eq!(path.run(ms(5000 + phase * 10), Some(ms(rtt))), State::Good, "{rtt} ms");
+                let found = path.until(State::Dead, None);
+                let bar = ms(1000).max(ms(rtt) * 3);
+                assert!(found <= bar + STEP * 2, "{rtt} ms, phase {phase}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_path_is_known_within_two_seconds() {
+        for low in [1, 20, 100, 200, 300] {
+            for phase in 0..40 {
+                let mut path = Path::new();
+                path.run(ms(5000 + phase * 10), Some(ms(low)));
+                let slow = ms(low * 2 + 50);
+                let found = path.until(State::Slow, Some(slow));
+                assert!(found <= ms(2000), "{low} ms, phase {phase}: {found:?}");
+                assert!(path.health.cause().starts_with("round trip "), "{}", path.health.cause());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_hangs_alone_and_a_spike_change_nothing() {
+        let mut health = Health::new(Timestamp::ZERO);
+        let at = |millis| Timestamp::ZERO + ms(millis);
+        health.due(0, at(0));
+        for turn in 0..50 {
+            let sent = at(100 + turn * 400);
+            health.due(1, sent);
+            let rtt = if turn % 3 == 0 { ms(300) } else { ms(30) };
+            health.answered(1, sent, sent + rtt, vec![rtt]);
+            if turn > 0 {
+                assert_eq!(
+                    health.state(sent + ms(399)),
+                    State::Good,
+                    "turn {turn}: {}",
+                    health.cause()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_comes_back_after_it_has_proven_itself_and_ever_later_if_it_flaps() {
+        let mut path = Path::new();
+        path.run(ms(5000), Some(ms(50)));
+        let mut proofs = Vec::new();
+        for _ in 0..7 {
+            path.until(State::Dead, None);
+            path.run(ms(1000), None);
+            proofs.push(path.until(State::Good, Some(ms(50))).as_secs());
+        }
+        assert!(proofs.is_sorted(), "{proofs:?}");
+        assert!((2..=4).contains(&proofs[0]) && (60..70).contains(&proofs[6]), "{proofs:?}");
+        assert_eq!(path.run(Duration::from_secs(400), Some(ms(50))), State::Good);
+        path.until(State::Dead, None);
+        let again = path.until(State::Good, Some(ms(50)));
+        assert!(again < ms(4500), "what is long past is forgotten: {again:?}");
+    }
+
+    #[test]
+    fn between_slow_and_good_nothing_changes() {
+        let mut path = Path::new();
+        path.run(ms(5000), Some(ms(100)));
+        path.until(State::Slow, Some(ms(200)));
+        assert_eq!(path.run(Duration::from_secs(20), Some(ms(150))), State::Slow, "still too slow");
+        assert_eq!(path.run(Duration::from_secs(5), Some(ms(110))), State::Good);
+        assert_eq!(path.run(Duration::from_secs(20), Some(ms(150))), State::Good, "not slow yet");
+    }
+
+    #[test]
+    fn a_path_far_above_its_alternative_is_slow_even_at_its_own_best() {
+        let mut path = Path::new();
+        path.health.set_alternative(Some(ms(50)));
+        path.until(State::Slow, Some(ms(300)));
+        assert!(
+            path.health.cause().contains("an alternative's 50.0 ms"),
+            "{}",
+            path.health.cause()
+        );
+        path.health.set_alternative(None);
+        assert_eq!(path.run(ms(5000), Some(ms(300))), State::Good);
+    }
+
+    #[test]
+    fn a_failure_counts_at_once_and_a_longer_route_is_not_slow_for_ever() {
+        let mut path = Path::new();
+        path.run(ms(5000), Some(ms(50)));
+        path.health.failed(path.now, "dial 192.0.2.1:7000: connection refused");
+        assert_eq!(path.health.state(path.now), State::Dead);
+        assert_eq!(path.run(ms(5000), Some(ms(50))), State::Good);
+        path.until(State::Slow, Some(ms(150)));
+        assert_eq!(path.run(LOW_SPAN * 3, Some(ms(150))), State::Good);
+    }
+}

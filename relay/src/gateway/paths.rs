@@ -1,0 +1,278 @@
+//! The routes of a gateway while it runs: the table, the health of every path in it, and the choice.
+//!
+//! A table is replaced as a whole; the health of paths that the new one holds as well goes on, and a
+//! session keeps the path that it has.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_grant::{self as grant, Destination, GrantError, PublicIdentity};
+use tradewind_units::Timestamp;
+
+use super::health::{Health, State};
+
+/// A path over relays.
+#[derive(Debug)]
+pub(super) struct RelayPath {
+    pub(super) hops: Vec<Hop>,
+    pub(super) route: grant::Route,
+    /// Whether it has an alternative and so is probed.
+    pub(super) is_watched: bool,
+    health: Arc<Mutex<Health>>,
+}
+
+/// What makes a path the same in two tables.
+type Key = Vec<(PublicIdentity, SocketAddr)>;
+
+fn key(hops: &[Hop]) -> Key {
+    hops.iter().map(|hop| (hop.identity, hop.address)).collect()
+}
+
+impl RelayPath {
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of its relays in order.
+    pub(super) fn name(&self) -> String {
+        let names: Vec<_> = self.hops.iter().map(|hop| hop.name.as_str()).collect();
+        names.join(" > ")
+    }
+
+    /// A session met what can only be the path's fault.
+    pub(super) fn blame(&self, now: Timestamp, cause: &str) {
+        if self.is_watched {
+            self.health().failed(now, cause);
+        }
+    }
+}
+
+/// One way to carry a flow.
+#[derive(Debug, Clone)]
+pub(super) enum Way {
+    Refuse,
+    Direct,
+    Relays(Arc<RelayPath>),
+}
+
+impl Way {
+    fn state(&self, now: Timestamp) -> State {
+        match self {
+            Self::Relays(path) if path.is_watched => path.health().state(now),
+            // Direct is not probed: that would dial the destination for nothing.
+            _ => State::Good,
+        }
+    }
+}
+
+/// One table and its paths.
+#[derive(Debug)]
+pub(super) struct Routing {
+    pub(super) table: RouteTable,
+    /// The ways of each rule, in the table's order, the default's last.
+    pub(super) rules: Vec<Vec<Way>>,
+    paths: BTreeMap<Key, Arc<RelayPath>>,
+}
+
+impl Routing {
+    fn new(
+        table: RouteTable,
+        watch_all: bool,
+        old: Option<&Self>,
+        now: Timestamp,
+    ) -> Result<Self, GrantError> {
+        let mut watched: BTreeMap<Key, bool> = BTreeMap::new();
+        for (_, routes) in table.rules() {
+            for route in routes {
+                if let Route::Relays(hops) = route {
+                    *watched.entry(key(hops)).or_default() |= watch_all || routes.len() > 1;
+                }
+            }
+        }
+        let mut paths = BTreeMap::new();
+        for route in table.routes() {
+            let Route::Relays(hops) = route else { continue };
+            let key = key(hops);
+            let known = old.and_then(|old| old.paths.get(&key)).filter(|path| path.is_watched);
+            let health = known.map_or_else(
+                || Arc::new(Mutex::new(Health::new(now))),
+                |path| Arc::clone(&path.health),
+            );
+            let hop = |hop: &Hop| grant::Hop { address: hop.address, identity: hop.identity };
+            let route = grant::Route::new(hops.iter().map(hop).collect())?;
+            let path = RelayPath { hops: hops.clone(), route, is_watched: watched[&key], health };
+            paths.entry(key).or_insert_with(|| Arc::new(path));
+        }
+        let way = |route: &Route| match route {
+            Route::Refuse => Way::Refuse,
+            Route::Direct => Way::Direct,
+            Route::Relays(hops) => Way::Relays(Arc::clone(&paths[&key(hops)])),
+        };
+        let rules = table.rules().map(|(_, routes)| routes.iter().map(way).collect()).collect();
+        Ok(Self { table, rules, paths })
+    }
+
+    /// The ways to `destination`, the best of the table first.
+    pub(super) fn ways(&self, destination: &Destination) -> &[Way] {
+        &self.rules[self.table.routes_to(destination).0]
+    }
+
+    /// Paths over relays, each once.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Arc<RelayPath>> {
+        self.paths.values()
+    }
+
+    /// Tells every path the least round trip of its good alternatives.
+    pub(super) fn compare(&self, now: Timestamp) {
+        for path in self.paths.values().filter(|path| path.is_watched) {
+            let with_it = |ways: &&Vec<Way>| {
+                ways.iter().any(|way| matches!(way, Way::Relays(other) if Arc::ptr_eq(path, other)))
+            };
+            let others = self.rules.iter().filter(with_it).flatten().filter_map(|way| match way {
+                Way::Relays(other) if !Arc::ptr_eq(path, other) => {
+                    let mut health = other.health();
+                    (health.state(now) == State::Good).then(|| health.low()).flatten()
+                }
+                _ => None,
+            });
+            let least = others.min();
+            path.health().set_alternative(least);
+        }
+    }
+}
+
+/// The order in which `ways` are to be tried: as the table has them, but what is slow behind what is good,
+/// and what is dead last.
+pub(super) fn order(ways: &[Way], now: Timestamp) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ways.len()).collect();
+    if ways.len() > 1 {
+        order.sort_by_cached_key(|index| (ways[*index].state(now).rank(), *index));
+    }
+    order
+}
+
+/// The routes in force; clones of the inner reference see one table, whole.
+#[derive(Debug)]
+pub(super) struct Routes {
+    current: RwLock<Arc<Routing>>,
+    version: watch::Sender<u64>,
+    begun: Instant,
+    /// Sessions that went on to another path before the destination was dialled.
+    retries: AtomicU64,
+}
+
+impl Routes {
+    /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every one.
+    pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
+        let routing = Routing::new(table, watch_all, None, Timestamp::ZERO)?;
+        Ok(Self {
+            current: RwLock::new(Arc::new(routing)),
+            version: watch::Sender::new(0),
+            begun: Instant::now(),
+            retries: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn current(&self) -> Arc<Routing> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another table ready, with what is known of the paths that it shares with the one in force.
+    pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
+        Routing::new(table, false, Some(&self.current()), self.now())
+    }
+
+    /// Puts another table in force; sessions that are open keep their paths.
+    pub(super) fn replace(&self, routing: Routing) {
+        let routing = Arc::new(routing);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = routing;
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    pub(super) fn count_retry(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
+    /// Sessions that went on to another path so far, once for each path that they left.
+    pub(super) fn retries(&self) -> u64 {
+        self.retries.load(Relaxed)
+    }
+
+    /// How often the table was replaced, and a word each time.
+    pub(super) fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// The time since the gateway's start, as health counts it.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.begun.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_grant::IdentityKey;
+    use tradewind_units::Duration;
+
+    fn hop(number: u8) -> Hop {
+        Hop {
+            name: format!("relay-{number}").parse().unwrap(),
+            address: ([192, 0, 2, number], 7000).into(),
+            identity: IdentityKey::from_entropy([number; 32]).public(),
+        }
+    }
+
+    fn table(paths: &[&[u8]], direct: bool) -> RouteTable {
+        let relays = |path: &&[u8]| Route::Relays(path.iter().map(|number| hop(*number)).collect());
+        let mut routes: Vec<_> = paths.iter().map(relays).collect();
+        routes.extend(direct.then_some(Route::Direct));
+        RouteTable::with_fallbacks(Vec::new(), routes).unwrap()
+    }
+
+    #[test]
+    fn the_best_fit_path_is_tried_first_and_the_dead_last() {
+        let routes = Routes::new(table(&[&[1, 2], &[3]], true), false).unwrap();
+        let routing = routes.current();
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
+        let path = |index: usize| match &ways[index] {
+            Way::Relays(path) => path,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(order(ways, now), [0, 1, 2]);
+        path(0).blame(now, "no route to host");
+        assert_eq!(order(ways, now), [1, 2, 0]);
+        path(1).blame(now, "no route to host");
+        assert_eq!(order(ways, now), [2, 0, 1], "direct is the last resort");
+    }
+
+    #[test]
+    fn health_outlives_a_reload_for_the_paths_that_remain() {
+        let routes = Routes::new(table(&[&[1], &[2]], false), false).unwrap();
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        for path in routes.current().paths() {
+            path.blame(now, "no route to host");
+        }
+        let old = routes.current();
+        routes.replace(routes.prepare(table(&[&[3], &[1]], true)).unwrap());
+        let routing = routes.current();
+        let to = "198.51.100.1:80".parse().unwrap();
+        assert_eq!(order(routing.ways(&to), now), [0, 2, 1], "the old path is still dead");
+        assert_eq!(order(old.ways(&to), now), [0, 1], "whoever holds the old table sees it whole");
+    }
+
+    #[test]
+    fn a_path_without_alternative_is_never_blamed() {
+        let routes = Routes::new(table(&[&[1]], false), false).unwrap();
+        let routing = routes.current();
+        let path = routing.paths().next().unwrap();
+        path.blame(Timestamp::ZERO, "no route to host");
+        assert_eq!(path.health().state(Timestamp::ZERO), State::Unproven);
+    }
+}

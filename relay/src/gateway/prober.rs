@@ -1,0 +1,183 @@
+//! Probes along every path that has an alternative, from a thread of their own.
+//!
+//! Each path has two lanes, each with a connection of its own on which one probe follows the other. What
+//! they find goes to the path's [`Health`](super::health::Health), which judges.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tradewind_grant::{Echo, Status};
+use tradewind_units::{Duration, FlowId};
+
+use super::attempt::is_own_fault;
+use super::health::{INTERVAL, LANES, State};
+use super::paths::RelayPath;
+use super::session::GatewayService;
+use crate::RelayError;
+use crate::failure::Failure;
+use crate::probe_leg::{Ask, ProbeLeg};
+use crate::relay::unix_now;
+use crate::shutdown::Phase;
+use crate::stock::Stock;
+
+/// Between two looks at all paths, for the log. Chosen.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A prober that runs until the process drains, or until this is dropped.
+pub(super) struct Prober {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the prober ended by a bug");
+        }
+    }
+}
+
+/// Starts probing.
+pub(super) fn start(
+    service: Arc<GatewayService>,
+    mut phase: watch::Receiver<Phase>,
+) -> Result<Prober, RelayError> {
+    let (stop, stopped) = oneshot::channel();
+    let runtime =
+        Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
+    let probe = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = probe_all(&service) => {}
+                _ = stopped => {}
+                _ = phase.wait_for(|phase| *phase >= Phase::Draining) => {}
+            }
+        });
+        runtime.shutdown_background();
+    };
+    let thread = std::thread::Builder::new().name("prober".to_owned());
+    let thread = thread.spawn(probe).map_err(RelayError::Runtime)?;
+    Ok(Prober { stop: Some(stop), thread: Some(thread) })
+}
+
+/// Probes the paths of the table in force, whichever that is.
+async fn probe_all(service: &Arc<GatewayService>) {
+    let stock = Arc::new(Stock::new());
+    let mut version = service.routes.version();
+    loop {
+        version.mark_unchanged();
+        let routing = service.routes.current();
+        // Dropped with the turn, and all its tasks with it.
+        let mut tasks = JoinSet::new();
+        for path in routing.paths().filter(|path| path.is_watched) {
+            for number in 0..LANES {
+                let (service, path) = (Arc::clone(service), Arc::clone(path));
+                tasks.spawn(lane(service, path, number, Arc::clone(&stock)));
+            }
+        }
+        if !tasks.is_empty() {
+            tasks.spawn(look(Arc::clone(service)));
+        }
+        if version.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One lane of a path.
+async fn lane(
+    service: Arc<GatewayService>,
+    path: Arc<RelayPath>,
+    number: usize,
+    stock: Arc<Stock>,
+) {
+    sleep(INTERVAL * number as u32).await;
+    let mut leg = None;
+    loop {
+        let (begun, sent) = (Instant::now(), service.routes.now());
+        let limit = {
+            let mut health = path.health();
+            health.due(number, sent);
+            health.patience() * 2
+        };
+        let outcome = timeout(limit, service.probe(&path, &mut leg, &stock)).await;
+        let now = service.routes.now();
+        match outcome {
+            Ok(Ok(legs)) => path.health().answered(number, sent, now, legs),
+            Ok(Err(failure)) if is_own_fault(&failure) => {
+                tracing::debug!("probe of {}: {}", path.name(), failure.message);
+            }
+            Ok(Err(failure)) => path.health().failed(now, &failure.message),
+            // Whether the path is silent or this connection alone, its health knows.
+            Err(_) => leg = None,
+        }
+        sleep_until(begun + INTERVAL * LANES as u32).await;
+    }
+}
+
+/// Logs what becomes of the paths, and lets them know of each other.
+async fn look(service: Arc<GatewayService>) {
+    let mut seen: BTreeMap<String, State> = BTreeMap::new();
+    let mut turns = interval(LOOK);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let (routing, now) = (service.routes.current(), service.routes.now());
+        routing.compare(now);
+        for path in routing.paths().filter(|path| path.is_watched) {
+            let (state, cause) = {
+                let mut health = path.health();
+                (health.state(now), health.cause().to_owned())
+            };
+            let before = seen.insert(path.name(), state).unwrap_or(State::Unproven);
+            if state == before {
+                continue;
+            }
+            match state {
+                State::Slow | State::Dead => {
+                    tracing::warn!("path {} is {state}: {cause}", path.name());
+                }
+                _ => tracing::info!("path {} is {state}: {cause}", path.name()),
+            }
+        }
+    }
+}
+
+impl GatewayService {
+    /// Sends one probe along `path`; returns the round trip of each leg.
+    pub(super) async fn probe(
+        &self,
+        path: &RelayPath,
+        leg: &mut Option<ProbeLeg>,
+        stock: &Stock,
+    ) -> Result<Vec<Duration>, Failure> {
+        let flow = FlowId::new("probe").expect("a short word");
+        let header = self.with_sealer(|sealer, nonce| {
+            sealer.seal_probe(unix_now(), nonce, &flow, &path.route)
+        })?;
+        let hops = path.route.hops();
+        let address = hops[0].address;
+        let ask = Ask { address, header: &header.bytes, key: &header.downstream };
+        let answer = ProbeLeg::ask(leg, &self.dialler, stock, &ask).await?;
+        let reply = answer.reply;
+        if reply.status != Status::Ok {
+            let at = hops.get(reply.hop).map_or(address, |hop| hop.address);
+            // A relay's own trouble is the path's, not this host's.
+            let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
+            return Err(Failure::new(Status::NextHopFailed, message));
+        }
+        match Echo::parse(&reply.message) {
+            Ok(echo) if echo.legs.len() + 1 == hops.len() => Ok(echo.legs_after(answer.waited)),
+            _ => {
+                let message = format!("next relay {address}: an echo of another path");
+                Err(Failure::new(Status::NextHopFailed, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A gateway's routes and grant, replaced while it runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::check_not_over;
+use super::session::GatewayService;
+use crate::failure::plain;
+use crate::{GatewayConfig, RelayError};
+
+/// Between two looks at the file. Chosen.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest configuration. Chosen: far above any table.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Replaces a gateway's routes and grant; clones reload the same gateway.
+#[derive(Clone)]
+pub struct Reloader(pub(super) Arc<GatewayService>);
+
+impl Reloader {
+    /// Takes the routes and the grant of `config` over. New sessions use them; open ones go on, and so
+    /// does what is known of paths that remain. Every other key needs a restart.
+    ///
+    /// # Errors
+    /// When the grant has expired or is for another gateway, or routes go over relays and the gateway was started without
+    /// identity or grant. Nothing changes then.
+    pub fn apply(&self, config: &GatewayConfig) -> Result<(), RelayError> {
+        let service = &self.0;
+        let routing = service.routes.prepare(config.routes.clone())?;
+        match (&service.sealer, &config.grant) {
+            (Some(sealer), Some(grant)) => {
+                check_not_over(grant)?;
+                let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
+                sealer.set_grant(grant.clone())?;
+            }
+            (None, Some(_)) => {
+                let problem = "the gateway was started without identity or grant; restart it";
+                return Err(RelayError::Config {
+                    place: "grant".to_owned(),
+                    problem: problem.to_owned(),
+                });
+            }
+            (_, None) => {}
+        }
+        service.routes.replace(routing);
+        Ok(())
+    }
+
+    /// Reads `file` and applies it; logs in one line what came of it.
+    pub fn apply_file(&self, file: &Path) {
+        match read(file).and_then(|config| self.apply(&config)) {
+            Ok(()) => tracing::info!("{}: routes taken over", file.display()),
+            Err(error) => tracing::error!("{}: {error}; the old routes stay", file.display()),
+        }
+    }
+
+    /// Applies `file` anew on every SIGHUP, and with `watch` whenever it changes.
+    ///
+    /// # Errors
+    /// When the handler or its thread cannot be installed.
+    pub fn on_hangup(self, file: PathBuf, watch: bool) -> Result<(), RelayError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(RelayError::Runtime)?;
+        let mut hangup = {
+            let _inside = runtime.enter();
+            signal(SignalKind::hangup()).map_err(RelayError::Runtime)?
+        };
+        let serve = move || {
+            runtime.block_on(async {
+                let mut looks = interval(LOOK);
+                looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                let mut seen = stamp(&file);
+                loop {
+                    tokio::select! {
+                        told = hangup.recv() => if told.is_none() { return },
+                        _ = looks.tick(), if watch => if stamp(&file) == seen { continue },
+                    }
+                    seen = stamp(&file);
+                    self.apply_file(&file);
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        thread.spawn(serve).map(drop).map_err(RelayError::Runtime)
+    }
+}
+
+/// What changes when a file is written.
+fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn read(file: &Path) -> Result<GatewayConfig, RelayError> {
+    let refused = |problem: String| RelayError::Config { place: "the file".to_owned(), problem };
+    let length = std::fs::metadata(file).map_err(|error| refused(plain(&error)))?.len();
+    if length > MOST_BYTES {
+        return Err(refused(format!("{length} bytes; expected at most {MOST_BYTES}")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| refused(plain(&error)))?;
+    GatewayConfig::parse(&text)
+}

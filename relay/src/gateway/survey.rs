@@ -1,0 +1,83 @@
+//! The paths of a gateway that does not run, probed from its configuration.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tradewind_grant::Destination;
+use tradewind_units::Duration;
+
+use super::paths::RelayPath;
+use super::report::{PathsReport, Source, report};
+use super::session::GatewayService;
+use super::{Routes, sealer};
+use crate::dial::{Dialler, try_options};
+use crate::profile::Legs;
+use crate::resolver::Resolver;
+use crate::session::Keeping;
+use crate::stock::Stock;
+use crate::{GatewayConfig, RelayError};
+
+/// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+/// Between two probes of a path. Chosen: short against a person's patience.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Probes every path of `config` over relays `count` times and reports what is found; of the rule that
+/// covers `to` alone, if given. Blocks.
+///
+/// # Errors
+/// When the identity cannot be read, the grant is another gateway's, or a thread cannot be started.
+pub fn survey(
+    config: &GatewayConfig,
+    to: Option<&Destination>,
+    count: u32,
+) -> Result<PathsReport, RelayError> {
+    let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+    try_options(&legs)?;
+    let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
+    let service = Arc::new(GatewayService {
+        entrances: Vec::new(),
+        routes: Arc::clone(&routes),
+        allow_loopback: config.allow_loopback,
+        sealer: sealer(config)?.map(Mutex::new),
+        keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
+        dialler: Dialler {
+            legs,
+            limit: config.timeouts.dial,
+            own_listeners: Vec::new(),
+            resolver: Resolver::default(),
+        },
+        request_limit: config.timeouts.header,
+    });
+    let runtime =
+        Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for path in routes.current().paths() {
+            tasks.spawn(probe(Arc::clone(&service), Arc::clone(path), count));
+        }
+        while tasks.join_next().await.is_some() {}
+    });
+    runtime.shutdown_background();
+    Ok(report(&routes.current(), Source::Probes, to, routes.now()))
+}
+
+async fn probe(service: Arc<GatewayService>, path: Arc<RelayPath>, count: u32) {
+    let (stock, mut leg) = (Stock::new(), None);
+    for _ in 0..count {
+        let sent = service.routes.now();
+        let outcome = timeout(LONGEST_WAIT, service.probe(&path, &mut leg, &stock)).await;
+        let now = service.routes.now();
+        match outcome {
+            Ok(Ok(legs)) => path.health().answered(0, sent, now, legs),
+            Ok(Err(failure)) => return path.health().failed(now, &failure.message),
+            Err(_) => {
+                let cause = format!("no answer within {} s", LONGEST_WAIT.as_secs());
+                return path.health().failed(now, &cause);
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,95 @@
+//! The connection on which probes go to the next relay, one after the other.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tradewind_grant::reply::REPLY_LIMIT;
+use tradewind_grant::{Reply, ReplyKey, Status};
+
+use crate::dial::{Dialler, Speaker};
+use crate::failure::{Failure, plain};
+use crate::head::{HeadError, Unused};
+use crate::opening::reply_bytes;
+use crate::server::write_all;
+use crate::stock::Stock;
+
+/// Probes that one connection takes before another is dialled, so that the relay's listener is probed
+/// too and a relay that drains is left soon. Chosen: six seconds' worth.
+const PROBES_A_CONNECTION: u32 = 16;
+
+/// A connection to the next relay that has carried a probe.
+pub(crate) struct ProbeLeg {
+    address: SocketAddr,
+    stream: TcpStream,
+    unused: Unused,
+    asked: u32,
+}
+
+/// One probe for the next relay.
+pub(crate) struct Ask<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) header: &'a [u8],
+    pub(crate) key: &'a ReplyKey,
+}
+
+/// What the next relay answered.
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// From sending the header to the reply.
+    pub(crate) waited: Duration,
+}
+
+impl ProbeLeg {
+    /// Sends a probe on the connection in `slot` and waits for its answer; dials if there is none, or if
+    /// the one that rested there has ended meanwhile. After a failure the slot is empty.
+    pub(crate) async fn ask(
+        slot: &mut Option<Self>,
+        dialler: &Dialler,
+        stock: &Stock,
+        ask: &Ask<'_>,
+    ) -> Result<Answer, Failure> {
+        let fit = |leg: &Self| leg.address == ask.address && leg.asked < PROBES_A_CONNECTION;
+        if let Some(leg) = slot.take().filter(fit)
+            && let Ok(answer) = leg.carry(slot, stock, ask).await
+        {
+            return answer;
+        }
+        let stream = dialler.dial(ask.address, Speaker::Us).await?;
+        let leg = Self { address: ask.address, stream, unused: Unused::default(), asked: 0 };
+        match leg.carry(slot, stock, ask).await {
+            Ok(answer) => answer,
+            Err(cause) => {
+                let message = format!("next relay {}: {cause}", ask.address);
+                Err(Failure::new(Status::NextHopFailed, message))
+            }
+        }
+    }
+
+    /// The outer error is the connection's, which says nothing about the path if it has rested before.
+    async fn carry(
+        mut self,
+        slot: &mut Option<Self>,
+        stock: &Stock,
+        ask: &Ask<'_>,
+    ) -> Result<Result<Answer, Failure>, String> {
+        let sent = Instant::now();
+        write_all(&self.stream, ask.header).await.map_err(|error| plain(&error))?;
+        let read = self.unused.read_head(&self.stream, stock, REPLY_LIMIT, reply_bytes).await;
+        let bytes = read.map_err(|error| match error {
+            HeadError::Ended(_) => "ended the connection without a reply".to_owned(),
+            other => format!("{other} before a reply"),
+        })?;
+        let waited = sent.elapsed();
+        let reply = match ask.key.open(&bytes) {
+            Ok(reply) => reply,
+            Err(error) => return Ok(Err(Failure::new(Status::NextHopFailed, error.to_string()))),
+        };
+        if reply.status == Status::Ok {
+            self.asked += 1;
+            *slot = Some(self);
+        }
+        Ok(Ok(Answer { reply, waited }))
+    }
+}

@@ -1,0 +1,113 @@
+//! A relay's part in probes: the last of a path answers them, the others pass them on.
+//!
+//! A probe is a header like every other, checked and remembered like every other, only that nothing
+//! is dialled for it. Several may come one after the other on one connection, and what passes them on
+//! keeps its own connection as well: a probe then takes one round trip, and a lost packet of it is
+//! found by the packets after it.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tradewind_grant::header::HEADER_LIMIT;
+use tradewind_grant::{Echo, OpenHeader, Reply, SealedHeader, Status};
+
+use super::{RelayService, header_bytes};
+use crate::counts::Outcome;
+use crate::failure::Failure;
+use crate::head::Unused;
+use crate::opening::part;
+use crate::probe_leg::{Ask, ProbeLeg};
+use crate::server::write_all;
+use crate::worker::Worker;
+
+/// Probes that one connection may bring; who wants more dials again. Chosen: above what a gateway
+/// sends on one, and few, so that a relay which drains is soon rid of them.
+const MOST_PROBES: usize = 32;
+/// Longest pause between two of them. Chosen: several times the probes' interval.
+const LONGEST_REST: Duration = Duration::from_secs(3);
+/// Longest wait for the next relay's answer; the gateway gives up before. Chosen.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+
+impl RelayService {
+    /// Answers the probe of `header` and those that follow it on its connection.
+    pub(super) async fn answer_probes(
+        &self,
+        upstream: TcpStream,
+        worker: &Worker,
+        mut header: OpenHeader,
+        mut next: Option<SealedHeader>,
+        mut unused: Unused,
+    ) -> Outcome {
+        let mut leg = None;
+        for _ in 0..MOST_PROBES {
+            let reply = self.probe_reply(&mut leg, worker, &header, next.as_ref()).await;
+            let sealed = header.upstream.seal(&reply);
+            if reply.status != Status::Ok {
+                part(upstream, worker, &sealed).await;
+                return Outcome::Failed(reply.status);
+            }
+            if write_all(&upstream, &sealed).await.is_err() {
+                return Outcome::Broken;
+            }
+            let reading = unused.read_head(&upstream, &worker.stock, HEADER_LIMIT, header_bytes);
+            let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
+                return Outcome::Probe;
+            };
+            (header, next) = match self.verify(&bytes) {
+                Ok((header, next)) if header.is_probe => (header, next),
+                // Sessions have connections of their own.
+                Ok(_) => return Outcome::Malformed,
+                Err(refusal) => {
+                    let (Some(key), Some(hop)) = (&refusal.upstream, refusal.hop) else {
+                        return Outcome::Forged;
+                    };
+                    let failure = Failure::from(refusal.cause.clone());
+                    let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
+                    part(upstream, worker, &key.seal(&reply)).await;
+                    return Outcome::Failed(failure.status);
+                }
+            };
+        }
+        Outcome::Probe
+    }
+
+    /// What is answered to one probe.
+    async fn probe_reply(
+        &self,
+        leg: &mut Option<ProbeLeg>,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: Option<&SealedHeader>,
+    ) -> Reply {
+        let arrived = Instant::now();
+        let Some(next) = next else {
+            return Reply::alive(header.hop, &Echo::last(arrived.elapsed()));
+        };
+        let failed = |failure: &Failure| {
+            Reply::failed(failure.status, header.hop, &failure.message).before_dial()
+        };
+        let address = header.route.hops()[header.hop + 1].address;
+        if let Err(cause) = self.policy.check_next_hop(address) {
+            return failed(&Failure::new(Status::NextHopRefused, cause.to_string()));
+        }
+        let ask = Ask { address, header: &next.bytes, key: &next.downstream };
+        let asking = ProbeLeg::ask(leg, &self.dialler, &worker.stock, &ask);
+        let late = || {
+            let message = format!("next relay {address}: no answer to a probe in time");
+            Err(Failure::new(Status::TimedOut, message))
+        };
+        match timeout(LONGEST_WAIT, asking).await.unwrap_or_else(|_| late()) {
+            Err(failure) => failed(&failure),
+            Ok(answer) if answer.reply.status != Status::Ok => answer.reply,
+            Ok(answer) => match Echo::parse(&answer.reply.message) {
+                Ok(echo) => {
+                    let legs = echo.legs_after(answer.waited);
+                    let echo = Echo { spent: arrived.elapsed(), legs };
+                    Reply::alive(answer.reply.hop, &echo)
+                }
+                Err(error) => failed(&Failure::new(Status::NextHopFailed, error.to_string())),
+            },
+        }
+    }
+}
