@@ -13,6 +13,8 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
 const ROOM: usize = 512;
 /// `TCPI_OPT_TIMESTAMPS`: the connection carries timestamps, 12 bytes a segment.
 const OPTION_TIMESTAMPS: u8 = 1;
+/// Bit of `tcpi_delivery_rate_app_limited`, in the byte that it shares.
+const APPLICATION_LIMITED: u8 = 1;
 
 /// A connection's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,9 @@ pub struct TcpInfo {
     pub unsent: Option<Bytes>,
     /// Rate of the last delivery sample (Linux 4.9).
     pub delivery_rate: Option<Bandwidth>,
+    /// Whether that sample shows what the application sent instead of what the path carries (Linux
+    /// 4.9; before, never).
+    pub application_limited: bool,
     /// Time spent with data to send (Linux 4.10).
     pub busy: Option<Duration>,
     /// Of this, time in which the peer's window held the sender back (Linux 4.10).
@@ -111,6 +116,7 @@ impl TcpInfo {
             unsent: bytes32(144),
             rtt_min: u32_at(148).filter(measured).map(micros),
             delivery_rate: rate(160),
+            application_limited: raw.get(7)? & APPLICATION_LIMITED != 0,
             busy: span(168),
             receive_window_limited: span(176),
             send_buffer_limited: span(184),
