@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, NetlinkMessage, NetlinkPayload};
@@ -291,10 +291,10 @@ impl Routes {
     }
 }
 
-impl AsRawFd for Routes {
+impl AsFd for Routes {
     /// Has input when there is something to [`Routes::follow`].
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.changes.as_raw_fd()
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
     }
 }
 
