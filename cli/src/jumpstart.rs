@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tradewind_jumpstart::figures::{PAPER_SEGMENT, WindowFigures, figures};
 use tradewind_jumpstart::{IpNet, Order};
+use tradewind_net::capability::user_id;
 use tradewind_net::route::Routes;
 use tradewind_net::signals::Signals;
 use tradewind_tuner::config::Through;
@@ -18,7 +19,7 @@ use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 use crate::output::{self, Format, Outcome, read_text, table};
 use crate::relay::{Log, start_log};
 
-/// Where the control socket is unless told otherwise.
+/// Where root's control socket is unless told otherwise.
 const RUNTIME_DIRECTORY: &str = "/run/tradewind";
 
 #[derive(clap::Subcommand)]
@@ -141,9 +142,12 @@ pub(crate) fn run(command: JumpstartCommand) -> Outcome {
 }
 
 fn socket_at(given: Option<&Path>) -> PathBuf {
-    let directory = || {
-        let named = std::env::var_os("TRADEWIND_RUNTIME_DIR").filter(|name| !name.is_empty());
-        PathBuf::from(named.unwrap_or_else(|| RUNTIME_DIRECTORY.into()))
+    let named =
+        |variable| std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
+    let directory = || match (named("TRADEWIND_RUNTIME_DIR"), named("XDG_RUNTIME_DIR")) {
+        (Some(named), _) => named,
+        (None, Some(of_user)) if user_id() != 0 => of_user.join("tradewind"),
+        _ => PathBuf::from(RUNTIME_DIRECTORY),
     };
     given.map_or_else(|| directory().join("jumpstart.sock"), Path::to_owned)
 }

@@ -16,6 +16,7 @@
 //! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
 //! | [`tuner`] | the loop |
 //! | [`control`] | questions and orders from the command line |
+//! | [`notify`] | telling systemd that it is ready |
 //! | `metrics` | what is counted |
 
 pub mod actuate;
@@ -23,6 +24,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 mod metrics;
+pub mod notify;
 pub mod observe;
 pub mod tuner;
 

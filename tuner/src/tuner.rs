@@ -109,6 +109,7 @@ impl Tuner {
         }
         let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
+        crate::notify::ready();
         let mut next = monotonic();
         loop {
             let now = monotonic();
