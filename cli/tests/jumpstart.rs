@@ -175,12 +175,21 @@ fn the_next_connection_starts_with_what_was_learned_until_it_is_forgotten() {
 }
 
 #[test]
-fn stop_and_flush_restore_every_route() {
+fn hints_flush_and_stop_reach_the_routes() {
     let Some(world) = World::new("jumpstart-stops") else { return };
     let before = world.routes(&[]);
     let _open = world.connection_with_window(40);
     let mut daemon = world.daemon(&[]);
     until("a route", || !world.ours().is_empty());
+    assert_eq!(
+        world.ask(&["hint", "10.1.0.0/16", "--at-most", "20", "--for", "1min"]).lines().count(),
+        1
+    );
+    until("the hint's window", || world.ours().contains("initcwnd 20"));
+    world.ask(&["hint", "10.1.0.0/16", "--scale", "0.75", "--for", "1min"]);
+    until("the next hint's window", || world.ours().contains("initcwnd 30"));
+    assert_eq!(world.ask(&["flush"]), "forgotten: 1\n");
+    until("what is open to be learned again", || world.ours().contains("initcwnd 30"));
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(world.routes(&[]), before);
     assert_eq!(world.first_window(), 10);
