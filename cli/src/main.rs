@@ -11,6 +11,7 @@ mod forecast;
 mod forward;
 mod gateway;
 mod grant;
+mod jumpstart;
 mod keygen;
 mod lab;
 mod netcheck;
@@ -82,6 +83,11 @@ enum Command {
     /// Measure round-trip times and rates
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
+    /// Start connections with windows learned from those that this host already has (Riptide)
+    ///
+    /// Works alone on any Linux host, with nothing else of Tradewind (docs/jumpstart.md).
+    #[command(subcommand)]
+    Jumpstart(jumpstart::JumpstartCommand),
     Route(route::RouteArgs),
     Forecast(forecast::ForecastArgs),
 }
@@ -105,6 +111,7 @@ fn main() -> ExitCode {
         Command::Plan(command) => plan::run(&command),
         Command::Explain(args) => explain::run(&args),
         Command::Probe(command) => probe::run(command),
+        Command::Jumpstart(command) => jumpstart::run(command),
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),
     };

@@ -16,6 +16,10 @@ use crate::riptide::Weighted;
 use crate::start::Loans;
 use crate::strict::JUMP_SHARE;
 
+/// After how many rounds a setting that did not come into force is given out again. Chosen: what stood in
+/// its way, as a link that was down, may be gone, and one attempt in ten rounds costs nothing.
+const RETRY_ROUNDS: u8 = 10;
+
 /// What one round saw.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
@@ -77,6 +81,8 @@ pub(crate) struct Destination {
     /// The last change that was given out.
     given: Option<(Segments, Option<Bandwidth>)>,
     pub(crate) in_force: bool,
+    /// Rounds since it was found not to be in force.
+    rounds_out: u8,
     pub(crate) control: bool,
     starts: u32,
     pub(crate) loans: Loans,
@@ -102,6 +108,7 @@ impl Destination {
             renewed: false,
             given: None,
             in_force: false,
+            rounds_out: 0,
             control: false,
             starts: 0,
             loans: Loans::default(),
@@ -187,11 +194,13 @@ impl Destination {
             }
             (new, old) => new.is_some() != old.is_some(),
         };
-        if self.given.is_some_and(|given| given.0 == self.window) && !rate_moved {
+        self.rounds_out = if self.in_force || !renewed { 0 } else { self.rounds_out + 1 };
+        let retry = self.rounds_out >= RETRY_ROUNDS;
+        if self.given.is_some_and(|given| given.0 == self.window) && !rate_moved && !retry {
             return renewed.then_some(Change::Renew { prefix: *prefix, expires: self.expires });
         }
         self.given = Some((self.window, self.pacing));
-        self.in_force = true;
+        (self.in_force, self.rounds_out) = (true, 0);
         Some(Change::Set(Setting {
             prefix: *prefix,
             window: self.window,

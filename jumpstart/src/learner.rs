@@ -344,6 +344,18 @@ impl Learner {
         &self.arms
     }
 
+    /// How many destinations have a value.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.destinations.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.destinations.is_empty()
+    }
+
     /// Samples that were left out as there were too many destinations.
     #[must_use]
     pub const fn refused(&self) -> u64 {

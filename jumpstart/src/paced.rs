@@ -41,8 +41,8 @@ impl Evidence {
     }
 }
 
-/// The least share of a window's first flight that is sent faster than the default would be: below
-/// the default window's rate, jumping gains nothing.
+/// The rate of a window of `segments` a round-trip time, in bits per second. A start that is lent less than
+/// the default window's rate gains nothing from jumping.
 #[must_use]
 pub fn rate_of_window(segments: f64, mss_bytes: f64, rtt: Duration) -> f64 {
     segments * mss_bytes * 8.0 / rtt.as_secs_f64().max(1e-6)

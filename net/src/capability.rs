@@ -15,6 +15,13 @@ pub fn may_make_networks() -> bool {
     effective & (1 << CAP_NET_ADMIN) != 0 && effective & (1 << CAP_SYS_ADMIN) != 0
 }
 
+/// Whether this process may change the routes of its network namespace.
+#[must_use]
+pub fn may_change_routes() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective_capabilities(&status) & (1 << CAP_NET_ADMIN) != 0
+}
+
 /// The number of the user that this process acts for.
 #[must_use]
 pub fn user_id() -> u32 {

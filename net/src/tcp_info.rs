@@ -15,6 +15,8 @@ const ROOM: usize = 512;
 const OPTION_TIMESTAMPS: u8 = 1;
 /// `TCPI_OPT_SYN_DATA`: the other side took data out of this side's SYN.
 const OPTION_SYN_DATA: u8 = 32;
+/// Bit of `tcpi_delivery_rate_app_limited`, in the byte that it shares.
+const APPLICATION_LIMITED: u8 = 1;
 
 /// A connection's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,9 @@ pub struct TcpInfo {
     pub unsent: Option<Bytes>,
     /// Rate of the last delivery sample (Linux 4.9).
     pub delivery_rate: Option<Bandwidth>,
+    /// Whether that sample shows what the application sent instead of what the path carries (Linux
+    /// 4.9; before, never).
+    pub application_limited: bool,
     /// Time spent with data to send (Linux 4.10).
     pub busy: Option<Duration>,
     /// Of this, time in which the peer's window held the sender back (Linux 4.10).
@@ -116,6 +121,7 @@ impl TcpInfo {
             unsent: bytes32(144),
             rtt_min: u32_at(148).filter(measured).map(micros),
             delivery_rate: rate(160),
+            application_limited: raw.get(7)? & APPLICATION_LIMITED != 0,
             busy: span(168),
             receive_window_limited: span(176),
             send_buffer_limited: span(184),

@@ -281,6 +281,20 @@ fn what_did_not_come_into_force_did_not_jump() {
 }
 
 #[test]
+fn what_did_not_come_into_force_is_tried_again() {
+    let mut learner = riptide(|_| {});
+    round(&mut learner, 0, &[80]);
+    learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+    let sets = (1..=20).filter(|now| {
+        learner.observe(&with_window(0, "10.0.0.1", 80));
+        let again = matches!(learner.decide(at(*now)).as_slice(), [Change::Set(_)]);
+        learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+        again
+    });
+    assert_eq!(sets.collect::<Vec<_>>(), [10, 20]);
+}
+
+#[test]
 fn flushing_forgets_and_says_what_to_remove() {
     let mut learner = riptide(|_| {});
     learner.observe(&with_window(1, "10.0.0.1", 80));

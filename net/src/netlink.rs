@@ -1,0 +1,122 @@
+//! One question to the kernel over a netlink socket, and its answers.
+
+use std::io;
+
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::error::{NetError, Result};
+
+/// Room for one read. The kernel fills at most 32 KiB of a dump at once.
+const ROOM: usize = 64 * 1024;
+const HEADER: usize = 16;
+/// Message types of the protocol itself (`linux/netlink.h`).
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// More messages of this answer follow.
+const NLM_F_MULTI: u16 = 2;
+/// An acknowledgement is asked for.
+pub(crate) const NLM_F_ACK: u16 = 4;
+pub(crate) const NLM_F_REQUEST: u16 = 1;
+/// All of a table.
+pub(crate) const NLM_F_DUMP: u16 = 0x300;
+
+/// A netlink socket of the calling thread's network namespace.
+#[derive(Debug)]
+pub(crate) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+    room: Vec<u8>,
+}
+
+impl Netlink {
+    /// Opens a socket of `protocol`, such as `NETLINK_ROUTE`.
+    pub(crate) fn open(protocol: isize) -> Result<Self> {
+        let open = || {
+            let mut socket = Socket::new(protocol)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok::<_, io::Error>(socket)
+        };
+        let socket = open().map_err(|source| NetError::system("open a netlink socket", source))?;
+        Ok(Self { socket, sequence: 0, room: Vec::with_capacity(ROOM) })
+    }
+
+    /// Sends `request`, whose header is complete but for its sequence number, and hands each message of
+    /// the answer to `each`, header included, until the answer is complete.
+    pub(crate) fn ask(
+        &mut self,
+        request: &mut [u8],
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
+        let acknowledged = u16_at(request, 6) & NLM_F_ACK != 0;
+        self.socket.send(request, 0)?;
+        loop {
+            self.room.clear();
+            self.socket.recv(&mut self.room, 0)?;
+            for message in messages(&self.room) {
+                // What is left of an answer that was given up earlier.
+                if u32_at(message, 8) != self.sequence {
+                    continue;
+                }
+                match u16_at(message, 4) {
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => return outcome(message),
+                    _ => each(message),
+                }
+                if u16_at(message, 6) & NLM_F_MULTI == 0 && !acknowledged {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Cuts what was read into messages; what is cut short ends it.
+pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let length = usize::try_from(u32_at(rest, 0)).ok()?;
+        if length < HEADER || length > rest.len() {
+            return None;
+        }
+        let (message, after) = (&rest[..length], length.next_multiple_of(4).min(rest.len()));
+        rest = &rest[after..];
+        Some(message)
+    })
+}
+
+/// The kernel's verdict: a negative error number, or zero.
+fn outcome(message: &[u8]) -> io::Result<()> {
+    match u32_at(message, HEADER).cast_signed() {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    }
+}
+
+/// The number at a place; zero behind the end.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).map_or(0, |two| u16::from_ne_bytes([two[0], two[1]]))
+}
+
+/// The number at a place; zero behind the end.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |four| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_short_or_absurd_ends_the_messages() {
+        let message = |length: u32| [length.to_ne_bytes().to_vec(), vec![0; 16]].concat();
+        assert_eq!(messages(&message(20)).count(), 1);
+        assert_eq!(messages(&[message(20), message(20)].concat()).count(), 2);
+        for length in [0, 15, 21, u32::MAX] {
+            assert_eq!(messages(&message(length)).count(), 0, "{length}");
+        }
+        assert_eq!(messages(&[]).count(), 0);
+        assert_eq!(messages(&[1, 2, 3]).count(), 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! The kernel's own routes in a namespace made for the test.
+
+use super::*;
+use crate::iproute::{Tool, batch};
+use crate::netns::Namespace;
+
+fn windows(congestion: u32) -> Windows {
+    Windows { congestion: Segments::new(congestion).unwrap(), receive: None }
+}
+
+/// Runs `test` on routes of a namespace with two links; says so where none can be made.
+fn in_namespace(name: &str, test: impl FnOnce(&Namespace, &mut Routes) + Send) {
+    let may = crate::capability::may_make_networks();
+    let Some(namespace) = may.then(Namespace::create).and_then(Result::ok) else {
+        eprintln!("SKIPPED {name}: no right to make network namespaces");
+        return;
+    };
+    let lines = [
+        "link add wa type veth peer name wb",
+        "addr add 10.1.0.1/24 dev wa",
+        "addr add 10.2.0.1/24 dev wb",
+        "addr add 2001:db8:1::1/64 dev wa nodad",
+        "link set lo up",
+        "link set wa up",
+        "link set wb up",
+        "route add default via 10.1.0.254 mtu 1400",
+        "route add 10.9.0.0/16 nexthop via 10.1.0.2 weight 2 nexthop via 10.2.0.2",
+        "route add 10.8.0.0/16 via 10.1.0.3 initcwnd 60",
+        "route add 10.7.7.7/32 via 10.1.0.4",
+        "route add 2001:db8:f::/48 via 2001:db8:1::2",
+        "route add 2001:db8:e::/48 nexthop via 2001:db8:1::2 dev wa nexthop via 2001:db8:1::3 dev wa",
+        "nexthop add id 7 via 10.1.0.9 dev wa",
+        "route add 10.6.0.0/16 nhid 7",
+        "route add 10.4.0.0/16 via 10.44.0.1 dev wa onlink",
+    ];
+    ip(&namespace, &lines);
+    let mut routes = namespace.run(Routes::open).unwrap().unwrap();
+    test(&namespace, &mut routes);
+}
+
+fn ip(namespace: &Namespace, lines: &[&str]) {
+    let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+    batch(namespace, Tool::Ip, &lines).unwrap();
+}
+
+/// Our routes as `ip route` prints them.
+fn shown(namespace: &Namespace, family: &str) -> String {
+    let show = || {
+        let arguments = [family, "route", "show", "proto", "82"];
+        std::process::Command::new("ip").args(arguments).output().unwrap().stdout
+    };
+    String::from_utf8(namespace.run(show).unwrap()).unwrap()
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_copy_has_all_next_hops_and_metrics_of_its_original() {
+    in_namespace("a_copy_has_all_next_hops_and_metrics_of_its_original", |namespace, routes| {
+        assert_eq!(routes.set(net("10.9.1.2/32"), windows(80)).unwrap(), Placed::Set);
+        let ecmp = shown(namespace, "-4");
+        for part in
+            ["10.9.1.2", "initcwnd 80", "via 10.1.0.2 dev wa weight 2", "via 10.2.0.2 dev wb"]
+        {
+            assert!(ecmp.contains(part), "{part} in {ecmp}");
+        }
+        routes.remove(net("10.9.1.2/32")).unwrap();
+        assert_eq!(shown(namespace, "-4"), "");
+        routes.set(net("192.0.2.0/28"), windows(40)).unwrap();
+        let receive = Some(Segments::new(100).unwrap());
+        routes.set(net("192.0.2.0/28"), Windows { receive, ..windows(50) }).unwrap();
+        let plain = shown(namespace, "-4");
+        assert_eq!(plain.lines().count(), 1, "{plain}");
+        for part in
+            ["192.0.2.0/28 via 10.1.0.254 dev wa", "mtu 1400", "initcwnd 50", "initrwnd 100"]
+        {
+            assert!(plain.contains(part), "{part} in {plain}");
+        }
+        assert_eq!(routes.set(net("2001:db8:f::5/128"), windows(70)).unwrap(), Placed::Set);
+        let six = shown(namespace, "-6");
+        assert!(
+            six.contains("2001:db8:f::5 via 2001:db8:1::2 dev wa") && six.contains("initcwnd 70"),
+            "{six}"
+        );
+        assert_eq!(routes.sweep().unwrap(), 2);
+        assert_eq!(shown(namespace, "-4") + &shown(namespace, "-6"), "");
+    });
+}
+
+#[test]
+fn next_hop_ids_onlink_and_ipv6_multipath_are_copied() {
+    in_namespace("next_hop_ids_onlink_and_ipv6_multipath_are_copied", |namespace, routes| {
+        for prefix in ["10.6.1.1/32", "10.4.1.1/32", "2001:db8:e::1/128"] {
+            assert_eq!(routes.set(net(prefix), windows(33)).unwrap(), Placed::Set, "{prefix}");
+        }
+        let four = shown(namespace, "-4");
+        assert!(four.contains("10.6.1.1 nhid 7 via 10.1.0.9 dev wa"), "{four}");
+        assert!(
+            four.contains("10.4.1.1 via 10.44.0.1 dev wa") && four.contains("onlink"),
+            "{four}"
+        );
+        let six = shown(namespace, "-6");
+        for hop in ["nexthop via 2001:db8:1::2 dev wa", "nexthop via 2001:db8:1::3 dev wa"] {
+            assert!(six.contains(hop), "{hop} in {six}");
+        }
+        routes.follow().unwrap();
+        ip(namespace, &["nexthop replace id 7 via 10.2.0.9 dev wb"]);
+        assert_eq!(routes.follow().unwrap().len(), 3, "all are taken anew");
+        assert!(shown(namespace, "-4").contains("10.6.1.1 nhid 7 via 10.2.0.9 dev wb"));
+        assert_eq!(routes.sweep().unwrap(), 3);
+    });
+}
+
+#[test]
+fn what_belongs_to_others_is_left_alone() {
+    in_namespace("what_belongs_to_others_is_left_alone", |namespace, routes| {
+        let before = all(namespace);
+        for (prefix, placed) in [
+            ("10.7.7.7/32", Placed::Foreign),
+            ("10.9.0.0/16", Placed::Foreign),
+            ("10.9.0.0/8", Placed::Foreign),
+            ("10.8.0.1/32", Placed::Unneeded),
+            ("10.1.0.1/32", Placed::NoRoute),
+            ("2001:db8:aaaa::1/128", Placed::NoRoute),
+        ] {
+            assert_eq!(routes.set(net(prefix), windows(50)).unwrap(), placed, "{prefix}");
+        }
+        assert_eq!(routes.sweep().unwrap(), 0);
+        assert_eq!(all(namespace), before);
+    });
+}
+
+fn all(namespace: &Namespace) -> String {
+    let show = || {
+        let run =
+            |family| std::process::Command::new("ip").args([family, "route"]).output().unwrap();
+        [run("-4").stdout, run("-6").stdout].concat()
+    };
+    String::from_utf8(namespace.run(show).unwrap()).unwrap()
+}
+
+#[test]
+fn a_copy_follows_its_original() {
+    in_namespace("a_copy_follows_its_original", |namespace, routes| {
+        routes.set(net("10.9.1.2/32"), windows(80)).unwrap();
+        routes.set(net("192.0.2.1/32"), windows(30)).unwrap();
+        assert_eq!(routes.follow().unwrap(), [], "our own changes are no news");
+        ip(namespace, &["route replace 10.9.0.0/16 via 10.2.0.9"]);
+        assert_eq!(routes.follow().unwrap(), [(net("10.9.1.2/32"), Placed::Set)]);
+        assert!(
+            shown(namespace, "-4").contains("10.9.1.2 via 10.2.0.9 dev wb"),
+            "{}",
+            shown(namespace, "-4")
+        );
+        // A route of somebody else's for the same host: ours goes.
+        ip(namespace, &["route add 10.9.1.2/32 via 10.1.0.77"]);
+        assert_eq!(routes.follow().unwrap(), [(net("10.9.1.2/32"), Placed::Foreign)]);
+        assert!(!shown(namespace, "-4").contains("10.9.1.2"));
+        ip(namespace, &["link set wa down"]);
+        assert_eq!(routes.follow().unwrap(), [(net("192.0.2.1/32"), Placed::NoRoute)]);
+        assert_eq!(shown(namespace, "-4"), "");
+    });
+}
+
+#[test]
+fn without_the_right_it_is_said() {
+    let mut routes = Routes::open().unwrap();
+    let prefix = net("192.0.2.1/32");
+    let may = crate::capability::may_change_routes();
+    let leads_there = !may && routes.base_of(prefix).unwrap().is_ok();
+    if may || !leads_there {
+        eprintln!(
+            "SKIPPED without_the_right_it_is_said: this process may change routes, or none leads out"
+        );
+        return;
+    }
+    let error = routes.set(prefix, windows(20)).unwrap_err().to_string();
+    assert!(error.contains("CAP_NET_ADMIN"), "{error}");
+}

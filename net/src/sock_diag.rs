@@ -1,0 +1,203 @@
+//! All TCP connections of a network namespace with their figures: `sock_diag`, what `ss -tin` reads.
+//!
+//! The kernel answers with `struct inet_diag_msg` and attributes (`linux/inet_diag.h`); the attribute
+//! `INET_DIAG_INFO` is `struct tcp_info` in the running kernel's length, which [`TcpInfo::parse`] reads.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use crate::error::{NetError, Result};
+use crate::netlink::{NLM_F_DUMP, NLM_F_REQUEST, Netlink, u16_at, u32_at};
+use crate::tcp_info::TcpInfo;
+
+/// `SOCK_DIAG_BY_FAMILY`.
+const BY_FAMILY: u16 = 20;
+/// Header of a message, and of the question after it.
+const HEADER: usize = 16;
+const QUESTION: usize = 56;
+/// Length of `struct inet_diag_msg`.
+const ANSWER: usize = 72;
+/// The attribute that holds `struct tcp_info`.
+const INET_DIAG_INFO: u16 = 2;
+/// States that have sent data or can: established, both kinds of half-closed, closing. A bit each.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+
+/// One connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// The kernel's number for it, unique as long as this machine runs.
+    pub cookie: u64,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Its figures.
+    pub info: TcpInfo,
+}
+
+/// Which connections are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Ports, at either end; all when empty.
+    pub ports: Vec<u16>,
+    /// Prefixes of the other end; all when empty.
+    pub within: Vec<IpNet>,
+    /// Prefixes of the other end that are not wanted.
+    pub except: Vec<IpNet>,
+}
+
+impl Filter {
+    fn wants(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let port = |end: SocketAddr| self.ports.contains(&end.port());
+        let inside = |prefixes: &[IpNet]| prefixes.iter().any(|net| net.contains(&remote.ip()));
+        (self.ports.is_empty() || port(local) || port(remote))
+            && (self.within.is_empty() || inside(&self.within))
+            && !inside(&self.except)
+    }
+}
+
+/// Reads the connections of the namespace that it was opened in.
+#[derive(Debug)]
+pub struct SockDiag {
+    netlink: Netlink,
+}
+
+impl SockDiag {
+    /// Opens it in the calling thread's network namespace. Needs no privilege.
+    ///
+    /// # Errors
+    /// When this kernel has no netlink.
+    pub fn open() -> Result<Self> {
+        Ok(Self { netlink: Netlink::open(netlink_sys::protocols::NETLINK_SOCK_DIAG)? })
+    }
+
+    /// Hands each wanted connection to `each`, IPv4 and IPv6. Addresses are plain IPv4 where an IPv6
+    /// socket carries it.
+    ///
+    /// # Errors
+    /// When this kernel has no `sock_diag` for TCP.
+    pub fn each(&mut self, filter: &Filter, mut each: impl FnMut(&Connection)) -> Result<()> {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut question = question(family as u8);
+            let answered = self.netlink.ask(&mut question, |message| {
+                if let Some(connection) = parse(&message[HEADER..], filter) {
+                    each(&connection);
+                }
+            });
+            match answered {
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    return Err(NetError::Unsupported {
+                        ability: "list of TCP connections (sock_diag)",
+                        needs: "the kernel module tcp_diag (CONFIG_INET_TCP_DIAG)",
+                    });
+                }
+                other => other.map_err(|e| NetError::system("list TCP connections", e))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A dump of one address family: `struct inet_diag_req_v2`.
+fn question(family: u8) -> [u8; HEADER + QUESTION] {
+    let mut question = [0; HEADER + QUESTION];
+    question[..4].copy_from_slice(&((HEADER + QUESTION) as u32).to_ne_bytes());
+    question[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    question[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    question[HEADER] = family;
+    question[HEADER + 1] = libc::IPPROTO_TCP as u8;
+    question[HEADER + 2] = 1 << (INET_DIAG_INFO - 1);
+    question[HEADER + 4..HEADER + 8].copy_from_slice(&STATES.to_ne_bytes());
+    question
+}
+
+/// Reads an answer; `None` when it is not wanted, cut short, or has no figures.
+fn parse(answer: &[u8], filter: &Filter) -> Option<Connection> {
+    let attributes = answer.get(ANSWER..)?;
+    let family = i32::from(answer[0]);
+    let port = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
+    let local = SocketAddr::new(address(family, &answer[8..24])?, port(4));
+    let remote = SocketAddr::new(address(family, &answer[24..40])?, port(6));
+    if !filter.wants(local, remote) {
+        return None;
+    }
+    let cookie = u64::from(u32_at(answer, 44)) | u64::from(u32_at(answer, 48)) << 32;
+    let info = TcpInfo::parse(attribute(attributes, INET_DIAG_INFO)?)?;
+    Some(Connection { cookie, local, remote, info })
+}
+
+fn address(family: i32, bytes: &[u8]) -> Option<IpAddr> {
+    if family == libc::AF_INET {
+        let four: [u8; 4] = bytes[..4].try_into().ok()?;
+        return Some(Ipv4Addr::from(four).into());
+    }
+    let sixteen: [u8; 16] = bytes.try_into().ok()?;
+    Some(IpAddr::from(Ipv6Addr::from(sixteen)).to_canonical())
+}
+
+/// The content of the first attribute of `kind`.
+fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
+    while rest.len() >= 4 {
+        let length = usize::from(u16_at(rest, 0));
+        let content = rest.get(4..length)?;
+        if u16_at(rest, 2) == kind {
+            return Some(content);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    /// The ends of all wanted connections, with what each had acknowledged.
+    fn seen(filter: &Filter) -> Vec<(SocketAddr, SocketAddr, u64)> {
+        let mut all = Vec::new();
+        let figures = |c: &Connection| c.info.bytes_acked.map_or(0, |bytes| bytes.as_u64());
+        let mut diag = SockDiag::open().unwrap();
+        diag.each(filter, |c| all.push((c.local, c.remote, figures(c)))).unwrap();
+        all
+    }
+
+    #[test]
+    fn connections_are_found_by_port_with_their_figures() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        near.write_all(&[7; 5000]).unwrap();
+        far.read_exact(&mut [0; 5000]).unwrap();
+        let near_end = (near.local_addr().unwrap(), near.peer_addr().unwrap());
+        let filter = Filter { ports: vec![port], ..Filter::default() };
+        let all = seen(&filter);
+        assert_eq!(all.len(), 2, "{all:?}");
+        let of_near = all.iter().find(|(local, ..)| *local == near_end.0).unwrap();
+        // The acknowledgement of the SYN counts as a byte.
+        assert!(of_near.1 == near_end.1 && of_near.2 >= 5000, "{of_near:?}");
+        let except = vec!["127.0.0.0/8".parse().unwrap()];
+        assert!(seen(&Filter { except, ..filter.clone() }).is_empty());
+        let within = vec!["10.0.0.0/8".parse().unwrap()];
+        assert!(seen(&Filter { within, ..filter }).is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_connection() {
+        let filter = Filter::default();
+        let mut answer = vec![0; ANSWER + 4 + 104];
+        answer[0] = libc::AF_INET as u8;
+        answer[ANSWER..ANSWER + 2].copy_from_slice(&108u16.to_ne_bytes());
+        answer[ANSWER + 2..ANSWER + 4].copy_from_slice(&INET_DIAG_INFO.to_ne_bytes());
+        assert!(parse(&answer, &filter).is_some());
+        for length in 0..answer.len() {
+            assert_eq!(parse(&answer[..length], &filter), None, "{length}");
+        }
+        answer[ANSWER] = 0;
+        answer[ANSWER + 1] = 0;
+        assert_eq!(parse(&answer, &filter), None, "an attribute without a length");
+    }
+}

@@ -1,0 +1,149 @@
+//! What decisions act through.
+
+use ipnet::IpNet;
+use tradewind_jumpstart::{Change, Setting};
+use tradewind_net::NetError;
+use tradewind_net::route::{Placed, Routes, Windows};
+use tradewind_units::Segments;
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// In force.
+    Done,
+    /// The destination starts as large by itself.
+    Unneeded,
+    /// Somebody else's setting is there and was left alone.
+    Foreign,
+    /// The destination cannot be reached from here, or is this host.
+    Unreachable,
+    /// Nothing acts: only shown.
+    Shown,
+}
+
+impl Outcome {
+    /// A word for metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unneeded => "unneeded",
+            Self::Foreign => "foreign",
+            Self::Unreachable => "unreachable",
+            Self::Shown => "shown",
+        }
+    }
+}
+
+/// Makes first windows come true. An implementation removes in [`Actuator::sweep`] all that it, or an
+/// earlier process of its kind, has left.
+pub trait Actuator {
+    /// Its name, as in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// Removes whatever is ours; returns how much there was. Called at start and stop.
+    ///
+    /// # Errors
+    /// When something of ours cannot be removed.
+    fn sweep(&mut self) -> Result<usize, NetError>;
+
+    /// Carries a change out.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn apply(&mut self, change: &Change) -> Result<Outcome, NetError>;
+
+    /// Catches up with what others have changed; returns the destinations that this touched.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn follow(&mut self) -> Result<Vec<(IpNet, Outcome)>, NetError> {
+        Ok(Vec::new())
+    }
+
+    /// A descriptor that has input when there is something to follow.
+    fn news(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
+    /// Whether it can hold a connection to a rate.
+    fn can_pace(&self) -> bool {
+        false
+    }
+}
+
+/// Dry run.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Actuator for Nothing {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn sweep(&mut self) -> Result<usize, NetError> {
+        Ok(0)
+    }
+
+    fn apply(&mut self, _: &Change) -> Result<Outcome, NetError> {
+        Ok(Outcome::Shown)
+    }
+}
+
+/// Routes with `initcwnd`, as in the paper `[RT Fig. 8]`.
+#[derive(Debug)]
+pub struct ByRoute {
+    routes: Routes,
+    receive: Option<Segments>,
+}
+
+impl ByRoute {
+    /// Acts on the calling thread's network namespace; `receive` is the first receive window that goes
+    /// with each route.
+    ///
+    /// # Errors
+    /// When this kernel has no netlink.
+    pub fn open(receive: Option<Segments>) -> Result<Self, NetError> {
+        Ok(Self { routes: Routes::open()?, receive })
+    }
+}
+
+impl Actuator for ByRoute {
+    fn name(&self) -> &'static str {
+        "routes"
+    }
+
+    fn sweep(&mut self) -> Result<usize, NetError> {
+        self.routes.sweep()
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<Outcome, NetError> {
+        match change {
+            Change::Set(Setting { prefix, window, .. }) => {
+                let windows = Windows { congestion: *window, receive: self.receive };
+                self.routes.set(*prefix, windows).map(outcome)
+            }
+            // Routes have no expiry to renew.
+            Change::Renew { .. } => Ok(Outcome::Done),
+            Change::Remove { prefix, .. } => self.routes.remove(*prefix).map(|()| Outcome::Done),
+        }
+    }
+
+    fn follow(&mut self) -> Result<Vec<(IpNet, Outcome)>, NetError> {
+        let touched = self.routes.follow()?;
+        Ok(touched.into_iter().map(|(prefix, placed)| (prefix, outcome(placed))).collect())
+    }
+
+    fn news(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.routes))
+    }
+}
+
+const fn outcome(placed: Placed) -> Outcome {
+    match placed {
+        Placed::Set => Outcome::Done,
+        Placed::Unneeded => Outcome::Unneeded,
+        Placed::Foreign => Outcome::Foreign,
+        Placed::NoRoute => Outcome::Unreachable,
+    }
+}

@@ -1,0 +1,183 @@
+//! The daemon's configuration (TOML). Every key is optional; `docs/jumpstart.md` lists them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use tradewind_jumpstart::{Config, Mode, Settings};
+use tradewind_net::sock_diag::Filter;
+use tradewind_units::Duration;
+use tradewind_units::time::as_text;
+
+use crate::TunerError;
+
+/// The file as a whole.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TunerConfig {
+    /// How to learn; see [`tradewind_jumpstart::Config`].
+    pub learn: Settings,
+    /// Whom to look at.
+    pub observe: Observe,
+    /// What to act through.
+    pub act: Act,
+    /// Where metrics and health are served; nowhere when absent.
+    pub metrics: Option<SocketAddr>,
+    /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
+    /// directory.
+    pub socket: Option<PathBuf>,
+}
+
+/// Whom to look at.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Observe {
+    /// Time between two looks, the paper's i_u. Default 1 s `[RT IV-A]`. From 100 ms to 60 s: a look costs some
+    /// 2 us a connection, and less often than that connections come and go unseen.
+    #[serde(with = "as_text")]
+    pub interval: Duration,
+    /// Ports, at either end. Default all.
+    pub ports: Vec<u16>,
+    /// Prefixes of the other end. Default all.
+    pub within: Vec<IpNet>,
+    /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to learn).
+    pub except: Vec<IpNet>,
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        let left_out = ["127.0.0.0/8", "169.254.0.0/16", "::1/128", "fe80::/10"];
+        Self {
+            interval: Duration::from_secs(1),
+            ports: Vec::new(),
+            within: Vec::new(),
+            except: left_out.map(|net| net.parse().expect("a prefix")).to_vec(),
+        }
+    }
+}
+
+/// What decisions act through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Through {
+    /// Routes, as in the paper. The default: works on every Linux.
+    #[default]
+    Routes,
+    /// Nothing: learns and shows only.
+    None,
+}
+
+/// How to act.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Act {
+    /// Through what.
+    pub through: Through,
+    /// Whether routes also raise the first receive window to `c_max`, so that the other end's jump finds
+    /// room `[RT III-C]`. Default yes, as in the paper. It acts only where receive buffers are as large.
+    pub receive: bool,
+}
+
+impl Default for Act {
+    fn default() -> Self {
+        Self { through: Through::default(), receive: true }
+    }
+}
+
+impl TunerConfig {
+    /// Reads the file's `text`.
+    ///
+    /// # Errors
+    /// One line that names the key.
+    pub fn parse(text: &str) -> Result<Self, TunerError> {
+        let line_of = |error: &toml::de::Error| match error.span() {
+            Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
+            None => "the whole".to_owned(),
+        };
+        let refuse = |place: String, message: &str| TunerError::Config {
+            place,
+            problem: message.lines().map(str::trim).collect::<Vec<_>>().join("; "),
+        };
+        let source = toml::Deserializer::parse(text)
+            .map_err(|error| refuse(line_of(&error), error.message()))?;
+        let config: Self = serde_path_to_error::deserialize(source).map_err(|error| {
+            let (key, inner) = (error.path().to_string(), error.inner());
+            let place = match key.as_str() {
+                "." => line_of(inner),
+                key => format!("`{key}` ({})", line_of(inner)),
+            };
+            refuse(place, inner.message())
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// How to learn, resolved.
+    ///
+    /// # Errors
+    /// The first setting out of range, or a mode that this actuator cannot carry out.
+    pub fn learn(&self) -> Result<Config, TunerError> {
+        Ok(Config::resolve(&self.learn)?)
+    }
+
+    fn check(&self) -> Result<(), TunerError> {
+        let config = self.learn()?;
+        let interval = self.observe.interval;
+        if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
+            return Err(TunerError::Config {
+                place: "`observe.interval`".to_owned(),
+                problem: format!("a span from 100 ms to 60 s, not {interval:?}"),
+            });
+        }
+        if config.mode == Mode::Strict && self.act.through == Through::Routes {
+            return Err(TunerError::NeedsPacing);
+        }
+        Ok(())
+    }
+
+    /// Whom to look at, for the kernel.
+    #[must_use]
+    pub fn filter(&self) -> Filter {
+        Filter {
+            ports: self.observe.ports.clone(),
+            within: self.observe.within.clone(),
+            except: self.observe.except.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_paper() {
+        let config = TunerConfig::parse("").unwrap();
+        assert_eq!(config.learn().unwrap(), Config::default());
+        assert_eq!(config.observe.interval, Duration::from_secs(1));
+        assert_eq!(config.act.through, Through::Routes);
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_one_line_with_its_key() {
+        for (text, expected) in [
+            ("[learn]\nmode = \"bold\"", "`learn.mode` (line 2)"),
+            ("[learn]\nc_max = 5", "c_min: 10 segments, above c_max, 5"),
+            ("[learn]\nttl = \"ninety\"", "`learn.ttl`"),
+            ("[observe]\ninterval = \"1 ms\"", "`observe.interval`: a span from 100 ms"),
+            ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
+            ("[act]\nthrough = \"magic\"", "`act.through`"),
+            ("[learn]\nmode = \"strict\"", "routes cannot"),
+            ("colour = 1", "unknown field `colour`"),
+            ("[learn", "line 1"),
+        ] {
+            let error = TunerConfig::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        assert!(
+            TunerConfig::parse("[learn]\nmode = \"strict\"\n[act]\nthrough = \"none\"").is_ok()
+        );
+    }
+}

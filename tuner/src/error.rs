@@ -1,0 +1,59 @@
+//! Why a jump-start daemon did not start, ended, or did not answer.
+
+use std::io;
+use std::path::PathBuf;
+
+use tradewind_jumpstart::ConfigError;
+use tradewind_net::NetError;
+use tradewind_telemetry::TelemetryError;
+
+/// What a caller can tell apart.
+#[derive(Debug, thiserror::Error)]
+pub enum TunerError {
+    /// The configuration cannot be read.
+    #[error("configuration, {place}: {problem}")]
+    Config {
+        /// The key, or the line.
+        place: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A setting of `[learn]` makes no sense.
+    #[error("configuration, `learn`: {0}")]
+    Learn(#[from] ConfigError),
+    /// The mode paces, and what it would act through cannot.
+    #[error(
+        "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `none`"
+    )]
+    NeedsPacing,
+    /// The right to act is missing.
+    #[error(
+        "routes cannot be changed without the capability CAP_NET_ADMIN; `--dry-run` learns and shows without it"
+    )]
+    NoRight,
+    /// Another daemon has the control socket.
+    #[error("{}: another jump-start daemon answers there", .0.display())]
+    Running(PathBuf),
+    /// No daemon answers.
+    #[error("{}: no jump-start daemon answers ({source})", path.display())]
+    NoDaemon {
+        /// The control socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The control socket cannot be made.
+    #[error("control socket {}: {source}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// Metrics cannot be served.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+}

@@ -1,0 +1,34 @@
+//! Jump-start on a host: looks at its connections, lets `tradewind-jumpstart` decide, and acts.
+//!
+//! ```text
+//! each update interval:  observe (sock_diag) -> decide (jumpstart) -> act (routes, or nothing)
+//! in between:            route changes are followed, questions on the control socket are answered
+//! at start and stop:     whatever an actuator of ours has left is swept
+//! ```
+//!
+//! One thread does all of it, so that a change is never half done when a question comes. Telemetry has a
+//! thread of its own.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | the configuration file, each default with its reason |
+//! | [`observe`] | where samples come from |
+//! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
+//! | [`tuner`] | the loop |
+//! | [`control`] | questions and orders from the command line |
+//! | [`notify`] | telling systemd that it is ready |
+//! | `metrics` | what is counted |
+
+pub mod actuate;
+pub mod config;
+pub mod control;
+pub mod error;
+mod metrics;
+pub mod notify;
+pub mod observe;
+pub mod tuner;
+
+pub use config::TunerConfig;
+pub use control::{Request, ask};
+pub use error::TunerError;
+pub use tuner::Tuner;

@@ -1,0 +1,86 @@
+//! What is counted. No label holds an address, so the number of series does not grow with destinations.
+
+use std::sync::atomic::AtomicU64;
+
+use tradewind_jumpstart::{Arm, Learner, Totals};
+use tradewind_telemetry::Registry;
+use tradewind_telemetry::client::metrics::counter::Counter;
+use tradewind_telemetry::client::metrics::family::Family;
+use tradewind_telemetry::client::metrics::gauge::Gauge;
+
+use crate::actuate::Outcome;
+
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// The handles that are counted on.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) rounds: Counter,
+    pub(crate) failed_rounds: Counter,
+    pub(crate) samples: Gauge,
+    pub(crate) round_seconds: Gauge<f64, AtomicU64>,
+    pub(crate) destinations: Gauge,
+    outcomes: Family<Labels, Counter>,
+    connections: Family<Labels, Counter>,
+    acked: Family<Labels, Counter>,
+    retransmitted: Family<Labels, Counter>,
+    busy_ms: Family<Labels, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn register(&self, registry: &Registry) {
+        registry.register(|all| {
+            let all = all.sub_registry_with_prefix("jumpstart");
+            all.register("rounds", "Looks at the table of connections", self.rounds.clone());
+            let help = "Looks that failed";
+            all.register("failed_rounds", help, self.failed_rounds.clone());
+            all.register("samples", "Connections seen in the last round", self.samples.clone());
+            let help = "Time that the last round took";
+            all.register("round_seconds", help, self.round_seconds.clone());
+            let help = "Destinations with a learned value";
+            all.register("destinations", help, self.destinations.clone());
+            let help = "Changes, by what became of them";
+            all.register("changes", help, self.outcomes.clone());
+            let help = "Ended connections, by how they began";
+            all.register("connections", help, self.connections.clone());
+            let help = "Payload acknowledged on ended connections, by how they began";
+            all.register("acked_bytes", help, self.acked.clone());
+            let help = "Segments sent again on ended connections, by how they began";
+            all.register("retransmitted_segments", help, self.retransmitted.clone());
+            let help = "Time with something to send on ended connections, by how they began";
+            all.register("busy_milliseconds", help, self.busy_ms.clone());
+        });
+    }
+
+    pub(crate) fn count(&self, outcome: Option<Outcome>) {
+        let name = outcome.map_or("failed", Outcome::name);
+        self.outcomes.get_or_create(&vec![("outcome", name)]).inc();
+    }
+
+    /// Catches the arms' counters up with the learner's totals.
+    pub(crate) fn catch_up(&self, learner: &Learner) {
+        for (arm, totals) in learner.arms() {
+            let labels: Labels = vec![("arm", name(*arm))];
+            let Totals { connections, acked, retransmitted_segments, busy } = *totals;
+            let busy_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
+            for (family, total) in [
+                (&self.connections, connections),
+                (&self.acked, acked.as_u64()),
+                (&self.retransmitted, retransmitted_segments),
+                (&self.busy_ms, busy_ms),
+            ] {
+                let counter = family.get_or_create(&labels);
+                counter.inc_by(total.saturating_sub(counter.get()));
+            }
+        }
+    }
+}
+
+const fn name(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Jumped => "jumped",
+        Arm::Control => "control",
+        Arm::Unlearned => "unlearned",
+        Arm::Earlier => "earlier",
+    }
+}

@@ -1,0 +1,60 @@
+//! Where samples come from.
+
+use tradewind_jumpstart::Sample;
+use tradewind_net::NetError;
+use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
+use tradewind_units::{Bytes, Duration};
+
+/// Gives a sample of every connection that matters, once a round.
+pub trait Observer {
+    /// Hands this round's samples to `each`.
+    ///
+    /// # Errors
+    /// When the source cannot be read; the round is then left out.
+    fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError>;
+}
+
+/// The kernel's table of connections.
+#[derive(Debug)]
+pub struct SocketTable {
+    diag: SockDiag,
+    filter: Filter,
+}
+
+impl SocketTable {
+    /// The table of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When this kernel has none.
+    pub fn open(filter: Filter) -> Result<Self, NetError> {
+        Ok(Self { diag: SockDiag::open()?, filter })
+    }
+}
+
+impl Observer for SocketTable {
+    fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError> {
+        self.diag.each(&self.filter, |connection| {
+            if let Some(sample) = sample_of(connection) {
+                each(&sample);
+            }
+        })
+    }
+}
+
+/// A sample; none of a connection without a window.
+fn sample_of(connection: &Connection) -> Option<Sample> {
+    let info = &connection.info;
+    Some(Sample {
+        connection: connection.cookie,
+        remote: connection.remote.ip(),
+        window: info.congestion_window?,
+        slow_start_threshold: info.slow_start_threshold,
+        mss: info.send_mss,
+        rtt_min: info.rtt_min.or(info.rtt),
+        delivery_rate: info.delivery_rate,
+        application_limited: info.application_limited,
+        acked: info.bytes_acked.unwrap_or(Bytes::ZERO),
+        retransmitted_segments: info.retransmitted_segments,
+        busy: info.busy.unwrap_or(Duration::ZERO),
+    })
+}

@@ -1,0 +1,226 @@
+//! The loop: observe, decide, act.
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use serde_json::json;
+use tradewind_jumpstart::{Change, Hint, Learner, Mode};
+use tradewind_net::capability::may_change_routes;
+use tradewind_net::clock::monotonic;
+use tradewind_net::epoll::Epoll;
+use tradewind_net::signals::Signals;
+use tradewind_telemetry::{Health, Registry, Server, serve};
+use tradewind_units::{Duration, Timestamp};
+
+use crate::TunerError;
+use crate::actuate::{Actuator, ByRoute, Nothing, Outcome};
+use crate::config::{Through, TunerConfig};
+use crate::control::{Control, Request};
+use crate::metrics::Metrics;
+use crate::observe::{Observer, SocketTable};
+
+/// Tokens of what the loop waits for.
+const STOP: u64 = 0;
+const QUESTION: u64 = 1;
+const NEWS: u64 = 2;
+
+/// A jump-start daemon that is about to run.
+pub struct Tuner {
+    learner: Learner,
+    observer: Box<dyn Observer>,
+    actuator: Box<dyn Actuator>,
+    interval: Duration,
+    control: Control,
+    metrics: Metrics,
+    health: Health,
+    server: Option<Server>,
+    started: Timestamp,
+    samples: u64,
+}
+
+impl Tuner {
+    /// Opens all that is needed in the calling thread's network namespace, and sweeps what an earlier
+    /// daemon left. Changes nothing else.
+    ///
+    /// # Errors
+    /// In one line what is missing, and what goes without it.
+    pub fn open(config: &TunerConfig, socket: &Path) -> Result<Self, TunerError> {
+        let learn = config.learn()?;
+        let control = Control::open(socket)?;
+        let observer = Box::new(SocketTable::open(config.filter())?);
+        let receive = config.act.receive.then_some(learn.window_max);
+        let mut actuator: Box<dyn Actuator> = match config.act.through {
+            Through::None => Box::new(Nothing),
+            Through::Routes if !may_change_routes() => return Err(TunerError::NoRight),
+            Through::Routes => Box::new(ByRoute::open(receive)?),
+        };
+        let swept = actuator.sweep()?;
+        if swept > 0 {
+            tracing::warn!(swept, "removed what an earlier daemon had left");
+        }
+        if learn.mode == Mode::Paced && config.act.through == Through::Routes {
+            tracing::warn!("routes cannot pace: mode `paced` sets its windows, without a rate");
+        }
+        let (metrics, health) = (Metrics::default(), Health::new());
+        let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
+        metrics.register(&registry);
+        let server = match config.metrics {
+            Some(address) => Some(serve(address, registry, health.clone())?),
+            None => None,
+        };
+        Ok(Self {
+            learner: Learner::new(learn),
+            observer,
+            actuator,
+            interval: config.observe.interval,
+            control,
+            metrics,
+            health,
+            server,
+            started: monotonic(),
+            samples: 0,
+        })
+    }
+
+    /// Where metrics are served, if anywhere.
+    #[must_use]
+    pub fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
+        self.server.as_ref().map(Server::local_addr)
+    }
+
+    /// Runs until one of `stop` comes; then removes all that it set.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait, or to remove what was set.
+    pub fn run(mut self, stop: &Signals) -> Result<(), TunerError> {
+        let ended = self.rounds(stop);
+        let swept = self.actuator.sweep();
+        ended?;
+        tracing::info!(removed = swept?, "ended; everything starts by default again");
+        Ok(())
+    }
+
+    fn rounds(&mut self, stop: &Signals) -> Result<(), TunerError> {
+        let mut wait = Epoll::new()?;
+        wait.watch(stop, STOP)?;
+        wait.watch(&self.control.listener, QUESTION)?;
+        if let Some(news) = self.actuator.news() {
+            wait.watch(&news.as_fd(), NEWS)?;
+        }
+        let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
+        self.health.set_ready();
+        crate::notify::ready();
+        let mut next = monotonic();
+        loop {
+            let now = monotonic();
+            if now >= next {
+                self.round(now);
+                heart.beat();
+                next = now + self.interval;
+            }
+            let left = next.since(monotonic());
+            let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
+            if tokens.contains(&STOP) {
+                return Ok(());
+            }
+            if tokens.contains(&NEWS) {
+                self.follow();
+            }
+            if tokens.contains(&QUESTION) {
+                self.answer_all();
+            }
+        }
+    }
+
+    /// One round. What fails is logged and counted; the next round tries again.
+    fn round(&mut self, now: Timestamp) {
+        let mut samples = 0;
+        let learner = &mut self.learner;
+        let observed = self.observer.round(&mut |sample| {
+            samples += 1;
+            learner.observe(sample);
+        });
+        if let Err(error) = observed {
+            self.metrics.failed_rounds.inc();
+            tracing::warn!(%error, "the table of connections could not be read");
+        }
+        let changes = self.learner.decide(now);
+        self.apply(&changes);
+        self.samples = samples;
+        self.metrics.rounds.inc();
+        self.metrics.samples.set(i64::try_from(samples).unwrap_or(i64::MAX));
+        self.metrics.round_seconds.set(monotonic().since(now).as_secs_f64());
+        self.metrics.destinations.set(i64::try_from(self.learner.len()).unwrap_or(i64::MAX));
+        self.metrics.catch_up(&self.learner);
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            let outcome = self.actuator.apply(change);
+            if !matches!(change, Change::Renew { .. }) {
+                self.metrics.count(outcome.as_ref().ok().copied());
+            }
+            if let (Change::Set(setting), Ok(outcome)) = (change, &outcome) {
+                let (window, rate) = (setting.window.as_u32(), setting.pacing);
+                tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = outcome.name(), "set");
+                if *outcome != Outcome::Done {
+                    self.learner.not_in_force(&setting.prefix);
+                }
+            }
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "a change was refused");
+                if let Change::Set(setting) = change {
+                    self.learner.not_in_force(&setting.prefix);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self) {
+        match self.actuator.follow() {
+            Ok(touched) => {
+                for (prefix, outcome) in touched {
+                    tracing::debug!(%prefix, outcome = outcome.name(), "followed a route change");
+                    if outcome != Outcome::Done {
+                        self.learner.not_in_force(&prefix);
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a route change could not be followed"),
+        }
+    }
+
+    fn answer_all(&mut self) {
+        let Self { control, learner, actuator, samples, started, .. } = self;
+        let now = monotonic();
+        let mut orders = Vec::new();
+        control.serve(|request| match request {
+            Request::Status {} => json!({
+                "schema_version": 1,
+                "mode": learner.config().mode,
+                "through": actuator.name(),
+                "running_s": now.since(*started).as_secs_f64(),
+                "connections": *samples,
+                "refused_samples": learner.refused(),
+                "arms": learner.arms(),
+                "destinations": learner.explain_all(now),
+            }),
+            Request::Explain { address } => json!({
+                "schema_version": 1,
+                "address": address,
+                "destination": learner.explain(address, now),
+            }),
+            Request::Flush { within } => {
+                let changes = learner.flush(within);
+                let count = changes.len();
+                orders.extend(changes);
+                json!({ "schema_version": 1, "flushed": count })
+            }
+            Request::Hint { within, order, lasts_s } => {
+                learner.hint(Hint { within, order, until: now + lasts_s });
+                json!({ "schema_version": 1, "hint": order.to_string() })
+            }
+        });
+        self.apply(&orders);
+    }
+}
