@@ -23,7 +23,7 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 /// announce (RFC 7323).
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
 
-/// First window of `quick-start`, in segments. [CDD] says "very large" and gives no number;
+/// First window of `quick-start`, in segments. `[CDD]` says "very large" and gives no number;
 /// chosen: its file of 3.9 MB fits whole, so that nothing of slow start is left.
 const QUICK_START_SEGMENTS: u32 = 2800;
 /// First window that `paced-start` goes up to, in segments: where the round-trip time is known by
