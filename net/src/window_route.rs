@@ -11,8 +11,9 @@ use tradewind_units::Segments;
 use crate::error::{NetError, Result};
 use crate::iproute::{self, Tool};
 
-/// Marks our routes among others' (`proto`); free in iproute2's and FRR's lists.
-const PROTOCOL: &str = "82";
+/// Marks these routes among others' (`proto`); free in iproute2's and FRR's lists. Not that of
+/// [`crate::route`], whose owner sweeps all routes of its own.
+const PROTOCOL: &str = "83";
 
 /// A route with first windows; taken away when dropped. After a kill it stays until the next
 /// process that wants one for the same address replaces it.
