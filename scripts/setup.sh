@@ -65,6 +65,7 @@ debian ip iproute2
 # The programs of bpf/ are C, compiled for the kernel's virtual machine; they read the kernel's headers.
 debian clang clang linux-libc-dev
 debian curl curl ca-certificates
+debian nft nftables
 highs
 rust
 

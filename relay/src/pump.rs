@@ -231,9 +231,8 @@ impl Direction {
                 }
             }
             // A pipe takes what it takes, and no copy is made of it.
-            let by_pipe = self.kept.is_none()
-                && self.bulky()
-                && self.last_move >= SPLICE_AT_LEAST_BYTES;
+            let by_pipe =
+                self.kept.is_none() && self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES;
             let taken = match by_pipe && most >= MOVE_BYTES {
                 true => self.take_by_pipe(from, to, means),
                 false => self.take_by_copy(from, to, means, most),

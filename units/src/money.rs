@@ -49,6 +49,12 @@ impl Money {
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
+
+    /// How many times `price` can be paid with it; `None`: any number of times, for nothing.
+    #[must_use]
+    pub const fn pays(self, price: Self) -> Option<u64> {
+        self.0.checked_div(price.0)
+    }
 }
 
 impl std::ops::Add for Money {

@@ -51,6 +51,8 @@ pub(crate) struct List {
 pub(crate) struct Needs(u64);
 
 impl Needs {
+    /// Whatever a path could need.
+    pub(crate) const ALL: Self = Self(u64::MAX);
     /// Bits for offers; one more is for paths of several relays.
     const OFFER_BITS: usize = 63;
     /// Paths of several relays.
@@ -65,9 +67,12 @@ impl Needs {
         1 << (offer % Self::OFFER_BITS)
     }
 
-    /// All that can be needed except these offers, and those that share a bit with them.
+    /// All that can be needed except these offers, and those that share a bit with them; everything if there are none.
     pub(crate) fn all_but(offers: impl Iterator<Item = usize>) -> Self {
-        Self(!offers.fold(Self::SEVERAL.0, |bits, offer| bits | Self::bit(offer)))
+        match offers.fold(0, |bits, offer| bits | Self::bit(offer)) {
+            0 => Self::ALL,
+            usable => Self(!(usable | Self::SEVERAL.0)),
+        }
     }
 
     /// What either needs.
@@ -129,6 +134,8 @@ pub(crate) struct Lists {
     pub(crate) cheapest: Money,
     /// The same of paths over several relays.
     pub(crate) cheapest_several: Money,
+    /// The least that any path takes of a relay.
+    pub(crate) least_rate: u64,
     /// Whether every flow has a direct path.
     pub(crate) all_direct: bool,
 }
@@ -146,8 +153,9 @@ impl Lists {
         let cheapest =
             |relays| flows.iter().filter_map(|list| more(list, relays)).min().unwrap_or_default();
         let (cheapest, cheapest_several) = (cheapest(1), cheapest(2));
+        let least_rate = flows.iter().map(|list| list.least_rate).min().unwrap_or(u64::MAX);
         let all_direct = flows.iter().all(|list| list.direct.is_some());
-        Self { flows, cheapest, cheapest_several, all_direct }
+        Self { flows, cheapest, cheapest_several, least_rate, all_direct }
     }
 
     /// The head of each flow's whole list.

@@ -66,6 +66,12 @@ pub(crate) struct Run<'a> {
     heads: Vec<Head>,
     /// Heads of flows whose first ones had to be dropped.
     later: BinaryHeap<Head>,
+    /// What no path may need any more, as far as it was worked out since the last change.
+    missing: Option<Needs>,
+    /// Room of all relays that may be used, in bit/s.
+    room: u64,
+    /// Most flows that can still get a relay.
+    most_more: i128,
     /// Heads tried since the beginning.
     tried: u64,
 }
@@ -98,6 +104,9 @@ impl<'a> Run<'a> {
             gain: 0,
             heads: Vec::new(),
             later: BinaryHeap::new(),
+            missing: None,
+            room: 0,
+            most_more: 0,
             tried: 0,
         }
     }
@@ -113,6 +122,7 @@ impl<'a> Run<'a> {
         self.spent = self.direct;
         (self.urgent, self.gain) = (0, 0);
         self.later.clear();
+        self.missing = None;
     }
 
     /// Lets one relay more of this offer be used.
@@ -121,8 +131,10 @@ impl<'a> Run<'a> {
         *supply = supply.saturating_add(1);
     }
 
-    /// Takes greedy steps until no list has a head. Stops early, and says so by `false`, once it cannot
-    /// become better than `beat`, or when there is no work left.
+    /// Takes greedy steps until no list has a head that could be taken. Stops early, and says so by `false`, once it
+    /// cannot become better than `beat`, or when there is no work left.
+    ///
+    /// Where `beat` is given, a path's worth must be what it gains.
     pub(crate) fn go(
         &mut self,
         heads: impl Iterator<Item = Head>,
@@ -138,12 +150,16 @@ impl<'a> Run<'a> {
             return false;
         }
         self.heads.sort_unstable_by(|a, b| b.cmp(a));
+        self.room = self.count_room();
+        self.most_more = self.most_more();
         let mut next = 0;
         loop {
-            if hopeless(self.gain + hope) {
+            let sorted = self.heads.get(next);
+            // No head that is left promises more than the next one.
+            let most = sorted.max(self.later.peek()).map_or(0, |head| self.gain_of(*head));
+            if hopeless(self.gain + hope.min(most.saturating_mul(self.most_more))) {
                 return false;
             }
-            let sorted = self.heads.get(next);
             let head = if sorted >= self.later.peek() {
                 next += 1;
                 sorted.copied()
@@ -159,13 +175,36 @@ impl<'a> Run<'a> {
                 return true;
             }
             hope -= self.gain_of(head);
-            if !self.take(head)
-                && let Some(next) = self.next_feasible(head)
-            {
-                hope += self.gain_of(next);
-                self.later.push(next);
+            if !self.take(head) {
+                let missing = self.missing();
+                if missing == Needs::ALL {
+                    return true;
+                }
+                if let Some(next) = self.next_feasible(head, missing) {
+                    hope += self.gain_of(next);
+                    self.later.push(next);
+                }
             }
         }
+    }
+
+    /// Room of all relays that may be used, in bit/s.
+    fn count_room(&self) -> u64 {
+        let offer = |terms: &Terms| {
+            u64::try_from(terms.supply).unwrap_or(u64::MAX).saturating_mul(terms.capacity)
+        };
+        self.terms.iter().map(offer).fold(0, u64::saturating_add)
+    }
+
+    /// Most flows that room and budget could still give a relay, if each took the least that any path takes.
+    fn most_more(&self) -> i128 {
+        let by_room = self.room / self.lists.least_rate;
+        let left = self.budget.checked_sub(self.spent).unwrap_or_default();
+        let by_budget = match left.pays(self.lists.cheapest) {
+            Some(count) if self.direct == Money::ZERO => count,
+            _ => u64::MAX,
+        };
+        i128::from(by_room.min(by_budget))
     }
 
     /// False if the budget does not allow as much more, whatever flows get back for leaving their direct paths.
@@ -225,22 +264,29 @@ impl<'a> Run<'a> {
         self.numbers[flow] = numbers;
         self.urgent += usize::from(head.is_urgent());
         self.gain += i128::from(entry.gain);
+        self.missing = None;
+        self.room =
+            self.room.saturating_sub(entry.rate.saturating_mul(entry.relays().len() as u64));
+        self.most_more = self.most_more();
         true
     }
 
     /// The flow's next path that is feasible now: the others never will be.
-    fn next_feasible(&self, head: Head) -> Option<Head> {
+    fn next_feasible(&self, head: Head, missing: Needs) -> Option<Head> {
         let flow = head.flow();
         let list = &self.lists.flows[flow];
-        let missing = self.missing(list.least_rate);
         let at = (head.at() + 1..list.entries.len()).find(|at| {
             list.needs[*at].without(missing) && self.spent_with(flow, &list.entries[*at]).is_some()
         })?;
         Some(self.lists.head(flow, at))
     }
 
-    /// What no path may need that the run could still take, if none takes less than this rate.
-    fn missing(&self, least_rate: u64) -> Needs {
+    /// What no path may need that the run could still take.
+    fn missing(&mut self) -> Needs {
+        if let Some(missing) = self.missing {
+            return missing;
+        }
+        let least_rate = self.lists.least_rate;
         let usable = |terms: &Terms, rooms: &[u64]| {
             let new = rooms.len() < terms.supply
                 && (rooms.len() < terms.running
@@ -250,11 +296,9 @@ impl<'a> Run<'a> {
         let offers = self.terms.iter().zip(&self.rooms).enumerate();
         let usable = offers.filter(|(_, (terms, rooms))| usable(terms, rooms));
         let missing = Needs::all_but(usable.map(|(offer, _)| offer));
-        if self.can_spend(self.lists.cheapest_several) {
-            missing
-        } else {
-            missing.or(Needs::SEVERAL)
-        }
+        let several = self.can_spend(self.lists.cheapest_several);
+        let missing = if several { missing } else { missing.or(Needs::SEVERAL) };
+        *self.missing.insert(missing)
     }
 
     /// How good the run is.
