@@ -161,8 +161,11 @@ pub fn round_trips(
     lab.enter(from, || {
         let handshake = |_| {
             thread::sleep(gap);
+            let domain = socket2::Domain::for_address(there);
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)
+                .expect("a descriptor is free");
             let started = Instant::now();
-            TcpStream::connect(there).expect("the listener is there");
+            socket.connect(&there.into()).expect("the listener is there");
             started.elapsed()
         };
         (0..count).map(handshake).collect()

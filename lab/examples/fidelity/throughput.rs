@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tradewind_lab::{Lab, LabError, LabOptions, Passage};
 use tradewind_units::HostId;
@@ -48,9 +48,7 @@ pub(crate) fn round_trips() -> Result<Findings, LabError> {
     let lab = start(&disjoint_pairs("", RTT_MS.len(), path), &LabOptions::default())?;
     let gap = Duration::from_millis(11);
     let measure = |(from, to): (HostId, HostId)| traffic::round_trips(&lab, (&from, &to), 25, gap);
-    let sleeper = thread::spawn(waking_late_us);
     let trips = in_parallel(pairs(RTT_MS.len()), &measure)?;
-    let late_us = sleeper.join().expect("a sleeper does not panic");
     let figures = trips.iter().zip(RTT_MS).map(|(trips, rtt_ms)| {
         let millis: Vec<f64> = trips.iter().map(|trip| trip.as_secs_f64() * 1e3).collect();
         Figure {
@@ -61,32 +59,7 @@ pub(crate) fn round_trips() -> Result<Findings, LabError> {
             bound: Bound::Within(0.5),
         }
     });
-    let mut record = lab.validity()?;
-    if late_us > MOST_WAKING_LATE_US {
-        record.valid = false;
-        let bound = format!("{MOST_WAKING_LATE_US:.0} us");
-        record
-            .reasons
-            .push(format!("threads wake up {late_us:.0} us late at the median > {bound}"));
-    }
-    Ok(Findings { figures: figures.collect(), records: vec![record] })
-}
-
-/// How late a thread that slept may wake up at the median for a round trip to be known within half a
-/// millisecond. A handshake takes four such wake-ups, of the hosts and the emulator, of which the record of the
-/// emulator's own lateness sees two.
-const MOST_WAKING_LATE_US: f64 = 100.0;
-
-/// How late a thread wakes up from sleeps of 100 ms here, at the median, in microseconds: what this machine adds
-/// to whatever waits on it, the lab or not.
-fn waking_late_us() -> f64 {
-    let sleep = Duration::from_millis(100);
-    let late = |_| {
-        let started = Instant::now();
-        thread::sleep(sleep);
-        (started.elapsed() - sleep).as_secs_f64() * 1e6
-    };
-    median(&(0..40).map(late).collect::<Vec<f64>>())
+    Ok(Findings { figures: figures.collect(), records: vec![lab.validity()?] })
 }
 
 pub(crate) fn rates() -> Result<Findings, LabError> {
