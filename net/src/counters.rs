@@ -117,9 +117,50 @@ fn parse_tcp_pages(text: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
+/// What TCP has counted in one namespace, all its connections together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpCounters {
+    /// Segments sent, without those sent again.
+    pub sent_segments: u64,
+    /// Segments sent again.
+    pub retransmitted_segments: u64,
+}
+
+/// Reads the calling thread's namespace's TCP counters.
+///
+/// # Errors
+/// When `/proc` is not mounted.
+pub fn tcp_counters() -> Result<TcpCounters> {
+    let path = "/proc/thread-self/net/snmp";
+    let text = fs::read_to_string(path).map_err(|e| NetError::system(format!("read {path}"), e))?;
+    Ok(parse_tcp_counters(&text).unwrap_or_default())
+}
+
+/// Two lines begin with `Tcp:`: the names, and the values below them.
+fn parse_tcp_counters(text: &str) -> Option<TcpCounters> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let value = |wanted: &str| {
+        let place = names.split(' ').position(|name| name == wanted)?;
+        values.split(' ').nth(place)?.parse().ok()
+    };
+    Some(TcpCounters {
+        sent_segments: value("OutSegs")?,
+        retransmitted_segments: value("RetransSegs")?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tcp_counters_are_found_by_name() {
+        let text = "Ip: Forwarding\nIp: 1\nTcp: MaxConn OutSegs RetransSegs\nTcp: -1 70 3\n";
+        let expected = TcpCounters { sent_segments: 70, retransmitted_segments: 3 };
+        assert_eq!(parse_tcp_counters(text), Some(expected));
+        assert_eq!(parse_tcp_counters("Ip: a\n"), None);
+    }
 
     #[test]
     fn device_lines_are_read() {

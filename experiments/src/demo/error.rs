@@ -9,8 +9,8 @@ use tradewind_plan::{ProblemError, SolveError};
 use tradewind_units::{SiteId, UnitError};
 use tradewind_wan::TopologyError;
 
-use super::carry::CarryError;
 use super::knowledge::KnowledgeError;
+use crate::lab_run::carry::CarryError;
 
 /// Why a demo ended early.
 #[derive(Debug, thiserror::Error)]

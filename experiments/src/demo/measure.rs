@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_lab::Lab;
 use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Duration, HostId, SiteId};
 
-use super::process::{Question, Scratch, Service};
-use super::{DemoError, Stop, lanes};
+use super::{DemoError, lanes};
+use crate::lab_run::Ground;
+use crate::lab_run::process::{Question, Service};
 
 /// Where every host answers rate tests.
 const RESPONDER_PORT: u16 = 7100;
@@ -70,23 +70,15 @@ impl RateTest {
 
 /// The probe on the hosts of a lab.
 pub(super) struct Prober<'a> {
-    lab: &'a Lab,
-    program: &'a std::path::Path,
-    scratch: &'a Scratch,
-    stop: &'a Stop,
+    ground: &'a Ground,
     effort: Effort,
     _responders: Vec<Service>,
 }
 
 impl<'a> Prober<'a> {
     /// Starts a responder on every host.
-    pub(super) fn start(
-        lab: &'a Lab,
-        program: &'a std::path::Path,
-        scratch: &'a Scratch,
-        stop: &'a Stop,
-        effort: Effort,
-    ) -> Result<Self, DemoError> {
+    pub(super) fn start(ground: &'a Ground, effort: Effort) -> Result<Self, DemoError> {
+        let Ground { lab, scratch, program, stop } = ground;
         let mut responders = Vec::new();
         for host in lab.hosts() {
             stop.check()?;
@@ -95,7 +87,7 @@ impl<'a> Prober<'a> {
             command.args(["probe", "responder", "--listen", &listen]);
             responders.push(Service::start(command, &format!("responder-{host}"), scratch)?.0);
         }
-        Ok(Self { lab, program, scratch, stop, effort, _responders: responders })
+        Ok(Self { ground, effort, _responders: responders })
     }
 
     /// Round-trip times from every host to every other; `done` is told how many hosts have answered.
@@ -103,24 +95,24 @@ impl<'a> Prober<'a> {
         &self,
         mut done: impl FnMut(u64),
     ) -> Result<BTreeMap<Pair, RttReport>, DemoError> {
-        let hosts: Vec<&HostId> = self.lab.hosts().collect();
+        let hosts: Vec<&HostId> = self.ground.lab.hosts().collect();
         let mut questions = Vec::new();
         for host in &hosts {
-            let mut command = self.lab.command(host, self.program)?;
+            let mut command = self.ground.lab.command(host, &self.ground.program)?;
             command.args(["probe", "rtt", "--output", "json"]);
             command.args(["--samples", &self.effort.rtt_samples.to_string()]);
             command.args(["--interval", &format!("{} ms", self.effort.rtt_interval.as_millis())]);
             let others: Vec<&HostId> =
                 hosts.iter().filter(|other| other != &host).copied().collect();
             for other in &others {
-                command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(other)?));
+                command.arg(format!("{}:{RESPONDER_PORT}", self.ground.lab.address_v4(other)?));
             }
-            let question = Question::ask(command, &format!("rtt-{host}"), self.scratch)?;
+            let question = Question::ask(command, &format!("rtt-{host}"), &self.ground.scratch)?;
             questions.push((*host, others, question));
         }
         let mut reports = BTreeMap::new();
         for (count, (host, others, question)) in questions.into_iter().enumerate() {
-            let answers: Vec<RttReport> = question.answer(self.stop)?;
+            let answers: Vec<RttReport> = question.answer(&self.ground.stop)?;
             for (other, report) in others.into_iter().zip(answers) {
                 reports.insert((self.site_of(host), self.site_of(other)), report);
             }
@@ -144,7 +136,7 @@ impl<'a> Prober<'a> {
                 questions.push((tests[index].pair.clone(), self.rate_question(&tests[index])?));
             }
             for (pair, question) in questions {
-                reports.insert(pair, question.answer(self.stop)?);
+                reports.insert(pair, question.answer(&self.ground.stop)?);
                 done(reports.len() as u64);
             }
         }
@@ -154,15 +146,15 @@ impl<'a> Prober<'a> {
     fn rate_question(&self, test: &RateTest) -> Result<Question, DemoError> {
         let (source, destination) = &test.pair;
         let [from, to] = [source, destination].map(super::host_of);
-        let mut command = self.lab.command(&from, self.program)?;
+        let mut command = self.ground.lab.command(&from, &self.ground.program)?;
         command.args(["probe", "rate", "--output", "json"]);
         command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);
         command.args(["--steady-for", &format!("{} ms", self.effort.steady_for.as_millis())]);
         if let Some(rate) = test.max_rate {
             command.args(["--max-rate", &rate.to_string()]);
         }
-        command.arg(format!("{}:{RESPONDER_PORT}", self.lab.address_v4(&to)?));
-        Question::ask(command, &format!("rate-{source}-{destination}"), self.scratch)
+        command.arg(format!("{}:{RESPONDER_PORT}", self.ground.lab.address_v4(&to)?));
+        Question::ask(command, &format!("rate-{source}-{destination}"), &self.ground.scratch)
     }
 
     /// How much is measured.

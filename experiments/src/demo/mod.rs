@@ -4,14 +4,12 @@
 //! topology. Relays, gateways and probes are processes of the binary that any user runs, on hosts of the lab. Whatever ends
 //! the run, what it started goes with it: namespaces and processes are tied to this process by the kernel, files by [`Drop`].
 
-mod carry;
 mod choose;
 mod deploy;
 mod error;
 mod knowledge;
 mod lanes;
 mod measure;
-mod process;
 mod transfers;
 
 use std::path::{Path, PathBuf};
@@ -19,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tradewind_lab::{Lab, LabOptions};
+use tradewind_lab::LabOptions;
 use tradewind_model::StartUp;
 use tradewind_model::catalogue::Catalogue;
 use tradewind_model::fct::{path_fct, path_rate};
@@ -27,15 +25,15 @@ use tradewind_plan::Flow;
 use tradewind_units::{Bytes, HostId, SiteId};
 use tradewind_wan::Topology;
 
-pub use carry::CarryError;
+pub use crate::lab_run::carry::CarryError;
 pub use error::DemoError;
 
+use crate::lab_run::Ground;
 use crate::report::{DemoReport, FlowResult, Place, RelayResult, Role, SCHEMA_VERSION, StepTime};
 use crate::scenario::Scenario;
 use choose::{Choice, regions_of};
 use knowledge::Knowledge;
 use measure::{Effort, Prober};
-use process::Scratch;
 use transfers::{Transfer, Way};
 
 /// What a run is to be.
@@ -69,7 +67,9 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> Result<(), DemoError> {
+    /// # Errors
+    /// When it was.
+    pub(crate) fn check(&self) -> Result<(), DemoError> {
         if self.is_set() { Err(DemoError::Stopped) } else { Ok(()) }
     }
 }
@@ -92,15 +92,8 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let mut watch = StepWatch { observer, steps: Vec::new(), begun: None };
 
     watch.begin("emulate the WAN", 1);
-    let scratch = Scratch::new()?;
     let lab_options = LabOptions { seed: options.seed, ..LabOptions::default() };
-    let lab = Lab::start(&topology, &lab_options)?;
-    let ground = deploy::Ground {
-        lab: &lab,
-        program: &options.program,
-        scratch: &scratch,
-        stop: &options.stop,
-    };
+    let ground = Ground::start(&topology, &lab_options, &options.program, &options.stop)?;
 
     let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
     let choice = measure_and_choose(options, &ground, effort, &mut watch)?;
@@ -143,20 +136,20 @@ pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
 /// Measures round-trip times, then plans and measures rates in turn.
 fn measure_and_choose(
     options: &DemoOptions,
-    ground: &deploy::Ground<'_>,
+    ground: &Ground,
     effort: Effort,
     watch: &mut StepWatch<'_>,
 ) -> Result<Choice, DemoError> {
     let scenario = &options.scenario;
     let hosts = ground.lab.hosts().count() as u64;
     watch.begin("measure round-trip times", hosts);
-    let prober = Prober::start(ground.lab, ground.program, ground.scratch, ground.stop, effort)?;
+    let prober = Prober::start(ground, effort)?;
     let rtts = prober.rtts(|done| watch.observer.advance_to(done))?;
     let mut knowledge =
         Knowledge::new(&scenario.sites, &scenario.regions, scenario.relay.per_connection, rtts);
 
     watch.begin("measure rates, predict, choose relays", 100);
-    choose::choose(scenario, &mut knowledge, &prober, ground.stop, |done, total| {
+    choose::choose(scenario, &mut knowledge, &prober, &ground.stop, |done, total| {
         watch.observer.advance_to(100 * done / total.max(1));
     })
 }
@@ -181,7 +174,7 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
 }
 
 fn carry_all(
-    ground: &deploy::Ground<'_>,
+    ground: &Ground,
     deployment: &deploy::Deployment,
     flows: &[Flow],
     transfers: &[Transfer],

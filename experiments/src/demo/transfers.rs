@@ -9,9 +9,10 @@ use std::time::Duration;
 use tradewind_plan::Flow;
 use tradewind_units::{Bandwidth, Bytes};
 
-use super::carry::{self, CarryError, Watch};
-use super::deploy::{Deployment, Ground};
+use super::deploy::Deployment;
 use super::{DemoError, host_of, lanes};
+use crate::lab_run::Ground;
+use crate::lab_run::carry::{self, CarryError, Watch};
 
 /// Longest silence within a transfer. Chosen: far beyond any round trip and any slow start.
 const QUIET: Duration = Duration::from_secs(20);
@@ -84,7 +85,7 @@ impl Carriage {
 
 /// Carries these transfers; `done` is told how many bytes have arrived.
 pub(super) fn carry(
-    ground: &Ground<'_>,
+    ground: &Ground,
     deployment: &Deployment,
     flows: &[Flow],
     transfers: &[&Transfer],
@@ -129,7 +130,7 @@ fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
 }
 
 fn carry_group(
-    ground: &Ground<'_>,
+    ground: &Ground,
     deployment: &Deployment,
     flows: &[Flow],
     members: &[&Transfer],
@@ -159,7 +160,7 @@ fn carry_group(
 }
 
 fn carry_one(
-    ground: &Ground<'_>,
+    ground: &Ground,
     deployment: &Deployment,
     flows: &[Flow],
     transfer: &Transfer,
@@ -187,7 +188,7 @@ fn carry_one(
 
 /// A listener on the flow's destination.
 fn listen(
-    ground: &Ground<'_>,
+    ground: &Ground,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<TcpListener, CarryError>, DemoError> {
@@ -198,7 +199,7 @@ fn listen(
 
 /// A socket on the flow's source.
 fn socket(
-    ground: &Ground<'_>,
+    ground: &Ground,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<socket2::Socket, CarryError>, DemoError> {

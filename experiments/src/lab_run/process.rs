@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{DemoError, Stop};
+use crate::demo::{DemoError, Stop};
 
 /// How often a program that answers is looked after.
 const LOOK: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const UNLOCKED: &str = "tradewind-new-";
 
 /// A directory for keys, configurations and logs, gone when dropped.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
     /// The directory itself, locked for as long as its owner lives: process numbers say nothing
     /// about owners in other PID namespaces.
@@ -31,7 +31,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Makes one that only this user can read, and takes away those of processes that were killed.
-    pub(super) fn new() -> Result<Self, DemoError> {
+    pub(crate) fn new() -> Result<Self, DemoError> {
         let parent = std::env::temp_dir();
         sweep(&parent);
         // Nobody can know the name beforehand and be in its way.
@@ -43,7 +43,7 @@ impl Scratch {
     }
 
     /// Writes a file in it and returns its path.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, DemoError> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, DemoError> {
         let path = self.file(name);
         let written = fs::write(&path, text);
         written.map_err(|source| DemoError::File { path: path.clone(), source })?;
@@ -106,20 +106,21 @@ impl Drop for Scratch {
 
 /// A program that serves; ended when dropped.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(crate) struct Service {
     child: Child,
 }
 
 /// The line by which a service says that it is ready.
 #[derive(Debug, Deserialize)]
-pub(super) struct Ready {
-    /// Where it listens.
-    pub(super) listen: Vec<SocketAddr>,
+pub(crate) struct Ready {
+    /// Where it listens, if it does.
+    #[serde(default)]
+    pub(crate) listen: Vec<SocketAddr>,
 }
 
 impl Service {
     /// Starts a service and waits until it says that it is ready.
-    pub(super) fn start(
+    pub(crate) fn start(
         mut command: Command,
         name: &str,
         scratch: &Scratch,
@@ -148,7 +149,7 @@ impl Drop for Service {
 
 /// A program that answers once, in JSON on its standard output.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(crate) struct Question {
     name: String,
     service: Service,
     answer: PathBuf,
@@ -157,7 +158,7 @@ pub(super) struct Question {
 
 impl Question {
     /// Starts the program.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         mut command: Command,
         name: &str,
         scratch: &Scratch,
@@ -170,7 +171,7 @@ impl Question {
     }
 
     /// Waits for its end and reads the answer.
-    pub(super) fn answer<T: DeserializeOwned>(mut self, stop: &Stop) -> Result<T, DemoError> {
+    pub(crate) fn answer<T: DeserializeOwned>(mut self, stop: &Stop) -> Result<T, DemoError> {
         let status = loop {
             stop.check()?;
             match self.service.child.try_wait() {

@@ -15,11 +15,11 @@ use sha2::{Digest, Sha256};
 const BLOCK_BYTES: usize = 256 * 1024;
 
 /// How often a blocked end looks whether it was told to stop.
-const STOP_CHECK: Duration = Duration::from_millis(200);
+pub(crate) const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Bytes that arrived so far, and whether to give up: shared with whoever watches.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// Bytes that reached the receiver.
     pub received: AtomicU64,
     /// Set from outside to end the transfer.
@@ -28,7 +28,7 @@ pub(super) struct Watch {
 
 /// What a transfer came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Carried {
+pub(crate) struct Carried {
     /// From the sender's `connect` to the arrival of the last byte.
     pub fct: Duration,
     /// Bytes that arrived.
@@ -76,7 +76,7 @@ pub enum CarryError {
 ///
 /// # Errors
 /// When a socket call fails on either end, nothing arrives for `quiet`, or `watch.stop` is set.
-pub(super) fn carry(
+pub(crate) fn carry(
     outgoing: socket2::Socket,
     dial: SocketAddr,
     listener: &TcpListener,
@@ -232,19 +232,21 @@ fn stop_or_stalled(
     Ok(())
 }
 
-fn is_time_out(error: &std::io::Error) -> bool {
+/// Whether a socket call ended because it waited long enough.
+pub(crate) fn is_time_out(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 /// The content of a transfer, block by block: a seeded pseudo-random block, stamped with its place.
-struct Content {
+pub(crate) struct Content {
     block: Vec<u8>,
     left: u64,
     index: u64,
 }
 
 impl Content {
-    fn new(volume: u64, seed: u64) -> Self {
+    /// So much of it.
+    pub(crate) fn new(volume: u64, seed: u64) -> Self {
         let mut state = seed | 1;
         let words = (0..BLOCK_BYTES / 8).flat_map(|_| {
             // xorshift64: enough to keep anything on the way from compressing the content.

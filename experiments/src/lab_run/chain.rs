@@ -1,0 +1,111 @@
+//! A way from a client to a server: direct, or over relays that forward packets or split the connection `[CDD II]`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+use tradewind_desired::{Route, RouteTable};
+use tradewind_grant::Destination;
+use tradewind_units::{FlowId, HostId, RelayId};
+
+use super::Ground;
+use super::process::Service;
+use super::service::{self, LegText, NewGateway, NewRelay};
+use crate::demo::DemoError;
+
+/// Where the relays of the first chain listen; each further chain of a lab takes the next port.
+const FIRST_PORT: u16 = 7001;
+
+/// What relays do with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Carriage {
+    /// Rewrite addresses; the connection stays one from end to end.
+    Forward,
+    /// End it and open another one.
+    Split,
+}
+
+/// A chain to start.
+pub(crate) struct NewChain<'a> {
+    /// Its number among the chains that run in this lab at once, from 0.
+    pub(crate) slot: u16,
+    /// Who dials.
+    pub(crate) client: &'a HostId,
+    /// Where the server listens.
+    pub(crate) server: SocketAddr,
+    /// Relays on the way, from the client on; none: direct.
+    pub(crate) relays: &'a [HostId],
+    /// What they do.
+    pub(crate) carriage: Carriage,
+    /// How splitting relays set up their connections.
+    pub(crate) leg: &'a LegText,
+    /// How the gateway on the client's host does.
+    pub(crate) gateway: &'a LegText,
+}
+
+/// A chain that runs; ended when dropped.
+pub(crate) struct Chain {
+    /// Where the client dials.
+    pub(crate) entrance: SocketAddr,
+    _services: Vec<Service>,
+}
+
+impl NewChain<'_> {
+    /// Starts its relays and, for splitting ones, a gateway on the client's host.
+    ///
+    /// # Errors
+    /// When a host is not there or a process cannot be started.
+    pub(crate) fn start(&self, ground: &Ground) -> Result<Chain, DemoError> {
+        if self.relays.is_empty() {
+            return Ok(Chain { entrance: self.server, _services: Vec::new() });
+        }
+        match self.carriage {
+            Carriage::Forward => self.forward(ground),
+            Carriage::Split => self.split(ground),
+        }
+    }
+
+    fn forward(&self, ground: &Ground) -> Result<Chain, DemoError> {
+        let mut services = Vec::new();
+        let mut next = self.server;
+        for host in self.relays.iter().rev() {
+            ground.stop.check()?;
+            let ip = IpAddr::V4(ground.lab.address_v4(host)?);
+            let listen = SocketAddr::new(ip, FIRST_PORT + self.slot);
+            services.push(service::start_forwarder(ground, host, listen, next)?);
+            next = listen;
+        }
+        Ok(Chain { entrance: next, _services: services })
+    }
+
+    fn split(&self, ground: &Ground) -> Result<Chain, DemoError> {
+        let operator = service::operator()?;
+        let destination = Destination::address(self.server)?;
+        let rule = destination.as_rule();
+        let mut services = Vec::new();
+        let mut hops = Vec::new();
+        for (place, host) in self.relays.iter().enumerate() {
+            ground.stop.check()?;
+            let name = RelayId::new(format!("relay-{}-{}", self.slot, place + 1))?;
+            let relay = NewRelay::new(ground, name, host.clone(), FIRST_PORT + self.slot)?;
+            let rules = std::slice::from_ref(&rule);
+            services.push(relay.start(ground, &operator, rules, self.leg)?);
+            hops.push(relay.hop);
+        }
+        let relays = hops.iter().map(|hop| hop.identity).collect();
+        let routes = RouteTable::new(vec![(rule.clone(), Route::Relays(hops))], Route::Refuse)?;
+        let flow = FlowId::new(format!("chain-{}", self.slot))?;
+        let gateway = NewGateway {
+            name: &format!("gateway-{}", self.slot),
+            host: self.client,
+            forwards: vec![(&flow, &destination)],
+            relays,
+            routes: &routes,
+            leg: self.gateway,
+        };
+        let (service, listening) = gateway.start(ground, &operator)?;
+        services.push(service);
+        let entrance = listening.first().copied().expect("one port for one flow");
+        Ok(Chain { entrance, _services: services })
+    }
+}

@@ -1,0 +1,229 @@
+//! Files served and fetched by plain sockets: the end points of an experiment, which nobody changes.
+//!
+//! A client dials, sends a request of 16 bytes (size and seed) and reads to the end. The flow completion time runs from its
+//! `connect` to the last byte; both ends are on this machine's one clock.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tradewind_units::HostId;
+
+use super::Ground;
+use super::carry::{CarryError, Content, STOP_CHECK, is_time_out};
+use crate::demo::DemoError;
+
+/// Bytes read at a time. Chosen: what a window of a fast path brings between two wake-ups.
+const READ_BYTES: usize = 256 * 1024;
+/// Length of a request.
+const REQUEST_BYTES: usize = 16;
+
+/// Serves files on a host until it is dropped.
+pub(crate) struct FileServer {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FileServer {
+    /// Starts it at `port` of `host`.
+    ///
+    /// # Errors
+    /// When there is no such host or the port is taken.
+    pub(crate) fn start(ground: &Ground, host: &HostId, port: u16) -> Result<Self, DemoError> {
+        let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(host)?), port);
+        let failed = |source| DemoError::Carry {
+            flow: format!("files of {host}"),
+            source: CarryError::Io { what: "listen at", address, source },
+        };
+        let listener = ground.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
+        // Linux lets `accept` wait no longer than a read.
+        let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
+        timed.map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = std::thread::spawn(move || accept_all(&listener, &told));
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for FileServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_all(listener: &TcpListener, stop: &AtomicBool) {
+    std::thread::scope(|scope| {
+        while !stop.load(Ordering::Relaxed) {
+            if let Ok((stream, _)) = listener.accept() {
+                // A client that breaks off tells so itself.
+                scope.spawn(move || serve(stream, stop));
+            }
+        }
+    });
+}
+
+/// Answers one request; an error is the client's to notice.
+fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(STOP_CHECK))?;
+    stream.set_write_timeout(Some(STOP_CHECK))?;
+    let mut request = [0; REQUEST_BYTES];
+    read_exactly(&mut stream, &mut request, stop)?;
+    let number = |half: &[u8]| u64::from_le_bytes(half.try_into().expect("eight bytes"));
+    let (size, seed) = (number(&request[..8]), number(&request[8..]));
+    for block in Content::new(size, seed) {
+        let mut rest = &block[..];
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if is_time_out(&error) && !stop.load(Ordering::Relaxed) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    // The client ends first, so that nothing is cut off.
+    read_exactly(&mut stream, &mut request, stop)
+}
+
+fn read_exactly(
+    stream: &mut TcpStream,
+    mut room: &mut [u8],
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
+    while !room.is_empty() {
+        match stream.read(room) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => room = &mut room[count..],
+            Err(error) if is_time_out(&error) && !stop.load(Ordering::Relaxed) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A file to fetch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct File {
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Its content.
+    pub(crate) seed: u64,
+}
+
+/// What a fetch came to.
+#[derive(Debug, Clone)]
+pub(crate) struct Fetched {
+    /// From `connect` to the last byte.
+    pub(crate) fct: Duration,
+    /// From `connect` to the first byte.
+    pub(crate) first_byte: Duration,
+    /// Whether the file came whole and unaltered.
+    pub(crate) content_ok: bool,
+}
+
+/// Fetches `file` from `client` over whatever listens at `dial`; nothing may come for `quiet` at most.
+///
+/// # Errors
+/// When a socket call fails, nothing comes for `quiet`, or the run is told to stop.
+pub(crate) fn fetch(
+    ground: &Ground,
+    client: &HostId,
+    dial: SocketAddr,
+    file: File,
+    quiet: Duration,
+) -> Result<Fetched, DemoError> {
+    let domain = socket2::Domain::for_address(dial);
+    let made =
+        ground.lab.enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+    let fetched = made
+        .map_err(|source| CarryError::Io { what: "make a socket for", address: dial, source })
+        .and_then(|socket| fetch_over(ground, socket, dial, file, quiet));
+    fetched.map_err(|source| match source {
+        CarryError::Stopped => DemoError::Stopped,
+        source => DemoError::Carry { flow: format!("{client} from {dial}"), source },
+    })
+}
+
+fn fetch_over(
+    ground: &Ground,
+    socket: socket2::Socket,
+    dial: SocketAddr,
+    file: File,
+    quiet: Duration,
+) -> Result<Fetched, CarryError> {
+    let failed = |what| move |source| CarryError::Io { what, address: dial, source };
+    let mut request = [0; REQUEST_BYTES];
+    request[..8].copy_from_slice(&file.bytes.to_le_bytes());
+    request[8..].copy_from_slice(&file.seed.to_le_bytes());
+    let mut content = Vec::with_capacity(usize::try_from(file.bytes).unwrap_or_default());
+    let mut buffer = vec![0; READ_BYTES];
+    let started = Instant::now();
+    socket.connect_timeout(&dial.into(), quiet).map_err(failed("connect to"))?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_nodelay(true).map_err(failed("set up"))?;
+    stream.set_read_timeout(Some(STOP_CHECK)).map_err(failed("set up"))?;
+    stream.write_all(&request).map_err(failed("ask"))?;
+    let (mut first, mut last) = (None, started);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                last = Instant::now();
+                first.get_or_insert(last);
+                content.extend_from_slice(&buffer[..count]);
+            }
+            Err(error) if is_time_out(&error) => {
+                if ground.stop.is_set() {
+                    return Err(CarryError::Stopped);
+                }
+                if last.elapsed() > quiet {
+                    let (received, expected) = (content.len() as u64, file.bytes);
+                    return Err(CarryError::Stalled { address: dial, quiet, received, expected });
+                }
+            }
+            Err(source) => return Err(failed("receive from")(source)),
+        }
+    }
+    Ok(Fetched {
+        fct: last.saturating_duration_since(started),
+        first_byte: first.unwrap_or(last).saturating_duration_since(started),
+        content_ok: is_content(&content, file),
+    })
+}
+
+fn is_content(content: &[u8], file: File) -> bool {
+    let mut rest = content;
+    let same = Content::new(file.bytes, file.seed).all(|block| {
+        let (head, tail) = rest.split_at(block.len().min(rest.len()));
+        rest = tail;
+        head == block
+    });
+    same && rest.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_content() {
+        let file = File { bytes: 300_000, seed: 5 };
+        let mut content: Vec<u8> = Content::new(file.bytes, file.seed).flatten().collect();
+        assert!(is_content(&content, file));
+        assert!(!is_content(&content[1..], file));
+        content[299_999] ^= 1;
+        assert!(!is_content(&content, file));
+        content.push(0);
+        assert!(!is_content(&content, file));
+    }
+}

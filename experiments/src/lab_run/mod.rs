@@ -1,0 +1,70 @@
+//! What experiments on the lab share: a lab with room for files, programs on its hosts, and transfers between them.
+//!
+//! An experiment starts a [`Ground`], puts relays, gateways and forwarders on its hosts ([`service`], [`chain`]), moves
+//! data by plain sockets ([`carry`] pushes a volume, [`fetch`] downloads a file), and asks the lab of each whether
+//! it kept time.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`service`] | relays, gateways and forwarders as processes of the same binary, with keys and grants |
+//! | [`chain`] | a way from one host to another: direct, over forwarding relays, over splitting relays |
+//! | [`fetch`] | files served and fetched over a way, timed and verified |
+//! | [`carry`] | one volume pushed over one connection, timed and verified |
+//! | [`process`] | programs that serve or answer, their files and logs |
+
+pub(crate) mod carry;
+#[expect(dead_code, reason = "the experiments on the lab that follow use it")]
+pub(crate) mod chain;
+#[expect(dead_code, reason = "the experiments on the lab that follow use it")]
+pub(crate) mod fetch;
+pub(crate) mod process;
+pub(crate) mod service;
+
+use std::path::{Path, PathBuf};
+
+use tradewind_lab::{Lab, LabOptions};
+use tradewind_net::counters::TcpCounters;
+use tradewind_units::HostId;
+use tradewind_wan::Topology;
+
+use crate::demo::{DemoError, Stop};
+use process::Scratch;
+
+/// A lab that runs, and what every program on it needs. Programs that were started on it are dropped before it.
+pub(crate) struct Ground {
+    /// The hosts and the network between them.
+    pub(crate) lab: Lab,
+    /// For keys, configurations and logs.
+    pub(crate) scratch: Scratch,
+    /// The binary `tradewind`.
+    pub(crate) program: PathBuf,
+    /// Whether to give up.
+    pub(crate) stop: Stop,
+}
+
+impl Ground {
+    /// Brings `topology` to life.
+    ///
+    /// # Errors
+    /// When the lab cannot start.
+    pub(crate) fn start(
+        topology: &Topology,
+        options: &LabOptions,
+        program: &Path,
+        stop: &Stop,
+    ) -> Result<Self, DemoError> {
+        let scratch = Scratch::new()?;
+        let lab = Lab::start(topology, options)?;
+        Ok(Self { lab, scratch, program: program.to_owned(), stop: stop.clone() })
+    }
+
+    /// What TCP has counted on `host` since the lab began, all its connections together.
+    ///
+    /// # Errors
+    /// When there is no such host, or its counters cannot be read.
+    #[expect(dead_code, reason = "the experiments on the lab that follow use it")]
+    pub(crate) fn tcp_counters(&self, host: &HostId) -> Result<TcpCounters, DemoError> {
+        let read = self.lab.enter(host, tradewind_net::counters::tcp_counters)?;
+        Ok(read.map_err(tradewind_lab::LabError::from)?)
+    }
+}

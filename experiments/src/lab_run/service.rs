@@ -1,0 +1,228 @@
+//! Relays, gateways and forwarders on hosts of the lab: processes of the binary that any user runs, with the keys and
+//! the grants that let them speak.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use serde::Serialize;
+use tradewind_desired::{Hop, LegProfile, RouteTable};
+use tradewind_grant::{
+    Destination, DestinationRule, Grant, IdentityKey, OperatorKey, PublicIdentity, Relays,
+    SignedGrant,
+};
+use tradewind_lab::LabError;
+use tradewind_net::sysctl;
+use tradewind_units::{Duration, FlowId, HostId, RelayId, Timestamp};
+
+use super::Ground;
+use super::process::{Ready, Service};
+use crate::demo::DemoError;
+
+/// Where relays may dial other relays: the lab's own range, the relays' ports.
+const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
+/// How long grants hold: longer than any run.
+const GRANT_LASTS: Duration = Duration::from_secs(24 * 3600);
+/// Relays of clocks that run behind take a grant at once.
+const GRANT_BACKDATED: Duration = Duration::from_secs(60);
+
+/// A new operator of relays.
+///
+/// # Errors
+/// When the system has no entropy.
+pub(crate) fn operator() -> Result<OperatorKey, DemoError> {
+    Ok(OperatorKey::from_entropy(tradewind_net::entropy::bytes()?))
+}
+
+/// How the connections of a process are set up: those that it accepts and those that it dials. Absent: by the host's own
+/// ways.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct LegText {
+    /// Connections from upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accept: Option<LegProfile>,
+    /// Connections to downstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dial: Option<LegProfile>,
+}
+
+impl LegText {
+    fn is_default(&self) -> bool {
+        self.accept.is_none() && self.dial.is_none()
+    }
+}
+
+/// A relay's configuration, as docs/relay.md describes it.
+#[derive(Serialize)]
+struct RelayText<'a> {
+    listen: [SocketAddr; 1],
+    identity_file: &'a Path,
+    operators: [String; 1],
+    policy: PolicyText<'a>,
+    #[serde(skip_serializing_if = "LegText::is_default")]
+    leg: &'a LegText,
+}
+
+#[derive(Serialize)]
+struct PolicyText<'a> {
+    destinations: &'a [DestinationRule],
+    next_hops: [&'static str; 1],
+}
+
+/// A gateway's configuration.
+#[derive(Serialize)]
+struct GatewayText<'a> {
+    identity_file: &'a Path,
+    grant: SignedGrant,
+    direct: bool,
+    forward: Vec<ForwardText<'a>>,
+    routes: &'a RouteTable,
+    #[serde(skip_serializing_if = "LegText::is_default")]
+    leg: &'a LegText,
+}
+
+#[derive(Serialize)]
+struct ForwardText<'a> {
+    listen: &'static str,
+    to: &'a Destination,
+    flow: &'a FlowId,
+}
+
+/// A relay to start, with its secret.
+pub(crate) struct NewRelay {
+    /// Its name, address and public identity.
+    pub(crate) hop: Hop,
+    /// Where it runs.
+    pub(crate) host: HostId,
+    key: IdentityKey,
+}
+
+impl NewRelay {
+    /// A relay of this name on a port of `host`.
+    ///
+    /// # Errors
+    /// When there is no such host, or no entropy.
+    pub(crate) fn new(
+        ground: &Ground,
+        name: RelayId,
+        host: HostId,
+        port: u16,
+    ) -> Result<Self, DemoError> {
+        let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
+        let ip = ground.lab.address_v4(&host)?;
+        let address = SocketAddr::new(IpAddr::V4(ip), port);
+        Ok(Self { hop: Hop { name, address, identity: key.public() }, host, key })
+    }
+
+    /// Starts it; it dials `destinations` and other relays, nothing else.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        destinations: &[DestinationRule],
+        leg: &LegText,
+    ) -> Result<Service, DemoError> {
+        let name = &self.hop.name;
+        let key = ground.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
+        let config = toml::to_string(&RelayText {
+            listen: [self.hop.address],
+            identity_file: &key,
+            operators: [operator.public().to_string()],
+            policy: PolicyText { destinations, next_hops: [NEXT_HOPS] },
+            leg,
+        })?;
+        let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = ground.lab.command(&self.host, &ground.program)?;
+        command.arg("relay").arg("--config").arg(config);
+        Ok(Service::start(command, name.as_str(), &ground.scratch)?.0)
+    }
+}
+
+/// A gateway to start: port forwards on loopback, each to one destination.
+pub(crate) struct NewGateway<'a> {
+    /// Its name, for files.
+    pub(crate) name: &'a str,
+    /// Where it runs.
+    pub(crate) host: &'a HostId,
+    /// What it forwards to, and the flow that this belongs to.
+    pub(crate) forwards: Vec<(&'a FlowId, &'a Destination)>,
+    /// The relays that it may use.
+    pub(crate) relays: Vec<PublicIdentity>,
+    /// The paths to its destinations.
+    pub(crate) routes: &'a RouteTable,
+    /// How its connections are set up.
+    pub(crate) leg: &'a LegText,
+}
+
+impl NewGateway<'_> {
+    /// Starts it; returns where it takes each of its flows, in their order.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+    ) -> Result<(Service, Vec<SocketAddr>), DemoError> {
+        let name = self.name;
+        let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
+        let key_file = ground.scratch.write(&format!("{name}.key"), &key.to_secret_text())?;
+        let forwards = self.forwards.iter();
+        let config = toml::to_string(&GatewayText {
+            identity_file: &key_file,
+            grant: self.grant(&key, operator)?,
+            direct: true,
+            forward: forwards
+                .map(|(flow, to)| ForwardText { listen: "127.0.0.1:0", to, flow })
+                .collect(),
+            routes: self.routes,
+            leg: self.leg,
+        })?;
+        let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = ground.lab.command(self.host, &ground.program)?;
+        command.arg("gateway").arg("--config").arg(config);
+        let (service, Ready { listen }) = Service::start(command, name, &ground.scratch)?;
+        if listen.len() != self.forwards.len() {
+            let why = format!("{} ports for {} flows", listen.len(), self.forwards.len());
+            return Err(DemoError::Program { name: name.to_owned(), why });
+        }
+        Ok((service, listen))
+    }
+
+    /// The gateway may reach its destinations over its relays.
+    fn grant(&self, key: &IdentityKey, operator: &OperatorKey) -> Result<SignedGrant, DemoError> {
+        let since_epoch = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let grant = Grant {
+            gateway: key.public(),
+            not_before: Timestamp::ZERO + since_epoch.saturating_sub(GRANT_BACKDATED),
+            expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
+            sessions: None,
+            relays: Relays::listed(&self.relays),
+            destinations: self.forwards.iter().map(|(_, to)| to.as_rule()).collect(),
+        };
+        Ok(grant.sign(operator)?)
+    }
+}
+
+/// Passes what comes to `listen` of `host` on to `to` without splitting, by `tradewind forward`; the kernel of that host
+/// is told to forward at all.
+///
+/// # Errors
+/// When the host cannot be entered or the forwarder cannot be started.
+pub(crate) fn start_forwarder(
+    ground: &Ground,
+    host: &HostId,
+    listen: SocketAddr,
+    to: SocketAddr,
+) -> Result<Service, DemoError> {
+    let told = ground.lab.enter(host, || sysctl::set("net.ipv4.ip_forward", "1"))?;
+    told.map_err(LabError::from)?;
+    let mut command = ground.lab.command(host, &ground.program)?;
+    command.arg("forward").arg(format!("{listen}={to}"));
+    let name = format!("forward-{host}-{}", listen.port());
+    Ok(Service::start(command, &name, &ground.scratch)?.0)
+}
