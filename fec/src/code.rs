@@ -1,0 +1,95 @@
+//! Which multiple of each packet goes into each repair packet, and how lost packets are solved for.
+//!
+//! The coefficients are a Cauchy matrix, `1 / (x_r + y_c)` with all `x` and `y` different, whose columns are scaled so that the first
+//! row is all ones. Every square part of such a matrix can be inverted: that is why any k packets of a block suffice, whichever columns
+//! are in use. The first repair packet is then the XOR of all packets, which costs least and is the only one in most blocks.
+
+use crate::field;
+
+/// Most packets of one block (k).
+pub const MOST_SOURCES: usize = 32;
+/// Most repair packets of one block (r).
+pub const MOST_REPAIRS: usize = 8;
+
+const COEFFICIENTS: [[u8; MOST_SOURCES]; MOST_REPAIRS] = coefficients();
+
+const fn coefficients() -> [[u8; MOST_SOURCES]; MOST_REPAIRS] {
+    let mut table = [[0; MOST_SOURCES]; MOST_REPAIRS];
+    let first = MOST_SOURCES as u8;
+    let mut row = 0;
+    while row < MOST_REPAIRS {
+        let mut column = 0;
+        while column < MOST_SOURCES {
+            let (x, y) = (first + row as u8, column as u8);
+            table[row][column] = field::divide(first ^ y, x ^ y);
+            column += 1;
+        }
+        row += 1;
+    }
+    table
+}
+
+/// By what the packet in `column` is multiplied in repair packet `row`.
+pub(crate) fn coefficient(row: usize, column: usize) -> u8 {
+    COEFFICIENTS[row][column]
+}
+
+/// A square matrix of up to [`MOST_REPAIRS`] rows; what is beyond `size` is unused.
+type Square = [[u8; MOST_REPAIRS]; MOST_REPAIRS];
+
+/// The inverse of the part of the code with these rows and columns, as many of one as of the other.
+///
+/// Gauss and Jordan's, without a search for pivots: no leading part of a Cauchy matrix is singular.
+pub(crate) fn inverse(rows: &[usize], columns: &[usize]) -> Square {
+    let size = rows.len();
+    debug_assert_eq!(size, columns.len(), "a square part");
+    let mut left: Square = Default::default();
+    let mut right: Square = Default::default();
+    for (i, &row) in rows.iter().enumerate() {
+        for (j, &column) in columns.iter().enumerate() {
+            left[i][j] = coefficient(row, column);
+        }
+        right[i][i] = 1;
+    }
+    for pivot in 0..size {
+        let divisor = left[pivot][pivot];
+        for j in 0..size {
+            left[pivot][j] = field::divide(left[pivot][j], divisor);
+            right[pivot][j] = field::divide(right[pivot][j], divisor);
+        }
+        let (left_pivot, right_pivot) = (left[pivot], right[pivot]);
+        for i in (0..size).filter(|&i| i != pivot) {
+            let factor = left[i][pivot];
+            for j in 0..size {
+                left[i][j] ^= field::multiply(factor, left_pivot[j]);
+                right[i][j] ^= field::multiply(factor, right_pivot[j]);
+            }
+        }
+    }
+    right
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_row_is_ones_and_no_coefficient_is_zero() {
+        assert!(COEFFICIENTS[0].iter().all(|&value| value == 1));
+        assert!(COEFFICIENTS.iter().flatten().all(|&value| value != 0));
+    }
+
+    #[test]
+    fn an_inverse_times_its_matrix_is_the_identity() {
+        let (rows, columns) = ([0, 2, 3, 7], [1, 4, 30, 31]);
+        let inverse = inverse(&rows, &columns);
+        for (i, line) in inverse.iter().enumerate().take(4) {
+            for (j, &column) in columns.iter().enumerate() {
+                let products =
+                    (0..4).map(|n| field::multiply(line[n], coefficient(rows[n], column)));
+                let sum = products.fold(0, |sum, product| sum ^ product);
+                assert_eq!(sum, u8::from(i == j), "row {i}, column {j}");
+            }
+        }
+    }
+}

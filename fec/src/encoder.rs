@@ -1,0 +1,78 @@
+//! The sender's side of a block.
+
+use crate::code::{MOST_REPAIRS, coefficient};
+use crate::error::FecError;
+use crate::kernel::Kernel;
+use crate::members::Members;
+use crate::symbol::{Symbol, check_length};
+
+/// Makes the repair packets of a block; it keeps these and none of the block's packets.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    kernel: Kernel,
+    repairs: Vec<Symbol>,
+    members: Members,
+}
+
+impl Encoder {
+    /// An empty block with `repairs` repair packets.
+    ///
+    /// # Errors
+    /// When there are none or more than [`MOST_REPAIRS`].
+    pub fn new(repairs: usize) -> Result<Self, FecError> {
+        Self::with_kernel(repairs, Kernel::best())
+    }
+
+    /// The same with a chosen arithmetic, which changes the speed and nothing else.
+    ///
+    /// # Errors
+    /// As [`Encoder::new`].
+    pub fn with_kernel(repairs: usize, kernel: Kernel) -> Result<Self, FecError> {
+        if repairs == 0 || repairs > MOST_REPAIRS {
+            return Err(FecError::Repairs(repairs));
+        }
+        Ok(Self { kernel, repairs: vec![Symbol::default(); repairs], members: Members::NONE })
+    }
+
+    /// Adds `packet` as the block's `column`. Columns may be taken in any order, and left out.
+    ///
+    /// # Errors
+    /// When the column does not exist or is taken, or the packet is too long; nothing is added then.
+    pub fn add(&mut self, column: usize, packet: &[u8]) -> Result<(), FecError> {
+        check_length(packet)?;
+        self.members.insert(column)?;
+        for (row, repair) in self.repairs.iter_mut().enumerate() {
+            repair.add_packet(self.kernel, packet, coefficient(row, column));
+        }
+        Ok(())
+    }
+
+    /// The columns that packets took.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        self.members
+    }
+
+    /// How many repair packets there are.
+    #[must_use]
+    pub fn repairs(&self) -> usize {
+        self.repairs.len()
+    }
+
+    /// Repair packet `row` of the block as it is now: two bytes longer than the block's longest packet.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn repair(&self, row: usize) -> &[u8] {
+        self.repairs[row].as_bytes()
+    }
+
+    /// Begins the next block in the same memory.
+    pub fn clear(&mut self) {
+        self.members = Members::NONE;
+        for repair in &mut self.repairs {
+            repair.clear();
+        }
+    }
+}
