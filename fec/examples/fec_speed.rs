@@ -1,7 +1,7 @@
 //! How fast packets are coded, beside another library: `cargo run --release -p tradewind-fec --example fec_speed`.
 //!
 //! For blocks of k packets of some bytes with r repair packets it prints the time that one packet takes, in nanoseconds: to add it to a
-//! block's repair packets by every kernel that this processor has and by rustfs-erasure-codec, shard by shard; and to recover r lost
+//! block's repair packets by every kernel that this processor has and by reed-solomon-erasure, shard by shard; and to recover r lost
 //! packets, by lost packet. Medians of several rounds, in turns.
 #![allow(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rustfs_erasure_codec::galois_8::ReedSolomon;
+use reed_solomon_erasure::galois_8::ReedSolomon;
 use tradewind_fec::{Decoder, Encoder, Kernel};
 
 /// k, r and bytes: what the paper uses (512 B), and full packets.
@@ -25,7 +25,7 @@ const SPAN: Duration = Duration::from_millis(20);
 fn main() {
     let kernels = Kernel::available();
     let names: Vec<String> = kernels.iter().map(|kernel| format!("{kernel:?}")).collect();
-    println!("ns per packet to add | {} | rustfs | recover, ours | rustfs", names.join(" | "));
+    println!("ns per packet to add | {} | peer | recover, ours | peer", names.join(" | "));
     for (sources, repairs, bytes) in CASES {
         let packets: Vec<Vec<u8>> = (0..sources).map(|index| vec![index as u8; bytes]).collect();
         let mut contenders: Vec<Box<dyn FnMut() -> usize>> = Vec::new();

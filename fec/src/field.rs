@@ -52,7 +52,7 @@ pub(crate) const fn divide(a: u8, divisor: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustfs_erasure_codec::galois_8;
+    use reed_solomon_erasure::galois_8;
 
     #[test]
     fn products_and_quotients_are_those_of_another_library() {
