@@ -40,6 +40,10 @@ pub struct SocketOptions {
     pub keepalive: Option<Duration>,
     /// `TCP_NODELAY`: send small pieces at once.
     pub nodelay: bool,
+    /// Of a listener, `TCP_QUICKACK` off: the acknowledgement of what comes first waits for something to
+    /// travel with, up to 40 ms. For peers that send all they have at once (without Nagle's algorithm),
+    /// who do not wait for it: a packet less. Undone by [`acknowledge_at_once`].
+    pub acknowledge_with_data: bool,
     /// `SO_LINGER` with 0 s: closing, and the death of the process, reset the connection.
     pub reset_on_close: bool,
 }
@@ -278,6 +282,10 @@ pub fn listen_along(
         let socket = bind(address, true).map_err(refused)?;
         options.apply(&socket)?;
         socket.listen(i32::from(backlog)).map_err(refused)?;
+        if options.acknowledge_with_data {
+            // Not earlier: listening resets it.
+            acknowledge_with_data(&socket).map_err(refused)?;
+        }
         let listener = TcpListener::from(socket);
         address = listener.local_addr().map_err(refused)?;
         listeners.push(listener);
@@ -340,6 +348,7 @@ mod tests {
             user_timeout: Some(Duration::from_secs(77)),
             keepalive: Some(Duration::from_secs(33)),
             nodelay: true,
+            acknowledge_with_data: true,
             reset_on_close: true,
             ..SocketOptions::default()
         };
@@ -350,6 +359,7 @@ mod tests {
         assert_eq!(server.tcp_user_timeout().unwrap(), options.user_timeout);
         assert_eq!(server.tcp_keepalive_time().unwrap(), Duration::from_secs(33));
         assert!(server.tcp_nodelay().unwrap());
+        assert!(!server.tcp_quickack().unwrap());
         assert_eq!(server.linger().unwrap(), Some(Duration::ZERO));
     }
 

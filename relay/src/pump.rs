@@ -50,6 +50,10 @@ const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// more. Chosen: most sessions are over before, so that they are spared the calls.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 
+/// How long the word that a path is open waits for the first data to travel with. Chosen: as long as the
+/// kernel holds a short segment back (`MSG_MORE`), above the round trip to most destinations.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
 enum Load {
@@ -62,6 +66,8 @@ enum Load {
 #[derive(Debug)]
 pub(crate) struct Direction {
     load: Load,
+    /// The word that the path is open, which travels with the first data; empty once it has been given.
+    answer: Vec<u8>,
     /// Bytes to come that are not the flow's own.
     overhead: usize,
     moved: u64,
@@ -83,7 +89,16 @@ impl Direction {
             false => Load::Bytes { buffer: leading, given: 0 },
         };
         let (meter, held, kept) = (None, None, None);
-        Self { load, overhead: 0, moved: 0, last_move: 0, ended: false, meter, held, kept }
+        let answer = Vec::new();
+        Self { load, answer, overhead: 0, moved: 0, last_move: 0, ended: false, meter, held, kept }
+    }
+
+    /// A direction whose first data brings `answer` along, at once if there is any in `leading`.
+    pub(crate) fn answering(answer: Vec<u8>, leading: Vec<u8>) -> Self {
+        match leading.is_empty() {
+            true => Self { overhead: answer.len(), answer, ..Self::new(leading) },
+            false => Self::after(&answer, leading),
+        }
     }
 
     /// A direction that first gives a header and what was read ahead, in one flight.
@@ -108,6 +123,21 @@ impl Direction {
         }
         self.count(sent, means);
         Ok(())
+    }
+
+    /// Gives the answer that still waits for data, to a socket that is about to be reset.
+    pub(crate) fn answer_now(&self, to: &Side<'_>) {
+        if !self.answer.is_empty() {
+            // Nothing was written before it, so there is room; if the peer is gone, nobody waits.
+            let _gone = to.try_write(&self.answer);
+        }
+    }
+
+    /// Gives the answer next, without data.
+    fn answer_alone(&mut self) {
+        if !self.answer.is_empty() {
+            self.load = Load::Bytes { buffer: std::mem::take(&mut self.answer), given: 0 };
+        }
     }
 
     /// What it has moved so far.
@@ -234,8 +264,8 @@ impl Direction {
             let by_pipe =
                 self.kept.is_none() && self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES;
             let taken = match by_pipe && most >= MOVE_BYTES {
-                true => self.take_by_pipe(from, to, means),
-                false => self.take_by_copy(from, to, means, most),
+                true => self.take_by_pipe(cx, from, to, means),
+                false => self.take_by_copy(cx, from, to, means, most),
             };
             if let Some(meter) = &mut self.meter {
                 meter.settle(if matches!(taken, Ok(Some(_))) { self.last_move } else { 0 });
@@ -249,39 +279,56 @@ impl Direction {
         }
     }
 
+    /// Data with which the sender has ended goes out together with that end, in one packet.
     fn take_by_copy(
         &mut self,
+        cx: &mut Context<'_>,
         from: &Side<'_>,
         to: &Side<'_>,
         means: Means<'_>,
         most: usize,
     ) -> Result<Option<usize>, MoveError> {
-        let taken = means.stock.receive(from, most.min(BUFFER_BYTES), |taken| {
-            if taken.is_empty() {
+        let answer = std::mem::take(&mut self.answer);
+        // What holds the next read up would hold these bytes up, too.
+        let reads_on = self.meter.is_none() && self.kept.is_none();
+        let taken = means.stock.receive_behind(&answer, from, most, |bytes, received| {
+            if received.bytes == 0 {
                 return Ok(None);
             }
-            self.last_move = taken.len();
+            self.last_move = received.bytes;
             if let Some(kept) = &mut self.kept {
-                kept.extend_from_slice(taken);
+                kept.extend_from_slice(bytes);
             }
-            let given = unless_blocked(to.try_write(taken))?;
-            if given < taken.len() {
-                self.load = Load::Bytes { buffer: taken[given..].to_vec(), given: 0 };
+            let given = match reads_on && received.has_emptied && from.is_ended(cx) {
+                true => to.try_write_with_next(bytes),
+                false => to.try_write(bytes),
+            };
+            let given = unless_blocked(given)?;
+            if given < bytes.len() {
+                self.load = Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 };
             }
             Ok(Some(given))
         });
+        if !answer.is_empty() && !matches!(taken, Ok(Ok(Some(_)))) {
+            self.answer = answer;
+            if matches!(taken, Ok(Ok(None))) {
+                self.answer_alone();
+                return Ok(Some(0));
+            }
+        }
         taken.map_err(MoveError::Taking)?.map_err(MoveError::Giving)
     }
 
     fn take_by_pipe(
         &mut self,
+        cx: &mut Context<'_>,
         from: &Side<'_>,
         to: &Side<'_>,
         means: Means<'_>,
     ) -> Result<Option<usize>, MoveError> {
         let Ok(mut pipe) = means.stock.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
-            return self.take_by_copy(from, to, means, BUFFER_BYTES);
+            return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
         };
         let taken = from.try_read_by(|| pipe.fill_from(from));
         if !matches!(taken, Ok(1..)) {
@@ -434,8 +481,10 @@ impl Pump<'_> {
     pub(crate) async fn run(self) -> Result<(), Broken> {
         let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
         let limits = self.keeping.idle;
-        let timer = pin!(tokio::time::sleep(SETTLED_AFTER.min(limits.open)));
-        let mut idle = IdleWatch::new(limits, timer);
+        let answers = !self.down.answer.is_empty();
+        let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
+        let timer = pin!(tokio::time::sleep(first.min(limits.open)));
+        let mut idle = IdleWatch::new(limits, timer, answers);
         let mut settled = false;
         let mut lifts = self.keeping.legs.lifts(self.upstream, self.downstream);
         poll_fn(|cx| {
@@ -468,6 +517,10 @@ impl Pump<'_> {
             match idle.poll(cx, moved, half_closed) {
                 Poll::Pending => {}
                 Poll::Ready(Told::Silent(limit)) => return Poll::Ready(Err(Broken::Idle(limit))),
+                Poll::Ready(Told::AnswerIsDue) => {
+                    self.down.answer_alone();
+                    cx.waker().wake_by_ref();
+                }
                 Poll::Ready(Told::NoLongerYoung) => {
                     if !std::mem::replace(&mut settled, true) {
                         self.settle()?;
@@ -498,16 +551,20 @@ impl Pump<'_> {
         Poll::Pending
     }
 
-    /// Gives the dialled socket the options of a session that is more than a short exchange.
+    /// Gives the sockets what only a session needs that is more than a short exchange: the dialled one
+    /// its options, both acknowledgements without delay.
     fn settle(&self) -> Result<(), Broken> {
         let settled = self.keeping.legs.of(self.downstream).settled.apply(self.downstream);
         settled.map_err(|error| Broken::Downstream(error.source))?;
-        tcp::acknowledge_at_once(self.downstream).map_err(Broken::Downstream)
+        tcp::acknowledge_at_once(self.downstream).map_err(Broken::Downstream)?;
+        tcp::acknowledge_at_once(self.upstream).map_err(Broken::Upstream)
     }
 }
 
 /// What the watch has found.
 enum Told {
+    /// What waits for the first data has waited long enough.
+    AnswerIsDue,
     /// The session has been open, or half-closed, for longer than most.
     NoLongerYoung,
     /// Nothing has moved for this long.
@@ -522,11 +579,12 @@ struct IdleWatch<'a> {
     moved_before: u64,
     half_closed: bool,
     young: bool,
+    answers: bool,
 }
 
 impl<'a> IdleWatch<'a> {
-    fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>) -> Self {
-        Self { limits, timer, moved_before: 0, half_closed: false, young: true }
+    fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>, answers: bool) -> Self {
+        Self { limits, timer, moved_before: 0, half_closed: false, young: true, answers }
     }
 
     /// Ready when there is something to tell; `moved` is what the session moved in its life.
@@ -538,6 +596,10 @@ impl<'a> IdleWatch<'a> {
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
+            if std::mem::take(&mut self.answers) {
+                self.restart(moved);
+                return Poll::Ready(Told::AnswerIsDue);
+            }
             if std::mem::take(&mut self.young) {
                 self.restart(moved);
                 return Poll::Ready(Told::NoLongerYoung);
@@ -560,6 +622,10 @@ impl<'a> IdleWatch<'a> {
             true => (self.limits.half_closed, LISTENS_AFTER),
             false => (self.limits.open, SETTLED_AFTER),
         };
-        if self.young { limit.min(youth) } else { limit }
+        match (self.answers, self.young) {
+            (true, _) => limit.min(ANSWER_WITHIN),
+            (false, true) => limit.min(youth),
+            (false, false) => limit,
+        }
     }
 }

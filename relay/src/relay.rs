@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -21,7 +20,6 @@ use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
     Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, warm,
 };
-use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
 use crate::counts::Outcome;
@@ -58,7 +56,11 @@ impl Relay {
         let mut verifier = Verifier::new(config.identity()?, config.operators.clone());
         verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
-        let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+        let mut legs = Legs::new(&config.leg, &config.timeouts);
+        // Whoever dials a relay sends its header and the first data in one flight. (What dials a
+        // gateway is any application: it may wait for an acknowledgement.)
+        legs.accept.acknowledge_with_data = true;
+        let legs = Arc::new(legs);
         try_options(&legs)?;
         let server = Server::bind(&Setup {
             program: "relay",
@@ -367,13 +369,18 @@ impl RelayService {
         };
         let started = up.start(&downstream, worker.means_up());
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        if let Err(error) = agree(&upstream, &reply, early).await {
-            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
-        }
+        let down = match agree(&upstream, reply, early, Vec::new()).await {
+            Ok(down) => down,
+            Err(error) => {
+                return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
+            }
+        };
         if let Err(error) = started {
+            // A reply that waits for the first data must arrive before the reset.
+            down.answer_now(&Side::Lent(&upstream));
             return Err(broken(&header.flow, &header.destination, &Broken::Downstream(error)));
         }
-        Ok(session(header, upstream, downstream, up, Direction::new(Vec::new())))
+        Ok(session(header, upstream, downstream, up, down))
     }
 
     /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
@@ -464,10 +471,10 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Err(Outcome::Failed(reply.status));
         }
-        if let Err(error) = agree(&upstream, &sealed, early).await {
-            return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
+        match agree(&upstream, sealed, early, unused.into_bytes()).await {
+            Ok(down) => Ok(session(header, upstream, downstream, up, down)),
+            Err(error) => Err(broken(&header.flow, &header.destination, &Broken::Upstream(error))),
         }
-        Ok(session(header, upstream, downstream, up, Direction::new(unused.into_bytes())))
     }
 }
 
@@ -500,19 +507,20 @@ fn session(
     Session { flow, destination, upstream, downstream, up, down, place: None }
 }
 
-/// Tells the neighbour that the path is open. Whoever sent data right behind its header does not
-/// wait for the word, so there it travels with the first data of the destination: a packet less for
-/// each short session.
-async fn agree(upstream: &TcpStream, reply: &[u8], early: bool) -> io::Result<()> {
-    if !early {
-        return write_all(upstream, reply).await;
+/// Tells the neighbour that the path is open, and returns the direction towards it, which first gives
+/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it travels
+/// with the first data of the destination: a packet less for each short session.
+async fn agree(
+    upstream: &TcpStream,
+    reply: Vec<u8>,
+    early: bool,
+    leading: Vec<u8>,
+) -> io::Result<Direction> {
+    if early {
+        return Ok(Direction::answering(reply, leading));
     }
-    upstream.writable().await?;
-    match upstream.try_io(Interest::WRITABLE, || tcp::send_with_next(upstream, reply)) {
-        Ok(sent) => write_all(upstream, &reply[sent..]).await,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => write_all(upstream, reply).await,
-        Err(error) => Err(error),
-    }
+    write_all(upstream, &reply).await?;
+    Ok(Direction::new(leading))
 }
 
 fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {

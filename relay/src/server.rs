@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -317,6 +318,8 @@ async fn accept<S: Service>(
     mut phase: watch::Receiver<Phase>,
 ) {
     let mut reserve = Reserve::new();
+    // Made once, for waiting takes a lock that all workers share.
+    let mut over = pin!(phase.wait_for(|phase| *phase > Phase::Running));
     let mut draining = false;
     loop {
         let accepted = if draining {
@@ -327,7 +330,7 @@ async fn accept<S: Service>(
         } else {
             tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase > Phase::Running) => {
+                _ = &mut over => {
                     draining = true;
                     continue;
                 }

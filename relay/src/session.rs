@@ -54,8 +54,11 @@ impl Session {
         match pump.run().await.and_then(|()| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
             Err(error) => {
-                // A reply that still waits for the first data must arrive before the reset.
-                let _gone = tcp::send_held_back(&self.upstream);
+                // What waits to travel with something must arrive before the reset.
+                self.down.answer_now(&self.upstream);
+                for side in [&self.upstream, &self.downstream] {
+                    let _gone = tcp::send_held_back(side);
+                }
                 broken(&self.flow, &self.destination, &error)
             }
         }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
-use tradewind_net::registration;
+use tradewind_net::{registration, tcp};
 
 /// One of a session's two sockets.
 #[derive(Debug)]
@@ -81,6 +81,16 @@ impl Side<'_> {
         }
     }
 
+    /// Whether the peer is known to have ended its direction; to be asked after a read that has emptied
+    /// the socket, when the runtime still says readable for that reason alone.
+    pub(crate) fn is_ended(&self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Self::Lent(stream) => stream.poll_read_ready(cx).is_ready(),
+            Self::Heard(stream) => stream.poll_read_ready(cx).is_ready(),
+            Self::Deaf(_) | Self::Lost => false,
+        }
+    }
+
     /// Runs `read`, which reads the socket; `WouldBlock` when nothing has arrived.
     pub(crate) fn try_read_by<T>(&self, read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
@@ -109,6 +119,11 @@ impl Side<'_> {
             Self::Deaf(deaf) => deaf.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes)),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more.
+    pub(crate) fn try_write_with_next(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write_by(|| tcp::send_with_next(self, bytes))
     }
 
     /// Runs `write`, which writes to the socket; `WouldBlock` when there is no room.

@@ -30,6 +30,14 @@ struct Shared {
     pipes: PipePool,
 }
 
+/// What a read brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    /// Whether the socket holds no more.
+    pub(crate) has_emptied: bool,
+}
+
 impl Stock {
     pub(crate) fn new() -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
@@ -47,7 +55,22 @@ impl Stock {
         most: usize,
         act: impl FnOnce(&[u8]) -> T,
     ) -> io::Result<T> {
-        let buffer = &mut self.lock().buffer[..most.min(BUFFER_BYTES)];
+        self.receive_behind(&[], side, most, |bytes, _| act(bytes))
+    }
+
+    /// As [`Stock::receive`], but what was received stands behind `before` in what is lent.
+    pub(crate) fn receive_behind<T>(
+        &self,
+        before: &[u8],
+        side: &Side<'_>,
+        most: usize,
+        act: impl FnOnce(&[u8], Received) -> T,
+    ) -> io::Result<T> {
+        let mut shared = self.lock();
+        let (front, buffer) = shared.buffer.split_at_mut(before.len());
+        front.copy_from_slice(before);
+        let room = most.min(buffer.len());
+        let buffer = &mut buffer[..room];
         let mut received = None;
         let attempt = side.try_read_by(|| {
             let count = tcp::receive(side, buffer)?;
@@ -59,7 +82,10 @@ impl Stock {
             }
         });
         match (received, attempt) {
-            (Some(count), _) => Ok(act(&buffer[..count])),
+            (Some(bytes), _) => {
+                let received = Received { bytes, has_emptied: bytes < room };
+                Ok(act(&shared.buffer[..before.len() + bytes], received))
+            }
             (None, Err(error)) => Err(error),
             (None, Ok(())) => unreachable!("an attempt that succeeds has received"),
         }

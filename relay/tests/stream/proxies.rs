@@ -100,6 +100,21 @@ fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
     assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
 }
 
+/// What a relay tells about an open path travels with the destination's first data; here there is none.
+#[test]
+fn a_client_that_sends_early_hears_that_its_path_is_open_while_the_destination_is_silent() {
+    let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
+    let proxy = Proxy::new();
+    let mut stream = connect(proxy.socks5());
+    let all = [&[5, 1, 0], socks_request(to).as_slice(), b"impatient"].concat();
+    stream.write_all(&all).unwrap();
+    let mut answers = [0; 12];
+    stream.read_exact(&mut answers).unwrap();
+    assert_eq!((answers[1], answers[3]), (0, 0));
+    drop(stream);
+    assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
+}
+
 #[test]
 fn a_client_of_another_protocol_is_turned_away() {
     let proxy = Proxy::new();
