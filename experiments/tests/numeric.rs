@@ -158,6 +158,29 @@ fn rtts_foretell_forwarding_and_third_relays_but_not_single_ones_under_loss() {
 }
 
 #[test]
+fn packet_services_arrive_in_the_papers_order() {
+    let record = changed("jq-delay", &[("paths = 2000", "paths = 500")], 2);
+    for row in record.other_rows() {
+        println!("{}: {:.1} (paper {:?})", row.case, row.ours, row.paper);
+    }
+    assert!(holds(&record, "for a majority of paths"));
+    assert!(holds(&record, "a long tail"));
+    assert!(holds(&record, "caching recovers most packets"));
+}
+
+#[test]
+fn coding_is_the_cheapest_packet_service_at_usual_losses() {
+    let record = changed("jq-cost", &[], 1);
+    for row in record.other_rows() {
+        println!("{}: {:.2} (paper {:?})", row.case, row.ours, row.paper);
+    }
+    assert!(record.findings.iter().all(|finding| holds(&record, &finding.paper)));
+    let paid = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap();
+    let row = paid("coding: ingress relay's traffic");
+    assert!((row.ours - row.paper.unwrap()).abs() < 0.02, "{}", row.ours);
+}
+
+#[test]
 fn equal_seeds_give_equal_records_and_other_seeds_others() {
     let run = |seed| {
         let small = by_name("cp-flows").unwrap().scenario.replace("flows = 60", "flows = 6");

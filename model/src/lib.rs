@@ -23,6 +23,7 @@ pub mod fct;
 pub mod geo;
 pub mod leg;
 pub mod measurement;
+pub mod packet;
 pub mod sharing;
 pub mod statistics;
 pub mod tcp;

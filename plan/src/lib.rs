@@ -26,6 +26,7 @@ mod packing;
 pub mod plan;
 pub mod problem;
 pub mod routing;
+pub mod service;
 pub mod solver;
 pub mod trees;
 pub mod verify;

@@ -196,6 +196,8 @@ pub const fn all() -> &'static [Experiment] {
             "what a relay still gains once windows, connections and VM caps are seen to"
         ),
         numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
+        numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
+        numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
     ]
 }
 

@@ -6,12 +6,14 @@
 //! | [`formula`] | `cp-model`, its numeric half [CP IV-C] |
 //! | [`scope`] | `trn-scope` \[TRN\] |
 //! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
+//! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\] |
 //!
 //! Nothing is carried and no time is measured but in `cp-runtime`: the same scenario and seeds give the same
 //! figures on any machine.
 
 pub mod estimate;
 pub mod formula;
+pub mod packet;
 pub mod placement;
 mod random;
 mod repeats;
@@ -62,6 +64,10 @@ pub enum Kind {
     Scope,
     /// `cdd-rtt`
     Rtt,
+    /// `jq-delay`
+    PacketDelay,
+    /// `jq-cost`
+    PacketCost,
 }
 
 /// Why a numeric experiment has no figures.
@@ -107,7 +113,7 @@ pub(crate) fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
-    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt);
+    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt | Kind::PacketDelay);
     if options.rtt.is_some() && !takes_table {
         return Err(ExperimentError::NoTable { name: experiment.name });
     }
@@ -119,6 +125,13 @@ pub(crate) fn run(
         Kind::Scope => scope::run(&experiment.read(options, scope::Scenario::parse)?, &mut job)?,
         Kind::Rtt => {
             estimate::run(&experiment.read(options, estimate::Scenario::parse)?, &mut job)?
+        }
+        Kind::PacketDelay => packet::delay::run(
+            &experiment.read(options, packet::delay::Scenario::parse)?,
+            &mut job,
+        )?,
+        Kind::PacketCost => {
+            packet::cost::run(&experiment.read(options, packet::cost::Scenario::parse)?, &mut job)?
         }
         _ => {
             let scenario = experiment.read(options, placement::Scenario::parse)?;

@@ -1,0 +1,311 @@
+//! `jq-cost`: what each packet service costs a flow, by where it runs, how much the Internet loses, and whether ingress is free
+//! [JQ 5.1.1].
+
+use serde::Deserialize;
+use tradewind_model::packet::cost::packet_cost;
+use tradewind_model::packet::{
+    CodingRates, PacketCost, PacketService, RelayTariff, Stream, Tariff,
+};
+use tradewind_model::{Continent, Egress};
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, Ratio, RegionId};
+
+use super::PARTS;
+use crate::experiment::{Figure, Finding, Record, Row, Spot};
+use crate::numeric::{Job, NumericError, Runs, catalogue, mean, record};
+use crate::report::chart::Scale;
+use crate::scenario::{ScenarioError, from_toml};
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What it assumes, a sentence each.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// The relays' cloud, whose list prices count.
+    pub relays_of: String,
+    /// The pair of the paper's example, ingress and egress relay.
+    pub example: [RegionId; 2],
+    /// What a flow sends for an hour.
+    pub rate: Bandwidth,
+    /// A packet of it.
+    pub packet: Bytes,
+    /// r.
+    pub cross_stream: f64,
+    /// Helpers asked for each packet.
+    pub helpers: u32,
+    /// A relay's machine, dollars an hour.
+    pub vm_usd_per_hour: Money,
+    /// Flows that share it.
+    pub flows_per_vm: u32,
+    /// Losses, in per cent.
+    pub loss_percent: Vec<f64>,
+    /// The usual loss, in per cent, at which services are compared.
+    pub usual_loss_percent: f64,
+    /// What ingress might cost one day, dollars for each GB.
+    pub ingress_usd_per_gb: Vec<f64>,
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// When the TOML is malformed, a key is unknown or missing, or a value makes no sense.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        let wrong = |what: String| Err(ScenarioError::Inconsistent { what });
+        let losses = scenario.loss_percent.iter().chain([&scenario.usual_loss_percent]);
+        if let Some(loss) = losses.into_iter().find(|loss| !(0.0..=100.0).contains(*loss)) {
+            return wrong(format!("loss: {loss} % given, expected 0 to 100"));
+        }
+        if !(0.0..=10.0).contains(&scenario.cross_stream) {
+            let rate = scenario.cross_stream;
+            return wrong(format!("cross_stream: {rate} given, expected 0 to 10"));
+        }
+        if let Some(price) = scenario.ingress_usd_per_gb.iter().find(|p| !(0.0..=10.0).contains(*p))
+        {
+            return wrong(format!("ingress_usd_per_gb: {price} given, expected 0 to 10"));
+        }
+        if scenario.packet.as_u64() == 0 || scenario.flows_per_vm == 0 {
+            return wrong("packet, flows_per_vm: above zero".to_owned());
+        }
+        if let Some(id) = scenario.example.iter().find(|id| catalogue().region(id).is_none()) {
+            return wrong(format!("example: `{id}` is not in the catalogue"));
+        }
+        if regions(&scenario.relays_of).len() < 2 {
+            let cloud = &scenario.relays_of;
+            return wrong(format!("relays_of: `{cloud}` has not two regions in the catalogue"));
+        }
+        Ok(scenario)
+    }
+
+    fn coding(&self) -> CodingRates {
+        CodingRates {
+            cross_stream: self.cross_stream,
+            helpers: self.helpers,
+            ..CodingRates::paper()
+        }
+    }
+
+    fn stream(&self, loss_percent: f64) -> Result<Stream, NumericError> {
+        Ok(Stream {
+            rate: self.rate,
+            span: Duration::from_secs(3600),
+            packet: self.packet,
+            loss: Ratio::new(loss_percent / 100.0).map_err(nothing)?,
+            uplink: Tariff::FREE,
+            kept: Duration::ZERO,
+        })
+    }
+
+    fn tariffs(
+        &self,
+        ends: [&RegionId; 2],
+        ingress_usd: f64,
+    ) -> Result<[RelayTariff; 2], NumericError> {
+        let ingress = Tariff::PerGb(PricePerGb::from_usd_per_gb(ingress_usd).map_err(nothing)?);
+        let relay = |from: &RegionId, to: Egress<'_>| -> Result<RelayTariff, NumericError> {
+            Ok(RelayTariff {
+                ingress,
+                egress: Tariff::PerGb(catalogue().egress_price(from, to)?),
+                vm_hour: self.vm_usd_per_hour,
+                flows_per_vm: self.flows_per_vm,
+                storage_gb_hour: Money::ZERO,
+            })
+        };
+        Ok([relay(ends[0], Egress::Region(ends[1]))?, relay(ends[1], Egress::Internet)?])
+    }
+
+    fn cost(
+        &self,
+        service: PacketService,
+        ends: [&RegionId; 2],
+        loss_percent: f64,
+        ingress_usd: f64,
+    ) -> Result<PacketCost, NumericError> {
+        let [ingress, egress] = self.tariffs(ends, ingress_usd)?;
+        let stream = self.stream(loss_percent)?;
+        packet_cost(service, &stream, &self.coding(), &ingress, &egress).map_err(nothing)
+    }
+
+    /// The loss from which on coding costs more than caching or forwarding, in per cent; 100 when it never does.
+    fn threshold(&self, ends: [&RegionId; 2]) -> Result<f64, NumericError> {
+        let is_cheapest = |loss: f64| -> Result<bool, NumericError> {
+            let total =
+                |service| Ok::<_, NumericError>(self.cost(service, ends, loss, 0.0)?.total());
+            let coding = total(PacketService::Coding)?;
+            Ok(coding <= total(PacketService::Caching)?
+                && coding <= total(PacketService::Forwarding)?)
+        };
+        let (mut below, mut above) = (0.0, 100.0);
+        if is_cheapest(above)? {
+            return Ok(above);
+        }
+        if !is_cheapest(below)? {
+            return Ok(below);
+        }
+        for _ in 0..30 {
+            let middle = (below + above) / 2.0;
+            if is_cheapest(middle)? { below = middle } else { above = middle }
+        }
+        Ok(below)
+    }
+}
+
+fn nothing(error: impl std::fmt::Display) -> NumericError {
+    NumericError::Nothing { what: error.to_string() }
+}
+
+fn regions(cloud: &str) -> Vec<(RegionId, Continent)> {
+    let all = catalogue().regions().filter(|region| region.id.cloud() == cloud);
+    all.map(|region| (region.id.clone(), region.continent)).collect()
+}
+
+const BOUGHT: [PacketService; 3] =
+    [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
+
+fn cents(money: Money) -> f64 {
+    money.as_usd() * 100.0
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the catalogue lacks a price, or the run is told to stop.
+pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
+    let once = Runs { seed: 0, count: 1, quick: 1 };
+    let mut record = record(&scenario.name, &scenario.assumptions, &once, job.options);
+    // Nothing is drawn: there are no runs to tell of.
+    record.assumptions.pop();
+    record.assumptions.push(format!(
+        "list prices of {}, the catalogue of {}",
+        scenario.relays_of,
+        catalogue().dated()
+    ));
+    example(scenario, &mut record)?;
+    let all = regions(&scenario.relays_of);
+    let pairs: Vec<[&(RegionId, Continent); 2]> = all
+        .iter()
+        .flat_map(|from| all.iter().filter(move |to| to.1 != from.1).map(move |to| [from, to]))
+        .collect();
+    thresholds(scenario, &pairs, &mut record)?;
+    ingress(scenario, &pairs, &mut record)?;
+    Ok(record)
+}
+
+/// The paper's Fig. 5: from Oceania to Europe.
+fn example(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
+    let ends = [&scenario.example[0], &scenario.example[1]];
+    let place = format!("{} to {}", ends[0], ends[1]);
+    record.figures.push(Figure {
+        title: format!("cost of an hour, {place}"),
+        x_label: "loss on the Internet".to_owned(),
+        y_label: "cents".to_owned(),
+        scale: Scale::Names,
+    });
+    let usual = scenario.usual_loss_percent;
+    for (service, paper) in BOUGHT.into_iter().zip([1.32, 6.62, 6.62]) {
+        let cost = scenario.cost(service, ends, usual, 0.0)?;
+        let case = format!("{service}: ingress relay's traffic");
+        record.rows.push(Row::of(
+            &case,
+            Some(paper),
+            &[cents(cost.ingress_relay)],
+            "cents/h",
+            &place,
+        ));
+    }
+    for (service, paper) in BOUGHT.into_iter().zip([0.51, 0.19, 0.19]) {
+        let cost = scenario.cost(service, ends, usual, 0.0)?;
+        let case = format!("{service}: machines");
+        record.rows.push(Row::of(&case, Some(paper), &[cents(cost.compute)], "cents/h", ""));
+    }
+    for service in BOUGHT {
+        for (index, loss) in scenario.loss_percent.iter().enumerate() {
+            let cost = scenario.cost(service, ends, *loss, 0.0)?;
+            let spot = Spot {
+                figure: 0,
+                line: service.to_string(),
+                x: index as f64,
+                x_name: format!("{loss} %"),
+            };
+            let case = format!("{service}, {loss} % lost");
+            record
+                .rows
+                .push(Row::of(&case, None, &[cents(cost.total())], "cents/h", "").drawn_at(spot));
+        }
+    }
+    let total = |service| Ok::<_, NumericError>(scenario.cost(service, ends, usual, 0.0)?.total());
+    let [coding, caching, forwarding] = [total(BOUGHT[0])?, total(BOUGHT[1])?, total(BOUGHT[2])?];
+    record.findings.push(Finding::new(
+        "coding is the cheapest, caching next, and traffic dwarfs machines",
+        coding < caching && caching < forwarding,
+        format!("{:.2}, {:.2} and {:.2} cents", cents(coding), cents(caching), cents(forwarding)),
+    ));
+    Ok(())
+}
+
+fn thresholds(
+    scenario: &Scenario,
+    pairs: &[[&(RegionId, Continent); 2]],
+    record: &mut Record,
+) -> Result<(), NumericError> {
+    let mut least = f64::INFINITY;
+    for (from, from_part) in PARTS {
+        for (to, to_part) in PARTS {
+            let between = pairs.iter().filter(|[a, b]| a.1 == from_part && b.1 == to_part);
+            let values: Result<Vec<f64>, NumericError> =
+                between.map(|[a, b]| scenario.threshold([&a.0, &b.0])).collect();
+            let values = values?;
+            let Some(lowest) = values.iter().copied().reduce(f64::min) else { continue };
+            least = least.min(lowest);
+            let case = format!("{from} to {to}: coding is cheapest up to a loss of");
+            let note = format!("the least of {} pairs of regions", values.len());
+            record.rows.push(Row::of(&case, None, &[lowest], "%", &note));
+        }
+    }
+    let usual = scenario.usual_loss_percent;
+    record.findings.push(Finding::new(
+        "at usual losses (below 1 %) coding is cheapest everywhere; the threshold is 10 to 50 % where the ingress relay is cheap or the egress one dear",
+        least > usual.max(1.0),
+        format!("the least threshold of all pairs is {least:.0} %"),
+    ));
+    Ok(())
+}
+
+/// What services would cost if clouds charged what enters.
+fn ingress(
+    scenario: &Scenario,
+    pairs: &[[&(RegionId, Continent); 2]],
+    record: &mut Record,
+) -> Result<(), NumericError> {
+    let usual = scenario.usual_loss_percent;
+    let average = |service, price: f64| -> Result<f64, NumericError> {
+        let costs: Result<Vec<f64>, NumericError> = pairs
+            .iter()
+            .map(|[a, b]| Ok(cents(scenario.cost(service, [&a.0, &b.0], usual, price)?.total())))
+            .collect();
+        Ok(mean(&costs?))
+    };
+    let free = average(PacketService::Forwarding, 0.0)?;
+    let mut last = (0.0, 0.0);
+    for price in &scenario.ingress_usd_per_gb {
+        for service in BOUGHT {
+            let value = average(service, *price)?;
+            let case = format!("{service}, ingress at {price} dollars a GB");
+            record.rows.push(Row::of(&case, None, &[value], "cents/h", "mean of all pairs"));
+        }
+        last =
+            (average(PacketService::Coding, *price)?, average(PacketService::Forwarding, *price)?);
+    }
+    let (coding, forwarding) = last;
+    let (rise, part) = (forwarding / free, coding / forwarding);
+    record.findings.push(Finding::new(
+        "at the dearest ingress forwarding costs double, and coding about 40 % of that",
+        rise > 1.5 && part < 0.6,
+        format!("forwarding {rise:.1} times what it was, coding {:.0} % of it", part * 100.0),
+    ));
+    Ok(())
+}

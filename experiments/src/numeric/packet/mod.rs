@@ -1,0 +1,14 @@
+//! Packet services in numbers: how late packets arrive over each [JQ 5.1], and what they cost [JQ 5.1.1].
+
+pub mod cost;
+pub mod delay;
+
+use tradewind_model::Continent;
+
+/// The paper's parts of the world: its United States are our North America.
+const PARTS: [(&str, Continent); 4] = [
+    ("US", Continent::NorthAmerica),
+    ("EU", Continent::Europe),
+    ("AS", Continent::Asia),
+    ("OC", Continent::Oceania),
+];

@@ -1,0 +1,318 @@
+//! What a packet service costs a flow `[JQ Tables 1 and 2]`, and what JQ 7 leaves open: storage, the sender's own uplink, and tariffs by
+//! the 95th percentile.
+//!
+//! With b the flow's bytes, p its loss, r and s the coding rates, N the bytes of requests for lost packets and of helpers' part:
+//!
+//! | | ingress relay | egress relay |
+//! |---|---|---|
+//! | forwarding | in b, out b | in b, out b |
+//! | caching | in b, out b | in b + N, out bp |
+//! | coding | in b, out b (r + s) | in b (r + s) + N + helpers' packets, out bp + requests to helpers |
+//!
+//! Two entries of Table 2 are read as they must be meant. What coding takes in at the egress relay is paid at that relay's price (in
+//! print: the ingress relay's). Caching takes in and sends out b at the ingress relay (garbled in print).
+
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, Ratio, UnitError};
+
+use super::PacketService;
+
+/// Hours of a month, as clouds count them.
+const HOURS_A_MONTH: f64 = 730.0;
+const SECONDS_AN_HOUR: f64 = 3600.0;
+
+/// How traffic is billed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tariff {
+    /// By volume, as clouds do.
+    PerGb(PricePerGb),
+    /// By the 95th percentile of a month's rates, in dollars for each Mbit/s, as carriers do. A flow is charged its rate for the part of
+    /// the month that it lasts: what it adds if it runs when the link is busy.
+    Percentile {
+        /// Dollars a month for each Mbit/s.
+        usd_per_mbps: f64,
+    },
+}
+
+impl Tariff {
+    /// No charge, as of what enters a cloud.
+    pub const FREE: Self = Self::PerGb(PricePerGb::FREE);
+
+    /// What `bytes` within `span` cost, in dollars.
+    fn usd(self, bytes: f64, span: Duration) -> f64 {
+        match self {
+            Self::PerGb(price) => bytes / 1e9 * price.as_usd_per_gb(),
+            Self::Percentile { usd_per_mbps } => {
+                // Mbit/s times the share of a month: the span cancels out of the rate.
+                let mbps_hours = bytes * 8.0 / 1e6 / SECONDS_AN_HOUR;
+                let share = if span.is_zero() { 0.0 } else { mbps_hours / HOURS_A_MONTH };
+                share * usd_per_mbps
+            }
+        }
+    }
+}
+
+/// What one relay's cloud charges.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RelayTariff {
+    /// What enters the relay.
+    pub ingress: Tariff,
+    /// What leaves it: at the ingress relay for the other relay, at the egress relay for receivers.
+    pub egress: Tariff,
+    /// The machine, for an hour.
+    pub vm_hour: Money,
+    /// Flows that share the machine.
+    pub flows_per_vm: u32,
+    /// What keeping a GB for an hour costs; the machine's own memory costs nothing more.
+    pub storage_gb_hour: Money,
+}
+
+/// A flow of packets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stream {
+    /// What it sends.
+    pub rate: Bandwidth,
+    /// How long it lasts.
+    pub span: Duration,
+    /// A packet of it.
+    pub packet: Bytes,
+    /// Share of its packets that the Internet loses.
+    pub loss: Ratio,
+    /// What the sender's own uplink charges for copies.
+    pub uplink: Tariff,
+    /// How long the egress relay keeps packets.
+    pub kept: Duration,
+}
+
+/// How much a flow is coded, and what recovery says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CodingRates {
+    /// r: repair packets for each packet, across flows.
+    pub cross_stream: f64,
+    /// s: repair packets for each packet, within the flow.
+    pub in_stream: f64,
+    /// Helpers that are asked for each packet that is solved across flows: one less than flows in a block.
+    pub helpers: u32,
+    /// Share of lost packets that in-stream repair packets bring back, without helpers.
+    pub in_stream_share: Ratio,
+    /// A request for a lost packet, and one to a helper.
+    pub request: Bytes,
+    /// By how much a flow takes more of a machine than without coding (alpha).
+    pub compute_factor: f64,
+}
+
+impl CodingRates {
+    /// The paper's: r = 2/10, no in-stream coding, ten flows a block, 2.6 times the machine `[JQ 5.1.1]`. Requests of 64 bytes are ours.
+    #[must_use]
+    pub fn paper() -> Self {
+        Self {
+            cross_stream: 0.2,
+            in_stream: 0.0,
+            helpers: 9,
+            in_stream_share: Ratio::ZERO,
+            request: Bytes::new(64),
+            compute_factor: 2.6,
+        }
+    }
+}
+
+/// What a service costs a flow over its whole span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct PacketCost {
+    /// Traffic in and out at the ingress relay.
+    pub ingress_relay: Money,
+    /// The same at the egress relay.
+    pub egress_relay: Money,
+    /// Both machines' shares.
+    pub compute: Money,
+    /// What the egress relay keeps.
+    pub storage: Money,
+    /// Copies on the sender's uplink.
+    pub uplink: Money,
+}
+
+impl PacketCost {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Money {
+        [self.ingress_relay, self.egress_relay, self.compute, self.storage, self.uplink]
+            .into_iter()
+            .sum()
+    }
+}
+
+/// Bytes that a service moves: in and out at the ingress relay, in and out at the egress relay.
+struct Volumes {
+    ingress: [f64; 2],
+    egress: [f64; 2],
+    /// Share of the flow's bytes that the egress relay keeps.
+    kept: f64,
+}
+
+impl Volumes {
+    fn of(service: PacketService, stream: &Stream, coding: &CodingRates) -> Self {
+        let bytes = stream.rate.volume_in(stream.span).as_u64() as f64;
+        let lost = bytes * stream.loss.as_f64();
+        let packet = stream.packet.as_u64().max(1) as f64;
+        let requests = lost / packet * coding.request.as_u64() as f64;
+        match service {
+            PacketService::Direct => Self { ingress: [0.0; 2], egress: [0.0; 2], kept: 0.0 },
+            PacketService::Forwarding => {
+                Self { ingress: [bytes; 2], egress: [bytes; 2], kept: 0.0 }
+            }
+            PacketService::Caching => {
+                Self { ingress: [bytes; 2], egress: [bytes + requests, lost], kept: 1.0 }
+            }
+            PacketService::Coding => {
+                let rate = coding.cross_stream + coding.in_stream;
+                let helped = 1.0 - coding.in_stream_share.as_f64();
+                let asked = f64::from(coding.helpers) * helped;
+                Self {
+                    ingress: [bytes, bytes * rate],
+                    egress: [bytes * rate + requests + asked * lost, lost + asked * requests],
+                    kept: rate,
+                }
+            }
+        }
+    }
+}
+
+/// What `service` costs `stream` over two relays.
+///
+/// # Errors
+/// When the sum is beyond what money can express.
+pub fn packet_cost(
+    service: PacketService,
+    stream: &Stream,
+    coding: &CodingRates,
+    ingress: &RelayTariff,
+    egress: &RelayTariff,
+) -> Result<PacketCost, UnitError> {
+    if service == PacketService::Direct {
+        return Ok(PacketCost::default());
+    }
+    let volumes = Volumes::of(service, stream, coding);
+    let traffic = |tariff: &RelayTariff, [entering, leaving]: [f64; 2]| {
+        let usd =
+            tariff.ingress.usd(entering, stream.span) + tariff.egress.usd(leaving, stream.span);
+        Money::from_usd(usd)
+    };
+    let hours = stream.span.as_secs_f64() / SECONDS_AN_HOUR;
+    let factor = if service == PacketService::Coding { coding.compute_factor } else { 1.0 };
+    let machine = |tariff: &RelayTariff| {
+        tariff.vm_hour.as_usd() / f64::from(tariff.flows_per_vm.max(1)) * hours * factor
+    };
+    let kept_gb = stream.rate.volume_in(stream.kept).as_gb() * volumes.kept;
+    // With forwarding the copy goes in the place of the packet itself.
+    let copied = if service == PacketService::Forwarding { 0.0 } else { volumes.ingress[0] };
+    Ok(PacketCost {
+        ingress_relay: traffic(ingress, volumes.ingress)?,
+        egress_relay: traffic(egress, volumes.egress)?,
+        compute: Money::from_usd(machine(ingress) + machine(egress))?,
+        storage: Money::from_usd(kept_gb * hours * egress.storage_gb_hour.as_usd())?,
+        uplink: Money::from_usd(stream.uplink.usd(copied, stream.span))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn per_gb(usd: f64) -> Tariff {
+        Tariff::PerGb(PricePerGb::from_usd_per_gb(usd).unwrap())
+    }
+
+    /// 1.5 Mbit/s for an hour, as Skype's [JQ 5.1.1].
+    fn stream(loss: f64) -> Stream {
+        Stream {
+            rate: Bandwidth::from_mbps(1.5).unwrap(),
+            span: Duration::from_secs(3600),
+            packet: Bytes::new(1000),
+            loss: Ratio::new(loss).unwrap(),
+            uplink: Tariff::FREE,
+            kept: Duration::ZERO,
+        }
+    }
+
+    /// A machine of which a flow's share at both relays is 0.19 cents an hour [JQ 5.1.1].
+    fn relay(egress: f64) -> RelayTariff {
+        RelayTariff {
+            ingress: Tariff::FREE,
+            egress: per_gb(egress),
+            vm_hour: Money::from_usd(0.095).unwrap(),
+            flows_per_vm: 100,
+            storage_gb_hour: Money::ZERO,
+        }
+    }
+
+    fn cost(service: PacketService, stream: &Stream, ends: [&RelayTariff; 2]) -> PacketCost {
+        packet_cost(service, stream, &CodingRates::paper(), ends[0], ends[1]).unwrap()
+    }
+
+    fn cents(money: Money) -> f64 {
+        money.as_usd() * 100.0
+    }
+
+    #[test]
+    fn from_oceania_to_europe_the_papers_costs_come_out() {
+        let (oceania, europe) = (relay(0.098), relay(0.02));
+        let ends = [&oceania, &europe];
+        let near = |money, paper: f64| (cents(money) - paper).abs() < 0.006;
+        for service in [PacketService::Caching, PacketService::Forwarding] {
+            assert!(near(cost(service, &stream(0.01), ends).ingress_relay, 6.62), "{service}");
+            assert!(near(cost(service, &stream(0.01), ends).compute, 0.19), "{service}");
+        }
+        let coding = cost(PacketService::Coding, &stream(0.01), ends);
+        assert!(near(coding.ingress_relay, 1.32));
+        // 2.6 times 0.19; the paper prints 0.51.
+        assert!((cents(coding.compute) - 0.51).abs() < 0.02);
+    }
+
+    #[test]
+    fn coding_is_cheapest_at_usual_losses_and_no_longer_at_high_ones() {
+        // Cheap at the ingress relay, dear at the egress one: the threshold is lowest there.
+        let (ingress, egress) = (relay(0.02), relay(0.09));
+        let total = |service, loss| cost(service, &stream(loss), [&ingress, &egress]).total();
+        assert!(total(PacketService::Coding, 0.01) < total(PacketService::Caching, 0.01));
+        assert!(total(PacketService::Caching, 0.01) < total(PacketService::Forwarding, 0.01));
+        // Requests to helpers leave the egress relay too, and outweigh what coding saves at the ingress relay.
+        assert!(total(PacketService::Coding, 0.1) < total(PacketService::Caching, 0.1));
+        assert!(total(PacketService::Coding, 0.5) > total(PacketService::Caching, 0.5));
+    }
+
+    #[test]
+    fn ingress_is_paid_where_it_enters() {
+        let free = relay(0.0);
+        let mut paid = free;
+        paid.ingress = per_gb(0.1);
+        let lossless = stream(0.0);
+        let coding = cost(PacketService::Coding, &lossless, [&free, &paid]);
+        assert!((cents(coding.egress_relay) - 0.675 * 0.2 * 10.0).abs() < 1e-6);
+        assert_eq!(coding.ingress_relay, Money::ZERO);
+    }
+
+    #[test]
+    fn storage_uplink_and_percentiles_are_counted() {
+        let mut egress = relay(0.02);
+        egress.storage_gb_hour = Money::from_usd(1.0).unwrap();
+        let kept = Stream {
+            kept: Duration::from_secs(600),
+            uplink: Tariff::Percentile { usd_per_mbps: 730.0 },
+            ..stream(0.0)
+        };
+        let caching = cost(PacketService::Caching, &kept, [&relay(0.02), &egress]);
+        assert!((caching.storage.as_usd() - 0.1125).abs() < 1e-9);
+        // 1.5 Mbit/s for one of 730 hours.
+        assert!((caching.uplink.as_usd() - 1.5).abs() < 1e-9);
+        let forwarding = cost(PacketService::Forwarding, &kept, [&relay(0.02), &egress]);
+        assert_eq!((forwarding.storage, forwarding.uplink), (Money::ZERO, Money::ZERO));
+    }
+
+    #[test]
+    fn direct_costs_nothing() {
+        let relay = relay(0.1);
+        assert_eq!(
+            cost(PacketService::Direct, &stream(0.5), [&relay, &relay]).total(),
+            Money::ZERO
+        );
+    }
+}
