@@ -28,7 +28,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let config = GatewayConfig::parse(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let gateway = Gateway::bind(&config).with_context(place)?;
+    let mut gateway = Gateway::bind(&config).with_context(place)?;
+    gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(
         "gateway",

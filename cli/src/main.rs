@@ -55,7 +55,7 @@ enum Command {
     Lab(lab::LabCommand),
     /// Split TCP sessions here, for gateways that hold a grant
     Relay(relay::RelayArgs),
-    /// Put an application's TCP on the overlay: port forward, SOCKS5, HTTP CONNECT
+    /// Put an application's TCP on the overlay: port forward, SOCKS5, HTTP CONNECT, transparent
     Gateway(gateway::GatewayArgs),
     /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
     Forward(forward::ForwardArgs),

@@ -264,6 +264,21 @@ impl DestinationRule {
         fits && self.covers_port(port)
     }
 
+    /// The addresses of a rule that names some: the first one, and how many of its bits they share.
+    #[must_use]
+    pub const fn range(&self) -> Option<(IpAddr, u8)> {
+        match self.hosts {
+            Hosts::Range { base, prefix_bits } => Some((base, prefix_bits)),
+            Hosts::Name(_) | Hosts::Below(_) => None,
+        }
+    }
+
+    /// Its ports.
+    #[must_use]
+    pub const fn ports(&self) -> std::ops::RangeInclusive<u16> {
+        self.first_port..=self.last_port
+    }
+
     fn covers_port(&self, port: u16) -> bool {
         (self.first_port..=self.last_port).contains(&port)
     }

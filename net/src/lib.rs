@@ -22,6 +22,7 @@ pub mod error;
 pub mod first_window;
 pub mod handover;
 pub mod idle;
+pub mod interception;
 pub mod iproute;
 pub mod lifeline;
 mod netlink;

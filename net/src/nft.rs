@@ -2,17 +2,105 @@
 //! addresses. The kernel does it alone; no connection ends here [CDD 3, the baseline].
 //!
 //! Each [`Forwarding`] has a table of its own, `tradewind-forward-ADDRESS-PORT`, which is set whole or not at
-//! all. It goes with its owner; what an owner that was killed has left is replaced by the next.
+//! all and goes with its owner, however that ends (see [`Table`]).
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
-use std::process::Stdio;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+
+use tradewind_units::Duration;
 
 use crate::error::{NetError, Result};
 use crate::{iproute, sysctl};
 
 const TOOL: &str = "nft";
+/// Between two looks at whether a table is there or gone.
+const LOOK: Duration = Duration::from_millis(10);
+/// Looks before a table is given up. Chosen: 5 s, far longer than the tool takes on a loaded machine.
+const MOST_LOOKS: usize = 500;
+
+/// A table that the kernel removes when its owner ends, even by SIGKILL (`flags owner`, Linux 5.12).
+///
+/// The owner is the tool itself, which is kept running as a child: it ends when its input closes, which is when
+/// this is dropped or this process is no more.
+#[derive(Debug)]
+pub(crate) struct Table {
+    name: String,
+    tool: Child,
+}
+
+impl Table {
+    /// Puts a table of family `inet` in force in this thread's network namespace, whole or not at all. A chain is one
+    /// line, `chain NAME {...}`.
+    ///
+    /// # Errors
+    /// When `nft` is missing, may not or refuses, or another process that lives holds a table of this name.
+    pub(crate) fn set(name: &str, chains: &[String]) -> Result<Self> {
+        let text = format!("table inet {name} {{ flags owner; {}; }}\n", chains.join("; "));
+        clear(name)?;
+        // The tool that stays tells nobody what it thinks of a table, so another one is asked first.
+        run(&["-c", "-f", "-"], &text)?;
+        let mut command = iproute::command(TOOL);
+        // A group of its own: Ctrl-C is for this process, whose sessions need the table until they end.
+        command.arg("-i").env("HOME", "/dev/null").process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut table = Self { name: name.to_owned(), tool: command.spawn().map_err(start_error)? };
+        let stdin = table.tool.stdin.as_mut().expect("standard input was asked to be a pipe");
+        // A tool that has ended is noticed below.
+        let _ = stdin.write_all(text.as_bytes());
+        for _ in 0..MOST_LOOKS {
+            if !matches!(table.tool.try_wait(), Ok(None)) {
+                break;
+            }
+            if is_there(name) {
+                return Ok(table);
+            }
+            sleep(LOOK);
+        }
+        Err(NetError::Unsupported {
+            ability: "nftables tables with an owner",
+            needs: "Linux 5.12, and a program `nft` that has its interactive mode (`nft -i`)",
+        })
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The kernel removes the table with the tool, by whatever end.
+        let _ended = self.tool.kill();
+        let _reaped = self.tool.wait();
+    }
+}
+
+/// Removes a table that has no owner, or waits for the end of one whose owner is ending.
+fn clear(name: &str) -> Result<()> {
+    let mut looks = 0;
+    loop {
+        let cleared =
+            run(&["-f", "-"], &format!("add table inet {name}\ndelete table inet {name}\n"));
+        looks += 1;
+        match cleared {
+            Err(NetError::NotPermitted { .. }) if is_there(name) && looks < MOST_LOOKS / 10 => {
+                sleep(LOOK);
+            }
+            cleared => return cleared,
+        }
+    }
+}
+
+fn is_there(name: &str) -> bool {
+    let mut command = iproute::command(TOOL);
+    command.args(["list", "table", "inet", name]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
 
 /// Packets to `listen` go on to `to`, and the answers back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +114,15 @@ pub struct Rule {
 /// A rule in force; it is removed when this is dropped.
 #[derive(Debug)]
 pub struct Forwarding {
-    table: String,
+    table: Table,
 }
 
 impl Forwarding {
-    /// Puts `rule` in force in this thread's network namespace, in place of one with the same `listen`.
+    /// Puts `rule` in force in this thread's network namespace.
     ///
     /// # Errors
-    /// When `nft` is missing or may not, when the rule joins IPv4 and IPv6, or when the kernel does not
-    /// forward (`net.ipv4.ip_forward`).
+    /// When `nft` is missing or may not, when another process that lives holds a rule with the same `listen`, when the
+    /// rule joins IPv4 and IPv6, or when the kernel does not forward (`net.ipv4.ip_forward`).
     pub fn set(rule: &Rule) -> Result<Self> {
         let setting = match (rule.listen.ip(), rule.to.ip()) {
             (IpAddr::V4(_), IpAddr::V4(_)) => "net.ipv4.ip_forward",
@@ -46,29 +134,19 @@ impl Forwarding {
                 });
             }
         };
-        let table = table_of(rule.listen);
-        run(&script(&table, rule))?;
-        let forwarding = Self { table };
         if sysctl::get(setting)? == "0" {
             return Err(NetError::Unsupported {
                 ability: "forwarding switched on",
                 needs: "`sysctl -w net.ipv4.ip_forward=1` (IPv6: net.ipv6.conf.all.forwarding)",
             });
         }
-        Ok(forwarding)
+        Ok(Self { table: Table::set(&table_of(rule.listen), &chains(rule))? })
     }
 
     /// The name of its table.
     #[must_use]
     pub fn table(&self) -> &str {
-        &self.table
-    }
-}
-
-impl Drop for Forwarding {
-    fn drop(&mut self) {
-        // Whoever removed it before us has done the work.
-        let _gone = run(&format!("delete table inet {}\n", self.table));
+        self.table.name()
     }
 }
 
@@ -77,8 +155,7 @@ fn table_of(listen: SocketAddr) -> String {
     format!("tradewind-forward-{}-{}", listen.ip(), listen.port()).replace(':', "_")
 }
 
-/// One transaction: whatever the table was, it is this afterwards.
-fn script(table: &str, rule: &Rule) -> String {
+fn chains(rule: &Rule) -> Vec<String> {
     let family = if rule.to.is_ipv4() { "ip" } else { "ip6" };
     let here = match rule.listen.ip().is_unspecified() {
         true => "fib daddr type local".to_owned(),
@@ -91,27 +168,29 @@ fn script(table: &str, rule: &Rule) -> String {
     let back = format!(
         "ct status dnat {family} daddr {to_host} tcp dport {to_port} ct original proto-dst {from_port} masquerade"
     );
-    let mut text = format!("add table inet {table}\ndelete table inet {table}\n");
     let chains = [
         ("arriving", "prerouting priority dstnat", &there),
         ("own", "output priority -100", &there),
         ("leaving", "postrouting priority srcnat", &back),
     ];
-    let _ = writeln!(text, "table inet {table} {{");
-    for (name, hook, rule) in chains {
-        let _ = writeln!(text, "chain {name} {{ type nat hook {hook}; policy accept; {rule}; }}");
-    }
-    text + "}\n"
+    let chain = |(name, hook, rule): (_, _, &String)| {
+        format!("chain {name} {{ type nat hook {hook}; policy accept; {rule}; }}")
+    };
+    chains.map(chain).to_vec()
 }
 
-fn run(script: &str) -> Result<()> {
-    let start = |source: std::io::Error| match source.kind() {
+fn start_error(source: std::io::Error) -> NetError {
+    match source.kind() {
         std::io::ErrorKind::NotFound => NetError::MissingTool { tool: TOOL, package: "nftables" },
         _ => NetError::system(format!("start {TOOL}"), source),
-    };
+    }
+}
+
+/// Runs the tool with `words`, on `script`.
+fn run(words: &[&str], script: &str) -> Result<()> {
     let mut command = iproute::command(TOOL);
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(start)?;
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(start_error)?;
     let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
     // A tool that stops early closes its input; its own message says why.
     let _ = stdin.write_all(script.as_bytes());
@@ -126,12 +205,12 @@ fn run(script: &str) -> Result<()> {
     let message = stderr.lines().next().unwrap_or("no message").trim();
     if message.contains("Operation not permitted") {
         return Err(NetError::NotPermitted {
-            action: "set NAT rules",
-            needs: "it takes the capability CAP_NET_ADMIN, which root outside a container has",
+            action: "set nftables rules",
+            needs: "it takes the capability CAP_NET_ADMIN, which root outside a container has, and that no other process holds rules of the same name",
         });
     }
-    let input = script.lines().find(|line| line.starts_with("chain")).unwrap_or(script);
-    Err(NetError::Tool { tool: TOOL, input: input.trim().to_owned(), message: message.to_owned() })
+    let input = script.lines().next().unwrap_or(script).trim().to_owned();
+    Err(NetError::Tool { tool: TOOL, input, message: message.to_owned() })
 }
 
 #[cfg(test)]
@@ -139,20 +218,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_one_table_set_whole() {
+    fn what_comes_to_the_place_goes_on_and_answers_come_back() {
         let rule = Rule {
             listen: "192.0.2.1:7000".parse().unwrap(),
             to: "198.51.100.2:443".parse().unwrap(),
         };
-        let text = script(&table_of(rule.listen), &rule);
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "add table inet tradewind-forward-192.0.2.1-7000");
-        assert_eq!(lines[1], "delete table inet tradewind-forward-192.0.2.1-7000");
+        assert_eq!(table_of(rule.listen), "tradewind-forward-192.0.2.1-7000");
+        let text = chains(&rule).join("\n");
         assert!(text.contains("ip daddr 192.0.2.1 tcp dport 7000 dnat ip to 198.51.100.2:443"));
         let v6 =
             Rule { listen: "[::]:7000".parse().unwrap(), to: "[2001:db8::1]:443".parse().unwrap() };
-        let text = script(&table_of(v6.listen), &v6);
-        assert!(text.contains("table inet tradewind-forward-__-7000"), "{text}");
+        assert_eq!(table_of(v6.listen), "tradewind-forward-__-7000");
+        let text = chains(&v6).join("\n");
         assert!(text.contains("fib daddr type local tcp dport 7000 dnat ip6 to [2001:db8::1]:443"));
     }
 

@@ -260,8 +260,7 @@ pub fn listen(
     backlog: u16,
     options: &SocketOptions,
 ) -> Result<Vec<TcpListener>, OptionError> {
-    let refused = |source| OptionError { option: format!("listen on {address}"), source };
-    drop(bind(address, false).map_err(refused)?);
+    drop(bind(address, false).map_err(refused(address))?);
     listen_along(address, count, backlog, options)
 }
 
@@ -275,22 +274,26 @@ pub fn listen_along(
     backlog: u16,
     options: &SocketOptions,
 ) -> Result<Vec<TcpListener>, OptionError> {
-    let refused = |source| OptionError { option: format!("listen on {address}"), source };
+    let refused = refused(address);
     let mut address = address;
     let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {
-        let socket = bind(address, true).map_err(refused)?;
+        let socket = bind(address, true).map_err(&refused)?;
         options.apply(&socket)?;
-        socket.listen(i32::from(backlog)).map_err(refused)?;
+        socket.listen(i32::from(backlog)).map_err(&refused)?;
         if options.acknowledge_with_data {
             // Not earlier: listening resets it.
-            acknowledge_with_data(&socket).map_err(refused)?;
+            acknowledge_with_data(&socket).map_err(&refused)?;
         }
         let listener = TcpListener::from(socket);
-        address = listener.local_addr().map_err(refused)?;
+        address = listener.local_addr().map_err(&refused)?;
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+fn refused(address: SocketAddr) -> impl Fn(io::Error) -> OptionError {
+    move |source| OptionError { option: format!("listen on {address}"), source }
 }
 
 fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -309,6 +312,14 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 #[must_use]
 pub fn peer(socket: &impl AsFd) -> Option<SocketAddr> {
     SockRef::from(socket).peer_addr().ok()?.as_socket()
+}
+
+/// Marks what `socket` sends (`SO_MARK`), for rules of this host.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN.
+pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    SockRef::from(socket).set_mark(mark)
 }
 
 /// Bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).

@@ -62,6 +62,9 @@ pub struct GatewayConfig {
     /// Ports whose connections all go to one destination.
     #[serde(default)]
     pub forward: Vec<Forward>,
+    /// Connections that are taken off their way to where they went.
+    #[serde(default)]
+    pub tproxy: Vec<Tproxy>,
     /// Where SOCKS5 is spoken. Who reaches it uses the grant, so loopback unless `expose` is set.
     #[serde(default)]
     pub socks5: Vec<SocketAddr>,
@@ -71,6 +74,10 @@ pub struct GatewayConfig {
     /// Whether `socks5` and `connect` may listen on other than loopback addresses.
     #[serde(default)]
     pub expose: bool,
+    /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save a round trip of
+    /// the path, and a failure shows as a reset.
+    #[serde(default)]
+    pub optimistic: bool,
     /// Whether routes may be `direct`: this host then dials destinations itself.
     #[serde(default)]
     pub direct: bool,
@@ -106,10 +113,53 @@ pub struct Forward {
     /// The flow that they belong to, for logs.
     #[serde(default = "forward_flow")]
     pub flow: FlowId,
+    /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
+    #[serde(default)]
+    pub send_proxy: Option<ProxyVersion>,
+    /// Sources whose connections begin with a PROXY header of version 2, always; ports do not count. Others' begin
+    /// with data.
+    #[serde(default)]
+    pub accept_proxy: Vec<DestinationRule>,
 }
 
 fn forward_flow() -> FlowId {
     FlowId::new("forward").expect("a short word")
+}
+
+/// Connections that are taken off their way (TPROXY); they go to where they went.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tproxy {
+    /// Where they go: ranges of addresses with ports.
+    pub destinations: Vec<DestinationRule>,
+    /// Whether connections that this host itself opens are taken as well as those that pass it.
+    #[serde(default)]
+    pub own_host: bool,
+    /// The port on loopback that they are led to; the system chooses one when absent.
+    #[serde(default)]
+    pub port: u16,
+    /// The flow that they belong to, for logs.
+    #[serde(default = "tproxy_flow")]
+    pub flow: FlowId,
+    /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
+    #[serde(default)]
+    pub send_proxy: Option<ProxyVersion>,
+    /// Sources whose connections begin with a PROXY header of version 2, always; ports do not count. Others' begin
+    /// with data.
+    #[serde(default)]
+    pub accept_proxy: Vec<DestinationRule>,
+}
+
+fn tproxy_flow() -> FlowId {
+    FlowId::new("tproxy").expect("a short word")
+}
+
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyVersion {
+    /// The binary one.
+    V2,
 }
 
 fn identity_text<'de, D: serde::Deserializer<'de>>(
@@ -333,8 +383,19 @@ impl GatewayConfig {
 
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
-        if self.forward.is_empty() && self.socks5.is_empty() && self.connect.is_empty() {
-            return Err(refused("forward", "expected at least one of forward, socks5 and connect"));
+        let proxies = self.socks5.len() + self.connect.len();
+        if self.forward.is_empty() && self.tproxy.is_empty() && proxies == 0 {
+            let problem = "expected at least one of forward, tproxy, socks5 and connect";
+            return Err(refused("forward", problem));
+        }
+        for (index, tproxy) in self.tproxy.iter().enumerate() {
+            let key = format!("tproxy[{index}].destinations");
+            if tproxy.destinations.is_empty() {
+                return Err(refused(&key, "expected at least one range such as `10.0.0.0/8:443`"));
+            }
+            if tproxy.destinations.iter().any(|rule| rule.range().is_none()) {
+                return Err(refused(&key, "expected ranges of addresses: packets have no names"));
+            }
         }
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
@@ -494,7 +555,19 @@ mod tests {
     #[test]
     fn a_gateway_must_mean_what_opens_it_to_others() {
         for (text, expected) in [
-            ("", "configuration, forward: expected at least one of forward, socks5 and connect"),
+            ("", "configuration, forward: expected at least one of forward, tproxy, socks5 and"),
+            (
+                "[[tproxy]]\ndestinations = ['*.example.com:443']",
+                "configuration, tproxy[0].destinations: expected ranges of addresses",
+            ),
+            (
+                "[[tproxy]]\ndestinations = ['10.0.0.0/8:443']\nfoo = 1",
+                "configuration, `tproxy[0].foo` (line 3): unknown field `foo`",
+            ),
+            (
+                "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\nsend_proxy = 'v1'",
+                "configuration, `forward[0].send_proxy`",
+            ),
             ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
             (
                 "connect = ['127.0.0.1:0']\n[routes]\ndefault = 'direct'",

@@ -35,6 +35,8 @@ pub(crate) struct Dialler {
     pub(crate) own_listeners: Vec<SocketAddr>,
     /// What names mean.
     pub(crate) resolver: Resolver,
+    /// The mark of what it dials (`SO_MARK`), where rules of this host must tell it from others'.
+    pub(crate) mark: Option<u32>,
 }
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
@@ -72,6 +74,9 @@ impl Dialler {
             };
             self.legs.to(address).first.apply(&socket)?;
             more.apply(&socket)?;
+            if let Some(mark) = self.mark {
+                tcp::set_mark(&socket, mark)?;
+            }
             if speaker == Speaker::Us {
                 tcp::acknowledge_with_data(&socket)?;
             }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tradewind_grant::GrantError;
+use tradewind_net::NetError;
 use tradewind_net::tcp::OptionError;
 use tradewind_telemetry::TelemetryError;
 
@@ -32,6 +33,9 @@ pub enum RelayError {
     /// A listener could not be opened.
     #[error("{}: {}", .0.option, crate::failure::plain(&.0.source))]
     Listen(#[from] OptionError),
+    /// Rules of the kernel could not be set.
+    #[error(transparent)]
+    Rules(#[from] NetError),
     /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {}", crate::failure::plain(.0))]
     Runtime(#[source] io::Error),

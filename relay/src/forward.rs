@@ -46,11 +46,10 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Puts all of `rules` in force, or none. Those that a forwarder which was killed has left behind for the
-    /// same addresses are replaced.
+    /// Puts all of `rules` in force, or none. They go with this process, however it ends.
     ///
     /// # Errors
-    /// When `nft` is missing or may not, or the kernel does not forward.
+    /// When `nft` is missing or may not, another forwarder holds one of the addresses, or the kernel does not forward.
     pub fn set(rules: &[ForwardRule]) -> Result<Self, NetError> {
         let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));
         Ok(Self { rules: rules.collect::<Result<_, _>>()? })

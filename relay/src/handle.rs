@@ -31,7 +31,7 @@ impl Handle {
     }
 
     /// Where it listens, in the order of the configuration: a gateway's port forwards, then SOCKS5,
-    /// then CONNECT. Ports that the system chose are filled in.
+    /// CONNECT and what it takes off its way. Ports that the system chose are filled in.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs

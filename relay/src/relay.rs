@@ -80,6 +80,7 @@ impl Relay {
             limit: config.timeouts.dial,
             own_listeners,
             resolver: Resolver::default(),
+            mark: None,
         });
         let verifier = Arc::new(Mutex::new(verifier));
         let pools = Arc::new(Pools::new(Arc::clone(&dialler), Arc::clone(&verifier)));

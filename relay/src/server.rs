@@ -165,6 +165,11 @@ impl Server {
         &self.handle
     }
 
+    /// Its listeners, with the numbers of their addresses.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &(usize, std::net::TcpListener)> {
+        self.benches.iter().flat_map(|bench| &bench.listeners)
+    }
+
     /// Serves until told to end.
     pub(crate) fn run<S: Service>(
         self,

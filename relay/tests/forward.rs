@@ -75,8 +75,10 @@ impl Chain {
         let first = rule("10.77.0.2:7000=10.77.1.2:7001");
         let second = rule("10.77.1.2:7001=10.77.2.2:9000");
         let first = self.hosts[1].run(|| Forwarder::set(&first))??;
-        // The second is there twice: what the first owner, killed, has left is replaced.
-        std::mem::forget(self.hosts[2].run(|| Forwarder::set(&second))??);
+        let holder = self.hosts[2].run(|| Forwarder::set(&second))??;
+        let refused = self.hosts[2].run(|| Forwarder::set(&second))?.unwrap_err().to_string();
+        assert!(refused.contains("no other process holds"), "{refused}");
+        drop(holder);
         Ok([first, self.hosts[2].run(|| Forwarder::set(&second))??])
     }
 

@@ -81,7 +81,7 @@ impl GatewayService {
         for index in earlier {
             match self.open_way(wanted, &routing, &ways[*index], leading, true).await {
                 Err(NotOpen::Failed { failure, kept: Some(kept) }) => {
-                    let (flow, to) = (wanted.entrance.flow(), wanted.destination);
+                    let (flow, to) = (&wanted.entrance.flow, wanted.destination);
                     tracing::info!(%flow, "flow to {to} takes the next path: {}", failure.message);
                     self.routes.count_retry();
                     leading = kept;
@@ -235,21 +235,19 @@ impl GatewayService {
         address: SocketAddr,
     ) -> Result<(), GrantError> {
         let class = class_of(address.ip());
-        let is_forwarded = || match entrance {
-            Entrance::Forward { to, .. } => *to == Destination::Address(address),
-            Entrance::Socks5(_) | Entrance::Connect(_) => false,
-        };
         match class {
             Class::Public => Ok(()),
             Class::Loopback if self.allow_loopback => Ok(()),
-            Class::Private if routing.table.has_direct_rule(address) || is_forwarded() => Ok(()),
+            Class::Private if routing.table.has_direct_rule(address) || entrance.names(address) => {
+                Ok(())
+            }
             Class::Private => Err(GrantError::UnnamedPrivate(address.ip())),
             _ => Err(GrantError::Forbidden { address: address.ip(), class }),
         }
     }
 
     fn seal(&self, wanted: &Wanted<'_>, path: &RelayPath) -> Result<SealedHeader, Failure> {
-        let (flow, destination) = (wanted.entrance.flow(), wanted.destination);
+        let (flow, destination) = (&wanted.entrance.flow, wanted.destination);
         let request = Request { flow, destination, route: &path.route };
         self.with_sealer(|sealer, nonce| sealer.seal(unix_now(), nonce, &request))
     }

@@ -1,6 +1,9 @@
 //! A gateway: it takes an application's connection, asks its route table for the path, and puts
 //! the flow on it.
 //!
+//! `tproxy` takes connections off their way to where they go; the destination is told whose they are by `proxy_header`, if
+//! wanted, as at port forwards.
+//!
 //! A port forward sends the header and the application's data at once. SOCKS5 and CONNECT clients
 //! hear whether the path is open before they send.
 //!
@@ -12,39 +15,52 @@ mod connect;
 mod health;
 mod paths;
 mod prober;
+mod proxy_header;
 pub mod reload;
 pub mod report;
 mod session;
 mod socks5;
 mod survey;
+mod tproxy;
 
 pub use reload::Reloader;
 pub use report::PathsReport;
 pub use survey::survey;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use tokio::sync::watch;
 use tradewind_grant::{GrantError, PublicIdentity, Sealer, SignedGrant};
+use tradewind_net::interception::Interception;
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
-use crate::dial::{Dialler, try_options};
+use crate::config::Tproxy;
+use crate::dial::try_options;
 use crate::profile::Legs;
 use crate::relay::unix_now;
 use crate::resolver::Resolver;
 use crate::server::{Server, Setup};
-use crate::session::Keeping;
+use crate::shutdown::Phase;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
 use paths::Routes;
-use session::{Entrance, GatewayService};
+use session::{Answer, Entrance, GatewayService, Kind};
 
 /// A gateway whose listeners are open.
 pub struct Gateway {
     server: Server,
     service: Arc<GatewayService>,
     identity: Option<PublicIdentity>,
+    tproxy: Vec<Tproxy>,
+    interceptions: Option<Held>,
+}
+
+/// Rules that lead others' connections here, and what keeps signals from ending the process without removing them.
+struct Held {
+    _interceptions: Vec<Interception>,
+    _watch: watch::Receiver<Phase>,
 }
 
 impl Gateway {
@@ -55,7 +71,6 @@ impl Gateway {
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
         let public = config.identity()?.map(|key| key.public());
-        let sealer = sealer(config)?.map(Mutex::new);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
         try_options(&legs)?;
@@ -71,21 +86,11 @@ impl Gateway {
             metrics: config.metrics,
             register: &|registry| show(registry, &routes),
         })?;
-        let service = Arc::new(GatewayService {
-            entrances,
-            routes,
-            allow_loopback: config.allow_loopback,
-            sealer,
-            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
-            dialler: Dialler {
-                legs,
-                limit: config.timeouts.dial,
-                own_listeners: server.handle().own_listeners(),
-                resolver: Resolver::default(),
-            },
-            request_limit: config.timeouts.header,
-        });
-        Ok(Self { server, service, identity: public })
+        let mut service = GatewayService::new(config, entrances, routes, legs)?;
+        service.dialler.own_listeners = server.handle().own_listeners();
+        let service = Arc::new(service);
+        let tproxy = config.tproxy.clone();
+        Ok(Self { server, service, identity: public, tproxy, interceptions: None })
     }
 
     /// The same gateway, which asks `resolver` what names mean.
@@ -117,11 +122,26 @@ impl Gateway {
         Reloader(Arc::clone(&self.service))
     }
 
+    /// Leads here what `tproxy` says, until it ends; from now on `shutdown` ends it in order, so that the rules are
+    /// removed. [`Gateway::run`] does it unless it is done.
+    ///
+    /// # Errors
+    /// When the rules cannot be set.
+    pub fn intercept(&mut self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        if self.interceptions.is_none() {
+            let watch = shutdown.watch();
+            let interceptions = tproxy::intercept(&self.tproxy, &self.server)?;
+            self.interceptions = Some(Held { _interceptions: interceptions, _watch: watch });
+        }
+        Ok(())
+    }
+
     /// Serves until `shutdown` tells it to end. Blocks.
     ///
     /// # Errors
-    /// When a thread cannot be started, or ends by a bug.
-    pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+    /// When a thread cannot be started, or ends by a bug; or as [`Gateway::intercept`].
+    pub fn run(mut self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        self.intercept(shutdown)?;
         let _prober = prober::start(Arc::clone(&self.service), shutdown.watch())?;
         self.server.run(&self.service, shutdown)
     }
@@ -154,11 +174,23 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
 
 fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let word = |word| FlowId::new(word).expect("a short word");
+    let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
+    let plain = |kind, name| Entrance {
+        kind,
+        flow: word(name),
+        tells_client: false,
+        accept_proxy: Vec::new(),
+    };
     let forwards = config.forward.iter().map(|forward| {
-        (forward.listen, Entrance::Forward { to: forward.to.clone(), flow: forward.flow.clone() })
+        let entrance = Entrance {
+            kind: Kind::Forward { to: forward.to.clone() },
+            flow: forward.flow.clone(),
+            tells_client: forward.send_proxy.is_some(),
+            accept_proxy: forward.accept_proxy.clone(),
+        };
+        (forward.listen, entrance)
     });
-    let socks5 = config.socks5.iter().map(|address| (*address, Entrance::Socks5(word("socks5"))));
-    let connect =
-        config.connect.iter().map(|address| (*address, Entrance::Connect(word("connect"))));
-    forwards.chain(socks5).chain(connect).collect()
+    let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
+    let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
+    forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).collect()
 }

@@ -1,41 +1,89 @@
 //! One application connection, from its request to its end.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tradewind_grant::{Destination, Sealer, Status};
+use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
+use tradewind_net::interception::OWN_MARK;
 use tradewind_units::FlowId;
 
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::paths::Routes;
-use super::{connect, socks5};
+use super::proxy_header::{self, Ends};
+use super::{connect, sealer, socks5};
 use crate::counts::Outcome;
 use crate::dial::Dialler;
-use crate::failure::Failure;
+use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::part;
+use crate::profile::Legs;
 use crate::pump::Broken;
+use crate::resolver::Resolver;
 use crate::server::{Service, write_all};
 use crate::session::{Keeping, Session, broken};
 use crate::side::Side;
 use crate::worker::{Seat, Worker};
+use crate::{GatewayConfig, RelayError};
 
-/// What is spoken at a listener, and the flow that its connections belong to.
+/// A listener: what is spoken there, and the flow that its connections belong to.
 #[derive(Debug)]
-pub(super) enum Entrance {
-    Forward { to: Destination, flow: FlowId },
-    Socks5(FlowId),
-    Connect(FlowId),
+pub(super) struct Entrance {
+    pub(super) kind: Kind,
+    pub(super) flow: FlowId,
+    /// Whether destinations are told whose connection it is.
+    pub(super) tells_client: bool,
+    /// Sources whose connections begin with a PROXY header.
+    pub(super) accept_proxy: Vec<DestinationRule>,
+}
+
+/// What is spoken at a listener.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Forward { to: Destination },
+    Tproxy { destinations: Vec<DestinationRule> },
+    Socks5(Answer),
+    Connect(Answer),
+}
+
+/// When a client hears that its path is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// At once.
+    Optimistic,
+    /// When it is.
+    Open,
 }
 
 impl Entrance {
-    pub(super) const fn flow(&self) -> &FlowId {
-        match self {
-            Self::Forward { flow, .. } | Self::Socks5(flow) | Self::Connect(flow) => flow,
+    /// What its clients wait for before they send, once their path is open.
+    fn opened(&self) -> Option<(Answer, &'static [u8])> {
+        match self.kind {
+            Kind::Forward { .. } | Kind::Tproxy { .. } => None,
+            Kind::Socks5(answer) => Some((answer, &socks5::OPENED)),
+            Kind::Connect(answer) => Some((answer, connect::OPENED)),
         }
     }
+
+    /// Whether its configuration names this address, which is not public, as a destination.
+    pub(super) fn names(&self, address: SocketAddr) -> bool {
+        match &self.kind {
+            Kind::Forward { to } => *to == Destination::Address(address),
+            Kind::Tproxy { destinations } => {
+                destinations.iter().any(|rule| rule.covers_address(address))
+            }
+            Kind::Socks5(_) | Kind::Connect(_) => false,
+        }
+    }
+}
+
+/// What a client asks for.
+struct Asked {
+    destination: Destination,
+    /// What the destination is told before the client's data.
+    leading: Vec<u8>,
 }
 
 /// What a gateway does with a connection.
@@ -57,6 +105,33 @@ struct BadRequest {
     outcome: Outcome,
 }
 
+impl GatewayService {
+    /// A gateway's service; `legs` is what it dials by.
+    pub(super) fn new(
+        config: &GatewayConfig,
+        entrances: Vec<Entrance>,
+        routes: Arc<Routes>,
+        legs: Arc<Legs>,
+    ) -> Result<Self, RelayError> {
+        let takes_own = config.tproxy.iter().any(|tproxy| tproxy.own_host);
+        Ok(Self {
+            entrances,
+            routes,
+            allow_loopback: config.allow_loopback,
+            sealer: sealer(config)?.map(Mutex::new),
+            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
+            dialler: Dialler {
+                legs,
+                limit: config.timeouts.dial,
+                own_listeners: Vec::new(),
+                resolver: Resolver::default(),
+                mark: takes_own.then_some(OWN_MARK),
+            },
+            request_limit: config.timeouts.header,
+        })
+    }
+}
+
 impl Service for GatewayService {
     fn keeping(&self) -> &Keeping {
         &self.keeping
@@ -71,8 +146,8 @@ impl Service for GatewayService {
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
         let asked = self.request(&application, entrance, seat.worker(), &mut unused);
-        let destination = match asked.await {
-            Ok(destination) => destination,
+        let Asked { destination, mut leading } = match asked.await {
+            Ok(asked) => asked,
             Err(bad) => {
                 tracing::info!("refused: {}", bad.line);
                 part(application, seat.worker(), &bad.answer).await;
@@ -83,28 +158,30 @@ impl Service for GatewayService {
         if let Some(refusal) = seat.refusal() {
             let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
             tracing::info!("refused: {}", failure.message);
-            refuse(application, entrance, seat.worker(), &failure).await;
+            refuse(application, entrance, seat.worker(), &failure, Answer::Open).await;
             return Err(refusal);
         }
-        let (flow, worker) = (entrance.flow(), seat.worker());
+        let (flow, worker) = (&entrance.flow, seat.worker());
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
         let wanted =
             Wanted { application: &application, entrance, destination: &destination, worker };
-        let path = match self.path(&wanted, unused.into_bytes()).await {
+        let (when, word) = entrance.opened().unwrap_or((Answer::Open, &[]));
+        if when == Answer::Optimistic {
+            write_all(&application, word).await.map_err(gone)?;
+        }
+        leading.append(&mut unused.into_bytes());
+        let path = match self.path(&wanted, leading).await {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
             Err(NotOpen::Failed { failure, .. }) => {
                 tracing::warn!(%flow, "flow to {destination} failed: {}", failure.message);
-                refuse(application, entrance, worker, &failure).await;
+                refuse(application, entrance, worker, &failure, when).await;
                 return Err(Outcome::Failed(failure.status));
             }
         };
-        let answered = match entrance {
-            Entrance::Forward { .. } => Ok(()),
-            Entrance::Socks5(_) => write_all(&application, &socks5::OPENED).await,
-            Entrance::Connect(_) => write_all(&application, connect::OPENED).await,
-        };
-        answered.map_err(gone)?;
+        if when == Answer::Open {
+            write_all(&application, word).await.map_err(gone)?;
+        }
         let Path { downstream, up, down } = path;
         let flow = flow.clone();
         let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
@@ -112,15 +189,22 @@ impl Service for GatewayService {
     }
 }
 
-/// Tells the application that its path could not be opened.
-async fn refuse(application: TcpStream, entrance: &Entrance, worker: &Worker, failure: &Failure) {
-    match entrance {
+/// Tells the application that its path could not be opened, by a reset if it has been told that it is.
+async fn refuse(
+    application: TcpStream,
+    entrance: &Entrance,
+    worker: &Worker,
+    failure: &Failure,
+    told: Answer,
+) {
+    match entrance.kind {
         // The application did not ask, so a reset is all that it understands.
-        Entrance::Forward { .. } => {}
-        Entrance::Socks5(_) => {
+        Kind::Forward { .. } | Kind::Tproxy { .. } => {}
+        _ if told == Answer::Optimistic => {}
+        Kind::Socks5(_) => {
             part(application, worker, &socks5::refused(failure.status)).await;
         }
-        Entrance::Connect(_) => {
+        Kind::Connect(_) => {
             let answer = connect::refused(failure.status, &failure.message);
             part(application, worker, &answer).await;
         }
@@ -135,21 +219,22 @@ impl GatewayService {
         entrance: &Entrance,
         worker: &Worker,
         unused: &mut Unused,
-    ) -> Result<Destination, BadRequest> {
+    ) -> Result<Asked, BadRequest> {
         let asking = async {
-            match entrance {
-                Entrance::Forward { to, .. } => Ok(to.clone()),
-                Entrance::Socks5(_) => request_by_socks5(application, worker, unused).await,
-                Entrance::Connect(_) => {
-                    let request = unused.read_head(
-                        application,
-                        &worker.stock,
-                        connect::MOST_BYTES,
-                        connect::request,
-                    );
-                    request.await.map_err(|error| bad_request(error, connect::ConnectError::answer))
+            let ends = client_of(application, entrance, worker, unused).await?;
+            let destination = match &entrance.kind {
+                Kind::Forward { to } => to.clone(),
+                Kind::Tproxy { .. } => self.where_it_went(application)?,
+                Kind::Socks5(_) => request_by_socks5(application, worker, unused).await?,
+                Kind::Connect(_) => {
+                    let (stock, most) = (&worker.stock, connect::MOST_BYTES);
+                    let request = unused.read_head(application, stock, most, connect::request);
+                    let answer = connect::ConnectError::answer;
+                    request.await.map_err(|error| bad_request(error, answer))?
                 }
-            }
+            };
+            let leading = ends.filter(|_| entrance.tells_client).map(Ends::to_header);
+            Ok(Asked { destination, leading: leading.unwrap_or_default() })
         };
         let late = || BadRequest {
             line: format!("no whole request within {:?}", self.request_limit),
@@ -158,6 +243,47 @@ impl GatewayService {
         };
         timeout(self.request_limit, asking).await.unwrap_or_else(|_| Err(late()))
     }
+
+    /// Where a connection went that was taken off its way.
+    fn where_it_went(&self, application: &TcpStream) -> Result<Destination, BadRequest> {
+        let refused = |line: String| silent(line, Outcome::Malformed);
+        let local = application.local_addr().map_err(|error| refused(plain(&error)))?;
+        if self.dialler.own_listeners.contains(&local) {
+            return Err(refused(format!("{local} is where taken connections are led to")));
+        }
+        Destination::address(local).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// The two ends of a connection as its client sees them. Who is trusted to tell another's must.
+async fn client_of(
+    application: &TcpStream,
+    entrance: &Entrance,
+    worker: &Worker,
+    unused: &mut Unused,
+) -> Result<Option<Ends>, BadRequest> {
+    if !entrance.tells_client && entrance.accept_proxy.is_empty() {
+        return Ok(None);
+    }
+    let of_socket =
+        || Ok(Ends { source: application.peer_addr()?, destination: application.local_addr()? });
+    let ends =
+        of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
+    if !entrance.accept_proxy.iter().any(|rule| rule.covers_address(ends.source)) {
+        return Ok(Some(ends));
+    }
+    let (stock, most) = (&worker.stock, proxy_header::MOST_BYTES);
+    let told = unused.read_head(application, stock, most, proxy_header::header).await;
+    let told = told.map_err(|error| {
+        let bad = bad_request(error, |_| Vec::new());
+        BadRequest { line: format!("from {}: {}", ends.source, bad.line), ..bad }
+    })?;
+    Ok(Some(told.unwrap_or(ends)))
+}
+
+/// A request that gets no answer.
+const fn silent(line: String, outcome: Outcome) -> BadRequest {
+    BadRequest { line, answer: Vec::new(), outcome }
 }
 
 async fn request_by_socks5(

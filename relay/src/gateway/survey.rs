@@ -1,6 +1,6 @@
 //! The paths of a gateway that does not run, probed from its configuration.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -8,14 +8,12 @@ use tokio::time::{sleep, timeout};
 use tradewind_grant::Destination;
 use tradewind_units::Duration;
 
+use super::Routes;
 use super::paths::RelayPath;
 use super::report::{PathsReport, Source, report};
 use super::session::GatewayService;
-use super::{Routes, sealer};
-use crate::dial::{Dialler, try_options};
+use crate::dial::try_options;
 use crate::profile::Legs;
-use crate::resolver::Resolver;
-use crate::session::Keeping;
 use crate::stock::Stock;
 use crate::{GatewayConfig, RelayError};
 
@@ -37,20 +35,7 @@ pub fn survey(
     let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
     try_options(&legs)?;
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
-    let service = Arc::new(GatewayService {
-        entrances: Vec::new(),
-        routes: Arc::clone(&routes),
-        allow_loopback: config.allow_loopback,
-        sealer: sealer(config)?.map(Mutex::new),
-        keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
-        dialler: Dialler {
-            legs,
-            limit: config.timeouts.dial,
-            own_listeners: Vec::new(),
-            resolver: Resolver::default(),
-        },
-        request_limit: config.timeouts.header,
-    });
+    let service = Arc::new(GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs)?);
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
     runtime.block_on(async {

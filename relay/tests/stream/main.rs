@@ -5,6 +5,7 @@
 mod support;
 
 mod chain;
+mod client_address;
 mod drain;
 mod ends;
 mod failover;

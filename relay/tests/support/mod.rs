@@ -146,6 +146,8 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         identity: Some(key),
         identity_file: None,
         forward: Vec::new(),
+        tproxy: Vec::new(),
+        optimistic: false,
         socks5: Vec::new(),
         connect: Vec::new(),
         expose: false,
@@ -165,6 +167,8 @@ pub fn forward(to: SocketAddr) -> Forward {
         listen: loopback(),
         to: to.to_string().parse().unwrap(),
         flow: "test".parse().unwrap(),
+        send_proxy: None,
+        accept_proxy: Vec::new(),
     }
 }
 

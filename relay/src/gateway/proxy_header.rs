@@ -1,0 +1,207 @@
+//! The PROXY protocol, version 2: whose connection it is, in front of its data [HAProxy, proxy-protocol.txt 2.2].
+//!
+//! Parser and writer only. A header is twelve fixed bytes, version and command, family, the length of the rest, two
+//! addresses, two ports, and what else the sender has to tell, which is skipped here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::head::Progress;
+
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+const PREFIX_BYTES: usize = 16;
+/// Longest header. Chosen: what fits into one page, far above any that senders are known to write.
+pub(crate) const MOST_BYTES: usize = 4096;
+const VERSION: u8 = 2;
+const LOCAL: u8 = 0;
+const PROXY: u8 = 1;
+const TCP_OVER_V4: u8 = 0x11;
+const TCP_OVER_V6: u8 = 0x21;
+
+/// The two ends of a client's connection, as it sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// The client.
+    pub(crate) source: SocketAddr,
+    /// Where it connected to.
+    pub(crate) destination: SocketAddr,
+}
+
+/// Why the first bytes of a connection are no header.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProxyError {
+    /// They begin with something else.
+    #[error("the connection does not begin with a PROXY header of version 2")]
+    Signature,
+    /// Another version.
+    #[error("PROXY version {0}: only version 2 is spoken here")]
+    Version(u8),
+    /// Another command than LOCAL and PROXY.
+    #[error("PROXY command {0}: expected 0 or 1")]
+    Command(u8),
+    /// Other addresses than of TCP over IPv4 or IPv6.
+    #[error("PROXY addresses of kind {0:#04x}: expected 0x11 (TCP over IPv4) or 0x21 (IPv6)")]
+    Family(u8),
+    /// The length does not hold the addresses, or is absurd.
+    #[error("PROXY header with {0} bytes behind its length")]
+    Length(usize),
+}
+
+/// Reads a header: the ends that it tells, or nothing if the sender speaks for itself (LOCAL).
+pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Ends>>, ProxyError> {
+    let known = bytes.len().min(SIGNATURE.len());
+    if bytes[..known] != SIGNATURE[..known] {
+        return Err(ProxyError::Signature);
+    }
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
+        return Ok(Progress::Incomplete);
+    };
+    let (version, command, family) = (prefix[12] >> 4, prefix[12] & 0xf, prefix[13]);
+    let length = usize::from(u16::from_be_bytes([prefix[14], prefix[15]]));
+    match (version, command) {
+        (VERSION, LOCAL | PROXY) => {}
+        (VERSION, other) => return Err(ProxyError::Command(other)),
+        (other, _) => return Err(ProxyError::Version(other)),
+    }
+    if PREFIX_BYTES + length > MOST_BYTES {
+        return Err(ProxyError::Length(length));
+    }
+    let Some(rest) = rest.get(..length) else { return Ok(Progress::Incomplete) };
+    let ends = match (command, family) {
+        (LOCAL, _) => None,
+        (_, TCP_OVER_V4) => Some(ends::<4>(rest).ok_or(ProxyError::Length(length))?),
+        (_, TCP_OVER_V6) => Some(ends::<16>(rest).ok_or(ProxyError::Length(length))?),
+        (_, other) => return Err(ProxyError::Family(other)),
+    };
+    Ok(Progress::Complete(ends, PREFIX_BYTES + length))
+}
+
+/// Two addresses of `N` bytes and two ports.
+fn ends<const N: usize>(bytes: &[u8]) -> Option<Ends>
+where
+    [u8; N]: Into<IpAddr>,
+{
+    let (source, rest) = bytes.split_first_chunk::<N>()?;
+    let (destination, rest) = rest.split_first_chunk::<N>()?;
+    let (ports, _) = rest.split_first_chunk::<4>()?;
+    let at = |ip: &[u8; N], port: [u8; 2]| SocketAddr::new((*ip).into(), u16::from_be_bytes(port));
+    Some(Ends {
+        source: at(source, [ports[0], ports[1]]),
+        destination: at(destination, [ports[2], ports[3]]),
+    })
+}
+
+impl Ends {
+    /// The header that tells them.
+    pub(crate) fn to_header(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(PREFIX_BYTES + 36);
+        bytes.extend_from_slice(&SIGNATURE);
+        bytes.push(VERSION << 4 | PROXY);
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                bytes.extend_from_slice(&[TCP_OVER_V4, 0, 12]);
+                bytes.extend_from_slice(&source.octets());
+                bytes.extend_from_slice(&destination.octets());
+            }
+            (source, destination) => {
+                bytes.extend_from_slice(&[TCP_OVER_V6, 0, 36]);
+                bytes.extend_from_slice(&as_v6(source).octets());
+                bytes.extend_from_slice(&as_v6(destination).octets());
+            }
+        }
+        bytes.extend_from_slice(&self.source.port().to_be_bytes());
+        bytes.extend_from_slice(&self.destination.port().to_be_bytes());
+        bytes
+    }
+}
+
+fn as_v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => Ipv4Addr::to_ipv6_mapped(&ip),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn complete(bytes: &[u8]) -> (Option<Ends>, usize) {
+        match header(bytes) {
+            Ok(Progress::Complete(ends, used)) => (ends, used),
+            Ok(Progress::Incomplete) => panic!("incomplete"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The specification's layout, byte by byte.
+    #[test]
+    fn a_header_of_ipv4_is_what_the_specification_says() {
+        let ends = Ends {
+            source: "192.0.2.7:5555".parse().unwrap(),
+            destination: "198.51.100.1:443".parse().unwrap(),
+        };
+        let mut expected =
+            b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a\x21\x11\x00\x0c".to_vec();
+        expected.extend([192, 0, 2, 7, 198, 51, 100, 1, 0x15, 0xb3, 0x01, 0xbb]);
+        assert_eq!(ends.to_header(), expected);
+    }
+
+    #[test]
+    fn what_is_no_header_is_told_by_its_first_wrong_byte() {
+        let good = Ends {
+            source: "[2001:db8::1]:1".parse().unwrap(),
+            destination: "[2001:db8::2]:2".parse().unwrap(),
+        }
+        .to_header();
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            header(&bytes).err()
+        };
+        assert_eq!(header(b"GET / HTTP/1.1").err(), Some(ProxyError::Signature));
+        assert_eq!(header(b"PROXY TCP4 ").err(), Some(ProxyError::Signature));
+        assert_eq!(changed(12, 0x11), Some(ProxyError::Version(1)));
+        assert_eq!(changed(12, 0x22), Some(ProxyError::Command(2)));
+        assert_eq!(changed(13, 0x22), Some(ProxyError::Family(0x22)));
+        assert_eq!(changed(14, 0xff), Some(ProxyError::Length(0xff24)));
+        assert_eq!(changed(15, 35), Some(ProxyError::Length(35)));
+    }
+
+    #[test]
+    fn one_who_speaks_for_itself_tells_nothing() {
+        let mut local = SIGNATURE.to_vec();
+        local.extend([0x20, 0, 0, 3, 1, 2, 3, b'd']);
+        assert_eq!(complete(&local), (None, 19));
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_survives_with_whatever_else_it_tells(
+            source: SocketAddr,
+            destination: SocketAddr,
+            more in proptest::collection::vec(any::<u8>(), 0..600),
+            data in proptest::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let plain = |address: SocketAddr| SocketAddr::new(address.ip(), address.port());
+            prop_assume!(source.is_ipv4() == destination.is_ipv4());
+            let ends = Ends { source: plain(source), destination: plain(destination) };
+            let mut bytes = ends.to_header();
+            let length = u16::try_from(bytes.len() - PREFIX_BYTES + more.len()).unwrap();
+            bytes[14..16].copy_from_slice(&length.to_be_bytes());
+            bytes.extend(&more);
+            let whole = bytes.len();
+            for cut in 0..whole {
+                prop_assert!(matches!(header(&bytes[..cut]), Ok(Progress::Incomplete)), "{cut}");
+            }
+            bytes.extend(&data);
+            prop_assert_eq!(complete(&bytes), (Some(ends), whole));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _any = header(&bytes);
+            let _any = header(&[&SIGNATURE[..], &bytes].concat());
+        }
+    }
+}

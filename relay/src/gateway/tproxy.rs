@@ -1,0 +1,65 @@
+//! The transparent gateway: connections of others are taken off their way (TPROXY), and go on over the overlay to
+//! where they went.
+//!
+//! The rules are the kernel's (`net::interception`) and go with the process, however it ends: new connections then go their
+//! old way. Those that were open are reset by whoever hears of them next.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tradewind_net::interception::{Capture, Interception, make_transparent};
+
+use super::session::{Entrance, Kind};
+use crate::config::Tproxy;
+use crate::server::Server;
+use crate::{GatewayConfig, RelayError};
+
+/// Where the connections of one entry are led to: loopback, once for each family of its destinations.
+fn listeners(tproxy: &Tproxy) -> impl Iterator<Item = SocketAddr> {
+    let ranges = || tproxy.destinations.iter().filter_map(|rule| rule.range());
+    let v4 = ranges().any(|(base, _)| base.is_ipv4()).then_some(Ipv4Addr::LOCALHOST.into());
+    let v6 = ranges().any(|(base, _)| base.is_ipv6()).then_some(Ipv6Addr::LOCALHOST.into());
+    [v4, v6].into_iter().flatten().map(|ip: IpAddr| SocketAddr::new(ip, tproxy.port))
+}
+
+/// The entrances of all entries, in order.
+pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
+    let entrance = |tproxy: &Tproxy| Entrance {
+        kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
+        flow: tproxy.flow.clone(),
+        tells_client: tproxy.send_proxy.is_some(),
+        accept_proxy: tproxy.accept_proxy.clone(),
+    };
+    let of = |tproxy| listeners(tproxy).map(move |listener| (listener, entrance(tproxy)));
+    config.tproxy.iter().flat_map(of).collect()
+}
+
+/// Makes the listeners of these entrances, which are the last, transparent, and leads connections to them.
+pub(super) fn intercept(
+    entries: &[Tproxy],
+    server: &Server,
+) -> Result<Vec<Interception>, RelayError> {
+    let count: usize = entries.iter().map(|tproxy| listeners(tproxy).count()).sum();
+    let addresses = server.handle().local_addrs();
+    let mut next = addresses.len() - count;
+    let mut interceptions = Vec::with_capacity(entries.len());
+    for tproxy in entries {
+        let entrances = next..next + listeners(tproxy).count();
+        next = entrances.end;
+        for listener in server.listeners().filter(|(number, _)| entrances.contains(number)) {
+            make_transparent(&listener.1)?;
+        }
+        let destination = |rule: &tradewind_grant::DestinationRule| {
+            let (base, bits) = rule.range()?;
+            Some((base, bits, rule.ports()))
+        };
+        let capture = Capture {
+            destinations: tproxy.destinations.iter().filter_map(destination).collect(),
+            listeners: addresses[entrances].to_vec(),
+            own_host: tproxy.own_host,
+        };
+        let interception = Interception::set(&capture)?;
+        tracing::info!("taking connections by nftables table {}", interception.table());
+        interceptions.push(interception);
+    }
+    Ok(interceptions)
+}

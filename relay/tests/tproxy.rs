@@ -1,0 +1,227 @@
+//! A transparent gateway between a client and a server that know nothing of it, each in a network namespace of its
+//! own; the gateway is a process, which is told to end and killed.
+//!
+//! This program is its own child: called with a configuration in the environment it is the gateway.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use support::{patient, wait_for};
+use tradewind_net::iproute::{Tool, ask, batch};
+use tradewind_net::netns::Namespace;
+use tradewind_net::userns::become_root_inside;
+use tradewind_net::{NetError, sysctl};
+use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
+
+const TEST: &str =
+    "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends";
+const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
+
+fn main() {
+    if let Ok(config) = std::env::var(CONFIG) {
+        return be_a_gateway(&config);
+    }
+    if std::env::args().any(|word| word == "--list") {
+        return println!("{TEST}: test");
+    }
+    match become_root_inside().and_then(|()| Hosts::new()) {
+        Ok(hosts) => hosts.check(),
+        Err(error) => return println!("SKIPPED {TEST}: {error}"),
+    }
+    println!("test {TEST} ... ok");
+}
+
+fn be_a_gateway(config: &str) {
+    let shutdown = Shutdown::on_signals().unwrap();
+    let mut gateway = Gateway::bind(&GatewayConfig::parse(config).unwrap()).unwrap();
+    gateway.intercept(&shutdown).unwrap();
+    println!("ready");
+    gateway.run(&shutdown).unwrap();
+}
+
+/// A gateway, which does not outlive the test.
+struct Process(Child);
+
+impl Process {
+    fn end(&mut self, signal: &str) {
+        let process = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Client, gateway and server in a row; the client's way to the server is through the gateway's host.
+struct Hosts {
+    client: Namespace,
+    middle: Namespace,
+    server: Namespace,
+}
+
+const SERVER_V4: &str = "10.88.1.2:9000";
+const SERVER_V6: &str = "[fd88:1::2]:9000";
+
+impl Hosts {
+    fn new() -> Result<Self, NetError> {
+        let [client, middle, server] =
+            [Namespace::create()?, Namespace::create()?, Namespace::create()?];
+        let links = [(&client, &middle, 0), (&middle, &server, 1)];
+        for (left, right, index) in links {
+            use std::os::fd::AsRawFd;
+            let path = format!("/proc/{}/fd/{}", std::process::id(), right.as_raw_fd());
+            let ends = |device: &str, number: u8| {
+                [
+                    format!("addr add 10.88.{index}.{number}/24 dev {device}"),
+                    format!("addr add fd88:{index}::{number}/64 dev {device} nodad"),
+                    format!("link set {device} up"),
+                    "link set lo up".to_owned(),
+                ]
+            };
+            let link = format!("link add right type veth peer name left netns {path}");
+            batch(left, Tool::Ip, &[&[link][..], &ends("right", 1)].concat())?;
+            batch(right, Tool::Ip, &ends("left", 2))?;
+        }
+        let default = |to: &str| [format!("route add default via {to}")];
+        batch(&client, Tool::Ip, &[default("10.88.0.2"), default("fd88:0::2")].concat())?;
+        batch(&server, Tool::Ip, &[default("10.88.1.1"), default("fd88:1::1")].concat())?;
+        middle.run(|| {
+            sysctl::set("net.ipv4.ip_forward", "1")?;
+            sysctl::set("net.ipv6.conf.all.forwarding", "1")
+        })??;
+        Ok(Self { client, middle, server })
+    }
+
+    fn check(&self) {
+        let listener = self.server.run(|| TcpListener::bind("[::]:9000").unwrap()).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(|one| answer(one.unwrap())));
+        // What a gateway that was killed has left, and what is somebody else's.
+        let rule = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            self.middle.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
+        };
+        rule("rule add fwmark 0x54570009 lookup 1414987785 proto 84 pref 84");
+        rule("route add local default dev lo table 1414987785 proto 84");
+        rule("rule add fwmark 0x9 lookup 1414987785 proto 84 pref 90");
+        let before = self.traces();
+        assert_eq!(before.matches("fwmark").count(), 2, "{before}");
+
+        for end in ["-TERM", "-KILL"] {
+            let mut gateway = self.gateway();
+            let traces = self.traces();
+            assert!(traces.contains("tradewind-tproxy-"), "{traces}");
+            assert!(!traces.contains("0x54570009"), "leftovers are swept: {traces}");
+            for to in [SERVER_V4, SERVER_V6] {
+                self.passes_through_the_gateway(&self.client, to);
+                self.passes_through_the_gateway(&self.middle, to);
+            }
+            gateway.end(end);
+            wait_for("the rules to go", || !self.traces().contains("tradewind-tproxy-"));
+            for to in [SERVER_V4, SERVER_V6] {
+                self.goes_its_own_way(&self.client, to);
+                self.goes_its_own_way(&self.middle, to);
+            }
+        }
+        // Only the routing, which does nothing by itself, outlives SIGKILL, until the next gateway comes.
+        // A signal at once, before it serves, is no less in order.
+        self.gateway().end("-TERM");
+        let after = self.traces();
+        assert!(!after.contains("fwmark 0x5457") && after.contains("fwmark 0x9 "), "{after}");
+    }
+
+    fn gateway(&self) -> Process {
+        let config = "direct = true
+            [routes]
+            default = 'direct'
+            [[tproxy]]
+            destinations = ['10.88.1.0/24:9000', '[fd88:1::]/64:9000']
+            own_host = true
+            send_proxy = 'v2'";
+        let start = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(CONFIG, config).stdin(Stdio::null()).stdout(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let mut process = Process(self.middle.run(start).unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        process
+    }
+
+    /// All that an interception could leave behind on the gateway's host.
+    fn traces(&self) -> String {
+        let list = || {
+            let tables = Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
+            let rules = ["-4", "-6"].map(|family| ask(Tool::Ip, &[family, "rule"]).unwrap());
+            [String::from_utf8(tables).unwrap(), rules.concat()].concat()
+        };
+        self.middle.run(list).unwrap()
+    }
+
+    fn passes_through_the_gateway(&self, from: &Namespace, to: &str) {
+        let (client, server, told) = self.exchange(from, to);
+        let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+        match (client.ip(), server.ip()) {
+            (IpAddr::V4(client), IpAddr::V4(server)) => {
+                expected.extend([0x11, 0, 12]);
+                expected.extend([client.octets(), server.octets()].concat());
+            }
+            (IpAddr::V6(client), IpAddr::V6(server)) => {
+                expected.extend([0x21, 0, 36]);
+                expected.extend([client.octets(), server.octets()].concat());
+            }
+            mixed => panic!("{mixed:?}"),
+        }
+        expected.extend([client.port().to_be_bytes(), server.port().to_be_bytes()].concat());
+        expected.extend(b"hello");
+        let (peer, data) = told;
+        assert_eq!(data, expected, "the true client, then its data");
+        assert!(["10.88.1.1", "fd88:1::1"].contains(&peer.ip().to_string().as_str()), "{peer}");
+        assert_ne!(peer.port(), client.port(), "another connection");
+    }
+
+    fn goes_its_own_way(&self, from: &Namespace, to: &str) {
+        let (client, _, (peer, data)) = self.exchange(from, to);
+        assert_eq!((peer, data.as_slice()), (client, b"hello".as_slice()));
+    }
+
+    /// Says hello: the connection's own ends, and what the server saw.
+    fn exchange(
+        &self,
+        from: &Namespace,
+        to: &str,
+    ) -> (SocketAddr, SocketAddr, (SocketAddr, Vec<u8>)) {
+        let to: SocketAddr = to.parse().unwrap();
+        let mut stream = from.run(|| TcpStream::connect(to)).unwrap().unwrap();
+        patient(&stream);
+        let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        assert_eq!(ends.1, to);
+        stream.write_all(b"hello").unwrap();
+        stream.shutdown(Half::Write).unwrap();
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).unwrap();
+        let split = told.iter().position(|byte| *byte == b'|').unwrap();
+        let peer = String::from_utf8(told[..split].to_vec()).unwrap().parse().unwrap();
+        (ends.0, ends.1, (peer, told[split + 1..].to_vec()))
+    }
+}
+
+/// Tells the client whom it sees, and all that it got.
+fn answer(mut stream: TcpStream) {
+    patient(&stream);
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    let peer = stream.peer_addr().unwrap();
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    stream.write_all(&[format!("{peer}|").as_bytes(), &received].concat()).unwrap();
+}
