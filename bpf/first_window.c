@@ -5,22 +5,8 @@
 // Whoever wants one for a socket stores a `first_window` with that socket. A listener's is copied
 // to every connection that it accepts (BPF_F_CLONE). Sockets without one stay as they are, so the
 // program disturbs nobody else in its control group.
-//
-// The helpers and macros that are used are declared here, since their usual header comes with
-// libbpf, of which nothing else is needed.
 
-#include <linux/bpf.h>
-
-#define SEC(name) __attribute__((section(name), used))
-#define __uint(name, value) int(*name)[value]
-#define __type(name, value) typeof(value) *name
-
-static long (*const bpf_setsockopt)(void *context, int level, int option, void *value,
-				    int length) = (void *)BPF_FUNC_setsockopt;
-static void *(*const bpf_sk_storage_get)(void *map, void *socket, void *value,
-					 __u64 flags) = (void *)BPF_FUNC_sk_storage_get;
-
-#define SOL_TCP 6
+#include "helpers.h"
 
 // Laid out as `FirstWindow` in net/src/first_window.rs.
 struct first_window {

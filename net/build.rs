@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// One file of `bpf/` each, without its ending.
-const PROGRAMS: [&str; 1] = ["first_window"];
+const PROGRAMS: [&str; 2] = ["first_window", "jump_start"];
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets it"));
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed=../bpf/helpers.h");
     for program in PROGRAMS {
         let source = Path::new("../bpf").join(program).with_extension("c");
         println!("cargo::rerun-if-changed={}", source.display());

@@ -34,6 +34,8 @@ struct Report {
     user_id: u32,
     /// What gives connections their first window here: `sockops`, `routes` or `none`.
     first_window: &'static str,
+    /// What jump-start acts through here: `sockops`, `routes` or `none`.
+    jump_start: &'static str,
     abilities: Vec<Finding>,
 }
 
@@ -45,7 +47,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         schema_version: 1,
         kernel,
         user_id,
-        first_window: first_window(&abilities),
+        first_window: first_that_works(&abilities, "sockops"),
+        jump_start: first_that_works(&abilities, "learned windows"),
         abilities,
     };
     match args.format {
@@ -71,10 +74,12 @@ fn examine(ability: &Ability) -> Finding {
     Finding { ability: name, works, needed, used_for, detail }
 }
 
-/// What a relay with `initial_window` uses here: the first of these that works.
-fn first_window(abilities: &[Finding]) -> &'static str {
-    let works = |name| abilities.iter().any(|finding| finding.ability == name && finding.works);
-    match (works("sockops"), works("window routes")) {
+/// What sets windows here, for relays with `initial_window` or for jump-start: the program whose ability is
+/// `program`, else routes, else nothing.
+fn first_that_works(abilities: &[Finding], program: &str) -> &'static str {
+    let works =
+        |name: &str| abilities.iter().any(|finding| finding.ability == name && finding.works);
+    match (works(program), works("window routes")) {
         (true, _) => "sockops",
         (false, true) => "routes",
         (false, false) => "none",
@@ -99,7 +104,7 @@ fn show(report: &Report) -> anyhow::Result<()> {
         _ => "not available: connections start with the kernel's",
     };
     output::line(format_args!(
-        "Linux {}, user {}. First windows: {first_window}. Not needed: io_uring, modules of our own.",
-        report.kernel, report.user_id
+        "Linux {}, user {}. First windows: {first_window}. Jump-start acts through: {}. Not needed: io_uring, modules of our own.",
+        report.kernel, report.user_id, report.jump_start
     ))
 }

@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tradewind_jumpstart::figures::{PAPER_SEGMENT, WindowFigures, figures};
 use tradewind_jumpstart::{IpNet, Order};
-use tradewind_net::capability::user_id;
+use tradewind_net::capability::{may_change_routes, user_id};
 use tradewind_net::route::Routes;
 use tradewind_net::signals::Signals;
 use tradewind_tuner::config::Through;
-use tradewind_tuner::{Request, Tuner, TunerConfig, TunerError, ask};
+use tradewind_tuner::{Request, Switch, Tuner, TunerConfig, TunerError, ask};
 use tradewind_units::time::{as_millis_f64, parse_duration};
 use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 
@@ -45,6 +45,10 @@ pub(crate) enum JumpstartCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Kill switch: have everything start by default from now on, across restarts of the daemon
+    Off(AskArgs),
+    /// Turn the kill switch back
+    On(AskArgs),
     /// What larger first windows save, by the paper's model, for given file sizes and round-trip times
     Model(ModelArgs),
 }
@@ -136,6 +140,8 @@ pub(crate) fn run(command: JumpstartCommand) -> Outcome {
         JumpstartCommand::Explain { address, ask } => explain(address, &ask)?,
         JumpstartCommand::Hint(args) => hint(&args)?,
         JumpstartCommand::Flush { within, ask } => flush(within, &ask)?,
+        JumpstartCommand::Off(args) => switch(true, &args)?,
+        JumpstartCommand::On(args) => switch(false, &args)?,
         JumpstartCommand::Model(args) => model(&args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -167,9 +173,12 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     let stop = Signals::take_termination()?;
     let socket = socket_at(args.socket.as_deref().or(config.socket.as_deref()));
     let tuner = Tuner::open(&config, &socket)?;
+    let (through, why) = tuner.acts_through();
     output::line(serde_json::json!({
         "schema_version": 1,
         "ready": "jumpstart",
+        "through": through,
+        "why": why,
         "socket": socket,
         "metrics": tuner.metrics_addr(),
     }))?;
@@ -196,6 +205,14 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
         word(&answer["through"]),
         answer["connections"]
     ))?;
+    if answer["off"] == true {
+        output::line(
+            "off by the kill switch: connections start by default (`jumpstart on` turns it back)",
+        )?;
+    }
+    if let Some(why) = answer["why"].as_str() {
+        output::line(why)?;
+    }
     let columns = ["window_segments", "samples", "average_segments", "pacing_mbps", "expires_in_s"];
     let row = |known: &Value| {
         let mut row = vec![word(&known["prefix"])];
@@ -270,6 +287,26 @@ fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
     match args.output {
         Format::Json => output::json(&answer),
         Format::Table => output::line(format_args!("forgotten: {}", answer["flushed"])),
+    }
+}
+
+fn switch(off: bool, args: &AskArgs) -> anyhow::Result<()> {
+    let socket = socket_at(args.socket.as_deref());
+    Switch::beside(&socket).turn(off)?;
+    let answer = match ask(&socket, &Request::Switch {}) {
+        Ok(answer) => answer,
+        Err(TunerError::NoDaemon { .. }) => {
+            if off && may_change_routes() {
+                Routes::open()?.sweep()?;
+            }
+            serde_json::json!({ "schema_version": 1, "off": off })
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match args.output {
+        Format::Json => output::json(&answer),
+        Format::Table if off => output::line("off: connections start by default"),
+        Format::Table => output::line("on"),
     }
 }
 

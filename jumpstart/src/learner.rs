@@ -17,8 +17,9 @@ use ipnet::IpNet;
 use serde::Serialize;
 use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
 
-use crate::arms::{Arm, Arms, count_ended};
+use crate::arms::{Arm, Arms};
 use crate::config::{Config, Control, Mode};
+use crate::connections::{Begun, Connections};
 use crate::destination::{Destination, Group};
 use crate::explain::Explanation;
 use crate::guard::FirstFlight;
@@ -103,26 +104,15 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What was last seen of a connection.
-#[derive(Debug)]
-struct Tracked {
-    arm: Arm,
-    given: u32,
-    first_flight: FirstFlight,
-    last: Sample,
-    round: u64,
-}
-
 /// Learns first windows. See the module's text.
 #[derive(Debug)]
 pub struct Learner {
     config: Config,
-    round: u64,
     observed: BTreeMap<IpNet, Group>,
     destinations: BTreeMap<IpNet, Destination>,
-    connections: BTreeMap<u64, Tracked>,
+    connections: Connections,
+    told_of_each: bool,
     hints: Vec<Hint>,
-    arms: Arms,
     refused: u64,
 }
 
@@ -132,12 +122,11 @@ impl Learner {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            round: 0,
             observed: BTreeMap::new(),
             destinations: BTreeMap::new(),
-            connections: BTreeMap::new(),
+            connections: Connections::default(),
+            told_of_each: false,
             hints: Vec::new(),
-            arms: Arms::new(),
             refused: 0,
         }
     }
@@ -183,31 +172,35 @@ impl Learner {
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
     }
 
-    /// Remembers `sample`; returns what its connection had had acknowledged before, and how its first
-    /// flight went if that has just become clear.
     fn track(&mut self, prefix: &IpNet, sample: &Sample) -> (u64, Option<FirstFlight>) {
-        let round = self.round;
-        let begun = || match self.destinations.get(prefix) {
-            _ if round == 0 => (Arm::Earlier, 0),
+        let guess = || match self.destinations.get(prefix) {
+            _ if self.told_of_each => (Arm::Unlearned, 0),
             Some(known) if known.control => (Arm::Control, 0),
             Some(known) if known.in_force => (Arm::Jumped, known.window.as_u32()),
             Some(_) | None => (Arm::Unlearned, 0),
         };
-        let mut before = 0;
-        let tracked = self
-            .connections
-            .entry(sample.connection)
-            .and_modify(|tracked| before = tracked.last.acked.as_u64())
-            .or_insert_with(|| {
-                let (arm, given) = begun();
-                Tracked { arm, given, first_flight: FirstFlight::Open, last: *sample, round }
-            });
-        (tracked.last, tracked.round) = (*sample, round);
-        if tracked.arm != Arm::Jumped || tracked.first_flight != FirstFlight::Open {
-            return (before, None);
+        self.connections.see(sample, guess)
+    }
+
+    /// Says that an actuator will tell of each connection that it acted on ([`Learner::began`]): none is
+    /// guessed to have jumped.
+    pub fn expect_to_be_told(&mut self) {
+        self.told_of_each = true;
+    }
+
+    /// Takes in how a connection began. To be called between [`Learner::observe`] and [`Learner::decide`] of a
+    /// round.
+    pub fn began(&mut self, connection: u64, begun: Begun) {
+        self.connections.began(connection, begun);
+    }
+
+    /// Takes in that part of a connection's first flight towards `prefix` was lost, from an actuator that
+    /// sees it at once; what is found out by looking counts no second time. To be called as
+    /// [`Learner::began`].
+    pub fn first_flight_lost(&mut self, connection: u64, prefix: IpNet) {
+        if self.connections.lost(connection) && self.destinations.contains_key(&prefix) {
+            self.observed.entry(prefix).or_default().lost += 1;
         }
-        tracked.first_flight = FirstFlight::of(sample, tracked.given);
-        (before, Some(tracked.first_flight))
     }
 
     /// Ends a round: what has changed since the last one. To be called once an update interval, after
@@ -223,8 +216,7 @@ impl Learner {
             destination.settle(&self.config, prefix, &self.hints);
             changes.extend(destination.take_change(prefix));
         }
-        self.forget_ended();
-        self.round += 1;
+        self.connections.end_round();
         changes
     }
 
@@ -250,17 +242,6 @@ impl Learner {
                 changes.extend(destination.removal(prefix, Reason::Expired));
             }
             alive
-        });
-    }
-
-    fn forget_ended(&mut self) {
-        let (arms, round) = (&mut self.arms, self.round);
-        self.connections.retain(|_, tracked| {
-            let open = tracked.round == round;
-            if !open {
-                count_ended(arms, tracked.arm, &tracked.last);
-            }
-            open
         });
     }
 
@@ -341,7 +322,7 @@ impl Learner {
     /// What the connections of each arm did that have ended.
     #[must_use]
     pub const fn arms(&self) -> &Arms {
-        &self.arms
+        self.connections.arms()
     }
 
     /// How many destinations have a value.

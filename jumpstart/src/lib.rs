@@ -26,6 +26,7 @@
 //! |---|---|
 //! | [`sample`] | what is seen of one connection |
 //! | [`config`] | modes, variants, bounds, and why each default is what it is |
+//! | [`connections`] | how each connection began and how it does |
 //! | [`learner`] | the rounds: observe, decide, expire |
 //! | [`riptide`] | a round's average of congestion windows |
 //! | [`paced`] | a round's average of delivered rates, and what they prove |
@@ -39,6 +40,7 @@
 
 pub mod arms;
 pub mod config;
+pub mod connections;
 mod destination;
 pub mod explain;
 pub mod figures;
@@ -53,6 +55,7 @@ pub mod strict;
 
 pub use arms::{Arm, Totals};
 pub use config::{Combine, Config, ConfigError, Control, History, Mode, Settings};
+pub use connections::Begun;
 pub use explain::Explanation;
 pub use hint::{Hint, Order};
 pub use ipnet::IpNet;

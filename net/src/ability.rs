@@ -12,8 +12,10 @@ use nix::sys::socket::{self, sockopt};
 use socket2::{Domain, Socket, Type};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
+use crate::clock::monotonic;
 use crate::error::{NetError, Result};
 use crate::first_window::{FirstWindow, FirstWindows};
+use crate::jump_start::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
 use crate::splice::Pipe;
 use crate::tcp::{self, FastOpen, SocketOptions};
@@ -40,10 +42,11 @@ pub struct Ability {
 
 /// All of them, in the order in which they are to be tried: the last ones may move this process into
 /// a user namespace of its own, for good, so they work only while it has a single thread.
-pub const ABILITIES: [Ability; 13] = [
+pub const ABILITIES: [Ability; 14] = [
     needed("tcp", "sessions", tcp_options),
     needed("splice", "moving bulk without copies", splice),
     optional("sockops", "first windows, of each connection", sockops),
+    optional("learned windows", "jump-start: windows, rates, shares", learned_windows),
     optional("window routes", "first windows without sockops", window_routes),
     optional("large buffers", "first flights above 64 KB", large_buffers),
     optional("pacing", "paced-start", pacing_cap),
@@ -143,6 +146,28 @@ fn sockops() -> Result<String> {
             needs: "a process whose control group is the one that it sees",
         }),
     }
+}
+
+fn learned_windows() -> Result<String> {
+    const UNUSUAL: u32 = 78;
+    // An address of this host that hardly anybody has a use for, so that nobody's connection is touched.
+    let any = SocketAddr::from(([127, 82, 82, 82], 0));
+    let mut listeners = tcp::listen(any, 1, 16, &SocketOptions::default())
+        .map_err(|error| NetError::system(error.option, error.source))?;
+    let mut starts = JumpStarts::attach(&Options::default())?;
+    let window = Segments::new(UNUSUAL).expect("in range");
+    let expires = monotonic() + PATIENCE;
+    let prefix = "127.82.82.82/32".parse().expect("a prefix");
+    starts.set(prefix, Values { window, rate: None, rtt: None, expires })?;
+    let stream = dial(&listeners.remove(0), &SocketOptions::default())?;
+    let info = TcpInfo::of(&stream).map_err(refused("read TCP_INFO"))?;
+    if info.congestion_window == Some(window) {
+        return Ok(format!("a connection began with the {UNUSUAL} segments of its destination"));
+    }
+    Err(NetError::Unsupported {
+        ability: "sockops that acts: the program is attached and changes no window",
+        needs: "the top of the cgroup2 hierarchy to be mounted where this process sees it",
+    })
 }
 
 fn window_routes() -> Result<String> {

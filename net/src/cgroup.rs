@@ -5,34 +5,59 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{NetError, Result};
 
+/// Opens the top of the hierarchy of version 2, as far as this process sees it: every socket of the machine
+/// belongs to it.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn open_top() -> Result<File> {
+    open(&mount_of(&read("/proc/self/mountinfo")?).ok_or(NO_HIERARCHY)?)
+}
+
+/// Opens the control group of version 2 whose directory is `path`.
+///
+/// # Errors
+/// When `path` cannot be opened.
+pub fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|source| NetError::system(format!("open {}", path.display()), source))
+}
+
+const NO_HIERARCHY: NetError = NetError::Unsupported {
+    ability: "control group of version 2",
+    needs: "a mounted cgroup2 file system",
+};
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).map_err(|source| NetError::system(format!("read {path}"), source))
+}
+
 /// Opens the directory of this process's control group (version 2): sockets belong to it from
 /// their creation on.
 ///
 /// # Errors
 /// When no hierarchy of version 2 is mounted, or its directory cannot be opened.
 pub fn open_own() -> Result<File> {
-    let read = |path: &str| {
-        fs::read_to_string(path).map_err(|source| NetError::system(format!("read {path}"), source))
-    };
-    let path = path_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?).ok_or(
-        NetError::Unsupported {
-            ability: "control group of version 2",
-            needs: "a mounted cgroup2 file system",
-        },
-    )?;
-    File::open(&path).map_err(|source| NetError::system(format!("open {}", path.display()), source))
+    open(
+        &path_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+            .ok_or(NO_HIERARCHY)?,
+    )
+}
+
+/// Where the hierarchy is mounted.
+fn mount_of(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        back.starts_with("cgroup2 ").then(|| front.split(' ').nth(4).map(PathBuf::from))?
+    })
 }
 
 /// The group's directory. In a container the mount may show less than the whole hierarchy; then
 /// its top is the best that can be had.
 fn path_of(mountinfo: &str, cgroup: &str) -> Option<PathBuf> {
-    let mount = mountinfo.lines().find_map(|line| {
-        let (front, back) = line.split_once(" - ")?;
-        back.starts_with("cgroup2 ").then(|| front.split(' ').nth(4))?
-    })?;
+    let mount = mount_of(mountinfo)?;
     let group = cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let own = Path::new(mount).join(group.trim_start_matches('/'));
-    Some(if own.is_dir() { own } else { PathBuf::from(mount) })
+    let own = mount.join(group.trim_start_matches('/'));
+    Some(if own.is_dir() { own } else { mount })
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::{MapData, SkStorage};
-use aya::programs::{CgroupAttachMode, SockOps};
 use aya::{Ebpf, Pod};
 use tradewind_units::{Bandwidth, Segments};
 
 use crate::cgroup;
-use crate::error::{NetError, Result};
+use crate::error::Result;
+use crate::sockops::{self, refused, root_cause};
 
 /// The object file, aligned as its parser needs it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/first_window.o"));
@@ -67,27 +67,11 @@ impl FirstWindows {
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of
     /// version 2, and on kernels before 5.8; the error tells which step was refused.
     pub fn attach() -> Result<Self> {
-        let refused = |action: &str, error: &dyn std::error::Error| match root_cause(error) {
-            cause if cause.kind() == io::ErrorKind::PermissionDenied => NetError::NotPermitted {
-                action: "put a sockops program into the kernel",
-                needs: "it takes the capabilities CAP_BPF and CAP_NET_ADMIN outside every user namespace",
-            },
-            cause => NetError::system(format!("{action} the sockops program"), cause),
-        };
         let group = cgroup::open_own()?;
         let mut program = Ebpf::load(OBJECT).map_err(|error| refused("load", &error))?;
         let map = program.take_map(MAP).expect("the object file has this map");
         let map = SkStorage::try_from(map).map_err(|error| refused("read the map of", &error))?;
-        let sockops: &mut SockOps = program
-            .program_mut(PROGRAM)
-            .expect("the object file has this program")
-            .try_into()
-            .expect("it is a sockops program");
-        sockops.load().map_err(|error| refused("load", &error))?;
-        // A link stands beside those of others by itself, and is refused when it asks for that.
-        sockops
-            .attach(group, CgroupAttachMode::Single)
-            .map_err(|error| refused("attach", &error))?;
+        sockops::attach(&mut program, PROGRAM, group)?;
         Ok(Self(Arc::new(Attached { map: Mutex::new(map), _program: program })))
     }
 
@@ -102,21 +86,4 @@ impl FirstWindows {
         let mut map = self.0.map.lock().unwrap_or_else(PoisonError::into_inner);
         map.insert(&socket.as_fd().as_raw_fd(), wanted, 0).map_err(|error| root_cause(&error))
     }
-}
-
-/// The kernel's answer at the end of a chain of causes, or the whole in words.
-fn root_cause(error: &dyn std::error::Error) -> io::Error {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(system) = error.downcast_ref::<io::Error>() {
-            return match system.raw_os_error() {
-                Some(number) => io::Error::from_raw_os_error(number),
-                None => io::Error::new(system.kind(), system.to_string()),
-            };
-        }
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    io::Error::other(words.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -5,6 +5,8 @@
 //! its owner is killed.
 
 use std::fs::File;
+use std::io;
+use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::thread;
 
@@ -87,6 +89,30 @@ impl AsRawFd for Namespace {
     fn as_raw_fd(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
+}
+
+/// The kernel's number for the network namespace of the calling thread, unique as long as this machine runs.
+///
+/// # Errors
+/// On kernels before 5.14.
+pub fn cookie_of_this_thread() -> Result<u64> {
+    let refused = |source| NetError::system("ask for a network namespace's number", source);
+    let socket =
+        std::net::UdpSocket::bind("0.0.0.0:0").or_else(|_| std::net::UdpSocket::bind("[::]:0"));
+    let socket = socket.map_err(refused)?;
+    let mut cookie = 0_u64;
+    let mut length = libc::socklen_t::try_from(size_of_val(&cookie)).expect("eight bytes");
+    // SAFETY: the option's value is an integer of eight bytes, writable for its length.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome == 0 { Ok(cookie) } else { Err(refused(io::Error::last_os_error())) }
 }
 
 /// Runs `work` on a thread of its own, so that what it does to its thread's namespace ends with it.

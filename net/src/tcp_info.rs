@@ -42,6 +42,8 @@ pub struct TcpInfo {
     pub retransmitted_segments: u32,
     /// Rate at which the kernel releases data; `None` when it does not pace (Linux 3.15).
     pub pacing_rate: Option<Bandwidth>,
+    /// Greatest rate that was asked for (SO_MAX_PACING_RATE); `None` when any is allowed.
+    pub pacing_limit: Option<Bandwidth>,
     /// Payload that the peer acknowledged (Linux 4.1).
     pub bytes_acked: Option<Bytes>,
     /// Payload that arrived here in order (Linux 4.1).
@@ -116,6 +118,7 @@ impl TcpInfo {
             congestion_window: Segments::new(u32_at(80)?).ok(),
             retransmitted_segments: u32_at(100)?,
             pacing_rate: rate(104),
+            pacing_limit: rate(112),
             bytes_acked: bytes(120),
             bytes_received: bytes(128),
             unsent: bytes32(144),

@@ -1,26 +1,18 @@
 //! The first congestion window, as the kernel reports it of real connections.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+mod common;
 
-use socket2::{Domain, Socket, Type};
-use tradewind_net::NetError;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use common::{HERE, Hosts, THERE, USUAL, dial, skipped, window};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::iproute::{self, Tool};
-use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
 use tradewind_units::{Bandwidth, Bytes, Segments};
-
-/// The kernel's own [RFC 6928].
-const USUAL: u32 = 10;
-
-/// Says that a test did not run, past the capture of tests that pass.
-fn skipped(why: &dyn std::fmt::Display) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
-}
 
 /// The program, where this process may load it.
 fn attached() -> Option<FirstWindows> {
@@ -42,17 +34,6 @@ fn listen(options: &SocketOptions) -> TcpListener {
     let listener = tcp::listen("127.0.0.1:0".parse().unwrap(), 1, 16, options).unwrap().remove(0);
     listener.set_nonblocking(false).unwrap();
     listener
-}
-
-fn dial(address: SocketAddr, options: &SocketOptions) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    options.apply(&socket).unwrap();
-    socket.connect(&address.into()).unwrap();
-    socket.into()
-}
-
-fn window(stream: &TcpStream) -> u32 {
-    TcpInfo::of(stream).unwrap().congestion_window.unwrap().as_u32()
 }
 
 #[test]
@@ -112,63 +93,6 @@ fn the_program_goes_with_its_last_owner() {
     let _dialled = dial(listener.local_addr().unwrap(), &SocketOptions::default());
     let (accepted, _) = listener.accept().unwrap();
     assert_eq!(window(&accepted), USUAL);
-}
-
-const HERE: &str = "10.82.0.1";
-const THERE: &str = "10.82.0.2";
-
-/// Two hosts and a cable between them.
-struct Hosts {
-    here: Namespace,
-    there: Namespace,
-}
-
-impl Hosts {
-    fn new() -> Option<Self> {
-        let make = || Ok((Namespace::create()?, Namespace::create()?));
-        let (here, there) = match make() {
-            Ok(namespaces) => namespaces,
-            Err::<_, NetError>(error) => {
-                skipped(&error);
-                return None;
-            }
-        };
-        let cable = format!(
-            "link add name near0 type veth peer name far0 netns {}",
-            descriptor_path(&there)
-        );
-        iproute::batch(&here, Tool::Ip, &[cable]).unwrap();
-        for (host, device, address) in [(&here, "near0", HERE), (&there, "far0", THERE)] {
-            let lines = [
-                format!("addr add {address}/24 dev {device}"),
-                format!("link set {device} up"),
-                "link set lo up".to_owned(),
-            ];
-            iproute::batch(host, Tool::Ip, &lines).unwrap();
-        }
-        Some(Self { here, there })
-    }
-}
-
-/// Where `ip` finds a namespace of this process.
-fn descriptor_path(namespace: &Namespace) -> String {
-    use std::os::fd::AsRawFd as _;
-    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd())
-}
-
-impl Hosts {
-    fn listen(&self, options: &SocketOptions) -> TcpListener {
-        let address = format!("{THERE}:0").parse().unwrap();
-        let listener =
-            self.there.run(|| tcp::listen(address, 1, 16, options).unwrap().remove(0)).unwrap();
-        listener.set_nonblocking(false).unwrap();
-        listener
-    }
-
-    fn dial(&self, listener: &TcpListener, options: &SocketOptions) -> TcpStream {
-        let address = listener.local_addr().unwrap();
-        self.here.run(|| dial(address, options)).unwrap()
-    }
 }
 
 #[test]

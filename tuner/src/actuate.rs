@@ -3,6 +3,8 @@
 use ipnet::IpNet;
 use tradewind_jumpstart::{Change, Setting};
 use tradewind_net::NetError;
+use tradewind_net::clock::monotonic;
+use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::Segments;
 
@@ -66,10 +68,13 @@ pub trait Actuator {
         None
     }
 
-    /// Whether it can hold a connection to a rate.
-    fn can_pace(&self) -> bool {
+    /// Whether it sees each connection, and tells how it began.
+    fn tells(&self) -> bool {
         false
     }
+
+    /// Hands what it has to tell to `each`.
+    fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
 }
 
 /// Dry run.
@@ -87,6 +92,54 @@ impl Actuator for Nothing {
 
     fn apply(&mut self, _: &Change) -> Result<Outcome, NetError> {
         Ok(Outcome::Shown)
+    }
+}
+
+/// A program in the kernel that sees each connection: paces, shares, and ends with its owner.
+#[derive(Debug)]
+pub struct BySockops {
+    starts: JumpStarts,
+}
+
+impl BySockops {
+    /// Acts on connections as `options` say.
+    ///
+    /// # Errors
+    /// As [`JumpStarts::attach`].
+    pub fn attach(options: &Options) -> Result<Self, NetError> {
+        Ok(Self { starts: JumpStarts::attach(options)? })
+    }
+}
+
+impl Actuator for BySockops {
+    fn name(&self) -> &'static str {
+        "sockops"
+    }
+
+    fn sweep(&mut self) -> Result<usize, NetError> {
+        self.starts.clear()
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<Outcome, NetError> {
+        match change {
+            Change::Set(Setting { prefix, window, pacing, rtt, expires, .. }) => {
+                let (window, rate, rtt, expires) = (*window, *pacing, *rtt, *expires);
+                self.starts.set(*prefix, Values { window, rate, rtt, expires })?;
+            }
+            Change::Renew { prefix, expires } => {
+                self.starts.renew(prefix, monotonic(), *expires)?;
+            }
+            Change::Remove { prefix, .. } => self.starts.remove(prefix)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn tells(&self) -> bool {
+        true
+    }
+
+    fn hear(&mut self, each: &mut dyn FnMut(Told)) {
+        self.starts.hear(each);
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use tradewind_jumpstart::{Config, Mode, Settings};
+use tradewind_jumpstart::{Config, Control, Mode, Settings};
+use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
-use tradewind_units::Duration;
 use tradewind_units::time::as_text;
+use tradewind_units::{Bytes, Duration};
 
 use crate::TunerError;
 
@@ -61,8 +62,12 @@ impl Default for Observe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Through {
-    /// Routes, as in the paper. The default: works on every Linux.
+    /// The first of the others that works here. The default: says which, and why not the one before.
     #[default]
+    Auto,
+    /// A program in the kernel (eBPF) that sees each connection: paces, shares, and goes with its owner.
+    Sockops,
+    /// Routes, as in the paper: works on every Linux.
     Routes,
     /// Nothing: learns and shows only.
     None,
@@ -74,14 +79,48 @@ pub enum Through {
 pub struct Act {
     /// Through what.
     pub through: Through,
-    /// Whether routes also raise the first receive window to `c_max`, so that the other end's jump finds
+    /// Whether the first receive window is raised to `c_max`, too, so that the other end's jump finds
     /// room `[RT III-C]`. Default yes, as in the paper. It acts only where receive buffers are as large.
     pub receive: bool,
+    /// Receive buffer of listeners and of sockets that dial known destinations, set before the handshake, by
+    /// sockops alone. Default none: the kernel stops to grow a buffer that was set, so that one too small for a
+    /// path slows it for good. Worth it where first flights above 64 KiB arrive; at most net.core.rmem_max.
+    pub receive_buffer: Option<Bytes>,
+    /// The control group (version 2) whose connections are meant, by sockops alone. Default the top of the
+    /// hierarchy: all.
+    pub cgroup: Option<PathBuf>,
+    /// Whether connections of other network namespaces start so, too, by sockops alone. Default no: an address
+    /// may be another host there, and what they do is not observed.
+    pub all_namespaces: bool,
 }
 
 impl Default for Act {
     fn default() -> Self {
-        Self { through: Through::default(), receive: true }
+        Self {
+            through: Through::default(),
+            receive: true,
+            receive_buffer: None,
+            cgroup: None,
+            all_namespaces: false,
+        }
+    }
+}
+
+impl Act {
+    /// For the program in the kernel, with `learn`.
+    #[must_use]
+    pub fn options(&self, learn: &Config) -> Options {
+        let (Control::Destinations(control) | Control::Connections(control)) = learn.control;
+        Options {
+            cgroup: self.cgroup.clone(),
+            all_namespaces: self.all_namespaces,
+            control,
+            least: learn.window_min,
+            at_once: (learn.mode == Mode::Strict).then_some(1),
+            receive_window: self.receive.then_some(learn.window_max),
+            receive_buffer: self.receive_buffer,
+            most: u32::try_from(learn.max_destinations).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -156,7 +195,16 @@ mod tests {
         let config = TunerConfig::parse("").unwrap();
         assert_eq!(config.learn().unwrap(), Config::default());
         assert_eq!(config.observe.interval, Duration::from_secs(1));
-        assert_eq!(config.act.through, Through::Routes);
+        assert_eq!(config.act.through, Through::Auto);
+    }
+
+    #[test]
+    fn the_configuration_that_comes_with_the_unit_holds_the_defaults() {
+        let shipped = include_str!("../../systemd/jumpstart.toml");
+        let (shipped, default) = (TunerConfig::parse(shipped).unwrap(), TunerConfig::default());
+        assert_eq!(shipped.learn().unwrap(), default.learn().unwrap());
+        let shown = |config: &TunerConfig| format!("{:?} {:?}", config.observe, config.act);
+        assert_eq!(shown(&shipped), shown(&default));
     }
 
     #[test]
@@ -168,7 +216,8 @@ mod tests {
             ("[observe]\ninterval = \"1 ms\"", "`observe.interval`: a span from 100 ms"),
             ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
             ("[act]\nthrough = \"magic\"", "`act.through`"),
-            ("[learn]\nmode = \"strict\"", "routes cannot"),
+            ("[learn]\nmode = \"strict\"\n[act]\nthrough = \"routes\"", "routes cannot"),
+            ("[act]\nreceive_buffer = \"many\"", "`act.receive_buffer`"),
             ("colour = 1", "unknown field `colour`"),
             ("[learn", "line 1"),
         ] {

@@ -41,6 +41,8 @@ pub enum Request {
         /// Inside this; everything when absent.
         within: Option<IpNet>,
     },
+    /// Look at the kill switch now.
+    Switch {},
     /// An outsider's hint.
     Hint {
         /// About whom.

@@ -23,7 +23,7 @@ pub enum TunerError {
     Learn(#[from] ConfigError),
     /// The mode paces, and what it would act through cannot.
     #[error(
-        "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `none`"
+        "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `sockops` or `none`"
     )]
     NeedsPacing,
     /// The right to act is missing.
@@ -46,6 +46,14 @@ pub enum TunerError {
     #[error("control socket {}: {source}", path.display())]
     Socket {
         /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The kill switch cannot be turned.
+    #[error("kill switch {}: {source}", path.display())]
+    Switch {
+        /// The file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,

@@ -1,7 +1,7 @@
 //! Jump-start on a host: looks at its connections, lets `tradewind-jumpstart` decide, and acts.
 //!
 //! ```text
-//! each update interval:  observe (sock_diag) -> decide (jumpstart) -> act (routes, or nothing)
+//! each update interval:  observe (sock_diag) -> decide (jumpstart) -> act (sockops, routes, or nothing)
 //! in between:            route changes are followed, questions on the control socket are answered
 //! at start and stop:     whatever an actuator of ours has left is swept
 //! ```
@@ -14,21 +14,26 @@
 //! | [`config`] | the configuration file, each default with its reason |
 //! | [`observe`] | where samples come from |
 //! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
+//! | `choose` | which of them works here |
 //! | [`tuner`] | the loop |
 //! | [`control`] | questions and orders from the command line |
+//! | [`switch`] | the kill switch |
 //! | [`notify`] | telling systemd that it is ready |
 //! | `metrics` | what is counted |
 
 pub mod actuate;
+mod choose;
 pub mod config;
 pub mod control;
 pub mod error;
 mod metrics;
 pub mod notify;
 pub mod observe;
+pub mod switch;
 pub mod tuner;
 
 pub use config::TunerConfig;
 pub use control::{Request, ask};
 pub use error::TunerError;
+pub use switch::Switch;
 pub use tuner::Tuner;

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use tradewind_jumpstart::{Arm, Learner, Totals};
+use tradewind_net::jump_start::Told;
 use tradewind_telemetry::Registry;
 use tradewind_telemetry::client::metrics::counter::Counter;
 use tradewind_telemetry::client::metrics::family::Family;
@@ -20,7 +21,9 @@ pub(crate) struct Metrics {
     pub(crate) samples: Gauge,
     pub(crate) round_seconds: Gauge<f64, AtomicU64>,
     pub(crate) destinations: Gauge,
+    pub(crate) off: Gauge,
     outcomes: Family<Labels, Counter>,
+    told: Family<Labels, Counter>,
     connections: Family<Labels, Counter>,
     acked: Family<Labels, Counter>,
     retransmitted: Family<Labels, Counter>,
@@ -41,6 +44,9 @@ impl Metrics {
             all.register("destinations", help, self.destinations.clone());
             let help = "Changes, by what became of them";
             all.register("changes", help, self.outcomes.clone());
+            all.register("off", "1 while the kill switch is turned", self.off.clone());
+            let help = "What the program in the kernel told of connections";
+            all.register("starts", help, self.told.clone());
             let help = "Ended connections, by how they began";
             all.register("connections", help, self.connections.clone());
             let help = "Payload acknowledged on ended connections, by how they began";
@@ -55,6 +61,15 @@ impl Metrics {
     pub(crate) fn count(&self, outcome: Option<Outcome>) {
         let name = outcome.map_or("failed", Outcome::name);
         self.outcomes.get_or_create(&vec![("outcome", name)]).inc();
+    }
+
+    pub(crate) fn count_told(&self, told: Told) {
+        let name = match told {
+            Told::Jumped { .. } => "jumped",
+            Told::Control { .. } => "control",
+            Told::FirstFlightLost { .. } => "first_flight_lost",
+        };
+        self.told.get_or_create(&vec![("what", name)]).inc();
     }
 
     /// Catches the arms' counters up with the learner's totals.

@@ -4,20 +4,22 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Change, Hint, Learner, Mode};
-use tradewind_net::capability::may_change_routes;
+use tradewind_jumpstart::{Begun, Change, Hint, Learner, Mode};
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
+use tradewind_net::jump_start::Told;
 use tradewind_net::signals::Signals;
 use tradewind_telemetry::{Health, Registry, Server, serve};
-use tradewind_units::{Duration, Timestamp};
+use tradewind_units::{Duration, Segments, Timestamp};
 
 use crate::TunerError;
-use crate::actuate::{Actuator, ByRoute, Nothing, Outcome};
+use crate::actuate::{Actuator, Outcome};
+use crate::choose::{Chosen, choose};
 use crate::config::{Through, TunerConfig};
 use crate::control::{Control, Request};
 use crate::metrics::Metrics;
 use crate::observe::{Observer, SocketTable};
+use crate::switch::Switch;
 
 /// Tokens of what the loop waits for.
 const STOP: u64 = 0;
@@ -29,6 +31,9 @@ pub struct Tuner {
     learner: Learner,
     observer: Box<dyn Observer>,
     actuator: Box<dyn Actuator>,
+    why: Option<String>,
+    switch: Switch,
+    is_off: bool,
     interval: Duration,
     control: Control,
     metrics: Metrics,
@@ -48,18 +53,17 @@ impl Tuner {
         let learn = config.learn()?;
         let control = Control::open(socket)?;
         let observer = Box::new(SocketTable::open(config.filter())?);
-        let receive = config.act.receive.then_some(learn.window_max);
-        let mut actuator: Box<dyn Actuator> = match config.act.through {
-            Through::None => Box::new(Nothing),
-            Through::Routes if !may_change_routes() => return Err(TunerError::NoRight),
-            Through::Routes => Box::new(ByRoute::open(receive)?),
-        };
-        let swept = actuator.sweep()?;
-        if swept > 0 {
-            tracing::warn!(swept, "removed what an earlier daemon had left");
+        let Chosen { mut actuator, why } = choose(config, &learn)?;
+        if let Some(why) = &why {
+            tracing::warn!("{why}");
         }
+        actuator.sweep()?;
         if learn.mode == Mode::Paced && config.act.through == Through::Routes {
             tracing::warn!("routes cannot pace: mode `paced` sets its windows, without a rate");
+        }
+        let mut learner = Learner::new(learn);
+        if actuator.tells() {
+            learner.expect_to_be_told();
         }
         let (metrics, health) = (Metrics::default(), Health::new());
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
@@ -69,9 +73,12 @@ impl Tuner {
             None => None,
         };
         Ok(Self {
-            learner: Learner::new(learn),
+            learner,
             observer,
             actuator,
+            why,
+            switch: Switch::beside(socket),
+            is_off: false,
             interval: config.observe.interval,
             control,
             metrics,
@@ -86,6 +93,12 @@ impl Tuner {
     #[must_use]
     pub fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
         self.server.as_ref().map(Server::local_addr)
+    }
+
+    /// What acts, and why not what would be better, in one line.
+    #[must_use]
+    pub fn acts_through(&self) -> (&'static str, Option<&str>) {
+        (self.actuator.name(), self.why.as_deref())
     }
 
     /// Runs until one of `stop` comes; then removes all that it set.
@@ -144,14 +157,62 @@ impl Tuner {
             self.metrics.failed_rounds.inc();
             tracing::warn!(%error, "the table of connections could not be read");
         }
+        self.hear();
         let changes = self.learner.decide(now);
-        self.apply(&changes);
+        self.look_at_switch();
+        if self.is_off {
+            // Nothing is given out, so nothing is to be known: it is learned anew in one round.
+            self.learner.flush(None);
+        } else {
+            self.apply(&changes);
+        }
         self.samples = samples;
         self.metrics.rounds.inc();
         self.metrics.samples.set(i64::try_from(samples).unwrap_or(i64::MAX));
         self.metrics.round_seconds.set(monotonic().since(now).as_secs_f64());
         self.metrics.destinations.set(i64::try_from(self.learner.len()).unwrap_or(i64::MAX));
         self.metrics.catch_up(&self.learner);
+    }
+
+    /// Tells the learner what the actuator saw.
+    fn hear(&mut self) {
+        let Self { actuator, learner, metrics, .. } = self;
+        actuator.hear(&mut |told| {
+            metrics.count_told(told);
+            match told {
+                Told::Jumped { connection, window } => {
+                    if let Ok(window) = Segments::new(window) {
+                        learner.began(connection, Begun::Jumped(window));
+                    }
+                }
+                Told::Control { connection } => learner.began(connection, Begun::Control),
+                Told::FirstFlightLost { connection, prefix } => {
+                    if let Some(prefix) = prefix {
+                        learner.first_flight_lost(connection, prefix);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Takes everything back when the kill switch is found turned; what fails is tried again next round.
+    fn look_at_switch(&mut self) {
+        let is_off = self.switch.is_off();
+        if is_off == self.is_off {
+            return;
+        }
+        if is_off {
+            self.learner.flush(None);
+            if let Err(error) = self.actuator.sweep() {
+                tracing::warn!(%error, "what was set could not be taken back");
+                return;
+            }
+            tracing::warn!("turned off: everything starts by default");
+        } else {
+            tracing::info!("turned on again");
+        }
+        self.is_off = is_off;
+        self.metrics.off.set(i64::from(is_off));
     }
 
     fn apply(&mut self, changes: &[Change]) {
@@ -191,14 +252,17 @@ impl Tuner {
     }
 
     fn answer_all(&mut self) {
-        let Self { control, learner, actuator, samples, started, .. } = self;
-        let now = monotonic();
+        let Self { control, learner, actuator, samples, started, why, .. } = self;
+        let (now, switch) = (monotonic(), &self.switch);
         let mut orders = Vec::new();
+        let mut turned = false;
         control.serve(|request| match request {
             Request::Status {} => json!({
                 "schema_version": 1,
                 "mode": learner.config().mode,
                 "through": actuator.name(),
+                "why": why,
+                "off": switch.is_off(),
                 "running_s": now.since(*started).as_secs_f64(),
                 "connections": *samples,
                 "refused_samples": learner.refused(),
@@ -216,11 +280,18 @@ impl Tuner {
                 orders.extend(changes);
                 json!({ "schema_version": 1, "flushed": count })
             }
+            Request::Switch {} => {
+                turned = true;
+                json!({ "schema_version": 1, "off": switch.is_off() })
+            }
             Request::Hint { within, order, lasts_s } => {
                 learner.hint(Hint { within, order, until: now + lasts_s });
                 json!({ "schema_version": 1, "hint": order.to_string() })
             }
         });
         self.apply(&orders);
+        if turned {
+            self.look_at_switch();
+        }
     }
 }

@@ -270,6 +270,46 @@ fn connections_count_for_the_arm_they_began_in_once_they_have_ended() {
 }
 
 #[test]
+fn an_actuator_that_sees_each_connection_tells_how_it_began() {
+    let mut learner = paced();
+    learner.expect_to_be_told();
+    busy_round(&mut learner, 0);
+    let window = Segments::new(50).unwrap();
+    // Told before it is seen, and after.
+    learner.began(2, Begun::Jumped(window));
+    busy_round(&mut learner, 1);
+    for connection in [2, 3, 4] {
+        learner.observe(&Sample { application_limited: true, ..sample(connection, "10.0.0.1") });
+    }
+    learner.began(3, Begun::Control);
+    busy_round(&mut learner, 2);
+    busy_round(&mut learner, 3);
+    let count = |arm| learner.arms().get(&arm).map_or(0, |totals| totals.connections);
+    assert_eq!((count(Arm::Jumped), count(Arm::Control), count(Arm::Unlearned)), (1, 1, 1));
+}
+
+#[test]
+fn a_first_flight_whose_loss_is_told_counts_once() {
+    let mut learner = paced();
+    learner.expect_to_be_told();
+    busy_round(&mut learner, 0);
+    let prefix = "10.0.0.1/32".parse().unwrap();
+    let guard = |learner: &Learner, now| {
+        learner.explain("10.0.0.1".parse().unwrap(), at(now)).unwrap().guard_ratio
+    };
+    learner.began(2, Begun::Jumped(Segments::new(50).unwrap()));
+    learner.first_flight_lost(2, prefix);
+    busy_round(&mut learner, 1);
+    assert_eq!(guard(&learner, 1), 0.5);
+    let lossy =
+        Sample { retransmitted_segments: 9, application_limited: true, ..sample(2, "10.0.0.1") };
+    learner.observe(&Sample { acked: Bytes::new(60_000), ..lossy });
+    learner.first_flight_lost(2, prefix);
+    busy_round(&mut learner, 2);
+    assert_eq!(guard(&learner, 2), 0.5);
+}
+
+#[test]
 fn what_did_not_come_into_force_did_not_jump() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);

@@ -1,0 +1,118 @@
+//! What a host lacks, and what is done instead: always said in one line, and it runs.
+
+use std::process::Command;
+
+use crate::world::{World, ip, until};
+
+const AUTO: &str = "through = \"auto\"";
+
+/// Without CAP_BPF, and CAP_SYS_ADMIN that stands in for it.
+const NO_EBPF: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin"];
+/// Without any right over networks.
+const NO_RIGHTS: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin,-net_admin"];
+/// Where only control groups of version 1 are to be seen.
+const CGROUP_1_ONLY: [&str; 5] = [
+    "unshare",
+    "-m",
+    "sh",
+    "-c",
+    "for at in $(grep -o ' [^ ]* [^ ]* - cgroup2' /proc/self/mountinfo | cut -d' ' -f2); do umount -l $at; done; exec \"$0\" \"$@\"",
+];
+
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: needs {tool} (Debian: util-linux)");
+    }
+    found
+}
+
+#[test]
+fn without_ebpf_or_cgroup_2_it_acts_through_routes_and_says_why() {
+    for (test, wrapper, why) in [
+        ("missing-ebpf", &NO_EBPF[..], "CAP_BPF"),
+        ("missing-cgroup2", &CGROUP_1_ONLY[..], "no control group of version 2"),
+    ] {
+        let Some(world) = World::new(test) else { return };
+        if !has(wrapper[0]) {
+            return;
+        }
+        let before = world.routes(&[]);
+        let _open = world.connection_with_window(40);
+        let (mut daemon, ready) = world.daemon_by(wrapper, AUTO);
+        assert!(ready.contains("\"through\":\"routes\"") && ready.contains(why), "{ready}");
+        until("a route", || world.ours().contains("initcwnd 40"));
+        assert_eq!(world.first_window(), 40);
+        assert_eq!(daemon.terminate(), Some(0));
+        assert_eq!(world.routes(&[]), before);
+    }
+}
+
+#[test]
+fn without_privileges_it_learns_and_shows_and_says_why() {
+    let Some(world) = World::new("missing-rights") else { return };
+    if !has(NO_RIGHTS[0]) {
+        return;
+    }
+    let _open = world.connection_with_window(40);
+    let (mut daemon, ready) = world.daemon_by(&NO_RIGHTS, AUTO);
+    assert!(ready.contains("\"through\":\"none\"") && ready.contains("CAP_NET_ADMIN"), "{ready}");
+    until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
+    let status = world.ask(&["status"]);
+    assert!(status.contains("acts through nothing, only shows"), "{status}");
+    assert_eq!(world.first_window(), 10);
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn routes_of_a_routing_daemon_are_never_touched_and_followed_at_once() {
+    let Some(world) = World::new("missing-foreign") else { return };
+    let _open = world.connection_with_window(40);
+    // Of BGP (186), for the very host.
+    ip(&world.near, "route add 10.1.0.2/32 dev wa proto 186 metric 20");
+    let before = world.routes(&[]);
+    let mut daemon = world.daemon(&[]);
+    until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
+    assert_eq!((world.ours(), world.routes(&[])), (String::new(), before));
+    // It is withdrawn: now ours is made; it comes back with two next hops: ours goes at once.
+    ip(&world.near, "route del 10.1.0.2/32 dev wa proto 186 metric 20");
+    until("a route of ours", || world.ours().contains("initcwnd 40"));
+    let hops = "nexthop dev wa nexthop via 10.1.0.77 dev wa";
+    ip(&world.near, &format!("route add 10.1.0.2/32 proto 186 metric 20 {hops}"));
+    until("ours to give way", || world.ours().is_empty());
+    assert!(world.routes(&[]).contains("proto bgp"), "{}", world.routes(&[]));
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn a_route_with_several_next_hops_is_copied_with_all_of_them() {
+    let Some(world) = World::new("missing-ecmp") else { return };
+    ip(&world.far, "addr add 10.1.0.3/24 dev wb");
+    ip(&world.far, "addr add 10.5.0.1/32 dev lo");
+    let hops = "nexthop via 10.1.0.2 weight 1 nexthop via 10.1.0.3 weight 1";
+    let _open = world.with_window(40, "10.5.0.1", "10.5.0.0/16", hops);
+    let before = world.routes(&[]);
+    let mut daemon = world.daemon(&[]);
+    until("a route", || world.ours().contains("10.5.0.1"));
+    let ours = world.ours();
+    assert!(ours.contains("via 10.1.0.2") && ours.contains("via 10.1.0.3"), "{ours}");
+    assert_eq!(world.first_window_to("10.5.0.1"), 40, "{ours}");
+    assert_eq!(daemon.terminate(), Some(0));
+    assert_eq!(world.routes(&[]), before);
+}
+
+#[test]
+fn a_host_of_ipv6_alone_jumps_by_sockops_and_by_routes() {
+    for act in [AUTO, "through = \"routes\""] {
+        let Some(world) = World::new("missing-ipv4") else { return };
+        ip(&world.near, "addr flush dev wa scope global");
+        ip(&world.near, "addr add fd10::1/64 dev wa nodad");
+        assert_eq!(world.routes(&[]), "", "no IPv4 here");
+        let _open =
+            world.with_window(40, "fd10::2", "fd10::/64 dev wa proto kernel metric 256", "");
+        let (mut daemon, _) = world.daemon_by(&[], act);
+        until("the learned window", || world.first_window_to("fd10::2") == 40);
+        assert_eq!(daemon.terminate(), Some(0));
+        assert_eq!(world.first_window_to("fd10::2"), 10);
+    }
+}

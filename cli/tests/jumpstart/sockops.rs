@@ -1,0 +1,81 @@
+//! Through the program in the kernel.
+
+use tradewind_net::jump_start::{JumpStarts, Options};
+
+use crate::world::{World, until};
+
+const ACT: &str = "through = \"sockops\"";
+
+/// Says that a test did not run where no program can be attached.
+fn world(test: &str) -> Option<World> {
+    let world = World::new(test)?;
+    match world.near.run(|| JumpStarts::attach(&Options::default())).unwrap() {
+        Ok(_) => Some(world),
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_next_connection_starts_with_what_was_learned_and_no_route_is_touched() {
+    let Some(world) = world("sockops-learns") else { return };
+    let before = world.routes(&[]);
+    let open = [world.connection_with_window(40), world.connection_with_window(60)];
+    let (mut daemon, ready) = world.daemon_by(&[], "through = \"auto\"");
+    assert!(ready.contains("\"through\":\"sockops\",\"why\":null"), "{ready}");
+    // The mean of what is open [RT Fig. 7]; what jumped itself is as large.
+    until("the learned window", || world.first_window() == 50);
+    assert_eq!(world.routes(&[]), before);
+    assert!(world.ask(&["status"]).contains("mode riptide, through sockops"));
+    drop(open);
+    until("the time to live's end", || world.first_window() == 10);
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn a_killed_daemon_leaves_the_kernels_defaults_at_once() {
+    let Some(world) = world("sockops-killed") else { return };
+    let _open = world.connection_with_window(40);
+    let (mut daemon, _) = world.daemon_by(&[], ACT);
+    until("the learned window", || world.first_window() == 40);
+    daemon.end();
+    assert_eq!(world.first_window(), 10);
+    // And what starts next finds nothing of it in its way.
+    let (mut daemon, _) = world.daemon_by(&[], ACT);
+    until("the learned window", || world.first_window() == 40);
+    assert_eq!(daemon.terminate(), Some(0));
+    assert_eq!(world.first_window(), 10);
+}
+
+#[test]
+fn a_stopped_daemons_values_end_by_the_kernels_clock() {
+    let Some(world) = world("sockops-stopped") else { return };
+    let _open = world.connection_with_window(40);
+    let (mut daemon, _) = world.daemon_by(&[], ACT);
+    until("the learned window", || world.first_window() == 40);
+    daemon.signal("STOP");
+    until("the values' end", || world.first_window() == 10);
+    daemon.signal("CONT");
+    until("the learned window", || world.first_window() == 40);
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn the_kill_switch_turns_everything_off_across_restarts() {
+    let Some(world) = world("sockops-switch") else { return };
+    let _open = world.connection_with_window(40);
+    let (mut daemon, _) = world.daemon_by(&[], ACT);
+    until("the learned window", || world.first_window() == 40);
+    assert_eq!(world.ask(&["off"]), "off: connections start by default\n");
+    assert_eq!(world.first_window(), 10);
+    assert_eq!(daemon.terminate(), Some(0));
+    let (mut daemon, _) = world.daemon_by(&[], ACT);
+    until("a look", || !world.ask(&["status"]).contains("connections 0"));
+    assert!(world.ask(&["status"]).contains("off by the kill switch"));
+    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.ask(&["on"]), "on\n");
+    until("the learned window", || world.first_window() == 40);
+    assert_eq!(daemon.terminate(), Some(0));
+}

@@ -1,0 +1,197 @@
+//! Two hosts on one link, with a daemon on the near one.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tradewind_net::capability::may_make_networks;
+use tradewind_net::iproute::{Tool, batch};
+use tradewind_net::netns::Namespace;
+use tradewind_net::tcp_info::TcpInfo;
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+/// Far beyond what anything here takes; only a failed test waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The far host.
+const FAR: &str = "10.1.0.2";
+
+/// Two hosts on one link, and a listener on the far one.
+pub(crate) struct World {
+    pub(crate) near: Namespace,
+    pub(crate) listener: TcpListener,
+    pub(crate) far: Namespace,
+    port: u16,
+    pub(crate) directory: PathBuf,
+}
+
+impl World {
+    /// `None`, said aloud, where no namespaces can be made.
+    pub(crate) fn new(test: &str) -> Option<Self> {
+        if !may_make_networks() {
+            eprintln!("SKIPPED {test}: no right to make network namespaces");
+            return None;
+        }
+        let (near, far) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        let holder = near.run(|| Command::new("sleep").arg("600").spawn().unwrap()).unwrap();
+        let mut holder = Guard(holder);
+        ip(&far, &format!("link add dev wb type veth peer name wa netns {}", holder.0.id()));
+        for line in [
+            "addr add 10.1.0.2/24 dev wb",
+            "addr add fd10::2/64 dev wb nodad",
+            "link set lo up",
+            "link set wb up",
+        ] {
+            ip(&far, line);
+        }
+        for line in [
+            "addr add 10.1.0.1/24 dev wa",
+            "addr add fd10::1/64 dev wa nodad",
+            "link set lo up",
+            "link set wa up",
+            "route add 10.5.0.0/16 via 10.1.0.2",
+        ] {
+            ip(&near, line);
+        }
+        holder.end();
+        let listener = far.run(|| TcpListener::bind("[::]:0").unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("tw-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let config = "[learn]\nttl = \"1 s\"\n[observe]\ninterval = \"100 ms\"\n\
+                      [act]\nthrough = \"routes\"\n";
+        std::fs::write(directory.join("config.toml"), config).unwrap();
+        Some(Self { near, far, listener, port, directory })
+    }
+
+    /// A connection from the near host to an address of the far one's, both ends.
+    pub(crate) fn connect_to(&self, address: &str) -> (TcpStream, TcpStream) {
+        let address = SocketAddr::new(address.parse().unwrap(), self.port);
+        let near = self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
+        (near, self.listener.accept().unwrap().0)
+    }
+
+    /// The congestion window that a new connection starts with.
+    pub(crate) fn first_window(&self) -> u32 {
+        self.first_window_to(FAR)
+    }
+
+    pub(crate) fn first_window_to(&self, address: &str) -> u32 {
+        let (near, _far) = self.connect_to(address);
+        TcpInfo::of(&near).unwrap().congestion_window.unwrap().as_u32()
+    }
+
+    /// A connection whose window is `segments`, as if it had grown so.
+    pub(crate) fn connection_with_window(&self, segments: u32) -> (TcpStream, TcpStream) {
+        let route = "10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
+        self.with_window(segments, FAR, route, "")
+    }
+
+    /// So to an address that `route` and its next `hops` lead to.
+    pub(crate) fn with_window(
+        &self,
+        segments: u32,
+        address: &str,
+        route: &str,
+        hops: &str,
+    ) -> (TcpStream, TcpStream) {
+        ip(&self.near, &format!("route replace {route} initcwnd {segments} {hops}"));
+        let ends = self.connect_to(address);
+        ip(&self.near, &format!("route replace {route} {hops}"));
+        ends
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg("jumpstart").args(arguments).current_dir(&self.directory);
+        command.env("TRADEWIND_RUNTIME_DIR", &self.directory).env("TRADEWIND_LOG", "off");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    pub(crate) fn daemon(&self, more: &[&str]) -> Guard {
+        let arguments = [&["run", "--config", "config.toml"], more].concat();
+        let child = self.near.run(|| self.command(&arguments).spawn().unwrap()).unwrap();
+        Guard(child)
+    }
+
+    /// A daemon that `wrapper` starts, with another configuration for `[act]`; and its first line.
+    pub(crate) fn daemon_by(&self, wrapper: &[&str], act: &str) -> (Guard, String) {
+        let config = std::fs::read_to_string(self.directory.join("config.toml")).unwrap();
+        let config = config.replace("through = \"routes\"", act);
+        std::fs::write(self.directory.join("act.toml"), config).unwrap();
+        let tail = [PROGRAM, "jumpstart", "run", "--config", "act.toml"];
+        let line = [wrapper, &tail[..]].concat();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).current_dir(&self.directory);
+        command.env("TRADEWIND_RUNTIME_DIR", &self.directory).env("TRADEWIND_LOG", "off");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut daemon = Guard(self.near.run(|| command.spawn().unwrap()).unwrap());
+        let mut ready = String::new();
+        BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        (daemon, ready)
+    }
+
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).stdout(Stdio::piped()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The near host's routes of the daemon's protocol.
+    pub(crate) fn ours(&self) -> String {
+        self.routes(&["proto", "82"])
+    }
+
+    pub(crate) fn routes(&self, more: &[&str]) -> String {
+        let show = || Command::new("ip").args(["route", "show"]).args(more).output().unwrap();
+        String::from_utf8(self.near.run(show).unwrap().stdout).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A child that does not outlive its test.
+pub(crate) struct Guard(pub(crate) Child);
+
+impl Guard {
+    pub(crate) fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let status = Command::new("kill").args([signal, self.0.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// SIGTERM, and the exit code.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) fn ip(namespace: &Namespace, line: &str) {
+    batch(namespace, Tool::Ip, &[line.to_owned()]).unwrap();
+}
+
+pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !true_now() {
+        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

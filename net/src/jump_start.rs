@@ -1,0 +1,352 @@
+//! How connections start, by what was learned of their destination: the program `bpf/jump_start.c`.
+//!
+//! The program looks up every connection's peer in a trie of prefixes that is filled here, and gives the
+//! connection its first window and, where there is a rate, a share of it for its first round trips. It looks
+//! at the clock itself, so that a value ends in time though nobody takes it away, and it is detached when
+//! the process that holds [`JumpStarts`] drops it or dies: everything starts by the kernel's defaults again.
+//! It tells through a ring what it gave to whom ([`Told`]).
+//!
+//! A connection is left alone that starts as large by itself, whose route asks for less than usual, whose SYN
+//! was lost, or whose handshake took another path's time; and an application's own pacing limit stays.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{HashMap as KernelMap, MapData, RingBuf};
+use aya::{Ebpf, EbpfLoader, Pod};
+use ipnet::IpNet;
+use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments, Timestamp};
+
+use crate::error::{NetError, Result};
+use crate::sockops::{self, refused, root_cause};
+use crate::{cgroup, netns};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jump_start.o"));
+/// The program and its maps, as the C file names them.
+const PROGRAM: &str = "jump_start";
+const SETTINGS: &str = "settings";
+const BUDGETS: &str = "budgets";
+const EVENTS: &str = "events";
+/// Length of a budget in the kernel, which is all zeroes when it is made.
+const BUDGET: usize = 16 + 8 * 24;
+/// A value's end in the kernel is moved when this share of its life is gained. Chosen: a destination that is
+/// seen every second then costs a tenth of the updates, and ends at most a tenth early by the kernel.
+const RENEWAL_SHARE: u32 = 10;
+
+/// `struct rules` of the C file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    namespace: u64,
+    control: u32,
+    least_segments: u32,
+    at_once: u32,
+    receive_segments: u32,
+    receive_bytes: u32,
+    reserved: u32,
+}
+
+/// `struct setting` of the C file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    id: u32,
+    segments: u32,
+    bytes_per_s: u64,
+    expires_ns: u64,
+    rtt_us: u32,
+    reserved: u32,
+}
+
+/// `struct budget` of the C file; what is in it is the program's alone.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+struct Budget([u8; BUDGET]);
+
+// SAFETY: integers and bytes without padding: every bit pattern is one, and none is a pointer.
+unsafe impl Pod for Rules {}
+// SAFETY: as above.
+unsafe impl Pod for Setting {}
+// SAFETY: as above.
+unsafe impl Pod for Budget {}
+
+/// What holds for all connections; fixed once the program is loaded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The control group whose sockets are meant; the top of the hierarchy when absent: all.
+    pub cgroup: Option<PathBuf>,
+    /// Whether connections of other network namespaces than the calling thread's are meant, too.
+    pub all_namespaces: bool,
+    /// Share of connections that start by default, for comparison.
+    pub control: Ratio,
+    /// A share of a rate that carries no more than this in a round-trip time is not worth a jump.
+    pub least: Segments,
+    /// Most connections that may borrow from a destination at once; any number when absent.
+    pub at_once: Option<u32>,
+    /// First receive window of connections to known destinations; the kernel's when absent.
+    pub receive_window: Option<Segments>,
+    /// Receive buffer of listeners, and of sockets that dial known destinations; grown by the kernel when
+    /// absent. The kernel stops to grow a buffer that was set.
+    pub receive_buffer: Option<Bytes>,
+    /// Most destinations.
+    pub most: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cgroup: None,
+            all_namespaces: false,
+            control: Ratio::ZERO,
+            least: Segments::new(10).expect("above zero"),
+            at_once: None,
+            receive_window: None,
+            receive_buffer: None,
+            most: 100_000,
+        }
+    }
+}
+
+/// How connections to a destination start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Values {
+    /// First window.
+    pub window: Segments,
+    /// Rate for all that start at once; unlimited when absent.
+    pub rate: Option<Bandwidth>,
+    /// Least round-trip time that was learned; a rate without one is not used.
+    pub rtt: Option<Duration>,
+    /// When this ends, by [`crate::clock::monotonic`].
+    pub expires: Timestamp,
+}
+
+/// What the program tells of a connection, by the number that `sock_diag` calls its cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It began with a window that was set here.
+    Jumped {
+        /// The connection.
+        connection: u64,
+        /// Its first window.
+        window: u32,
+    },
+    /// It began by default, for comparison.
+    Control {
+        /// The connection.
+        connection: u64,
+    },
+    /// Part of its first flight was lost.
+    FirstFlightLost {
+        /// The connection.
+        connection: u64,
+        /// Its destination, unless that is forgotten.
+        prefix: Option<IpNet>,
+    },
+}
+
+/// The program, attached, with what it goes by.
+pub struct JumpStarts {
+    settings: LpmTrie<MapData, [u8; 16], Setting>,
+    budgets: KernelMap<MapData, u32, Budget>,
+    events: RingBuf<MapData>,
+    ours: BTreeMap<IpNet, Setting>,
+    prefixes: BTreeMap<u32, IpNet>,
+    next_id: u32,
+    /// Holds the program and its link to the control group.
+    _program: Ebpf,
+}
+
+impl std::fmt::Debug for JumpStarts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JumpStarts").field("ours", &self.ours).finish_non_exhaustive()
+    }
+}
+
+impl JumpStarts {
+    /// Loads the program and attaches it.
+    ///
+    /// # Errors
+    /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of version 2, and
+    /// on kernels before 5.15; the error tells which step was refused.
+    pub fn attach(options: &Options) -> Result<Self> {
+        let group = match &options.cgroup {
+            Some(path) => cgroup::open(path)?,
+            None => cgroup::open_top()?,
+        };
+        let rules = rules_of(options)?;
+        let mut file = EbpfLoader::new()
+            .override_global("rules", &rules, true)
+            .map_max_entries(SETTINGS, options.most.max(1))
+            .map_max_entries(BUDGETS, options.most.max(1))
+            .load(OBJECT)
+            .map_err(|error| refused("read", &error))?;
+        let read = |error: &dyn std::error::Error| refused("read the maps of", error);
+        let mut map = |name| file.take_map(name).expect("the object file has this map");
+        let settings = LpmTrie::try_from(map(SETTINGS)).map_err(|error| read(&error))?;
+        let budgets = KernelMap::try_from(map(BUDGETS)).map_err(|error| read(&error))?;
+        let events = RingBuf::try_from(map(EVENTS)).map_err(|error| read(&error))?;
+        sockops::attach(&mut file, PROGRAM, group)?;
+        Ok(Self {
+            settings,
+            budgets,
+            events,
+            ours: BTreeMap::new(),
+            prefixes: BTreeMap::new(),
+            next_id: 0,
+            _program: file,
+        })
+    }
+
+    /// Has connections to `prefix` start so from now on. What is lent of its rate stays lent.
+    ///
+    /// # Errors
+    /// When the kernel has no room for it.
+    pub fn set(&mut self, prefix: IpNet, values: Values) -> Result<()> {
+        let known = self.ours.get(&prefix).map(|setting| setting.id);
+        let id = known.unwrap_or(self.next_id);
+        let refused = |error: aya::maps::MapError| {
+            NetError::system(format!("set how {prefix} starts"), root_cause(&error))
+        };
+        if known.is_none() {
+            self.budgets.insert(id, Budget([0; BUDGET]), 0).map_err(refused)?;
+        }
+        let setting = Setting {
+            id,
+            segments: values.window.as_u32(),
+            bytes_per_s: values.rate.map_or(0, |rate| (rate.as_bps() / 8).max(1)),
+            expires_ns: values.expires.as_nanos(),
+            rtt_us: values.rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)),
+            reserved: 0,
+        };
+        self.settings.insert(&key_of(&prefix), setting, 0).map_err(refused)?;
+        if known.is_none() {
+            self.next_id = self.next_id.wrapping_add(1);
+            self.prefixes.insert(id, prefix);
+        }
+        self.ours.insert(prefix, setting);
+        Ok(())
+    }
+
+    /// Moves the end of `prefix`'s values to `expires`, where that gains a tenth of what is left from `now`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn renew(&mut self, prefix: &IpNet, now: Timestamp, expires: Timestamp) -> Result<()> {
+        let Some(setting) = self.ours.get_mut(prefix) else { return Ok(()) };
+        let gained = expires.since(Timestamp::from_nanos(setting.expires_ns));
+        if gained < expires.since(now) / RENEWAL_SHARE {
+            return Ok(());
+        }
+        setting.expires_ns = expires.as_nanos();
+        self.settings.insert(&key_of(prefix), *setting, 0).map_err(|error| {
+            NetError::system(format!("renew how {prefix} starts"), root_cause(&error))
+        })
+    }
+
+    /// Has connections to `prefix` start by default.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&mut self, prefix: &IpNet) -> Result<()> {
+        let Some(setting) = self.ours.remove(prefix) else { return Ok(()) };
+        self.prefixes.remove(&setting.id);
+        let removed = self.settings.remove(&key_of(prefix));
+        let removed = removed.and_then(|()| self.budgets.remove(&setting.id));
+        removed.map_err(|error| {
+            NetError::system(format!("forget how {prefix} starts"), root_cause(&error))
+        })
+    }
+
+    /// Has everything start by default; returns how many destinations had values.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear(&mut self) -> Result<usize> {
+        let prefixes: Vec<IpNet> = self.ours.keys().copied().collect();
+        prefixes.iter().try_for_each(|prefix| self.remove(prefix))?;
+        Ok(prefixes.len())
+    }
+
+    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost.
+    pub fn hear(&mut self, mut each: impl FnMut(Told)) {
+        let Self { events, prefixes, .. } = self;
+        while let Some(event) = events.next() {
+            if let Some(told) = told_by(&event, prefixes) {
+                each(told);
+            }
+        }
+    }
+}
+
+fn rules_of(options: &Options) -> Result<Rules> {
+    let share = options.control.as_f64() * f64::from(u32::MAX);
+    let namespace = if options.all_namespaces { 0 } else { netns::cookie_of_this_thread()? };
+    Ok(Rules {
+        namespace,
+        control: share as u32,
+        least_segments: options.least.as_u32(),
+        at_once: options.at_once.unwrap_or(0),
+        receive_segments: options.receive_window.map_or(0, Segments::as_u32),
+        receive_bytes: options
+            .receive_buffer
+            .map_or(0, |bytes| i32::try_from(bytes.as_u64()).unwrap_or(i32::MAX).unsigned_abs()),
+        reserved: 0,
+    })
+}
+
+/// A prefix in IPv6's form.
+fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
+    let (address, before) = match prefix.network() {
+        IpAddr::V4(four) => (four.to_ipv6_mapped(), 96),
+        IpAddr::V6(six) => (six, 0),
+    };
+    Key::new(before + u32::from(prefix.prefix_len()), address.octets())
+}
+
+/// Reads `struct event` of the C file.
+fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<Told> {
+    let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
+    let number = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
+    match number(8)? {
+        1 => Some(Told::Jumped { connection, window: number(16)? }),
+        2 => Some(Told::Control { connection }),
+        3 => {
+            let prefix = prefixes.get(&number(12)?).copied();
+            Some(Told::FirstFlightLost { connection, prefix })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_both_families_stand_in_one_trie() {
+        let shown = |text: &str| {
+            let key = key_of(&text.parse().unwrap());
+            (key.prefix_len(), std::net::Ipv6Addr::from(key.data()).to_string())
+        };
+        assert_eq!(shown("10.1.2.3/30"), (126, "::ffff:10.1.2.0".to_owned()));
+        assert_eq!(shown("2001:db8::/32"), (32, "2001:db8::".to_owned()));
+    }
+
+    #[test]
+    fn an_event_that_is_cut_short_or_unknown_tells_nothing() {
+        let prefixes = BTreeMap::from([(7, "10.0.0.0/8".parse().unwrap())]);
+        let event = |what: u32| {
+            let words = [&9_u64.to_ne_bytes()[..], &what.to_ne_bytes(), &7_u32.to_ne_bytes()];
+            [&words.concat()[..], &80_u32.to_ne_bytes()].concat()
+        };
+        let told = |what| told_by(&event(what), &prefixes);
+        assert_eq!(told(1), Some(Told::Jumped { connection: 9, window: 80 }));
+        assert_eq!(told(2), Some(Told::Control { connection: 9 }));
+        let prefix = prefixes.get(&7).copied();
+        assert_eq!(told(3), Some(Told::FirstFlightLost { connection: 9, prefix }));
+        assert_eq!(told(4), None);
+        assert!((0..12).all(|length| told_by(&event(3)[..length], &prefixes).is_none()));
+    }
+}

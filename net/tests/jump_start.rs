@@ -1,0 +1,228 @@
+//! How connections start by the program for what was learned, as the kernel reports it of real ones.
+//!
+//! What an instant decides here is decided by the program's own clock; no time is asserted.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use common::{Hosts, THERE, THERE_IPV6, USUAL, skipped, window};
+use tradewind_net::clock::monotonic;
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
+use tradewind_net::tcp::SocketOptions;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::{Bandwidth, Bytes, Ratio, Segments};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// Two hosts, and the program for the near one's connections.
+fn world(options: &Options) -> Option<(Hosts, JumpStarts)> {
+    let hosts = Hosts::new()?;
+    match hosts.here.run(|| JumpStarts::attach(options)).unwrap() {
+        Ok(program) => Some((hosts, program)),
+        Err(error) => {
+            skipped(&error);
+            None
+        }
+    }
+}
+
+fn values(window: u32) -> Values {
+    let window = Segments::new(window).unwrap();
+    Values { window, rate: None, rtt: None, expires: monotonic() + LONG }
+}
+
+fn paced(window: u32, mbps: f64, rtt: Duration) -> Values {
+    let rate = Some(Bandwidth::from_mbps(mbps).unwrap());
+    Values { rate, rtt: Some(rtt), ..values(window) }
+}
+
+/// The limit of a socket's rate in bytes a second.
+fn limit(stream: &TcpStream) -> u64 {
+    let limit = TcpInfo::of(stream).unwrap().pacing_limit;
+    limit.map_or(u64::MAX, |rate| rate.as_bps() / 8)
+}
+
+fn told(program: &mut JumpStarts) -> Vec<Told> {
+    let mut all = Vec::new();
+    program.hear(|told| all.push(told));
+    all
+}
+
+fn first_window(hosts: &Hosts, listener: &TcpListener) -> u32 {
+    window(&connect(hosts, listener, &SocketOptions::default()).0)
+}
+
+#[test]
+fn a_destination_has_the_window_of_its_longest_prefix_until_it_is_removed() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    let plain = SocketOptions::default();
+    for (address, wide, narrow) in
+        [(THERE, "10.82.0.0/16", "10.82.0.2/32"), (THERE_IPV6, "fd82::/32", "fd82::2/128")]
+    {
+        let listener = hosts.listen_at(address, &plain);
+        let (wide, narrow) = (wide.parse().unwrap(), narrow.parse().unwrap());
+        assert_eq!(first_window(&hosts, &listener), USUAL);
+        program.set(wide, values(40)).unwrap();
+        assert_eq!(first_window(&hosts, &listener), 40);
+        program.set(narrow, values(80)).unwrap();
+        assert_eq!(first_window(&hosts, &listener), 80);
+        program.remove(&narrow).unwrap();
+        assert_eq!(first_window(&hosts, &listener), 40);
+        assert_eq!(program.clear().unwrap(), 1);
+        assert_eq!(first_window(&hosts, &listener), USUAL);
+    }
+}
+
+#[test]
+fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
+    let plain = SocketOptions::default();
+    let far = hosts.listen(&plain);
+    let _dialled = hosts.dial(&far, &plain);
+    assert_eq!(window(&far.accept().unwrap().0), USUAL, "the far host is another namespace");
+    let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
+    let address = near.local_addr().unwrap();
+    let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(window(&near.accept().unwrap().0), 50);
+}
+
+#[test]
+fn a_value_ends_by_the_programs_own_clock() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    let listener = hosts.listen(&SocketOptions::default());
+    let prefix = "10.82.0.2/32".parse().unwrap();
+    // Nobody removes it: it has ended.
+    program.set(prefix, Values { expires: monotonic(), ..values(50) }).unwrap();
+    assert_eq!(first_window(&hosts, &listener), USUAL);
+    program.renew(&prefix, monotonic(), monotonic() + LONG).unwrap();
+    assert_eq!(first_window(&hosts, &listener), 50);
+}
+
+#[test]
+fn the_program_goes_with_its_owner() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    let listener = hosts.listen(&SocketOptions::default());
+    program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
+    assert_eq!(first_window(&hosts, &listener), 50);
+    drop(program);
+    assert_eq!(first_window(&hosts, &listener), USUAL);
+}
+
+#[test]
+fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays() {
+    let least = Segments::new(1).unwrap();
+    let options = Options { least, ..Options::default() };
+    let Some((hosts, mut program)) = world(&options) else { return };
+    let plain = SocketOptions::default();
+    let own = Bandwidth::from_mbps(2.0).unwrap();
+    let limited = SocketOptions { pacing_rate: Some(own), ..SocketOptions::default() };
+    let listener = hosts.listen(&plain);
+    let prefix = "10.82.0.2/32".parse().unwrap();
+    for (options, after) in [(&plain, u64::MAX), (&limited, 250_000)] {
+        // The cable's own time, so that the handshake is of the path that was learned.
+        program.set(prefix, paced(90, 10_000.0, usual_rtt(&hosts, &listener))).unwrap();
+        let (mut stream, mut far) = until_jumped(&hosts, &listener, options, 90);
+        assert_eq!(limit(&stream), after.min(1_250_000_000));
+        // Each exchange is a round trip.
+        for _ in 0..100 {
+            stream.write_all(&[7]).unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            far.write_all(&[7]).unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        assert_eq!(limit(&stream), after);
+    }
+}
+
+#[test]
+fn a_handshake_over_another_path_starts_by_default() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    let listener = hosts.listen(&SocketOptions::default());
+    let prefix = "10.82.0.2/32".parse().unwrap();
+    program.set(prefix, paced(90, 1000.0, Duration::from_secs(100))).unwrap();
+    assert_eq!(first_window(&hosts, &listener), USUAL);
+    assert_eq!(told(&mut program), []);
+}
+
+#[test]
+fn the_control_share_starts_by_default_and_is_told() {
+    let control = Ratio::new(0.3).unwrap();
+    let Some((hosts, mut program)) = world(&Options { control, ..Options::default() }) else {
+        return;
+    };
+    let listener = hosts.listen(&SocketOptions::default());
+    program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
+    let windows: Vec<u32> = (0..200).map(|_| first_window(&hosts, &listener)).collect();
+    let by_default = windows.iter().filter(|window| **window == USUAL).count();
+    assert!((30..=90).contains(&by_default), "{by_default} of 200");
+    let told = told(&mut program);
+    let control = told.iter().filter(|told| matches!(told, Told::Control { .. })).count();
+    let jumped = told.iter().filter(|told| matches!(told, Told::Jumped { window: 50, .. }));
+    assert_eq!((control, jumped.count()), (by_default, 200 - by_default));
+}
+
+#[test]
+fn the_receiving_side_is_prepared_before_it_dials_or_listens() {
+    let bytes = Bytes::new(1_000_000);
+    let options = Options { receive_buffer: Some(bytes), ..Options::default() };
+    let Some((hosts, mut program)) = world(&options) else { return };
+    let buffer =
+        |stream: &TcpStream| socket2::SockRef::from(stream).recv_buffer_size().unwrap() as u64 / 2;
+    let plain = SocketOptions::default();
+    let far = hosts.listen(&plain);
+    assert_ne!(buffer(&hosts.dial(&far, &plain)), bytes.as_u64(), "nothing is known of it");
+    program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
+    assert_eq!(buffer(&hosts.dial(&far, &plain)), bytes.as_u64());
+    let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
+    let address = near.local_addr().unwrap();
+    let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(buffer(&near.accept().unwrap().0), bytes.as_u64());
+}
+
+#[test]
+fn a_route_with_less_or_more_of_its_own_is_left_alone() {
+    let Some((hosts, mut program)) = world(&Options::default()) else { return };
+    let listener = hosts.listen(&SocketOptions::default());
+    program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
+    for window in [4, 70] {
+        let line = format!("route replace 10.82.0.2/32 dev near0 initcwnd {window}");
+        iproute::batch(&hosts.here, Tool::Ip, &[line]).unwrap();
+        assert_eq!(first_window(&hosts, &listener), window);
+    }
+}
+
+/// Both ends of a new connection.
+fn connect(
+    hosts: &Hosts,
+    listener: &TcpListener,
+    options: &SocketOptions,
+) -> (TcpStream, TcpStream) {
+    let near = hosts.dial(listener, options);
+    (near, listener.accept().unwrap().0)
+}
+
+/// A connection that jumped: on a busy machine a handshake may take another path's time.
+fn until_jumped(
+    hosts: &Hosts,
+    listener: &TcpListener,
+    options: &SocketOptions,
+    segments: u32,
+) -> (TcpStream, TcpStream) {
+    let mut tries = (0..1000).map(|_| connect(hosts, listener, options));
+    tries.find(|(near, _)| window(near) == segments).expect("one of 1000 connections jumps")
+}
+
+/// The smoothed round-trip time that handshakes over the cable show.
+fn usual_rtt(hosts: &Hosts, listener: &TcpListener) -> Duration {
+    let plain = SocketOptions::default();
+    let rtt = || TcpInfo::of(&connect(hosts, listener, &plain).0).unwrap().rtt;
+    let mut all: Vec<Duration> = (0..9).map(|_| rtt().unwrap()).collect();
+    all.sort();
+    all[4]
+}

@@ -1,0 +1,41 @@
+//! The kill switch: a file beside the control socket. While it is there, nothing is given out, across restarts.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::TunerError;
+
+/// The switch of the daemon whose control socket it was made from.
+#[derive(Debug, Clone)]
+pub struct Switch(PathBuf);
+
+impl Switch {
+    /// That of the daemon with this control socket: its name, with the ending `.off`.
+    #[must_use]
+    pub fn beside(socket: &Path) -> Self {
+        Self(socket.with_extension("off"))
+    }
+
+    /// Whether everything is to start by default.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Turns it; a running daemon finds it within a round, or at once by [`crate::Request::Switch`].
+    ///
+    /// # Errors
+    /// When the file cannot be made or removed.
+    pub fn turn(&self, off: bool) -> Result<(), TunerError> {
+        let turned = if off {
+            fs::write(&self.0, "tradewind jumpstart: off\n")
+        } else {
+            match fs::remove_file(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            }
+        };
+        turned.map_err(|source| TunerError::Switch { path: self.0.clone(), source })
+    }
+}
