@@ -125,9 +125,15 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
     let listener = hosts.listen(&plain);
     let prefix = "10.82.0.2/32".parse().unwrap();
     for (options, after) in [(&plain, u64::MAX), (&limited, 250_000)] {
-        // The cable's own time, so that the handshake is of the path that was learned.
-        program.set(prefix, paced(90, 10_000.0, usual_rtt(&hosts, &listener))).unwrap();
-        let (mut stream, mut far) = until_jumped(&hosts, &listener, options, 90);
+        // The cable's own time at this moment, so that the handshake is of the path that was learned.
+        let mut tries = (0..1000).map(|_| {
+            program.clear().unwrap();
+            let rtt = usual_rtt(&hosts, &listener);
+            program.set(prefix, paced(90, 10_000.0, rtt)).unwrap();
+            connect(&hosts, &listener, options)
+        });
+        let jumped = tries.find(|(near, _)| window(near) == 90);
+        let (mut stream, mut far) = jumped.expect("one of 1000 connections jumps");
         assert_eq!(limit(&stream), after.min(1_250_000_000));
         // Each exchange is a round trip.
         for _ in 0..100 {
@@ -205,17 +211,6 @@ fn connect(
 ) -> (TcpStream, TcpStream) {
     let near = hosts.dial(listener, options);
     (near, listener.accept().unwrap().0)
-}
-
-/// A connection that jumped: on a busy machine a handshake may take another path's time.
-fn until_jumped(
-    hosts: &Hosts,
-    listener: &TcpListener,
-    options: &SocketOptions,
-    segments: u32,
-) -> (TcpStream, TcpStream) {
-    let mut tries = (0..1000).map(|_| connect(hosts, listener, options));
-    tries.find(|(near, _)| window(near) == segments).expect("one of 1000 connections jumps")
 }
 
 /// The smoothed round-trip time that handshakes over the cable show.
