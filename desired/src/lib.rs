@@ -13,5 +13,5 @@ pub mod profile;
 pub mod route_table;
 
 pub use compile::{Fallbacks, Inventory, compile};
-pub use profile::LegProfile;
+pub use profile::{Encryption, LegProfile};
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -69,6 +69,22 @@ pub struct LegProfile {
     /// Most connections that a relay keeps ready to the next one; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<NonZeroU16>,
+    /// Whether the leg is encrypted; by TLS when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+}
+
+/// Whether a leg between two neighbours of the overlay is encrypted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encryption {
+    /// By TLS 1.3, under the identities of both ends.
+    #[default]
+    Tls,
+    /// Not at all: the kernel moves what passes (splice), and who can read the wire can read it.
+    None,
+    /// Of a side that accepts: as the side that dials begins.
+    Either,
 }
 
 /// The profiles that have a name.
@@ -127,6 +143,7 @@ struct Told {
     notsent_lowat: Option<Bytes>,
     fast_open: Option<bool>,
     warm: Option<NonZeroU16>,
+    encryption: Option<Encryption>,
 }
 
 impl TryFrom<Told> for LegProfile {
@@ -149,6 +166,7 @@ impl TryFrom<Told> for LegProfile {
             notsent_lowat: told.notsent_lowat.unwrap_or(base.notsent_lowat),
             fast_open: told.fast_open.unwrap_or(base.fast_open),
             warm: told.warm.or(base.warm),
+            encryption: told.encryption.or(base.encryption),
         };
         if profile.pacing_rtts.is_some() && profile.pacing_rate.is_none() {
             return Err("`pacing_rtts` needs `pacing_rate`, the cap that it lifts");
@@ -172,6 +190,7 @@ impl Default for LegProfile {
             notsent_lowat: DEFAULT_NOTSENT_LOWAT,
             fast_open: false,
             warm: None,
+            encryption: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use ed25519_dalek::Signer;
 use zeroize::Zeroizing;
 
-use crate::{GrantError, text};
+use crate::{GrantError, IdentitySigner, text};
 
 const PUBLIC_IDENTITY: &str = "twid_";
 const IDENTITY_KEY: &str = "twidkey_";
@@ -46,6 +46,12 @@ impl IdentityKey {
     #[must_use]
     pub fn to_secret_text(&self) -> Zeroizing<String> {
         Zeroizing::new(text::encode(IDENTITY_KEY, self.0.as_bytes()))
+    }
+
+    /// What signs handshakes in this identity's name.
+    #[must_use]
+    pub fn signer(&self) -> IdentitySigner {
+        IdentitySigner::of(self.0.as_bytes())
     }
 
     /// The shared secret with `other`; `None` for a weak `other`.

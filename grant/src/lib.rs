@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`identity`] | X25519 identities of gateways and relays, Ed25519 keys of operators, their text forms |
+//! | [`signing`] | signatures by an identity, for handshakes |
 //! | [`token`] | the grant: what an operator allows, signed |
 //! | [`spec`] | the grant as an operator writes it in TOML |
 //! | [`header`] | the hop header's format and its route |
@@ -39,6 +40,7 @@ pub mod policy;
 pub mod replay;
 pub mod reply;
 pub mod sealer;
+pub mod signing;
 pub mod spec;
 mod text;
 pub mod token;
@@ -56,6 +58,7 @@ pub use policy::RelayPolicy;
 pub use replay::ReplayTable;
 pub use reply::{Reply, ReplyKey, Status};
 pub use sealer::{Request, SealedHeader, Sealer};
+pub use signing::IdentitySigner;
 pub use spec::GrantSpec;
 pub use token::{Grant, GrantId, Relays, SignedGrant};
 pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};

@@ -37,6 +37,13 @@ pub fn is_hello(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
+/// Who says to have sent a hello; nothing of that is proven.
+#[must_use]
+pub fn sender(hello: &[u8]) -> Option<PublicIdentity> {
+    let bytes = hello.strip_prefix(&MAGIC)?.first_chunk()?;
+    Some(PublicIdentity::from_bytes(*bytes))
+}
+
 /// A hello cut into its parts; nothing in it is believed yet.
 #[derive(Debug)]
 pub(crate) struct Hello {
@@ -102,6 +109,7 @@ mod tests {
         let (bytes, key) = near.hello(at(1000), nonce, &far.public()).unwrap();
         assert_eq!(bytes.len(), HELLO_BYTES);
         assert!(is_hello(&bytes));
+        assert_eq!(sender(&bytes), Some(near.public()));
         let refused = far.open_hello(at(1000), &bytes).unwrap_err();
         assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == near.public()));
 

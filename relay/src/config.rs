@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tradewind_desired::{LegProfile, Route, RouteTable};
+use tradewind_desired::{Encryption, LegProfile, Route, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
 };
@@ -323,6 +323,41 @@ pub struct LegProfiles {
     pub dial: LegProfile,
     /// Legs to neighbours that are told apart from the others.
     pub to: Vec<LegTo>,
+    /// Listeners that are told apart from the others, at relays.
+    pub at: Vec<LegAt>,
+}
+
+/// A listener.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LegAt {
+    /// Its address, as in `listen`.
+    pub address: SocketAddr,
+    /// What it asks of who dials.
+    pub encryption: Encryption,
+}
+
+impl LegProfiles {
+    /// What the listener of `address` asks of who dials.
+    pub(crate) fn encryption_at(&self, address: SocketAddr) -> Encryption {
+        let told = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
+        told.or(self.accept.encryption).unwrap_or_default()
+    }
+
+    /// Who dials decides.
+    fn check_dialled(&self) -> Result<(), RelayError> {
+        let refuse = |key| {
+            let problem = "`either` is for who accepts; expected `tls` or `none`";
+            Err(refused(key, problem))
+        };
+        if self.dial.encryption == Some(Encryption::Either) {
+            return refuse("leg.dial.encryption");
+        }
+        if self.to.iter().any(|to| to.dial.encryption == Some(Encryption::Either)) {
+            return refuse("leg.to.dial.encryption");
+        }
+        Ok(())
+    }
 }
 
 /// A leg to one neighbour.
@@ -355,6 +390,11 @@ impl RelayConfig {
         if config.operators.is_empty() {
             return Err(refused("operators", "expected at least one operator's public key"));
         }
+        config.leg.check_dialled()?;
+        if let Some(at) = config.leg.at.iter().find(|at| !config.listen.contains(&at.address)) {
+            let problem = format!("{} is not among `listen`", at.address);
+            return Err(refused("leg.at.address", problem));
+        }
         Ok(config)
     }
 
@@ -383,6 +423,11 @@ impl GatewayConfig {
 
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
+        self.leg.check_dialled()?;
+        if self.leg.accept.encryption.is_some() || !self.leg.at.is_empty() {
+            let problem = "a gateway accepts applications, which speak as they like; expected `leg.dial.encryption`";
+            return Err(refused("leg.accept.encryption", problem));
+        }
         let proxies = self.socks5.len() + self.connect.len();
         if self.forward.is_empty() && self.tproxy.is_empty() && proxies == 0 {
             let problem = "expected at least one of forward, tproxy, socks5 and connect";
@@ -535,6 +580,18 @@ mod tests {
                 "configuration, `limits.each_source.sessions` (line 5): invalid value",
             ),
             ("[limits", "configuration, line 4: "),
+            (
+                "[leg.dial]\nencryption = 'either'",
+                "configuration, leg.dial.encryption: `either` is for who accepts",
+            ),
+            (
+                "[leg.dial]\nencryption = 'ssl'",
+                "configuration, `leg.dial.encryption` (line 5): unknown variant `ssl`, expected one of",
+            ),
+            (
+                "[[leg.at]]\naddress = '127.0.0.1:1'\nencryption = 'none'",
+                "configuration, leg.at.address: 127.0.0.1:1 is not among `listen`",
+            ),
         ] {
             let line = line(RelayConfig::parse(&relay_text(rest)));
             assert!(line.starts_with(expected), "{line}");
@@ -576,6 +633,10 @@ mod tests {
             (
                 "connect = ['127.0.0.1:0']\n[routes]\ndefault = ['lima']",
                 "configuration, `routes` (line 2): default: relay `lima` is not listed",
+            ),
+            (
+                "socks5 = ['127.0.0.1:0']\n[leg.accept]\nencryption = 'none'",
+                "configuration, leg.accept.encryption: a gateway accepts applications",
             ),
         ] {
             let line = line(GatewayConfig::parse(text));

@@ -42,10 +42,16 @@ pub(crate) enum Outcome {
     Cut,
     /// It brought probes, and they were answered.
     Probe,
+    /// It spoke no TLS where that is wanted.
+    NoTls,
+    /// It spoke TLS where none is spoken.
+    TlsUnwanted,
+    /// Its TLS handshake failed.
+    TlsFailed,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 11] = [
+const PLAIN_OUTCOMES: [&str; 14] = [
     "ended",
     "broken",
     "idle",
@@ -57,6 +63,9 @@ const PLAIN_OUTCOMES: [&str; 11] = [
     "grant_full",
     "cut",
     "probe",
+    "no_tls",
+    "tls_unwanted",
+    "tls_failed",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -99,6 +108,9 @@ impl Outcome {
             Self::GrantFull => 8,
             Self::Cut => 9,
             Self::Probe => 10,
+            Self::NoTls => 11,
+            Self::TlsUnwanted => 12,
+            Self::TlsFailed => 13,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -306,12 +318,15 @@ mod tests {
             Outcome::GrantFull,
             Outcome::Cut,
             Outcome::Probe,
+            Outcome::NoTls,
+            Outcome::TlsUnwanted,
+            Outcome::TlsFailed,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);
         }
         let sum = Snapshot::of([&counts].into_iter());
-        assert_eq!(sum.outcomes.len(), 11 + FAILURES.len());
+        assert_eq!(sum.outcomes.len(), plain.len() + FAILURES.len());
         assert!(sum.outcomes.values().all(|count| *count == 1), "{sum:?}");
     }
 }

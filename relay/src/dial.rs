@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
-use tradewind_grant::{Destination, GrantError, Status};
+use tradewind_grant::{Destination, GrantError, Hop, Status};
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
+use crate::connection::{Connection, Tls};
 use crate::failure::{Failure, plain};
 use crate::profile::Legs;
 use crate::resolver::Resolver;
@@ -37,6 +38,8 @@ pub(crate) struct Dialler {
     pub(crate) resolver: Resolver,
     /// The mark of what it dials (`SO_MARK`), where rules of this host must tell it from others'.
     pub(crate) mark: Option<u32>,
+    /// What legs are encrypted with; absent where this process has no identity.
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
@@ -50,14 +53,24 @@ pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
 }
 
 impl Dialler {
-    /// Connects to a relay at `address`.
-    pub(crate) async fn dial(
-        &self,
-        address: SocketAddr,
-        speaker: Speaker,
-    ) -> Result<TcpStream, Failure> {
-        let deadline = Instant::now() + self.limit;
-        self.dial_until(address, speaker, deadline, &self.legs.to(address).early).await
+    /// Connects to a relay, and makes sure that it is this one where the leg is encrypted.
+    pub(crate) async fn dial(&self, hop: &Hop, speaker: Speaker) -> Result<Connection, Failure> {
+        let (address, deadline) = (hop.address, Instant::now() + self.limit);
+        let leg = self.legs.to(address);
+        let stream = self.dial_until(address, speaker, deadline, &leg.early).await?;
+        if !leg.is_encrypted {
+            return Ok(Connection::plain(stream));
+        }
+        let Some(tls) = &self.tls else {
+            let message = format!("next relay {address}: an encrypted leg takes an identity");
+            return Err(Failure::new(Status::Internal, message));
+        };
+        let failed =
+            |status, cause: String| Failure::new(status, format!("next relay {address}: {cause}"));
+        match timeout_at(deadline, tls.seal_dialled(stream, hop.identity)).await {
+            Ok(sealed) => sealed.map_err(|error| failed(Status::NextHopFailed, error.to_string())),
+            Err(_) => Err(failed(Status::TimedOut, "no TLS handshake in time".to_owned())),
+        }
     }
 
     async fn dial_until(

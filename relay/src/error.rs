@@ -36,6 +36,9 @@ pub enum RelayError {
     /// Rules of the kernel could not be set.
     #[error(transparent)]
     Rules(#[from] NetError),
+    /// This process's identity cannot be used for encrypted legs.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {}", crate::failure::plain(.0))]
     Runtime(#[source] io::Error),

@@ -3,8 +3,7 @@
 
 use std::io;
 
-use tokio::net::TcpStream;
-
+use crate::connection::Connection;
 use crate::side::Side;
 use crate::stock::Stock;
 
@@ -45,7 +44,7 @@ impl Unused {
     /// Reads until `parse` has a whole head of at most `limit` bytes, and returns it.
     pub(crate) async fn read_head<T, E>(
         &mut self,
-        stream: &TcpStream,
+        connection: &Connection,
         stock: &Stock,
         limit: usize,
         mut parse: impl FnMut(&[u8]) -> Result<Progress<T>, E>,
@@ -63,7 +62,7 @@ impl Unused {
                     Progress::Incomplete => {}
                 }
             }
-            self.read_some(stream, stock).await?;
+            self.read_some(connection, stock).await?;
         }
     }
 
@@ -79,12 +78,12 @@ impl Unused {
 
     async fn read_some<E>(
         &mut self,
-        stream: &TcpStream,
+        connection: &Connection,
         stock: &Stock,
     ) -> Result<(), HeadError<E>> {
         loop {
-            stream.readable().await?;
-            let read = stock.receive(&Side::Lent(stream), READ_BYTES, |bytes| {
+            connection.readable().await?;
+            let read = stock.receive(&Side::Lent(connection), READ_BYTES, |bytes| {
                 self.0.extend_from_slice(bytes);
                 bytes.len()
             });

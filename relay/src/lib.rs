@@ -15,6 +15,7 @@
 //! | [`resolver`] | what names mean |
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
+//! | `connection` | a leg's connection, encrypted or not |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
@@ -26,6 +27,7 @@
 //! | `failure` | why a flow was not carried |
 
 pub mod config;
+mod connection;
 mod counts;
 mod dial;
 mod error;

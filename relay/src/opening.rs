@@ -10,12 +10,12 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::reply::{REPLY_LIMIT, REPLY_PREFIX_BYTES, reply_length};
 use tradewind_grant::{GrantError, Reply, ReplyKey, Status};
 use tradewind_net::tcp;
 
+use crate::connection::{Connection, is_tls};
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Progress, Unused};
 use crate::pump::{Direction, Ending, MoveError};
@@ -31,7 +31,7 @@ const MOST_PARTING_BYTES: usize = 1 << 20;
 
 /// The connection to the next relay, its header sent.
 pub(crate) struct NextRelay<'a> {
-    pub(crate) stream: &'a TcpStream,
+    pub(crate) connection: &'a Connection,
     pub(crate) address: SocketAddr,
     pub(crate) key: &'a ReplyKey,
 }
@@ -50,7 +50,7 @@ impl NextRelay<'_> {
     /// Waits for the reply for at most `limit`, moving `up` meanwhile.
     pub(crate) async fn reply(
         &self,
-        upstream: &TcpStream,
+        upstream: &Connection,
         up: &mut Direction,
         worker: &Worker,
         limit: Duration,
@@ -91,16 +91,16 @@ impl NextRelay<'_> {
 
     async fn reply_or_gone(
         &self,
-        upstream: &TcpStream,
+        upstream: &Connection,
         up: &mut Direction,
         worker: &Worker,
         unused: &mut Unused,
-    ) -> Result<Result<Vec<u8>, HeadError<GrantError>>, io::Error> {
+    ) -> Result<Result<Vec<u8>, HeadError<NoReply>>, io::Error> {
         let means = worker.means_up();
         let mut reply =
-            pin!(unused.read_head(self.stream, &worker.stock, REPLY_LIMIT, reply_bytes));
+            pin!(unused.read_head(self.connection, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;
-        let (mut from, to) = (Side::Lent(upstream), Side::Lent(self.stream));
+        let (mut from, to) = (Side::Lent(upstream), Side::Lent(self.connection));
         poll_fn(|cx| {
             if !blocked && !up.ended() {
                 match up.poll_move(cx, &mut from, &to, means, Ending::Shut) {
@@ -118,7 +118,10 @@ impl NextRelay<'_> {
     }
 }
 
-pub(crate) fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
+pub(crate) fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoReply> {
+    if bytes.first().is_some_and(|first| is_tls(*first)) {
+        return Err(NoReply::Tls);
+    }
     if bytes.len() < REPLY_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }
@@ -129,16 +132,29 @@ pub(crate) fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError>
     }
 }
 
-/// Sends a last word to `stream` and ends the connection so that the word arrives.
-pub(crate) async fn part(stream: TcpStream, worker: &Worker, word: &[u8]) {
+/// What came instead of a reply.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoReply {
+    /// A word of TLS.
+    #[error(
+        "wants TLS, which this side does not speak to it; set the same `encryption` on both sides"
+    )]
+    Tls,
+    /// Something else.
+    #[error(transparent)]
+    Malformed(#[from] GrantError),
+}
+
+/// Sends a last word to `connection` and ends the connection so that the word arrives.
+pub(crate) async fn part(connection: Connection, worker: &Worker, word: &[u8]) {
     let parting = async {
-        crate::server::write_all(&stream, word).await?;
-        tcp::end_in_order_on_close(&stream)?;
-        tcp::finish_sending(&stream)?;
+        connection.write_all(word).await?;
+        tcp::end_in_order_on_close(&connection)?;
+        connection.end().await?;
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
-            stream.readable().await?;
-            match worker.stock.receive(&Side::Lent(&stream), BUFFER_BYTES, <[u8]>::len) {
+            connection.readable().await?;
+            match worker.stock.receive(&Side::Lent(&connection), BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

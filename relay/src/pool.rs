@@ -8,12 +8,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{self, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tradewind_grant::{Hop, Nonce, PublicIdentity, Reply, Status, Verifier};
@@ -21,6 +20,7 @@ use tradewind_net::tcp;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::Bytes;
 
+use crate::connection::{Connection, Resting};
 use crate::dial::{Dialler, Speaker};
 use crate::relay::unix_now;
 
@@ -48,7 +48,7 @@ type Key = (SocketAddr, PublicIdentity);
 /// A connection taken from a pool.
 #[derive(Debug)]
 pub(crate) struct Warm {
-    pub(crate) stream: TcpStream,
+    pub(crate) connection: Connection,
     /// What the other end had acknowledged by then.
     acknowledged: Option<Bytes>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Warm {
 #[derive(Debug)]
 struct Shelf {
     /// Not registered with any runtime, since any worker may take one.
-    ready: Vec<(Instant, net::TcpStream)>,
+    ready: Vec<(Instant, Resting)>,
     demand: Demand,
     wanted: Arc<Notify>,
     kept: bool,
@@ -112,7 +112,7 @@ impl Warm {
     /// Whether the other end has acknowledged no byte since this was taken: it has not seen the
     /// session, which may go over another connection.
     pub(crate) fn is_untouched(&self) -> bool {
-        let now = TcpInfo::of(&self.stream).ok().and_then(|info| info.bytes_acked);
+        let now = TcpInfo::of(&self.connection).ok().and_then(|info| info.bytes_acked);
         self.acknowledged.is_some() && now == self.acknowledged
     }
 }
@@ -136,13 +136,13 @@ impl Pools {
         }
         shelf.wanted.notify_one();
         // The youngest is the least likely to have died at rest.
-        while let Some((_, stream)) = shelf.ready.pop() {
-            if !is_quiet(&stream) {
+        while let Some((_, resting)) = shelf.ready.pop() {
+            if !resting.is_quiet() {
                 continue;
             }
-            let acknowledged = TcpInfo::of(&stream).ok().and_then(|info| info.bytes_acked);
-            if let Ok(stream) = TcpStream::from_std(stream) {
-                return Some(Warm { stream, acknowledged });
+            let acknowledged = TcpInfo::of(&resting).ok().and_then(|info| info.bytes_acked);
+            if let Ok(connection) = resting.wake() {
+                return Some(Warm { connection, acknowledged });
             }
         }
         None
@@ -155,7 +155,7 @@ impl Pools {
             while self.lacks(key, most) {
                 let start = Instant::now();
                 match self.make(key).await {
-                    Ok(stream) => self.put(key, start, stream),
+                    Ok(resting) => self.put(key, start, resting),
                     Err(why) => {
                         tracing::debug!("no warm connection to {}: {why}", key.0);
                         tokio::time::sleep(LOOK).await;
@@ -176,8 +176,8 @@ impl Pools {
         let mut shelves = self.lock();
         let Some(shelf) = shelves.get_mut(&key) else { return false };
         let target = shelf.demand.target(now, most);
-        shelf.ready.retain(|(since, stream)| {
-            now.saturating_duration_since(*since) <= LONGEST_REST && is_quiet(stream)
+        shelf.ready.retain(|(since, resting)| {
+            now.saturating_duration_since(*since) <= LONGEST_REST && resting.is_quiet()
         });
         let surplus = shelf.ready.len().saturating_sub(target);
         shelf.ready.drain(..surplus);
@@ -196,17 +196,17 @@ impl Pools {
         over
     }
 
-    fn put(&self, key: Key, start: Instant, stream: net::TcpStream) {
+    fn put(&self, key: Key, start: Instant, resting: Resting) {
         if let Some(shelf) = self.lock().get_mut(&key) {
             shelf.demand.making = start.elapsed();
-            shelf.ready.push((Instant::now(), stream));
+            shelf.ready.push((Instant::now(), resting));
         }
     }
 
     /// Dials and says hello. The error is for the log.
-    async fn make(&self, (address, identity): Key) -> Result<net::TcpStream, String> {
-        let dialled = self.dialler.dial(address, Speaker::Us).await;
-        let mut stream = dialled.map_err(|failure| failure.message)?;
+    async fn make(&self, (address, identity): Key) -> Result<Resting, String> {
+        let dialled = self.dialler.dial(&Hop { address, identity }, Speaker::Us).await;
+        let mut connection = dialled.map_err(|failure| failure.message)?;
         let entropy = tradewind_net::entropy::bytes().map_err(|error| error.to_string())?;
         let (hello, key) = {
             let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,16 +215,16 @@ impl Pools {
         };
         let mut reply = vec![0; key.seal(&Reply::ok(0)).len()];
         let said = async {
-            stream.write_all(&hello).await?;
-            stream.read_exact(&mut reply).await?;
-            self.dialler.legs.to(address).settled.apply(&stream)?;
-            tcp::acknowledge_at_once(&stream)
+            connection.write_all(&hello).await?;
+            connection.read_exact(&mut reply).await?;
+            self.dialler.legs.to(address).settled.apply(&connection)?;
+            tcp::acknowledge_at_once(&connection)
         };
         let late = || Err(io::ErrorKind::TimedOut.into());
         let said = timeout(self.dialler.limit, said).await.unwrap_or_else(|_| late());
         said.map_err(|error| crate::failure::plain(&error))?;
         match key.open(&reply).map_err(|error| error.to_string())?.status {
-            Status::Ok => stream.into_std().map_err(|error| error.to_string()),
+            Status::Ok => connection.rest().map_err(|error| error.to_string()),
             status => Err(status.to_string()),
         }
     }
@@ -239,12 +239,6 @@ impl Shelf {
         let demand = Demand::new(now);
         Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()), kept: false }
     }
-}
-
-/// Whether nothing has come on a connection that rests: an end, an error or data nobody asked for
-/// would all make it useless.
-fn is_quiet(stream: &net::TcpStream) -> bool {
-    matches!(stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 #[cfg(test)]

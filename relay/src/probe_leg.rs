@@ -1,18 +1,16 @@
 //! The connection on which probes go to the next relay, one after the other.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tradewind_grant::reply::REPLY_LIMIT;
-use tradewind_grant::{Reply, ReplyKey, Status};
+use tradewind_grant::{Hop, Reply, ReplyKey, Status};
 
+use crate::connection::Connection;
 use crate::dial::{Dialler, Speaker};
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::reply_bytes;
-use crate::server::write_all;
 use crate::stock::Stock;
 
 /// Probes that one connection takes before another is dialled, so that the relay's listener is probed
@@ -21,15 +19,15 @@ const PROBES_A_CONNECTION: u32 = 16;
 
 /// A connection to the next relay that has carried a probe.
 pub(crate) struct ProbeLeg {
-    address: SocketAddr,
-    stream: TcpStream,
+    hop: Hop,
+    connection: Connection,
     unused: Unused,
     asked: u32,
 }
 
 /// One probe for the next relay.
 pub(crate) struct Ask<'a> {
-    pub(crate) address: SocketAddr,
+    pub(crate) hop: Hop,
     pub(crate) header: &'a [u8],
     pub(crate) key: &'a ReplyKey,
 }
@@ -50,18 +48,18 @@ impl ProbeLeg {
         stock: &Stock,
         ask: &Ask<'_>,
     ) -> Result<Answer, Failure> {
-        let fit = |leg: &Self| leg.address == ask.address && leg.asked < PROBES_A_CONNECTION;
+        let fit = |leg: &Self| leg.hop == ask.hop && leg.asked < PROBES_A_CONNECTION;
         if let Some(leg) = slot.take().filter(fit)
             && let Ok(answer) = leg.carry(slot, stock, ask).await
         {
             return answer;
         }
-        let stream = dialler.dial(ask.address, Speaker::Us).await?;
-        let leg = Self { address: ask.address, stream, unused: Unused::default(), asked: 0 };
+        let connection = dialler.dial(&ask.hop, Speaker::Us).await?;
+        let leg = Self { hop: ask.hop, connection, unused: Unused::default(), asked: 0 };
         match leg.carry(slot, stock, ask).await {
             Ok(answer) => answer,
             Err(cause) => {
-                let message = format!("next relay {}: {cause}", ask.address);
+                let message = format!("next relay {}: {cause}", ask.hop.address);
                 Err(Failure::new(Status::NextHopFailed, message))
             }
         }
@@ -75,8 +73,8 @@ impl ProbeLeg {
         ask: &Ask<'_>,
     ) -> Result<Result<Answer, Failure>, String> {
         let sent = Instant::now();
-        write_all(&self.stream, ask.header).await.map_err(|error| plain(&error))?;
-        let read = self.unused.read_head(&self.stream, stock, REPLY_LIMIT, reply_bytes).await;
+        self.connection.write_all(ask.header).await.map_err(|error| plain(&error))?;
+        let read = self.unused.read_head(&self.connection, stock, REPLY_LIMIT, reply_bytes).await;
         let bytes = read.map_err(|error| match error {
             HeadError::Ended(_) => "ended the connection without a reply".to_owned(),
             other => format!("{other} before a reply"),

@@ -8,7 +8,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tradewind_desired::LegProfile;
+use tradewind_desired::{Encryption, LegProfile};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
@@ -51,6 +51,7 @@ pub(crate) struct Leg {
     lift: Option<u16>,
     /// Most connections that are kept ready; 0: none.
     pub(crate) most_warm: usize,
+    pub(crate) is_encrypted: bool,
 }
 
 impl Legs {
@@ -74,6 +75,7 @@ impl Legs {
             settled: settled_options(profile, timeouts),
             lift: profile.pacing_rtts,
             most_warm: profile.warm.map_or(0, |most| usize::from(most.get())),
+            is_encrypted: profile.encryption != Some(Encryption::None),
         };
         Self {
             accept: listener_options(&profiles.accept, timeouts, windows.as_ref()),

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::{MOVE_BYTES, Pipe};
 use tradewind_net::tcp;
 
+use crate::connection::Connection;
 use crate::counts::{DirectionCounts, Outcome};
 use crate::dial::Speaker;
 use crate::memory::{Held, Memory};
@@ -58,8 +58,15 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 enum Load {
     Nothing,
-    Bytes { buffer: Vec<u8>, given: usize },
+    Bytes {
+        buffer: Vec<u8>,
+        given: usize,
+    },
     Piped(Pipe),
+    /// What the other connection has enciphered, and its socket has not taken.
+    Sealed,
+    /// The end of file.
+    End,
 }
 
 /// One direction of a session.
@@ -114,12 +121,12 @@ impl Direction {
 
     /// Sends what was read ahead in the packet that completes the handshake of `to`, which was
     /// dialled for [`Direction::speaker`].
-    pub(crate) fn start(&mut self, to: &TcpStream, means: Means<'_>) -> io::Result<()> {
+    pub(crate) fn start(&mut self, to: &Connection, means: Means<'_>) -> io::Result<()> {
         let Load::Bytes { buffer, given } = &mut self.load else { return Ok(()) };
         let sent = unless_blocked(to.try_write(&buffer[*given..]))?;
         *given += sent;
         if *given == buffer.len() {
-            self.load = Load::Nothing;
+            self.load = Load::left_at(&Side::Lent(to));
         }
         self.count(sent, means);
         Ok(())
@@ -190,13 +197,16 @@ impl Direction {
                 Load::Nothing => match ready!(self.poll_take(cx, from, to, means))? {
                     Some(given) => given,
                     None => {
-                        if ending == Ending::Shut {
-                            tcp::finish_sending(to).map_err(MoveError::Giving)?;
-                        }
-                        self.ended = true;
+                        self.load = Load::End;
                         0
                     }
                 },
+                Load::End => {
+                    ready!(poll_end(cx, to, ending)).map_err(MoveError::Giving)?;
+                    self.load = Load::Nothing;
+                    self.ended = true;
+                    0
+                }
                 _ => match self.poll_give(cx, to, means) {
                     Poll::Ready(given) => given.map_err(MoveError::Giving)?,
                     Poll::Pending => {
@@ -207,7 +217,7 @@ impl Direction {
             };
             self.count(given, means);
             if let Some(memory) = means.memory {
-                self.account(memory);
+                self.account(memory, to.waits());
             }
             left_this_turn = left_this_turn.saturating_sub(given);
             if left_this_turn == 0 {
@@ -218,13 +228,18 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Counts the load as held while it waits.
-    fn account(&mut self, memory: &Arc<Memory>) {
-        match &self.load {
-            Load::Nothing => self.held = None,
+    /// Counts the load as held while it waits; `waits` is what waits enciphered.
+    fn account(&mut self, memory: &Arc<Memory>, waits: usize) {
+        let held = match &self.load {
+            Load::Nothing | Load::End => 0,
+            Load::Bytes { buffer, .. } => buffer.len(),
+            Load::Piped(pipe) => pipe.held(),
+            Load::Sealed => waits,
+        };
+        match held {
+            0 => self.held = None,
             _ if self.held.is_some() => {}
-            Load::Bytes { buffer, .. } => self.held = Some(memory.hold(buffer.len())),
-            Load::Piped(pipe) => self.held = Some(memory.hold(pipe.held())),
+            held => self.held = Some(memory.hold(held)),
         }
     }
 
@@ -261,8 +276,11 @@ impl Direction {
                 }
             }
             // A pipe takes what it takes, and no copy is made of it.
-            let by_pipe =
-                self.kept.is_none() && self.bulky() && self.last_move >= SPLICE_AT_LEAST_BYTES;
+            let by_pipe = self.kept.is_none()
+                && self.bulky()
+                && self.last_move >= SPLICE_AT_LEAST_BYTES
+                && from.seal().is_none()
+                && to.seal().is_none();
             let taken = match by_pipe && most >= MOVE_BYTES {
                 true => self.take_by_pipe(cx, from, to, means),
                 false => self.take_by_copy(cx, from, to, means, most),
@@ -304,9 +322,10 @@ impl Direction {
                 false => to.try_write(bytes),
             };
             let given = unless_blocked(given)?;
-            if given < bytes.len() {
-                self.load = Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 };
-            }
+            self.load = match given < bytes.len() {
+                true => Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 },
+                false => Load::left_at(to),
+            };
             Ok(Some(given))
         });
         if !answer.is_empty() && !matches!(taken, Ok(Ok(Some(_)))) {
@@ -355,10 +374,22 @@ impl Direction {
                 Load::Bytes { buffer, given } => {
                     let attempt = to.try_write(&buffer[given..]);
                     let given = given + *attempt.as_ref().unwrap_or(&0);
-                    if given < buffer.len() {
-                        self.load = Load::Bytes { buffer, given };
+                    self.load = match given < buffer.len() {
+                        true => Load::Bytes { buffer, given },
+                        false => Load::left_at(to),
+                    };
+                    attempt
+                }
+                Load::Sealed => {
+                    let attempt = to.try_flush().map(|()| 0);
+                    if attempt.is_err() {
+                        self.load = Load::Sealed;
                     }
                     attempt
+                }
+                Load::End => {
+                    self.load = Load::End;
+                    return Poll::Ready(Ok(0));
                 }
                 Load::Piped(mut pipe) => {
                     let attempt = give_piped(&mut pipe, to, means);
@@ -378,6 +409,25 @@ impl Direction {
         match pipe.held() {
             0 => means.stock.put_pipe(pipe),
             _ => self.load = Load::Piped(pipe),
+        }
+    }
+}
+
+impl Load {
+    /// What is left when `to` has taken all of a load.
+    fn left_at(to: &Side<'_>) -> Self {
+        if to.waits() > 0 { Self::Sealed } else { Self::Nothing }
+    }
+}
+
+/// Passes an end of file on.
+fn poll_end(cx: &mut Context<'_>, to: &Side<'_>, ending: Ending) -> Poll<io::Result<()>> {
+    loop {
+        match to.try_end(ending) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(to.poll_write_ready(cx))?;
+            }
+            ended => return Poll::Ready(ended),
         }
     }
 }

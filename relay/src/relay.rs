@@ -2,6 +2,7 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 mod probes;
+mod welcome;
 
 use std::io;
 use std::num::NonZeroU32;
@@ -13,15 +14,17 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tradewind_desired::Encryption;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::warm::HELLO_BYTES;
 use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
-    Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, warm,
+    Refusal, RelayPolicy, ReplayTable, Reply, ReplyKey, SealedHeader, Status, Verifier, warm,
 };
 use tradewind_units::Timestamp;
 
+use crate::connection::{Connection, NO_TLS, Tls, is_tls};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
@@ -32,13 +35,14 @@ use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
 use crate::resolver::Resolver;
-use crate::server::{Server, Service, Setup, write_all};
+use crate::server::{Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::side::Side;
 use crate::upgrade::{Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
+use welcome::{Rarely, name};
 
 /// A relay whose listeners are open.
 pub struct Relay {
@@ -53,7 +57,9 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        let mut verifier = Verifier::new(config.identity()?, config.operators.clone());
+        let identity = config.identity()?;
+        let tls = Arc::new(Tls::new(&identity)?);
+        let mut verifier = Verifier::new(identity, config.operators.clone());
         verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
         let mut legs = Legs::new(&config.leg, &config.timeouts);
@@ -81,6 +87,7 @@ impl Relay {
             own_listeners,
             resolver: Resolver::default(),
             mark: None,
+            tls: Some(Arc::clone(&tls)),
         });
         let verifier = Arc::new(Mutex::new(verifier));
         let pools = Arc::new(Pools::new(Arc::clone(&dialler), Arc::clone(&verifier)));
@@ -94,6 +101,9 @@ impl Relay {
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
             header_limit: config.timeouts.header,
+            tls,
+            entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
+            complaints: Rarely::default(),
         });
         Ok(Self { server, service, identity })
     }
@@ -147,6 +157,11 @@ struct RelayService {
     grants: Arc<Members<GrantId>>,
     header_limit: Duration,
     keeping: Keeping,
+    tls: Arc<Tls>,
+    /// What each listener asks of who dials.
+    entrances: Vec<Encryption>,
+    /// What is told of peers that nobody has authenticated.
+    complaints: Rarely,
 }
 
 impl Service for RelayService {
@@ -157,12 +172,24 @@ impl Service for RelayService {
     async fn open(
         &self,
         stream: TcpStream,
-        _entrance: usize,
+        entrance: usize,
         seat: &mut Seat,
     ) -> Result<Session, Outcome> {
+        let (stream, limit) = match self.entrances[entrance] {
+            Encryption::None => (Connection::plain(stream), self.header_limit),
+            wanted => self.welcome(stream, wanted, seat.worker()).await?,
+        };
         let mut unused = Unused::default();
-        let bytes = self.header(&stream, &mut unused, seat).await?;
-        let (header, next) = match self.verify(&bytes) {
+        let bytes = match self.header(&stream, &mut unused, seat, limit).await {
+            Ok(bytes) => bytes,
+            Err(outcome) => {
+                if outcome == Outcome::TlsUnwanted {
+                    part(stream, seat.worker(), &NO_TLS).await;
+                }
+                return Err(outcome);
+            }
+        };
+        let (header, next) = match self.verify(&bytes, stream.peer()) {
             Ok(verified) => verified,
             Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
         };
@@ -219,14 +246,22 @@ impl RelayService {
     /// it later.
     async fn header(
         &self,
-        stream: &TcpStream,
+        stream: &Connection,
         unused: &mut Unused,
         seat: &mut Seat,
+        limit: Duration,
     ) -> Result<Vec<u8>, Outcome> {
         let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
-        let bytes = match timeout(self.header_limit, reading).await {
+        let bytes = match timeout(limit, reading).await {
             Ok(Ok(bytes)) => bytes,
-            Ok(Err(HeadError::Parse(cause))) => {
+            Ok(Err(HeadError::Parse(NoHeader::Tls))) => {
+                self.complaints.say(|| {
+                    let told = "TLS, which this listener does not speak; set the same `encryption` on both sides";
+                    format!("refused: {} begins with {told}", name(stream))
+                });
+                return Err(Outcome::TlsUnwanted);
+            }
+            Ok(Err(HeadError::Parse(NoHeader::Malformed(cause)))) => {
                 tracing::debug!("refused: {cause}");
                 return Err(Outcome::Malformed);
             }
@@ -242,14 +277,13 @@ impl RelayService {
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
-        let opened = self.lock_verifier().open_hello(unix_now(), &bytes);
-        let reply = opened.map_err(|cause| {
-            tracing::debug!("refused: {cause}");
+        let reply = self.hello(&bytes, stream.peer()).map_err(|cause| {
+            self.complain(stream, &cause);
             Outcome::Forged
         })?;
         seat.authenticated();
         let reply = reply.seal(&Reply::ok(0));
-        write_all(stream, &reply).await.map_err(|_| Outcome::Ended)?;
+        stream.write_all(&reply).await.map_err(|_| Outcome::Ended)?;
         self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)
     }
 
@@ -257,7 +291,7 @@ impl RelayService {
     /// all, or this relay is about to end.
     async fn later_header(
         &self,
-        stream: &TcpStream,
+        stream: &Connection,
         unused: &mut Unused,
         seat: &Seat,
     ) -> Option<Vec<u8>> {
@@ -275,8 +309,21 @@ impl RelayService {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a header, and seals the one for the next hop unless this is the last.
-    fn verify(&self, bytes: &[u8]) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
+    /// Opens a hello that came from `peer`, if it is known who that is.
+    fn hello(&self, bytes: &[u8], peer: Option<PublicIdentity>) -> Result<ReplyKey, GrantError> {
+        match (peer, warm::sender(bytes)) {
+            (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),
+            _ => self.lock_verifier().open_hello(unix_now(), bytes),
+        }
+    }
+
+    /// Opens a header that came from `peer`, if it is known who that is, and seals the one for the next hop
+    /// unless this is the last.
+    fn verify(
+        &self,
+        bytes: &[u8],
+        peer: Option<PublicIdentity>,
+    ) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
         let header = ReceivedHeader::parse(bytes)?;
         let mut verifier = self.lock_verifier();
         if !verifier.knows_grant_of(&header) {
@@ -286,6 +333,10 @@ impl RelayService {
             verifier.learn(verified);
         }
         let header = verifier.open_received(unix_now(), header)?;
+        let (hop, neighbour) = (header.hop, header.neighbour());
+        if peer.is_some_and(|peer| peer != neighbour) {
+            return Err(GrantError::WrongNeighbour { hop, neighbour }.into());
+        }
         match verifier.forward(&header) {
             Ok(next) => Ok((header, next)),
             Err(cause) => {
@@ -296,10 +347,10 @@ impl RelayService {
     }
 
     /// Refuses a header: with a word when the neighbour is proven, else in silence.
-    async fn refuse(&self, stream: TcpStream, seat: &mut Seat, refusal: Box<Refusal>) -> Outcome {
+    async fn refuse(&self, stream: Connection, seat: &mut Seat, refusal: Box<Refusal>) -> Outcome {
         let failure = Failure::from(refusal.cause.clone());
         let (Some(key), Some(hop)) = (refusal.upstream, refusal.hop) else {
-            tracing::debug!("refused: {}", failure.message);
+            self.complain(&stream, &refusal.cause);
             return match refusal.cause {
                 GrantError::Malformed { .. } | GrantError::TooLong { .. } => Outcome::Malformed,
                 _ => Outcome::Forged,
@@ -314,7 +365,7 @@ impl RelayService {
     /// Tells the neighbour that the path could not be opened from here on.
     async fn fail(
         &self,
-        stream: TcpStream,
+        stream: Connection,
         worker: &Worker,
         header: &OpenHeader,
         failure: Failure,
@@ -333,7 +384,7 @@ impl RelayService {
     /// Tells the neighbour that there is no room, and for whom.
     async fn turn_away(
         &self,
-        stream: TcpStream,
+        stream: Connection,
         worker: &Worker,
         header: &OpenHeader,
         refusal: Outcome,
@@ -346,7 +397,7 @@ impl RelayService {
     /// The last relay's part: dials the destination.
     async fn reach_destination(
         &self,
-        upstream: TcpStream,
+        upstream: Connection,
         worker: &Worker,
         header: &OpenHeader,
         unused: Unused,
@@ -362,7 +413,7 @@ impl RelayService {
         };
         let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
         let downstream = match dialled {
-            Ok(downstream) => downstream,
+            Ok(downstream) => Connection::plain(downstream),
             Err(failure) => {
                 let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
@@ -387,22 +438,23 @@ impl RelayService {
     /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
     async fn open_next(
         &self,
-        upstream: &TcpStream,
+        upstream: &Connection,
         worker: &Worker,
         header: &OpenHeader,
         next: &SealedHeader,
         leading: Vec<u8>,
         warm: Option<Warm>,
-    ) -> Result<(TcpStream, Direction, Reply, Unused), NotOpened> {
-        let address = header.route.hops()[header.hop + 1].address;
-        let (stream, warm) = match warm {
+    ) -> Result<(Connection, Direction, Reply, Unused), NotOpened> {
+        let hop = header.route.hops()[header.hop + 1];
+        let address = hop.address;
+        let (fresh, warm) = match warm {
             Some(warm) => (None, Some(warm)),
             None => {
-                let dialled = self.dialler.dial(address, Speaker::Us).await;
+                let dialled = self.dialler.dial(&hop, Speaker::Us).await;
                 (Some(dialled.map_err(|failure| NotOpened::Failed(failure, Dial::NotBegun))?), None)
             }
         };
-        let downstream = warm.as_ref().map(|warm| &warm.stream).or(stream.as_ref());
+        let downstream = warm.as_ref().map(|warm| &warm.connection).or(fresh.as_ref());
         let downstream = downstream.expect("the one or the other");
         let mut up = Direction::after(&next.bytes, leading);
         if warm.is_some() {
@@ -410,14 +462,14 @@ impl RelayService {
         }
         // If this fails, so will the wait for the reply, which says why.
         let _started = up.start(downstream, worker.means_up());
-        let opening = NextRelay { stream: downstream, address, key: &next.downstream };
+        let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
         match opening.reply(upstream, &mut up, worker, limit).await {
             Waited::Replied(reply, unused) => {
                 drop(up.take_kept());
-                let stream = stream.or(warm.map(|warm| warm.stream));
-                Ok((stream.expect("the one or the other"), up, reply, unused))
+                let connection = fresh.or(warm.map(|warm| warm.connection));
+                Ok((connection.expect("the one or the other"), up, reply, unused))
             }
             Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
                 Some(_) => Err(NotOpened::Untouched(up.take_kept())),
@@ -431,7 +483,7 @@ impl RelayService {
     /// Every other relay's part: dials the next one and passes the header on.
     async fn pass_on(
         &self,
-        upstream: TcpStream,
+        upstream: Connection,
         worker: &Worker,
         header: &OpenHeader,
         next: &SealedHeader,
@@ -498,8 +550,8 @@ enum Dial {
 
 fn session(
     header: &OpenHeader,
-    upstream: TcpStream,
-    downstream: TcpStream,
+    upstream: Connection,
+    downstream: Connection,
     up: Direction,
     down: Direction,
 ) -> Session {
@@ -512,7 +564,7 @@ fn session(
 /// `leading`. Whoever sent data right behind its header does not wait for the word, so there it travels
 /// with the first data of the destination: a packet less for each short session.
 async fn agree(
-    upstream: &TcpStream,
+    upstream: &Connection,
     reply: Vec<u8>,
     early: bool,
     leading: Vec<u8>,
@@ -520,11 +572,25 @@ async fn agree(
     if early {
         return Ok(Direction::answering(reply, leading));
     }
-    write_all(upstream, &reply).await?;
+    upstream.write_all(&reply).await?;
     Ok(Direction::new(leading))
 }
 
-fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
+/// What came instead of a header.
+#[derive(Debug, thiserror::Error)]
+enum NoHeader {
+    /// TLS.
+    #[error("TLS")]
+    Tls,
+    /// Something else.
+    #[error(transparent)]
+    Malformed(#[from] GrantError),
+}
+
+fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> {
+    if bytes.first().is_some_and(|first| is_tls(*first)) {
+        return Err(NoHeader::Tls);
+    }
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }

@@ -17,15 +17,18 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tradewind_net::{registration, tcp};
 
+use crate::connection::{Connection, Seal};
+use crate::pump::Ending;
+
 /// One of a session's two sockets.
 #[derive(Debug)]
 pub(crate) enum Side<'a> {
     /// A socket of somebody else, always heard.
-    Lent(&'a TcpStream),
+    Lent(&'a Connection),
     /// A socket whose every event is heard.
-    Heard(TcpStream),
-    /// A socket of which only room to write and failure are heard.
-    Deaf(AsyncFd<net::TcpStream>),
+    Heard(Connection),
+    /// A socket of which only room to write and failure are heard, and what encrypts it.
+    Deaf(AsyncFd<net::TcpStream>, Option<Box<Seal>>),
     /// A socket that was lost when it changed from one to the other.
     Lost,
 }
@@ -37,9 +40,10 @@ impl Side<'_> {
     /// When the runtime cannot register the socket anew; the socket is closed then.
     pub(crate) fn deafen(&mut self) -> io::Result<()> {
         if matches!(self, Self::Heard(_))
-            && let Self::Heard(stream) = std::mem::replace(self, Self::Lost)
+            && let Self::Heard(connection) = std::mem::replace(self, Self::Lost)
         {
-            *self = Self::Deaf(registration::for_writing(stream.into_std()?)?);
+            let (stream, seal) = connection.into_parts();
+            *self = Self::Deaf(registration::for_writing(stream.into_std()?)?, seal);
         }
         Ok(())
     }
@@ -49,10 +53,11 @@ impl Side<'_> {
     /// # Errors
     /// As [`Side::deafen`].
     pub(crate) fn hear(&mut self) -> io::Result<()> {
-        if matches!(self, Self::Deaf(_))
-            && let Self::Deaf(deaf) = std::mem::replace(self, Self::Lost)
+        if matches!(self, Self::Deaf(..))
+            && let Self::Deaf(deaf, seal) = std::mem::replace(self, Self::Lost)
         {
-            *self = Self::Heard(TcpStream::from_std(deaf.into_inner())?);
+            let stream = TcpStream::from_std(deaf.into_inner())?;
+            *self = Self::Heard(Connection::from_parts(stream, seal));
         }
         Ok(())
     }
@@ -60,9 +65,9 @@ impl Side<'_> {
     /// Ready when a read is worth trying; a deaf socket always is.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Lent(stream) => stream.poll_read_ready(cx),
-            Self::Heard(stream) => stream.poll_read_ready(cx),
-            Self::Deaf(_) | Self::Lost => Poll::Ready(Ok(())),
+            Self::Lent(connection) => connection.poll_read_ready(cx),
+            Self::Heard(connection) => connection.poll_read_ready(cx),
+            Self::Deaf(..) | Self::Lost => Poll::Ready(Ok(())),
         }
     }
 
@@ -71,7 +76,7 @@ impl Side<'_> {
     /// A socket that both peers have ended in order looks the same to the runtime but has no error:
     /// what it has received can still be read.
     pub(crate) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Self::Deaf(deaf) = self else { return Poll::Pending };
+        let Self::Deaf(deaf, _) = self else { return Poll::Pending };
         if let Err(error) = ready!(deaf.poll_read_ready(cx)) {
             return Poll::Ready(error);
         }
@@ -85,53 +90,127 @@ impl Side<'_> {
     /// the socket, when the runtime still says readable for that reason alone.
     pub(crate) fn is_ended(&self, cx: &mut Context<'_>) -> bool {
         match self {
-            Self::Lent(stream) => stream.poll_read_ready(cx).is_ready(),
-            Self::Heard(stream) => stream.poll_read_ready(cx).is_ready(),
-            Self::Deaf(_) | Self::Lost => false,
+            Self::Lent(connection) => connection.poll_read_ready(cx).is_ready(),
+            Self::Heard(connection) => connection.poll_read_ready(cx).is_ready(),
+            Self::Deaf(..) | Self::Lost => false,
+        }
+    }
+
+    /// What encrypts it, if anything does.
+    pub(crate) fn seal(&self) -> Option<&Seal> {
+        match self {
+            Self::Lent(connection) => connection.seal(),
+            Self::Heard(connection) => connection.seal(),
+            Self::Deaf(_, seal) => seal.as_deref(),
+            Self::Lost => None,
         }
     }
 
     /// Runs `read`, which reads the socket; `WouldBlock` when nothing has arrived.
     pub(crate) fn try_read_by<T>(&self, read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
-            Self::Lent(stream) => stream.try_io(Interest::READABLE, read),
-            Self::Heard(stream) => stream.try_io(Interest::READABLE, read),
-            Self::Deaf(_) => read(),
+            Self::Lent(connection) => connection.stream().try_io(Interest::READABLE, read),
+            Self::Heard(connection) => connection.stream().try_io(Interest::READABLE, read),
+            Self::Deaf(..) => read(),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Reads what has arrived into `buffer`. `Ok(0)`: the end of file.
+    pub(crate) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.seal() {
+            None => self.try_receive_raw(buffer),
+            Some(seal) => seal.read(buffer, |sealed| self.try_receive_raw(sealed)),
+        }
+    }
+
+    /// Reads the socket.
+    ///
+    /// A read that leaves room in the buffer has emptied the socket, so the runtime is told that
+    /// the socket is no longer readable: that spares the read that would only find out.
+    fn try_receive_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut received = None;
+        let attempt = self.try_read_by(|| {
+            let count = tcp::receive(self, buffer)?;
+            received = Some(count);
+            match count {
+                0 => Ok(()),
+                count if count == buffer.len() => Ok(()),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match (received, attempt) {
+            (Some(count), _) => Ok(count),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => unreachable!("an attempt that succeeds has received"),
         }
     }
 
     /// Ready when a write is worth trying.
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Lent(stream) => stream.poll_write_ready(cx),
-            Self::Heard(stream) => stream.poll_write_ready(cx),
-            Self::Deaf(deaf) => deaf.poll_write_ready(cx).map_ok(drop),
+            Self::Lent(connection) => connection.stream().poll_write_ready(cx),
+            Self::Heard(connection) => connection.stream().poll_write_ready(cx),
+            Self::Deaf(deaf, _) => deaf.poll_write_ready(cx).map_ok(drop),
             Self::Lost => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
-    /// Writes what the socket takes of `bytes`.
+    /// Writes what it takes of `bytes`; of an encrypted one some of them may wait to be sent.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.seal() {
+            None => self.try_write_raw(bytes),
+            Some(seal) => seal.write(bytes, |sealed| self.try_write_raw(sealed)),
+        }
+    }
+
+    fn try_write_raw(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Lent(stream) => stream.try_write(bytes),
-            Self::Heard(stream) => stream.try_write(bytes),
-            Self::Deaf(deaf) => deaf.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes)),
+            Self::Lent(connection) => connection.stream().try_write(bytes),
+            Self::Heard(connection) => connection.stream().try_write(bytes),
+            Self::Deaf(deaf, _) => {
+                deaf.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes))
+            }
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more.
+    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more. Those of an
+    /// encrypted one leave as they are.
     pub(crate) fn try_write_with_next(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_write_by(|| tcp::send_with_next(self, bytes))
+        match self.seal() {
+            None => self.try_write_by(|| tcp::send_with_next(self, bytes)),
+            Some(_) => self.try_write(bytes),
+        }
+    }
+
+    /// Bytes that were written and wait to be sent.
+    pub(crate) fn waits(&self) -> usize {
+        self.seal().map_or(0, Seal::waits)
+    }
+
+    /// Sends what waits.
+    pub(crate) fn try_flush(&self) -> io::Result<()> {
+        self.seal().map_or(Ok(()), |seal| seal.flush(|sealed| self.try_write_raw(sealed)))
+    }
+
+    /// Passes an end of file on. `WouldBlock`: to be tried again when there is room to write.
+    pub(crate) fn try_end(&self, ending: Ending) -> io::Result<()> {
+        if let Some(seal) = self.seal() {
+            seal.end(|sealed| self.try_write_raw(sealed))?;
+        }
+        match ending {
+            Ending::Shut => tcp::finish_sending(self),
+            Ending::Close => Ok(()),
+        }
     }
 
     /// Runs `write`, which writes to the socket; `WouldBlock` when there is no room.
     pub(crate) fn try_write_by<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
-            Self::Lent(stream) => stream.try_io(Interest::WRITABLE, write),
-            Self::Heard(stream) => stream.try_io(Interest::WRITABLE, write),
-            Self::Deaf(deaf) => deaf.try_io(Interest::WRITABLE, |_| write()),
+            Self::Lent(connection) => connection.stream().try_io(Interest::WRITABLE, write),
+            Self::Heard(connection) => connection.stream().try_io(Interest::WRITABLE, write),
+            Self::Deaf(deaf, _) => deaf.try_io(Interest::WRITABLE, |_| write()),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -142,9 +221,9 @@ impl AsFd for Side<'_> {
     /// When the socket was lost, which ended its session.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Lent(stream) => stream.as_fd(),
-            Self::Heard(stream) => stream.as_fd(),
-            Self::Deaf(deaf) => deaf.get_ref().as_fd(),
+            Self::Lent(connection) => connection.as_fd(),
+            Self::Heard(connection) => connection.as_fd(),
+            Self::Deaf(deaf, _) => deaf.get_ref().as_fd(),
             Self::Lost => unreachable!("the loss of a socket ends its session"),
         }
     }

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 
 use tradewind_net::pipe_pool::PipePool;
 use tradewind_net::splice::Pipe;
-use tradewind_net::tcp;
 
 use crate::side::Side;
 
@@ -46,9 +45,6 @@ impl Stock {
 
     /// Reads at most `most` bytes of what `side` has received, and lends them to `act`. Lends
     /// nothing at the end of file.
-    ///
-    /// A read that leaves room in the buffer has emptied the socket, so the runtime is told that
-    /// the socket is no longer readable: that spares the read that would only find out.
     pub(crate) fn receive<T>(
         &self,
         side: &Side<'_>,
@@ -70,25 +66,11 @@ impl Stock {
         let (front, buffer) = shared.buffer.split_at_mut(before.len());
         front.copy_from_slice(before);
         let room = most.min(buffer.len());
-        let buffer = &mut buffer[..room];
-        let mut received = None;
-        let attempt = side.try_read_by(|| {
-            let count = tcp::receive(side, buffer)?;
-            received = Some(count);
-            match count {
-                0 => Ok(()),
-                count if count == buffer.len() => Ok(()),
-                _ => Err(io::ErrorKind::WouldBlock.into()),
-            }
-        });
-        match (received, attempt) {
-            (Some(bytes), _) => {
-                let received = Received { bytes, has_emptied: bytes < room };
-                Ok(act(&shared.buffer[..before.len() + bytes], received))
-            }
-            (None, Err(error)) => Err(error),
-            (None, Ok(())) => unreachable!("an attempt that succeeds has received"),
-        }
+        let bytes = side.try_receive(&mut buffer[..room])?;
+        // An encrypted one may hold more without its socket knowing.
+        let has_emptied = bytes < room && side.seal().is_none();
+        let received = Received { bytes, has_emptied };
+        Ok(act(&shared.buffer[..before.len() + bytes], received))
     }
 
     /// Takes an empty pipe.

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config, grant_for,
-    identity, loopback, relay_config, relay_config_text, send, unix_now, wait_for,
+    identity, loopback, relay_config, relay_config_text, send, set_plain, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
@@ -50,15 +50,18 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|word| name.contains(*word));
-    for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
-        if arguments.iter().any(|word| word == "--list") {
-            println!("{name}: test");
-            continue;
+    for (plain, legs) in [(false, "encrypted"), (true, "plain")] {
+        set_plain(plain);
+        for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
+            if arguments.iter().any(|word| word == "--list") {
+                println!("{name}, {legs}: test");
+                continue;
+            }
+            print!("test {name}, {legs} ... ");
+            io::stdout().flush().unwrap();
+            test();
+            println!("ok");
         }
-        print!("test {name} ... ");
-        io::stdout().flush().unwrap();
-        test();
-        println!("ok");
     }
 }
 
@@ -481,6 +484,8 @@ fn status_of(mut stream: &TcpStream, header: &[u8]) -> u8 {
 }
 
 fn upgrade_and_replays() {
+    // Its headers are written by the test itself.
+    set_plain(true);
     let mut process = Process::start();
     let address = process.hop.address;
     let key = identity();

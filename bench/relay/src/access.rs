@@ -17,9 +17,9 @@ use crate::place::{Port, relay_address};
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     pub(crate) operator: OperatorKey,
-    gateway: IdentityKey,
+    pub(crate) gateway: IdentityKey,
     pub(crate) relay: IdentityKey,
-    grant: SignedGrant,
+    pub(crate) grant: SignedGrant,
 }
 
 /// Longer than any run.

@@ -41,12 +41,19 @@ pub(crate) fn table(results: &Results) -> String {
                 ),
             );
         }
-        line(&mut text, format_args!("{}", mode_table(results, mode)));
+        line(&mut text, format_args!("{}", mode_table(results, mode, false)));
+        if results.has_chains() {
+            line(
+                &mut text,
+                format_args!("\nThe same by way of a gateway and a relay, the leg between them:"),
+            );
+            line(&mut text, format_args!("{}", mode_table(results, mode, true)));
+        }
     }
     line(
         &mut text,
         format_args!(
-            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\nof Tradewind to HAProxy with its 95 % confidence interval (Student's t on logarithms)."
+            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\nwith its 95 % confidence interval (Student's t on logarithms)."
         ),
     );
     text
@@ -59,14 +66,20 @@ const fn explained(mode: Mode) -> &'static str {
     }
 }
 
-fn mode_table(results: &Results, mode: Mode) -> Table {
+/// The table of one mode: of the two chains, or of all others.
+fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
     let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
-    let subjects: Vec<Subject> = Subject::ALL.into_iter().filter(|s| !absent(s)).collect();
+    let subjects: Vec<Subject> =
+        Subject::ALL.into_iter().filter(|s| s.is_chain() == chains && !absent(s)).collect();
+    let (ratios, compared) = match chains {
+        true => (&results.ratios_to_plain, "TLS 1.3 / plain"),
+        false => (&results.ratios_to_haproxy, "Tradewind / HAProxy"),
+    };
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     let mut head = vec![String::new()];
     head.extend(subjects.iter().map(|subject| subject.name().to_owned()));
-    head.push("Tradewind / HAProxy".to_owned());
+    head.push(compared.to_owned());
     table.set_header(head);
     for figure in Figure::ALL {
         let mut row = vec![figure.label().to_owned()];
@@ -77,7 +90,7 @@ fn mode_table(results: &Results, mode: Mode) -> Table {
                 .find(|s| (s.mode, s.figure, s.subject) == (mode, figure, subject));
             row.push(series.map_or(String::new(), |series| shown(series.median)));
         }
-        let ratio = results.ratios_to_haproxy.iter().find(|r| (r.mode, r.figure) == (mode, figure));
+        let ratio = ratios.iter().find(|r| (r.mode, r.figure) == (mode, figure));
         row.push(ratio.map_or(String::new(), |ratio| {
             let estimate = ratio.estimate;
             format!("{:.2} [{:.2}, {:.2}]", estimate.ratio, estimate.low, estimate.high)

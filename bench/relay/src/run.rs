@@ -137,7 +137,7 @@ pub(crate) struct Series {
     pub(crate) values: Vec<f64>,
 }
 
-/// How much our figure is HAProxy's.
+/// How much a figure is another's.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) mode: Mode,
@@ -192,6 +192,15 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<Failure>,
     pub(crate) series: Vec<Series>,
     pub(crate) ratios_to_haproxy: Vec<Comparison>,
+    /// How much of the plain chain's each figure of the encrypted one is.
+    pub(crate) ratios_to_plain: Vec<Comparison>,
+}
+
+impl Results {
+    /// Whether chains took part.
+    pub(crate) fn has_chains(&self) -> bool {
+        self.series.iter().any(|series| series.subject.is_chain())
+    }
 }
 
 impl Plan {
@@ -227,6 +236,7 @@ pub(crate) fn run(
         failures: Vec::new(),
         series: Vec::new(),
         ratios_to_haproxy: Vec::new(),
+        ratios_to_plain: Vec::new(),
     };
     for &mode in modes {
         let (load_cpus, proxy_cpus) = match (mode, cpus.as_slice()) {
@@ -413,9 +423,14 @@ impl Stage<'_> {
                 let found = collected.iter().find(|(s, f, _)| (*s, *f) == (wanted, figure));
                 found.map(|(_, _, values)| values.as_slice())
             };
-            let pair = of(Subject::Tradewind).zip(of(Subject::Haproxy));
-            if let Some(estimate) = pair.and_then(|(ours, theirs)| ratio(ours, theirs)) {
-                results.ratios_to_haproxy.push(Comparison { mode: self.mode, figure, estimate });
+            for (subject, base, ratios) in [
+                (Subject::Tradewind, Subject::Haproxy, &mut results.ratios_to_haproxy),
+                (Subject::ChainTls, Subject::Chain, &mut results.ratios_to_plain),
+            ] {
+                let pair = of(subject).zip(of(base));
+                if let Some(estimate) = pair.and_then(|(ours, theirs)| ratio(ours, theirs)) {
+                    ratios.push(Comparison { mode: self.mode, figure, estimate });
+                }
             }
         }
         for (subject, figure, values) in collected {

@@ -4,6 +4,7 @@
 //! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads,
 //! splicing and size of pipes are swept, see `run`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -31,11 +32,22 @@ pub(crate) enum Subject {
     Haproxy,
     /// Our relay.
     Tradewind,
+    /// Our gateway and our relay behind it, the leg between them plain.
+    Chain,
+    /// The same, the leg encrypted.
+    #[value(name = "chain-tls")]
+    ChainTls,
 }
 
 impl Subject {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Haproxy, Self::Tradewind];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Direct, Self::Nginx, Self::Haproxy, Self::Tradewind, Self::Chain, Self::ChainTls];
+
+    /// Whether it is one of the two chains, which are compared with each other.
+    pub(crate) const fn is_chain(self) -> bool {
+        matches!(self, Self::Chain | Self::ChainTls)
+    }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -43,6 +55,8 @@ impl Subject {
             Self::Nginx => "nginx",
             Self::Haproxy => "HAProxy",
             Self::Tradewind => "Tradewind",
+            Self::Chain => "plain",
+            Self::ChainTls => "TLS 1.3",
         }
     }
 }
@@ -128,7 +142,7 @@ impl Programs {
             Subject::Direct => None,
             Subject::Nginx => Some(&self.nginx),
             Subject::Haproxy => Some(&self.haproxy),
-            Subject::Tradewind => Some(&self.tradewind),
+            Subject::Tradewind | Subject::Chain | Subject::ChainTls => Some(&self.tradewind),
         }
     }
 
@@ -168,7 +182,8 @@ pub(crate) struct Start<'a> {
 #[derive(Debug)]
 pub(crate) struct Running {
     subject: Subject,
-    child: Option<Child>,
+    /// One, or two of a chain.
+    children: Vec<Child>,
     _lifeline: Lifeline,
     namespace: Arc<Namespace>,
 }
@@ -185,39 +200,40 @@ impl Running {
     ) -> anyhow::Result<Self> {
         let lifeline = Lifeline::new()?;
         let namespace = Arc::clone(&start.place.relay);
-        let mut running = Self { subject, child: None, _lifeline: lifeline, namespace };
+        let mut running = Self { subject, children: Vec::new(), _lifeline: lifeline, namespace };
         let Some(path) = start.programs.path(subject) else { return Ok(running) };
         let path = path.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
-        let (arguments, config) = command(subject, haproxy, start);
-        let mut command = Command::new(path);
-        command.args(arguments).stdin(nameless::file(config.as_bytes())?);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        running._lifeline.tie(&mut command, Arc::clone(&start.place.relay));
-        // A process inherits the CPUs of the thread that starts it.
-        let spawned = thread::scope(|scope| {
-            let spawn = || -> anyhow::Result<Child> {
-                affinity::restrict(start.cpus)?;
-                command.spawn().with_context(|| format!("start {}", path.display()))
+        for (arguments, config) in commands(subject, haproxy, start) {
+            let address = match arguments.first() {
+                Some(&"relay") => relay_address(),
+                _ => Port::Echo.at_proxy(),
             };
-            scope.spawn(spawn).join().expect("starting a process does not panic")
-        });
-        running.child = Some(spawned?);
-        running.wait_until_ready(start.place)?;
+            let mut command = Command::new(path);
+            command.args(arguments).stdin(nameless::file(config.as_bytes())?);
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            running._lifeline.tie(&mut command, Arc::clone(&start.place.relay));
+            // A process inherits the CPUs of the thread that starts it.
+            let spawned = thread::scope(|scope| {
+                let spawn = || -> anyhow::Result<Child> {
+                    affinity::restrict(start.cpus)?;
+                    command.spawn().with_context(|| format!("start {}", path.display()))
+                };
+                scope.spawn(spawn).join().expect("starting a process does not panic")
+            });
+            running.children.push(spawned?);
+            running.wait_until_ready(start.place, address)?;
+        }
         Ok(running)
     }
 
-    fn wait_until_ready(&mut self, place: &Place) -> anyhow::Result<()> {
-        let address = match self.subject {
-            Subject::Tradewind => relay_address(),
-            _ => Port::Echo.at_proxy(),
-        };
+    fn wait_until_ready(&mut self, place: &Place, address: SocketAddr) -> anyhow::Result<()> {
         let begin = std::time::Instant::now();
         loop {
             let answer = place.client.run(|| std::net::TcpStream::connect(address))?;
             if answer.is_ok() {
                 return Ok(());
             }
-            let child = self.child.as_mut().expect("a proxy is a process");
+            let child = self.children.last_mut().expect("a proxy is a process");
             let ended = child.try_wait().context("look after a proxy")?;
             if ended.is_some() || begin.elapsed() > READY_LIMIT {
                 let mut said = String::new();
@@ -236,14 +252,14 @@ impl Running {
     pub(crate) fn access(&self, keys: &Keys) -> anyhow::Result<Access> {
         Ok(match self.subject {
             Subject::Direct => Access::Direct,
-            Subject::Nginx | Subject::Haproxy => Access::Proxy,
+            Subject::Nginx | Subject::Haproxy | Subject::Chain | Subject::ChainTls => Access::Proxy,
             Subject::Tradewind => Access::Relay(Box::new(Gateway::new(keys)?)),
         })
     }
 
     /// CPU time that the proxy's processes have used; `None` when there is no proxy.
     pub(crate) fn cpu_time(&self) -> anyhow::Result<Option<Duration>> {
-        self.child.as_ref().map(|_| self.sum(usage::cpu_time)).transpose()
+        self.children.first().map(|_| self.sum(usage::cpu_time)).transpose()
     }
 
     /// Memory of the proxy's processes; `None` when there is no proxy.
@@ -253,7 +269,7 @@ impl Running {
             let sum = |sum: Bytes, memory: usage::Memory| sum.saturating_add(memory.proportional);
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().fold(Bytes::ZERO, sum))
         };
-        self.child.as_ref().map(|_| sum()).transpose()
+        self.children.first().map(|_| sum()).transpose()
     }
 
     fn sum(
@@ -267,7 +283,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
+        for child in &mut self.children {
             // The lifeline ends the others of its group a moment later.
             drop(child.kill());
             drop(child.wait());
@@ -275,19 +291,29 @@ impl Drop for Running {
     }
 }
 
-/// Arguments and configuration.
-fn command(
+/// Arguments and configuration of each process, in the order of their start.
+fn commands(
     subject: Subject,
     haproxy: HaproxySettings,
     start: Start<'_>,
-) -> (&'static [&'static str], String) {
+) -> Vec<(&'static [&'static str], String)> {
+    let relay = |encryption| -> (&'static [&'static str], String) {
+        let config = relay_config(start.keys, start.cpus.len(), encryption);
+        (&["relay", "--config", "/dev/stdin"], config)
+    };
+    let chain = |encryption| {
+        let gateway = gateway_config(start.keys, start.cpus.len(), encryption);
+        vec![relay(encryption), (&["gateway", "--config", "/dev/stdin"], gateway)]
+    };
     match subject {
-        Subject::Direct => (&[], String::new()),
-        Subject::Nginx => (&["-c", "/dev/stdin", "-e", "stderr"], nginx_config(start.cpus.len())),
-        Subject::Haproxy => (&["-db", "-f", "/dev/stdin"], haproxy_config(haproxy)),
-        Subject::Tradewind => {
-            (&["relay", "--config", "/dev/stdin"], relay_config(start.keys, start.cpus.len()))
+        Subject::Direct => Vec::new(),
+        Subject::Nginx => {
+            vec![(&["-c", "/dev/stdin", "-e", "stderr"], nginx_config(start.cpus.len()))]
         }
+        Subject::Haproxy => vec![(&["-db", "-f", "/dev/stdin"], haproxy_config(haproxy))],
+        Subject::Tradewind => vec![relay("none")],
+        Subject::Chain => chain("none"),
+        Subject::ChainTls => chain("tls"),
     }
 }
 
@@ -320,12 +346,31 @@ fn haproxy_config(settings: HaproxySettings) -> String {
     )
 }
 
-fn relay_config(keys: &Keys, workers: usize) -> String {
+fn relay_config(keys: &Keys, workers: usize, encryption: &str) -> String {
     format!(
         "listen = [\"{}\"]\nidentity = \"{}\"\noperators = [\"{}\"]\nworkers = {workers}\n\
-         [policy]\ndestinations = [\"{DESTINATIONS}\"]\n",
+         [policy]\ndestinations = [\"{DESTINATIONS}\"]\n\
+         [leg.accept]\nencryption = \"{encryption}\"\n",
         relay_address(),
         *keys.relay.to_secret_text(),
         keys.operator.public(),
+    )
+}
+
+fn gateway_config(keys: &Keys, workers: usize, encryption: &str) -> String {
+    let forwards = Port::ALL.map(|port| {
+        let (listen, to) = (port.at_proxy(), port.behind_relay());
+        format!("[[forward]]\nlisten = \"{listen}\"\nto = \"{to}\"\n")
+    });
+    format!(
+        "identity = \"{}\"\ngrant = \"{}\"\nworkers = {workers}\n{}\
+         [leg.dial]\nencryption = \"{encryption}\"\n\
+         [routes]\ndefault = [\"relay\"]\n\
+         [[routes.relay]]\nname = \"relay\"\naddress = \"{}\"\nidentity = \"{}\"\n",
+        *keys.gateway.to_secret_text(),
+        keys.grant,
+        forwards.concat(),
+        relay_address(),
+        keys.relay.public(),
     )
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use serde::Serialize;
-use tradewind_desired::{Hop, LegProfile, RouteTable};
+use tradewind_desired::{Encryption, Hop, LegProfile, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, Grant, IdentityKey, OperatorKey, PublicIdentity, Relays,
     SignedGrant,
@@ -46,8 +46,15 @@ pub(crate) struct LegText {
 }
 
 impl LegText {
-    fn is_default(&self) -> bool {
-        self.accept.is_none() && self.dial.is_none()
+    /// The same without encryption: the papers' relays carry plain bytes, and all hosts of the lab share
+    /// the cores of one machine. A gateway's applications are not asked.
+    fn plain(&self, is_relay: bool) -> Self {
+        let plain = |profile: &Option<LegProfile>| LegProfile {
+            encryption: Some(Encryption::None),
+            ..profile.clone().unwrap_or_default()
+        };
+        let accept = if is_relay { Some(plain(&self.accept)) } else { self.accept.clone() };
+        Self { accept, dial: Some(plain(&self.dial)) }
     }
 }
 
@@ -58,8 +65,7 @@ struct RelayText<'a> {
     identity_file: &'a Path,
     operators: [String; 1],
     policy: PolicyText<'a>,
-    #[serde(skip_serializing_if = "LegText::is_default")]
-    leg: &'a LegText,
+    leg: LegText,
 }
 
 #[derive(Serialize)]
@@ -76,8 +82,7 @@ struct GatewayText<'a> {
     direct: bool,
     forward: Vec<ForwardText<'a>>,
     routes: &'a RouteTable,
-    #[serde(skip_serializing_if = "LegText::is_default")]
-    leg: &'a LegText,
+    leg: LegText,
 }
 
 #[derive(Serialize)]
@@ -131,7 +136,7 @@ impl NewRelay {
             identity_file: &key,
             operators: [operator.public().to_string()],
             policy: PolicyText { destinations, next_hops: [NEXT_HOPS] },
-            leg,
+            leg: leg.plain(true),
         })?;
         let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = ground.lab.command(&self.host, &ground.program)?;
@@ -178,7 +183,7 @@ impl NewGateway<'_> {
                 .map(|(flow, to)| ForwardText { listen: "127.0.0.1:0", to, flow })
                 .collect(),
             routes: self.routes,
-            leg: self.leg,
+            leg: self.leg.plain(false),
         })?;
         let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = ground.lab.command(self.host, &ground.program)?;

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_grant::forbidden::{Class, class_of};
 use tradewind_grant::{
@@ -19,6 +18,7 @@ use tradewind_grant::{
 
 use super::paths::{RelayPath, Routing, Way, order};
 use super::session::{Entrance, GatewayService};
+use crate::connection::Connection;
 use crate::dial::Speaker;
 use crate::failure::{Failure, plain};
 use crate::opening::{NextRelay, Waited};
@@ -28,7 +28,7 @@ use crate::worker::Worker;
 
 /// A path that is open: the connection to its first hop, and what has moved already.
 pub(super) struct Path {
-    pub(super) downstream: TcpStream,
+    pub(super) downstream: Connection,
     pub(super) up: Direction,
     pub(super) down: Direction,
 }
@@ -57,7 +57,7 @@ impl NotOpen {
 
 /// A flow that wants a path.
 pub(super) struct Wanted<'a> {
-    pub(super) application: &'a TcpStream,
+    pub(super) application: &'a Connection,
     pub(super) entrance: &'a Entrance,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
@@ -131,6 +131,7 @@ impl GatewayService {
             Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
+        let downstream = Connection::plain(downstream);
         let mut up = Direction::new(leading);
         let started = up.start(&downstream, wanted.worker.means_up());
         started.map_err(|error| {
@@ -152,7 +153,7 @@ impl GatewayService {
         };
         let hops = path.route.hops();
         let address = hops[0].address;
-        let downstream = match self.dial_first(path, address, has_next).await {
+        let downstream = match self.dial_first(path, has_next).await {
             Ok(downstream) => downstream,
             Err(failure) => {
                 self.blame(path, &failure);
@@ -166,7 +167,7 @@ impl GatewayService {
         }
         // If this fails, so will the wait for the reply, which says why.
         let _started = up.start(&downstream, wanted.worker.means_up());
-        let next = NextRelay { stream: &downstream, address, key: &header.downstream };
+        let next = NextRelay { connection: &downstream, address, key: &header.downstream };
         let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
         let limit = self.dialler.limit * legs;
         let (reply, unused) =
@@ -199,19 +200,15 @@ impl GatewayService {
 
     /// Dials the first relay; where there is another path it is not waited for longer than a dead path may
     /// be used.
-    async fn dial_first(
-        &self,
-        path: &RelayPath,
-        address: SocketAddr,
-        has_next: bool,
-    ) -> Result<TcpStream, Failure> {
-        let dial = self.dialler.dial(address, Speaker::Us);
+    async fn dial_first(&self, path: &RelayPath, has_next: bool) -> Result<Connection, Failure> {
+        let first = &path.route.hops()[0];
+        let dial = self.dialler.dial(first, Speaker::Us);
         if !has_next {
             return dial.await;
         }
         let limit = path.health().dial_limit().min(self.dialler.limit);
         let late = || {
-            let message = format!("dial {address}: no answer within {limit:?}");
+            let message = format!("dial {}: no answer within {limit:?}", first.address);
             Err(Failure::new(Status::TimedOut, message))
         };
         timeout(limit, dial).await.unwrap_or_else(|_| late())

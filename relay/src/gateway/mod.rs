@@ -31,12 +31,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tradewind_grant::{GrantError, PublicIdentity, Sealer, SignedGrant};
+use tradewind_grant::{GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
 use tradewind_net::interception::Interception;
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
 use crate::config::Tproxy;
+use crate::connection::Tls;
 use crate::dial::try_options;
 use crate::profile::Legs;
 use crate::relay::unix_now;
@@ -70,7 +71,7 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
-        let public = config.identity()?.map(|key| key.public());
+        let public = config.identity()?.as_ref().map(IdentityKey::public);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
         try_options(&legs)?;
@@ -162,6 +163,11 @@ fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
     };
     check_not_over(&grant)?;
     Ok(Some(Sealer::new(identity, grant)?))
+}
+
+/// What its legs to relays are encrypted with, if it has an identity.
+fn tls(config: &GatewayConfig) -> Result<Option<Arc<Tls>>, RelayError> {
+    config.identity()?.map(|identity| Ok(Arc::new(Tls::new(&identity)?))).transpose()
 }
 
 /// Refuses a grant that is over. One that is not in force yet may be waited for.

@@ -13,7 +13,8 @@ use tradewind_units::FlowId;
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::paths::Routes;
 use super::proxy_header::{self, Ends};
-use super::{connect, sealer, socks5};
+use super::{connect, sealer, socks5, tls};
+use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
@@ -22,7 +23,7 @@ use crate::opening::part;
 use crate::profile::Legs;
 use crate::pump::Broken;
 use crate::resolver::Resolver;
-use crate::server::{Service, write_all};
+use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
 use crate::side::Side;
 use crate::worker::{Seat, Worker};
@@ -126,6 +127,7 @@ impl GatewayService {
                 own_listeners: Vec::new(),
                 resolver: Resolver::default(),
                 mark: takes_own.then_some(OWN_MARK),
+                tls: tls(config)?,
             },
             request_limit: config.timeouts.header,
         })
@@ -143,6 +145,7 @@ impl Service for GatewayService {
         entrance: usize,
         seat: &mut Seat,
     ) -> Result<Session, Outcome> {
+        let application = Connection::plain(application);
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
         let asked = self.request(&application, entrance, seat.worker(), &mut unused);
@@ -167,7 +170,7 @@ impl Service for GatewayService {
             Wanted { application: &application, entrance, destination: &destination, worker };
         let (when, word) = entrance.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {
-            write_all(&application, word).await.map_err(gone)?;
+            application.write_all(word).await.map_err(gone)?;
         }
         leading.append(&mut unused.into_bytes());
         let path = match self.path(&wanted, leading).await {
@@ -180,7 +183,7 @@ impl Service for GatewayService {
             }
         };
         if when == Answer::Open {
-            write_all(&application, word).await.map_err(gone)?;
+            application.write_all(word).await.map_err(gone)?;
         }
         let Path { downstream, up, down } = path;
         let flow = flow.clone();
@@ -191,7 +194,7 @@ impl Service for GatewayService {
 
 /// Tells the application that its path could not be opened, by a reset if it has been told that it is.
 async fn refuse(
-    application: TcpStream,
+    application: Connection,
     entrance: &Entrance,
     worker: &Worker,
     failure: &Failure,
@@ -215,7 +218,7 @@ impl GatewayService {
     /// What the application asks for.
     async fn request(
         &self,
-        application: &TcpStream,
+        application: &Connection,
         entrance: &Entrance,
         worker: &Worker,
         unused: &mut Unused,
@@ -245,9 +248,9 @@ impl GatewayService {
     }
 
     /// Where a connection went that was taken off its way.
-    fn where_it_went(&self, application: &TcpStream) -> Result<Destination, BadRequest> {
+    fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
-        let local = application.local_addr().map_err(|error| refused(plain(&error)))?;
+        let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
         if self.dialler.own_listeners.contains(&local) {
             return Err(refused(format!("{local} is where taken connections are led to")));
         }
@@ -257,7 +260,7 @@ impl GatewayService {
 
 /// The two ends of a connection as its client sees them. Who is trusted to tell another's must.
 async fn client_of(
-    application: &TcpStream,
+    application: &Connection,
     entrance: &Entrance,
     worker: &Worker,
     unused: &mut Unused,
@@ -265,8 +268,12 @@ async fn client_of(
     if !entrance.tells_client && entrance.accept_proxy.is_empty() {
         return Ok(None);
     }
-    let of_socket =
-        || Ok(Ends { source: application.peer_addr()?, destination: application.local_addr()? });
+    let of_socket = || {
+        Ok(Ends {
+            source: application.stream().peer_addr()?,
+            destination: application.stream().local_addr()?,
+        })
+    };
     let ends =
         of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
     if !entrance.accept_proxy.iter().any(|rule| rule.covers_address(ends.source)) {
@@ -287,14 +294,14 @@ const fn silent(line: String, outcome: Outcome) -> BadRequest {
 }
 
 async fn request_by_socks5(
-    application: &TcpStream,
+    application: &Connection,
     worker: &Worker,
     unused: &mut Unused,
 ) -> Result<Destination, BadRequest> {
     let refused = |error| bad_request(error, socks5::SocksError::answer);
     let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
     unused.read_head(application, stock, most, socks5::greeting).await.map_err(refused)?;
-    let accepted = write_all(application, &socks5::ACCEPTED).await;
+    let accepted = application.write_all(&socks5::ACCEPTED).await;
     accepted.map_err(|error| refused(HeadError::Io(error)))?;
     unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
 }

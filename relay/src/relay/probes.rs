@@ -7,18 +7,17 @@
 
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::{Echo, OpenHeader, Reply, SealedHeader, Status};
 
 use super::{RelayService, header_bytes};
+use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::Failure;
 use crate::head::Unused;
 use crate::opening::part;
 use crate::probe_leg::{Ask, ProbeLeg};
-use crate::server::write_all;
 use crate::worker::Worker;
 
 /// Probes that one connection may bring; who wants more dials again. Chosen: above what a gateway
@@ -33,7 +32,7 @@ impl RelayService {
     /// Answers the probe of `header` and those that follow it on its connection.
     pub(super) async fn answer_probes(
         &self,
-        upstream: TcpStream,
+        upstream: Connection,
         worker: &Worker,
         mut header: OpenHeader,
         mut next: Option<SealedHeader>,
@@ -47,14 +46,14 @@ impl RelayService {
                 part(upstream, worker, &sealed).await;
                 return Outcome::Failed(reply.status);
             }
-            if write_all(&upstream, &sealed).await.is_err() {
+            if upstream.write_all(&sealed).await.is_err() {
                 return Outcome::Broken;
             }
             let reading = unused.read_head(&upstream, &worker.stock, HEADER_LIMIT, header_bytes);
             let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
                 return Outcome::Probe;
             };
-            (header, next) = match self.verify(&bytes) {
+            (header, next) = match self.verify(&bytes, upstream.peer()) {
                 Ok((header, next)) if header.is_probe => (header, next),
                 // Sessions have connections of their own.
                 Ok(_) => return Outcome::Malformed,
@@ -87,11 +86,12 @@ impl RelayService {
         let failed = |failure: &Failure| {
             Reply::failed(failure.status, header.hop, &failure.message).before_dial()
         };
-        let address = header.route.hops()[header.hop + 1].address;
+        let hop = header.route.hops()[header.hop + 1];
+        let address = hop.address;
         if let Err(cause) = self.policy.check_next_hop(address) {
             return failed(&Failure::new(Status::NextHopRefused, cause.to_string()));
         }
-        let ask = Ask { address, header: &next.bytes, key: &next.downstream };
+        let ask = Ask { hop, header: &next.bytes, key: &next.downstream };
         let asking = ProbeLeg::ask(leg, &self.dialler, &worker.stock, &ask);
         let late = || {
             let message = format!("next relay {address}: no answer to a probe in time");

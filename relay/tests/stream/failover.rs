@@ -11,8 +11,8 @@ use tradewind_relay::gateway::report::{Source, WayReport};
 use tradewind_relay::{GatewayConfig, PathsReport, survey};
 
 use crate::support::{
-    Running, connect, content, echo, forward, gateway_config, identity, loopback, relay_config,
-    route_over, send, wait_for,
+    Running, connect, content, echo, forward, gateway_config, identity, loopback,
+    open_relay_config, plain_legs, relay_config, route_over, send, wait_for,
 };
 
 /// A gateway whose port forwards to `to` over the first of `routes` that is fit.
@@ -183,9 +183,11 @@ fn a_relay_that_falls_silent_with_the_header_is_not_trusted_to_have_dialled_noth
     let (hop, _) = impostor(|mut stream| {
         let _header = stream.read(&mut [0; 2048]);
     });
-    let (to, arrived) = (echo(), relay());
+    let (to, arrived) = (echo(), Running::relay(&open_relay_config()));
     let routes = vec![Route::Relays(vec![hop]), over(&arrived, "second")];
     let mut config = config(routes, to);
+    // In a handshake it would get none.
+    config.leg = plain_legs();
     config.metrics = None;
     let gateway = Running::gateway(&config);
     let mut failed = 0;
@@ -223,9 +225,11 @@ fn more_than_is_kept_is_never_sent_twice() {
             }
         });
     });
-    let second = relay();
+    let second = Running::relay(&open_relay_config());
     let mut config = config(vec![Route::Relays(vec![hop]), over(&second, "second")], echo());
     config.timeouts.dial = Duration::from_secs(30);
+    // In a handshake it would get none of it.
+    config.leg = plain_legs();
     let gateway = Running::gateway(&config);
     let mut stream = connect(gateway.address());
     stream.write_all(&content(400_000)).unwrap();

@@ -12,12 +12,12 @@ use tradewind_net::sysctl;
 use tradewind_relay::config::LegTo;
 
 use crate::support::{
-    Chain, Running, content, destination, echo, forward, gateway_config, relay_config, route_over,
-    skipped, wait_for,
+    Chain, Running, content, destination, echo, forward, gateway_config, legs, relay_config,
+    route_over, skipped, wait_for,
 };
 
 fn profile(text: &str) -> LegProfile {
-    toml::from_str(text).unwrap()
+    LegProfile { encryption: legs().dial.encryption, ..toml::from_str(text).unwrap() }
 }
 
 /// What `ss` tells of the connections to `address`, one line each.

@@ -7,6 +7,7 @@ mod support;
 mod chain;
 mod client_address;
 mod drain;
+mod encryption;
 mod ends;
 mod failover;
 mod legs;

@@ -17,7 +17,7 @@ use tradewind_relay::RelayConfig;
 use crate::legs::told_of;
 use crate::support::{
     Chain, Running, apart, content, echo, forward, gateway_config, identity, loopback, operator,
-    patient, relay_config, skipped, unix_now, wait_for,
+    patient, plain_legs, relay_config, skipped, unix_now, wait_for,
 };
 
 /// Two relays, the first of which keeps at most one connection to the second ready.
@@ -181,6 +181,8 @@ fn a_connection_that_died_in_silence_costs_no_session() {
         }
         let last = Vanishing::new();
         let mut first = relay_config();
+        // The last relay is this test's own and speaks no TLS.
+        first.leg.dial = plain_legs().dial;
         first.leg.dial.warm = NonZeroU16::new(1);
         let first = Running::relay(&first);
         let mut config = gateway_config(Route::Relays(vec![first.hop("first"), last.hop.clone()]));

@@ -3,16 +3,17 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_desired::{Encryption, Hop, Route, RouteTable};
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant};
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
-use tradewind_relay::config::{Forward, Limits, Timeouts};
+use tradewind_relay::config::{Forward, LegProfiles, Limits, Timeouts};
 use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
 use tradewind_units::Timestamp;
 
@@ -57,9 +58,44 @@ pub fn rules() -> Vec<tradewind_grant::DestinationRule> {
     ["127.0.0.0/8:*", "[::1]/128:*"].map(|rule| rule.parse().unwrap()).to_vec()
 }
 
+/// Test programs whose legs are plain; those of all others are what legs are by default.
+const PLAIN_PROGRAMS: [&str; 3] = ["stream_plain", "leaks", "forbidden"];
+static PLAIN: LazyLock<AtomicBool> =
+    LazyLock::new(|| PLAIN_PROGRAMS.contains(&env!("CARGO_CRATE_NAME")).into());
+
+/// Whether legs are plain.
+pub fn is_plain() -> bool {
+    PLAIN.load(Ordering::Relaxed)
+}
+
+/// Makes legs plain from now on, or encrypted.
+pub fn set_plain(plain: bool) {
+    PLAIN.store(plain, Ordering::Relaxed);
+}
+
+/// A gateway's legs.
+pub fn legs() -> LegProfiles {
+    if is_plain() { plain_legs() } else { LegProfiles::default() }
+}
+
+/// A gateway's legs that are not encrypted.
+pub fn plain_legs() -> LegProfiles {
+    let mut legs = LegProfiles::default();
+    legs.dial.encryption = Some(Encryption::None);
+    legs
+}
+
 /// A relay's configuration for loopback, one worker, any port.
 pub fn relay_config() -> RelayConfig {
     RelayConfig::parse(&relay_config_text(&identity())).unwrap()
+}
+
+/// The same for a relay that takes encrypted and plain connections, as tests do that write headers
+/// themselves.
+pub fn open_relay_config() -> RelayConfig {
+    let mut config = relay_config();
+    config.leg.accept.encryption = Some(Encryption::Either);
+    config
 }
 
 /// The same as text.
@@ -72,9 +108,14 @@ pub fn relay_config_text(key: &IdentityKey) -> String {
         [policy]
         destinations = ['127.0.0.0/8:*', '[::1]/128:*']
         next_hops = ['127.0.0.0/8:*', '[::1]/128:*']
-        allow_loopback = true",
+        allow_loopback = true
+        {}",
         *key.to_secret_text(),
         operator().public(),
+        match is_plain() {
+            true => "[leg]\naccept = { encryption = 'none' }\ndial = { encryption = 'none' }",
+            false => "",
+        },
     )
 }
 
@@ -156,7 +197,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         routes: RouteTable::new(Vec::new(), route).unwrap(),
         limits: Limits::default(),
         timeouts: Timeouts::default(),
-        leg: Default::default(),
+        leg: legs(),
         metrics: None,
         workers: Some(1),
     }

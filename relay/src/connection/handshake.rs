@@ -1,0 +1,120 @@
+//! How an encrypted connection begins: TLS handshakes, and a peer that speaks the other language.
+//!
+//! TLS is told from a hop header by the first byte. Who meets the other language says so once to the log
+//! and answers with an alert of TLS in the clear, which both languages know how to read: a header's sender
+//! as what is no reply, TLS as its own. Nothing is ever carried in the other language instead.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error};
+use tokio::net::TcpStream;
+use tradewind_grant::PublicIdentity;
+
+use super::Connection;
+use super::identities::{OtherIdentity, Tls};
+use super::seal::Seal;
+
+/// The kinds of TLS records (RFC 8446, 5.1). No header, hello or reply begins with one of them.
+const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=23;
+/// Told to who speaks TLS where none is spoken: a fatal alert, `protocol_version`, in a record of its own.
+pub(crate) const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
+/// Told to who speaks none where TLS is wanted: likewise, `insufficient_security`.
+pub(crate) const TLS_WANTED: [u8; 7] = [21, 3, 3, 0, 2, 2, 71];
+
+/// Whether what begins with `byte` is TLS.
+pub(crate) fn is_tls(byte: u8) -> bool {
+    RECORD_KINDS.contains(&byte)
+}
+
+/// Why a connection was not encrypted, in words that follow the peer's name.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotSealed {
+    /// The connection failed.
+    #[error("{} in the TLS handshake", crate::failure::plain(.0))]
+    Io(#[from] io::Error),
+    /// It ended before the handshake did.
+    #[error("ended the connection in the TLS handshake")]
+    Ended,
+    /// The peer speaks no TLS.
+    #[error("speaks no TLS, which this side wants; set the same `encryption` on both sides")]
+    NoTls,
+    /// The peer has another key.
+    #[error("is not who it should be: {0}")]
+    Other(String),
+    /// The peer does not take this process's key, which is another than it expects.
+    #[error("does not take this side's identity")]
+    Refused,
+    /// Whatever else went wrong.
+    #[error("TLS handshake: {0}")]
+    Tls(Error),
+}
+
+impl From<Error> for NotSealed {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::InvalidMessage(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+                Self::NoTls
+            }
+            Error::AlertReceived(
+                AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::AccessDenied,
+            ) => Self::Refused,
+            Error::InvalidCertificate(CertificateError::Other(other)) => {
+                match other.0.downcast_ref::<OtherIdentity>() {
+                    Some(other) => Self::Other(other.to_string()),
+                    None => Self::Other(other.to_string()),
+                }
+            }
+            other => Self::Tls(other),
+        }
+    }
+}
+
+impl Tls {
+    /// Encrypts a connection that was dialled to `expected`. The last of the handshake leaves with what is
+    /// written first.
+    pub(crate) async fn seal_dialled(
+        &self,
+        stream: TcpStream,
+        expected: PublicIdentity,
+    ) -> Result<Connection, NotSealed> {
+        shake(stream, Seal::dialled(self.dial(expected)?)).await
+    }
+
+    /// Encrypts a connection that was accepted. Who dialled says [`Connection::peer`].
+    pub(crate) async fn seal_accepted(&self, stream: TcpStream) -> Result<Connection, NotSealed> {
+        shake(stream, Seal::accepted(self.accept()?)).await
+    }
+}
+
+async fn shake(stream: TcpStream, seal: Seal) -> Result<Connection, NotSealed> {
+    loop {
+        let shaken = seal.shake();
+        match shaken {
+            Ok(true) => return Ok(Connection::from_parts(stream, Some(Box::new(seal)))),
+            Ok(false) => {}
+            Err(error) => {
+                // The peer is to read why, if it reads at all.
+                let _told = seal.flush(|bytes| stream.try_write(bytes));
+                let _ended = tradewind_net::tcp::end_in_order_on_close(&stream);
+                return Err(error.into());
+            }
+        }
+        while let Err(error) = seal.flush(|bytes| stream.try_write(bytes)) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(error.into());
+            }
+            stream.writable().await?;
+        }
+        loop {
+            stream.readable().await?;
+            match seal.take_in(|room| stream.try_read(room)) {
+                Ok(0) => return Err(NotSealed::Ended),
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

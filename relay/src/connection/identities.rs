@@ -1,0 +1,258 @@
+//! TLS by identities: each end shows the raw public key (RFC 7250) that belongs to its identity
+//! (`grant::signing`), and signs the handshake with it. There are no certificates, names or authorities.
+//!
+//! Who dials knows whom it dials, and refuses any other key in the handshake. Who accepts learns there
+//! which identity dials, and refuses a header or hello that names another neighbour.
+//!
+//! TLS 1.3 alone, key agreement by X25519, no resumption and no early data: a header can not be replayed by
+//! means of TLS, and every connection has keys that no later theft of an identity gives away.
+
+use std::sync::Arc;
+
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{
+    CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime, alg_id::ED25519,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{
+    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, UnbufferedServerConnection,
+};
+use rustls::sign::{CertifiedKey, Signer, SigningKey, public_key_to_spki};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    ServerConfig, SignatureAlgorithm, SignatureScheme,
+};
+use tradewind_grant::{IdentityKey, IdentitySigner, PublicIdentity};
+
+use crate::RelayError;
+
+/// What this process opens encrypted connections with: its identity, made ready.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    provider: Arc<CryptoProvider>,
+    key: Arc<CertifiedKey>,
+    accepting: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// Makes `identity` ready.
+    ///
+    /// # Errors
+    /// When this library and its cipher suites do not fit each other: a bug.
+    pub(crate) fn new(identity: &IdentityKey) -> Result<Self, RelayError> {
+        let mut provider = ring::default_provider();
+        // The cheapest where the processor knows AES, and as strong as the key agreement.
+        provider.cipher_suites = vec![
+            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ];
+        provider.kx_groups = vec![ring::kx_group::X25519];
+        let provider = Arc::new(provider);
+        let signing = Arc::new(identity.signer());
+        let spki = public_key_to_spki(&ED25519, signing.verifying_key());
+        let shown = vec![CertificateDer::from(spki.to_vec())];
+        let key = Arc::new(CertifiedKey::new(shown, Arc::new(HandshakeKey { signing, spki })));
+        let mut accepting = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| RelayError::Tls(error.to_string()))?
+            .with_client_cert_verifier(Arc::new(AnyIdentity(Arc::clone(&provider))))
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&key))));
+        accepting.send_tls13_tickets = 0;
+        accepting.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Self { provider, key, accepting: Arc::new(accepting) })
+    }
+
+    /// This process's side of a connection that it has accepted.
+    pub(super) fn accept(&self) -> Result<UnbufferedServerConnection, Error> {
+        UnbufferedServerConnection::new(Arc::clone(&self.accepting))
+    }
+
+    /// This process's side of a connection that it has dialled to `expected`.
+    pub(super) fn dial(
+        &self,
+        expected: PublicIdentity,
+    ) -> Result<UnbufferedClientConnection, Error> {
+        let verifier = ThisIdentity { expected, provider: Arc::clone(&self.provider) };
+        let resolver = AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&self.key));
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_cert_resolver(Arc::new(resolver));
+        config.resumption = Resumption::disabled();
+        config.enable_sni = false;
+        // Asked for by the interface, and neither sent nor checked: the key is the name.
+        let unused = ServerName::try_from("relay.invalid").expect("a name");
+        UnbufferedClientConnection::new(Arc::new(config), unused)
+    }
+}
+
+/// The identity whose key was shown; `None` when it is no identity's.
+pub(super) fn identity_of(shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
+    let key = shown.last_chunk::<32>()?;
+    let expected = public_key_to_spki(&ED25519, key);
+    (expected.as_ref() == shown.as_ref()).then(|| PublicIdentity::of_verifying_key(key))?
+}
+
+/// A handshake's key that is not the one expected.
+#[derive(Debug, thiserror::Error)]
+#[error("it proves to be {}, not {expected}", name(*.found))]
+pub(super) struct OtherIdentity {
+    found: Option<PublicIdentity>,
+    expected: PublicIdentity,
+}
+
+fn name(found: Option<PublicIdentity>) -> String {
+    found.map_or_else(|| "nobody".to_owned(), |identity| identity.to_string())
+}
+
+/// This process's own key.
+#[derive(Debug, Clone)]
+struct HandshakeKey {
+    signing: Arc<IdentitySigner>,
+    spki: SubjectPublicKeyInfoDer<'static>,
+}
+
+impl SigningKey for HandshakeKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        offered.contains(&SignatureScheme::ED25519).then(|| Box::new(self.clone()) as _)
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        Some(self.spki.clone())
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+}
+
+impl Signer for HandshakeKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.signing.sign(message).to_vec())
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ED25519
+    }
+}
+
+fn verify(
+    provider: &CryptoProvider,
+    message: &[u8],
+    shown: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+    let algorithms = &provider.signature_verification_algorithms;
+    verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+}
+
+/// TLS 1.2 is never agreed on.
+fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::General("TLS 1.2 is not spoken here".to_owned()))
+}
+
+/// Whoever dials must be this one.
+#[derive(Debug)]
+struct ThisIdentity {
+    expected: PublicIdentity,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ThisIdentity {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let (found, expected) = (identity_of(shown), self.expected);
+        if found == Some(expected) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let other = OtherError(Arc::new(OtherIdentity { found, expected }));
+        Err(Error::InvalidCertificate(CertificateError::Other(other)))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(&self.provider, message, shown, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Whoever dials must prove to be some identity; whether it may be here its header says.
+#[derive(Debug)]
+struct AnyIdentity(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyIdentity {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        match identity_of(shown) {
+            Some(_) => Ok(ClientCertVerified::assertion()),
+            None => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(&self.0, message, shown, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

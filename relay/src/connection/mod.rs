@@ -1,0 +1,219 @@
+//! A connection of a leg: plain TCP, or TLS over it.
+//!
+//! A plain one is its socket and nothing more: whoever moves bytes by splice asks for the socket. A sealed
+//! one has a [`Seal`] beside it, and its socket carries records that nobody else may read or write.
+
+mod handshake;
+mod identities;
+mod seal;
+
+use std::io;
+use std::net;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tradewind_grant::PublicIdentity;
+use tradewind_net::tcp;
+
+use crate::side::Side;
+
+#[cfg(test)]
+use handshake::NotSealed;
+pub(crate) use handshake::{NO_TLS, TLS_WANTED, is_tls};
+pub(crate) use identities::Tls;
+pub(crate) use seal::Seal;
+
+/// A connection that a runtime serves.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    /// Absent where the leg is not encrypted.
+    seal: Option<Box<Seal>>,
+}
+
+/// A connection that no runtime serves, which any worker may take.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    stream: net::TcpStream,
+    seal: Option<Box<Seal>>,
+}
+
+impl Connection {
+    /// A connection that is not encrypted.
+    pub(crate) const fn plain(stream: TcpStream) -> Self {
+        Self { stream, seal: None }
+    }
+
+    /// Its socket. What passes it is the session's own only if the connection is plain.
+    pub(crate) const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// What encrypts it, if anything does.
+    pub(crate) fn seal(&self) -> Option<&Seal> {
+        self.seal.as_deref()
+    }
+
+    /// Its two parts, and together again.
+    pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<Seal>>) {
+        (self.stream, self.seal)
+    }
+
+    pub(crate) const fn from_parts(stream: TcpStream, seal: Option<Box<Seal>>) -> Self {
+        Self { stream, seal }
+    }
+
+    /// Who the other side has proved to be by the handshake; `None` where there was none.
+    pub(crate) fn peer(&self) -> Option<PublicIdentity> {
+        self.seal()?.peer()
+    }
+
+    /// Takes it off the runtime.
+    pub(crate) fn rest(self) -> io::Result<Resting> {
+        Ok(Resting { stream: self.stream.into_std()?, seal: self.seal })
+    }
+
+    /// Ready when a read is worth trying.
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.seal() {
+            Some(seal) if seal.has_arrived() => Poll::Ready(Ok(())),
+            _ => self.stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Waits until a read is worth trying.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_read_ready(cx)).await
+    }
+
+    /// Waits until a write is worth trying.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.stream.writable().await
+    }
+
+    /// Writes what it takes of `bytes`; of a sealed one some of them may wait to be sent.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.seal() {
+            None => self.stream.try_write(bytes),
+            Some(seal) => seal.write(bytes, |sealed| self.stream.try_write(sealed)),
+        }
+    }
+
+    /// Writes all of `bytes`, and waits until the socket has them.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        std::future::poll_fn(|cx| self.poll_flushed(cx)).await
+    }
+
+    /// Ends this side's direction, in order.
+    pub(crate) async fn end(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_end(cx)).await
+    }
+
+    fn poll_flushed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(seal) = self.seal() else { return Poll::Ready(Ok(())) };
+        while seal.waits() > 0 {
+            match seal.flush(|sealed| self.stream.try_write(sealed)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.stream.poll_write_ready(cx))?;
+                }
+                flushed => return Poll::Ready(flushed),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(seal) = self.seal() {
+            while let Err(error) = seal.end(|sealed| self.stream.try_write(sealed)) {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    return Poll::Ready(Err(error));
+                }
+                ready!(self.stream.poll_write_ready(cx))?;
+            }
+        }
+        Poll::Ready(tcp::finish_sending(&self.stream))
+    }
+}
+
+impl Resting {
+    /// Puts it on the runtime of the caller.
+    pub(crate) fn wake(self) -> io::Result<Connection> {
+        Ok(Connection { stream: TcpStream::from_std(self.stream)?, seal: self.seal })
+    }
+
+    /// Whether nothing has come: an end, an error or data nobody asked for would all make it useless.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let silent = matches!(self.stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        silent && !self.seal.as_ref().is_some_and(|seal| seal.has_arrived())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl AsFd for Resting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            match Side::Lent(&self).try_receive(buffer.initialize_unfilled()) {
+                Ok(read) => {
+                    buffer.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flushed(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_end(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,503 @@
+//! The encrypted half of a connection: TLS records in memory, between bytes of sessions and what a socket
+//! takes and gives. No socket and no waiting in here: who calls says how to receive and how to send.
+//!
+//! A connection at rest holds no buffer. While it moves, all connections of a thread share what they
+//! read and write through; each keeps only a record that has not come whole (16 KiB at most), what of one
+//! was asked for less, and what the socket did not take of 64 KiB.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustls::Error;
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
+};
+use tradewind_grant::PublicIdentity;
+
+use super::identities::identity_of;
+
+/// Most bytes that one record carries (RFC 8446, 5.1), and what a record adds to them: its head, its kind
+/// and the proof.
+const RECORD_BYTES: usize = 16 * 1024;
+const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+/// Most bytes that one write takes. Chosen: as many as one read of a socket gives.
+const MOST_WRITE_BYTES: usize = 64 * 1024;
+/// Bytes that may wait unsent when more is taken: the last part of a handshake leaves with what follows it.
+const MOST_WAITING_BYTES: usize = 4096;
+/// What is read and written through: a whole write with its records' overhead behind what may wait, and
+/// some small messages of TLS itself.
+const BUFFER_BYTES: usize = MOST_WRITE_BYTES + MOST_WAITING_BYTES + 4096;
+/// Most bytes that a handshake may leave unfinished. Chosen: several times what ours take, and what
+/// a header may be read by.
+const HANDSHAKE_BYTES: usize = 4096;
+
+thread_local! {
+    /// A buffer of [`BUFFER_BYTES`] that nobody uses now, or nothing.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+fn take_buffer() -> Vec<u8> {
+    let spare = SPARE.take();
+    if spare.is_empty() { vec![0; BUFFER_BYTES] } else { spare }
+}
+
+fn give_back(buffer: Vec<u8>) {
+    if buffer.len() == BUFFER_BYTES {
+        SPARE.set(buffer);
+    }
+}
+
+/// The state of TLS on one connection. The lock is for the two directions of a session, which one thread
+/// moves; nobody waits for it.
+#[derive(Debug)]
+pub(crate) struct Seal(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    end: End,
+    /// Received, and no whole record yet.
+    incoming: Vec<u8>,
+    /// Deciphered, and not asked for yet.
+    opened: Vec<u8>,
+    /// What of `opened` has been given.
+    given: usize,
+    outgoing: Outgoing,
+    /// The other side has said that it sends no more.
+    peer_ended: bool,
+    /// This side has.
+    ended: bool,
+}
+
+/// Which end of the connection this is.
+enum End {
+    Dialled(UnbufferedClientConnection),
+    Accepted(UnbufferedServerConnection),
+}
+
+impl std::fmt::Debug for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Dialled(_) => "Dialled",
+            Self::Accepted(_) => "Accepted",
+        })
+    }
+}
+
+impl std::ops::Deref for End {
+    type Target = rustls::CommonState;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Dialled(end) => end,
+            Self::Accepted(end) => end,
+        }
+    }
+}
+
+/// What has been enciphered and not been sent.
+#[derive(Debug, Default)]
+struct Outgoing {
+    buffer: Vec<u8>,
+    filled: usize,
+    sent: usize,
+}
+
+/// What is wanted of a turn besides dealing with what came.
+#[derive(Clone, Copy)]
+enum Want<'a> {
+    Nothing,
+    Send(&'a [u8]),
+    End,
+}
+
+impl Seal {
+    /// The seal of a connection that was dialled, before its handshake.
+    pub(super) fn dialled(end: UnbufferedClientConnection) -> Self {
+        Self::new(End::Dialled(end))
+    }
+
+    /// The seal of a connection that was accepted, before its handshake.
+    pub(super) fn accepted(end: UnbufferedServerConnection) -> Self {
+        Self::new(End::Accepted(end))
+    }
+
+    fn new(end: End) -> Self {
+        Self(Mutex::new(State {
+            end,
+            incoming: Vec::new(),
+            opened: Vec::new(),
+            given: 0,
+            outgoing: Outgoing::default(),
+            peer_ended: false,
+            ended: false,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on with the handshake as far as what was received allows; whether it is over.
+    pub(super) fn shake(&self) -> Result<bool, Error> {
+        let mut state = self.lock();
+        let mut incoming = std::mem::take(&mut state.incoming);
+        let done = state.turn(&mut incoming, &mut [], Want::Nothing);
+        state.keep(&incoming, done.as_ref().map_or(0, |turned| turned.used));
+        done.map(|_| !state.end.is_handshaking())
+    }
+
+    /// Takes in more of a handshake. `Ok(0)`: the connection has ended.
+    pub(super) fn take_in(
+        &self,
+        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut state = self.lock();
+        let mut buffer = [0; HANDSHAKE_BYTES];
+        let room = HANDSHAKE_BYTES.saturating_sub(state.incoming.len());
+        if room == 0 {
+            return Err(io::Error::other("a handshake longer than any of ours"));
+        }
+        let received = receive(&mut buffer[..room])?;
+        state.incoming.extend_from_slice(&buffer[..received]);
+        Ok(received)
+    }
+
+    /// Who the other side has proved to be; `None` during the handshake.
+    pub(super) fn peer(&self) -> Option<PublicIdentity> {
+        let state = self.lock();
+        state.end.peer_certificates()?.first().and_then(identity_of)
+    }
+
+    /// Whether a read has something to tell without receiving anything.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let state = self.lock();
+        state.given < state.opened.len() || state.peer_ended
+    }
+
+    /// Bytes that have been enciphered and not been sent.
+    pub(crate) fn waits(&self) -> usize {
+        self.lock().outgoing.waits()
+    }
+
+    /// Reads into `buffer`, receiving what it takes. `Ok(0)`: the other side has ended in order.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing whole has come; `UnexpectedEof` when the connection ended without a
+    /// word, which is how a cut looks; any other error for what cannot have come from the other side.
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.lock().read(buffer, receive)
+    }
+
+    /// Enciphers what it takes of `bytes`, and sends what the socket takes of that.
+    ///
+    /// # Errors
+    /// `WouldBlock` when too much waits already; any other error is the connection's.
+    pub(crate) fn write(
+        &self,
+        bytes: &[u8],
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if state.outgoing.waits() > MOST_WAITING_BYTES {
+            state.outgoing.flush(&mut send)?;
+        }
+        let taken = &bytes[..bytes.len().min(MOST_WRITE_BYTES)];
+        state.put(Want::Send(taken))?;
+        match state.outgoing.flush(&mut send) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken.len()),
+        }
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket does not take all of it; any other error is the connection's.
+    pub(crate) fn flush(&self, send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        self.lock().outgoing.flush(send)
+    }
+
+    /// Says that this side sends no more.
+    ///
+    /// # Errors
+    /// As [`Seal::flush`]; to be called again then.
+    pub(crate) fn end(&self, send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.ended {
+            state.put(Want::End)?;
+            state.ended = true;
+        }
+        state.outgoing.flush(send)
+    }
+}
+
+/// What a turn did.
+struct Turned {
+    /// Of what was received.
+    used: usize,
+    /// Into what was asked for.
+    opened: usize,
+}
+
+impl State {
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            let given = self.give(buffer);
+            if given > 0 || self.peer_ended {
+                return Ok(given);
+            }
+            let mut through = take_buffer();
+            let read = self.receive(&mut through, buffer, &mut receive);
+            give_back(through);
+            match read? {
+                0 => {}
+                opened => return Ok(opened),
+            }
+        }
+    }
+
+    /// Gives what is there already.
+    fn give(&mut self, buffer: &mut [u8]) -> usize {
+        let left = &self.opened[self.given..];
+        let given = left.len().min(buffer.len());
+        buffer[..given].copy_from_slice(&left[..given]);
+        self.given += given;
+        if self.given == self.opened.len() {
+            (self.opened, self.given) = (Vec::new(), 0);
+        }
+        given
+    }
+
+    /// Receives once and deciphers what is whole.
+    fn receive(
+        &mut self,
+        through: &mut [u8],
+        buffer: &mut [u8],
+        receive: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let held = self.incoming.len();
+        // A whole record, or so many that what they hold fits into `buffer`.
+        let end = through.len().min(buffer.len().max(RECORD_BYTES) + RECORD_OVERHEAD);
+        if held >= end {
+            return Err(io::Error::other("a message of TLS longer than any of ours"));
+        }
+        let received = receive(&mut through[held..end])?;
+        if received == 0 {
+            return Err(cut());
+        }
+        through[..held].copy_from_slice(&self.incoming);
+        let whole = &mut through[..held + received];
+        let turned = self.turn(whole, buffer, Want::Nothing).map_err(broken)?;
+        self.keep(whole, turned.used);
+        Ok(turned.opened)
+    }
+
+    /// Keeps what of `received` has not been used.
+    fn keep(&mut self, received: &[u8], used: usize) {
+        self.incoming.clear();
+        if used == received.len() {
+            self.incoming = Vec::new();
+        } else {
+            self.incoming.extend_from_slice(&received[used..]);
+        }
+    }
+
+    /// Enciphers something.
+    fn put(&mut self, want: Want<'_>) -> io::Result<()> {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let turned = self.turn(&mut incoming, &mut [], want);
+        self.keep(&incoming, turned.as_ref().map_or(0, |turned| turned.used));
+        turned.map(drop).map_err(broken)
+    }
+
+    /// Deals with all that is whole in `received`: what the other side sent goes to `buffer`, and beyond its
+    /// end to what is asked for next; then does what is wanted.
+    ///
+    /// After an error, what TLS has to say about it to the other side waits to be sent.
+    fn turn(
+        &mut self,
+        received: &mut [u8],
+        buffer: &mut [u8],
+        want: Want<'_>,
+    ) -> Result<Turned, Error> {
+        let Self { end, opened, outgoing, peer_ended, .. } = self;
+        let mut turned = Turned { used: 0, opened: 0 };
+        let mut step = Step { buffer, turned: &mut turned, opened, outgoing, peer_ended, want };
+        let result = loop {
+            let rest = &mut received[step.turned.used..];
+            let done = match end {
+                End::Dialled(end) => step.take(end.process_tls_records(rest)),
+                End::Accepted(end) => step.take(end.process_tls_records(rest)),
+            };
+            match done {
+                Ok(false) => {}
+                Ok(true) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        // After an error nothing but what is to be told of it may be asked for.
+        while result.is_err() && end.wants_write() {
+            let told = match end {
+                End::Dialled(end) => step.take(end.process_tls_records(&mut [])),
+                End::Accepted(end) => step.take(end.process_tls_records(&mut [])),
+            };
+            if told != Ok(false) {
+                break;
+            }
+        }
+        result.map(|()| turned)
+    }
+}
+
+/// Where one turn's bytes go.
+struct Step<'a> {
+    buffer: &'a mut [u8],
+    turned: &'a mut Turned,
+    opened: &'a mut Vec<u8>,
+    outgoing: &'a mut Outgoing,
+    peer_ended: &'a mut bool,
+    want: Want<'a>,
+}
+
+impl Step<'_> {
+    /// Deals with one state of TLS; true when nothing more can be done with what is there.
+    fn take<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> Result<bool, Error> {
+        let UnbufferedStatus { mut discard, state } = status;
+        let done = match state {
+            Err(error) => {
+                self.turned.used += discard;
+                return Err(error);
+            }
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                while let Some(record) = traffic.next_record() {
+                    let record = record?;
+                    discard += record.discard;
+                    self.open(record.payload);
+                }
+                false
+            }
+            Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                self.outgoing.put(|room| match data.encode(room) {
+                    Ok(written) => Ok(written),
+                    Err(EncodeError::InsufficientSize(size)) => Err(Some(size.required_size)),
+                    Err(EncodeError::AlreadyEncoded) => Err(None),
+                })?;
+                false
+            }
+            Ok(ConnectionState::TransmitTlsData(data)) => {
+                data.done();
+                false
+            }
+            Ok(ConnectionState::PeerClosed) => {
+                *self.peer_ended = true;
+                false
+            }
+            Ok(ConnectionState::WriteTraffic(traffic)) => {
+                self.put(traffic)?;
+                true
+            }
+            Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => true,
+            Ok(_) => return Err(Error::General("early data, which nobody allows".to_owned())),
+        };
+        self.turned.used += discard;
+        Ok(done)
+    }
+
+    /// Takes in what a record held.
+    fn open(&mut self, payload: &[u8]) {
+        let room = &mut self.buffer[self.turned.opened..];
+        let fit = if self.opened.is_empty() { payload.len().min(room.len()) } else { 0 };
+        room[..fit].copy_from_slice(&payload[..fit]);
+        self.turned.opened += fit;
+        self.opened.extend_from_slice(&payload[fit..]);
+    }
+
+    /// Enciphers what is wanted, once.
+    fn put<Data>(&mut self, mut traffic: WriteTraffic<'_, Data>) -> Result<(), Error> {
+        let size = |error| match error {
+            EncryptError::InsufficientSize(size) => Some(size.required_size),
+            EncryptError::EncryptExhausted => None,
+        };
+        match std::mem::replace(&mut self.want, Want::Nothing) {
+            Want::Nothing => Ok(()),
+            Want::Send(bytes) => {
+                self.outgoing.put(|room| traffic.encrypt(bytes, room).map_err(size))
+            }
+            Want::End => self.outgoing.put(|room| traffic.queue_close_notify(room).map_err(size)),
+        }
+    }
+}
+
+impl Outgoing {
+    const fn waits(&self) -> usize {
+        self.filled - self.sent
+    }
+
+    /// Adds what `write` puts into the room that it gets, which is more when it asks for more.
+    fn put(
+        &mut self,
+        mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
+    ) -> Result<(), Error> {
+        if self.buffer.len() < BUFFER_BYTES {
+            let mut buffer = take_buffer();
+            buffer[..self.waits()].copy_from_slice(&self.buffer[self.sent..self.filled]);
+            (self.filled, self.sent) = (self.waits(), 0);
+            self.buffer = buffer;
+        }
+        loop {
+            match write(&mut self.buffer[self.filled..]) {
+                Ok(written) => {
+                    self.filled += written;
+                    return Ok(());
+                }
+                Err(Some(size)) if self.buffer.len() < self.filled + size => {
+                    self.buffer.resize(self.filled + size, 0);
+                }
+                Err(_) => return Err(Error::General("no more can be enciphered".to_owned())),
+            }
+        }
+    }
+
+    /// Sends all, and keeps no more memory than what is left needs.
+    fn flush(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        while self.sent < self.filled {
+            match send(&self.buffer[self.sent..self.filled]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) => {
+                    if self.waits() <= self.buffer.len() / 4 {
+                        let left = self.buffer[self.sent..self.filled].to_vec();
+                        (self.filled, self.sent) = (left.len(), 0);
+                        give_back(std::mem::replace(&mut self.buffer, left));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        (self.filled, self.sent) = (0, 0);
+        give_back(std::mem::take(&mut self.buffer));
+        Ok(())
+    }
+}
+
+/// A connection that ended without the word that it does.
+pub(super) fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "ended without a word: cut off")
+}
+
+fn broken(error: Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

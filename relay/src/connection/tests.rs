@@ -1,0 +1,162 @@
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tradewind_grant::{
+    Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Relays, Request, Route, Sealer,
+};
+use tradewind_units::Timestamp;
+
+use super::*;
+use crate::{Handle, Relay, RelayConfig, Shutdown};
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn key(seed: u8) -> IdentityKey {
+    IdentityKey::from_entropy([seed; 32])
+}
+
+/// Both ends of a connection between identities 1 and 2, or why there is none.
+async fn pair(
+    expected: PublicIdentity,
+) -> (Result<Connection, NotSealed>, Result<Connection, NotSealed>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    let (dialling, accepting) = (Tls::new(&key(1)).unwrap(), Tls::new(&key(2)).unwrap());
+    let dial = async {
+        let near = dialling.seal_dialled(near, expected).await?;
+        // The last of the handshake leaves with the first bytes.
+        near.write_all(b"first").await?;
+        Ok(near)
+    };
+    tokio::join!(dial, accepting.seal_accepted(far))
+}
+
+#[test]
+fn both_ends_prove_their_identities_and_bytes_cross_in_any_pieces() {
+    runtime().block_on(async {
+        let (near, far) = pair(key(2).public()).await;
+        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        assert_eq!((near.peer(), far.peer()), (Some(key(2).public()), Some(key(1).public())));
+        let mut first = [0; 5];
+        far.read_exact(&mut first[..2]).await.unwrap();
+        far.read_exact(&mut first[2..]).await.unwrap();
+        assert_eq!(&first, b"first");
+
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+        let send = async {
+            for piece in sent.chunks(70_001) {
+                AsyncWriteExt::write_all(&mut near, piece).await.unwrap();
+            }
+            near.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            near.read_to_end(&mut answer).await.unwrap();
+            answer
+        };
+        let receive = async {
+            let (mut received, mut piece) = (Vec::new(), vec![0; 1000]);
+            loop {
+                match far.read(&mut piece).await.unwrap() {
+                    0 => break,
+                    read => received.extend_from_slice(&piece[..read]),
+                }
+                // Small pieces leave records half read, large ones take several at once.
+                piece.resize(if piece.len() == 1000 { 200_000 } else { 1000 }, 0);
+            }
+            // The other direction goes on after the end of this one.
+            far.write_all(b"all of it").await.unwrap();
+            far.end().await.unwrap();
+            received
+        };
+        let (answer, received) = tokio::join!(send, receive);
+        assert!(received == sent);
+        assert_eq!(answer, b"all of it");
+    });
+}
+
+#[test]
+fn a_connection_that_ends_without_a_word_is_an_error() {
+    runtime().block_on(async {
+        let (near, far) = pair(key(2).public()).await;
+        let (near, mut far) = (near.unwrap(), far.unwrap());
+        tcp::finish_sending(&near).unwrap();
+        let mut received = Vec::new();
+        let error = far.read_to_end(&mut received).await.unwrap_err();
+        assert_eq!((error.kind(), &received[..]), (io::ErrorKind::UnexpectedEof, &b"first"[..]));
+    });
+}
+
+#[test]
+fn another_identity_than_expected_is_refused_and_both_sides_know() {
+    runtime().block_on(async {
+        let (near, far) = pair(key(3).public()).await;
+        let (found, expected) = (key(2).public(), key(3).public());
+        assert_eq!(
+            near.err().unwrap().to_string(),
+            format!("is not who it should be: it proves to be {found}, not {expected}")
+        );
+        assert_eq!(far.err().unwrap().to_string(), "does not take this side's identity");
+    });
+}
+
+/// A relay with identity 2 on a thread.
+fn relay(shutdown: &Shutdown) -> (Handle, std::thread::JoinHandle<()>) {
+    let text = format!(
+        "listen = ['127.0.0.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n
+        [policy]\ndestinations = ['127.0.0.1/32:9']\nallow_loopback = true",
+        *key(2).to_secret_text(),
+        OperatorKey::from_entropy([9; 32]).public(),
+    );
+    let relay = Relay::bind(&RelayConfig::parse(&text).unwrap()).unwrap();
+    let (handle, told) = (relay.handle(), shutdown.clone());
+    (handle, std::thread::spawn(move || relay.run(&told).unwrap()))
+}
+
+/// A header that identity 1 seals, for a destination that refuses connections.
+fn header(relay: net::SocketAddr, nonce: u8) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let now = Timestamp::ZERO + now;
+    let grant = Grant {
+        gateway: key(1).public(),
+        not_before: Timestamp::ZERO,
+        expires: now + Duration::from_secs(3600),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec!["127.0.0.1/32:9".parse().unwrap()],
+    };
+    let grant = grant.sign(&OperatorKey::from_entropy([9; 32])).unwrap();
+    let destination: Destination = "127.0.0.1:9".parse().unwrap();
+    let hop = Hop { address: relay, identity: key(2).public() };
+    let (flow, route) = ("test".parse().unwrap(), Route::new(vec![hop]).unwrap());
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    let mut sealer = Sealer::new(key(1), grant).unwrap();
+    sealer.seal(now, Nonce::from_entropy([nonce; 16]), &request).unwrap().bytes
+}
+
+#[test]
+fn a_header_on_the_connection_of_another_than_its_gateway_is_not_answered() {
+    let shutdown = Shutdown::new();
+    let (handle, thread) = relay(&shutdown);
+    let address = handle.local_addrs()[0];
+    let answer = |seed: u8| {
+        runtime().block_on(async {
+            let tls = Tls::new(&key(seed)).unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
+            let mut connection = tls.seal_dialled(stream, key(2).public()).await.unwrap();
+            connection.write_all(&header(address, seed)).await.unwrap();
+            let mut answer = Vec::new();
+            let _reset = connection.read_to_end(&mut answer).await;
+            answer.len()
+        })
+    };
+    assert_eq!(answer(7), 0, "an impostor, though the header is true");
+    assert_ne!(answer(1), 0, "the gateway itself");
+    shutdown.stop();
+    thread.join().unwrap();
+    let counted = handle.snapshot();
+    assert_eq!((counted.outcome("forged"), counted.outcome("connection_refused")), (1, 1));
+}
