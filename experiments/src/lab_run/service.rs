@@ -46,6 +46,11 @@ pub(crate) struct LegText {
 }
 
 impl LegText {
+    /// Whether a connection of it may bring data in its SYN.
+    pub(crate) fn wants_fast_open(&self) -> bool {
+        self.accept.iter().chain(&self.dial).any(|profile| profile.fast_open)
+    }
+
     fn is_default(&self) -> bool {
         self.accept.is_none() && self.dial.is_none()
     }
