@@ -1,8 +1,11 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
 pub mod demo;
+mod download;
 pub mod experiment;
 mod lab_run;
 pub mod numeric;
+mod parallel;
 pub mod report;
 pub mod scenario;
+mod sharing;

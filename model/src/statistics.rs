@@ -68,6 +68,28 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// An interval that holds the median that `values` are drawn from with a chance of 95 % at least, whatever their
+/// distribution: the narrowest pair of order statistics for which that is so. `None` for fewer than six values,
+/// of which no pair does.
+#[must_use]
+pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let count = values.len();
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // The chance that fewer than `place + 1` of the values lie below the median, which halves them.
+    let (mut outside, mut chance) = (0.0, 0.5_f64.powi(i32::try_from(count).ok()?));
+    let mut interval = None;
+    for place in 0..count / 2 {
+        outside += chance;
+        if 2.0 * outside > 0.05 {
+            break;
+        }
+        interval = Some((sorted[place], sorted[count - 1 - place]));
+        chance *= (count - place) as f64 / (place + 1) as f64;
+    }
+    interval
+}
+
 fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -119,6 +141,17 @@ mod tests {
         assert!((estimate.mean - 0.5).abs() < 1e-12);
         assert!((estimate.high - 0.5 - 6.353).abs() < 1e-3);
         assert_eq!(mean(&[1.0]), None);
+    }
+
+    #[test]
+    fn a_medians_interval_is_that_of_the_sign_test() {
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        // With ten values, the second and the ninth: 1 - 2 * 11 / 1024 = 97.9 %.
+        assert_eq!(median_interval(&values), Some((2.0, 9.0)));
+        assert_eq!(median_interval(&values[..6]), Some((1.0, 6.0)));
+        assert_eq!(median_interval(&values[..5]), None);
+        let twenty: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(median_interval(&twenty), Some((6.0, 15.0)));
     }
 
     #[test]

@@ -120,10 +120,20 @@ fn parse_tcp_pages(text: &str) -> Option<u64> {
 /// What TCP has counted in one namespace, all its connections together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpCounters {
-    /// Segments sent, without those sent again.
+    /// Segments sent, acknowledgements too, without those sent again.
     pub sent_segments: u64,
     /// Segments sent again.
     pub retransmitted_segments: u64,
+}
+
+impl TcpCounters {
+    /// Of the segments sent since `earlier`, which share was sent again; 0 where none was sent.
+    #[must_use]
+    pub fn share_again_since(&self, earlier: &Self) -> f64 {
+        let sent = self.sent_segments.saturating_sub(earlier.sent_segments);
+        let again = self.retransmitted_segments.saturating_sub(earlier.retransmitted_segments);
+        if sent == 0 { 0.0 } else { again as f64 / sent as f64 }
+    }
 }
 
 /// Reads the calling thread's namespace's TCP counters.
@@ -160,6 +170,9 @@ mod tests {
         let expected = TcpCounters { sent_segments: 70, retransmitted_segments: 3 };
         assert_eq!(parse_tcp_counters(text), Some(expected));
         assert_eq!(parse_tcp_counters("Ip: a\n"), None);
+        let earlier = TcpCounters { sent_segments: 20, retransmitted_segments: 1 };
+        assert_eq!(expected.share_again_since(&earlier), 2.0 / 50.0);
+        assert_eq!(expected.share_again_since(&expected), 0.0);
     }
 
     #[test]

@@ -11,8 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::demo::{DemoError, Observer, Stop};
+use crate::download;
 use crate::numeric::{self, NumericError};
 use crate::scenario::{Scenario, ScenarioError};
+use crate::sharing;
 
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 
@@ -130,6 +132,22 @@ impl Experiment {
             .map_err(|error| ExperimentError::GivenScenario { file: file.clone(), error })
     }
 
+    /// A file that the scenario names: beside a given one, or built in.
+    pub(crate) fn beside(
+        &self,
+        options: &RunOptions,
+        name: &str,
+    ) -> Result<String, ExperimentError> {
+        if let Some(file) = &options.scenario {
+            return read_text(&file.parent().unwrap_or(Path::new(".")).join(name));
+        }
+        let known = TOPOLOGIES.iter().find(|(known, _)| *known == name);
+        known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
+            let what = format!("topology: `{name}` is not built in");
+            ExperimentError::Scenario(ScenarioError::Inconsistent { what })
+        })
+    }
+
     /// As [`Experiment::read`], of an experiment on the lab; its topology lies beside a given file.
     fn read_lab(&self, options: &RunOptions) -> Result<Scenario, ExperimentError> {
         let Some(file) = &options.scenario else { return Ok(Scenario::cp_real()?) };
@@ -146,6 +164,28 @@ impl Experiment {
 pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
     std::fs::read_to_string(file)
         .map_err(|error| ExperimentError::File { file: file.to_owned(), what: error.to_string() })
+}
+
+/// Topologies that built-in scenarios name.
+const TOPOLOGIES: [(&str, &str); 2] = [
+    ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
+    ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
+];
+
+/// An experiment of the list that fetches files on the lab: one at a time, unless it is told otherwise.
+macro_rules! download {
+    ($name:literal, $source:literal, $summary:literal) => {
+        download!($name, $source, download::run, $summary)
+    };
+    ($name:literal, $source:literal, $run:expr, $summary:literal) => {
+        Experiment {
+            name: $name,
+            source: $source,
+            summary: $summary,
+            scenario: include_str!(concat!("../../../scenarios/", $name, ".toml")),
+            ground: Ground::Lab($run),
+        }
+    };
 }
 
 /// A numeric experiment of the list.
@@ -195,6 +235,21 @@ pub const fn all() -> &'static [Experiment] {
             Scope,
             "what a relay still gains once windows, connections and VM caps are seen to"
         ),
+        download!(
+            "cdd-split",
+            "CDD III-A",
+            "forwarding against splitting with one to three relays, and Quick-Start"
+        ),
+        download!("cdd-hops", "CDD III-B", "every single relay, every middle relay of three"),
+        download!("cdd-cc", "CDD III-C", "Cubic, BBR and Quick-Start at the relays"),
+        download!("cdd-small", "CDD III-E", "files of 17 and 18 KB, also with TCP Fast Open"),
+        download!(
+            "cdd-fair",
+            "CDD III-D",
+            sharing::run,
+            "what large first windows do to others at a shared bottleneck"
+        ),
+        download!("cdd-four", "CDD III-F", "four relays by least largest inner leg"),
         numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
         numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
         numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),

@@ -1,7 +1,7 @@
 //! What a run of an experiment came to, as data.
 
 use serde::{Deserialize, Serialize};
-use tradewind_model::statistics::{mean, median};
+use tradewind_model::statistics::{mean, median, median_interval};
 
 use crate::report::chart::{Chart, Line, Point, Scale};
 
@@ -121,7 +121,7 @@ pub struct Row {
     pub case: String,
     /// The paper's value, if its text has one.
     pub paper: Option<f64>,
-    /// Ours: the mean of the repeats.
+    /// Ours: the mean of the repeats, or their median where the record's assumptions say so.
     pub ours: f64,
     /// Lower end of its 95 % confidence interval, with two repeats or more.
     pub ours_low: Option<f64>,
@@ -156,6 +156,37 @@ impl Row {
             ours_high: estimate.map(|estimate| estimate.high),
             unit: unit.to_owned(),
             note: note.join("; "),
+            at: None,
+        }
+    }
+
+    /// A row of the repeats' median and its interval, which needs six repeats; NaN without any. Completion times under
+    /// loss have long tails, of which a mean says little.
+    #[must_use]
+    pub fn of_median(
+        case: &str,
+        paper: Option<f64>,
+        values: &[f64],
+        unit: &str,
+        note: &str,
+    ) -> Self {
+        let interval = median_interval(values);
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let range = match values.len() {
+            0 | 1 => String::new(),
+            count => format!("{count} repeats from {least:.3} to {most:.3}"),
+        };
+        let notes = [note.to_owned(), range];
+        let notes: Vec<String> = notes.into_iter().filter(|note| !note.is_empty()).collect();
+        Self {
+            case: case.to_owned(),
+            paper,
+            ours: median_or_nan(values),
+            ours_low: interval.map(|(low, _)| low),
+            ours_high: interval.map(|(_, high)| high),
+            unit: unit.to_owned(),
+            note: notes.join("; "),
             at: None,
         }
     }
@@ -208,6 +239,13 @@ mod tests {
         assert!(chart.lines[0].points[0].interval.is_some());
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn a_median_has_the_repeats_range_in_its_note() {
+        let row = Row::of_median("time", None, &[2.0, 9.0, 4.0], "s", "");
+        assert_eq!((row.ours, row.ours_low), (4.0, None));
+        assert_eq!(row.note, "3 repeats from 2.000 to 9.000");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Deserialize;
 use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::Destination;
+use tradewind_lab::LabError;
+use tradewind_net::sysctl;
 use tradewind_units::{FlowId, HostId, RelayId};
 
 use super::Ground;
@@ -27,7 +29,7 @@ pub(crate) enum Carriage {
 
 /// A chain to start.
 pub(crate) struct NewChain<'a> {
-    /// Its number among the chains that run in this lab at once, from 0.
+    /// Its number among the chains of this lab, from 0: no two have the same.
     pub(crate) slot: u16,
     /// Who dials.
     pub(crate) client: &'a HostId,
@@ -79,6 +81,13 @@ impl NewChain<'_> {
     }
 
     fn split(&self, ground: &Ground) -> Result<Chain, DemoError> {
+        if [self.leg, self.gateway].iter().any(|leg| leg.wants_fast_open()) {
+            for host in self.relays.iter().chain([self.client]) {
+                // Both to send data in a SYN and to take it.
+                let set = ground.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
+                set.map_err(LabError::from)?;
+            }
+        }
         let operator = service::operator()?;
         let destination = Destination::address(self.server)?;
         let rule = destination.as_rule();

@@ -125,8 +125,6 @@ pub(crate) struct File {
 pub(crate) struct Fetched {
     /// From `connect` to the last byte.
     pub(crate) fct: Duration,
-    /// From `connect` to the first byte.
-    pub(crate) first_byte: Duration,
     /// Whether the file came whole and unaltered.
     pub(crate) content_ok: bool,
 }
@@ -154,6 +152,61 @@ pub(crate) fn fetch(
     })
 }
 
+/// A download without end, until it is dropped; only the lab's counters tell how it goes.
+pub(crate) struct LongFetch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LongFetch {
+    /// Starts it from `client`.
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub(crate) fn start(
+        ground: &Ground,
+        client: &HostId,
+        dial: SocketAddr,
+    ) -> Result<Self, DemoError> {
+        let namespace = ground.lab.namespace(client)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        // One that breaks off shows in what it no longer takes.
+        let thread = std::thread::spawn(move || {
+            if let Ok(Ok(stream)) = namespace.run(|| TcpStream::connect(dial)) {
+                let _ended = take_all(stream, &told);
+            }
+        });
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for LongFetch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take_all(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(STOP_CHECK))?;
+    let mut request = [0; REQUEST_BYTES];
+    request[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    stream.write_all(&request)?;
+    let mut buffer = vec![0; READ_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if is_time_out(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn fetch_over(
     ground: &Ground,
     socket: socket2::Socket,
@@ -173,13 +226,12 @@ fn fetch_over(
     stream.set_nodelay(true).map_err(failed("set up"))?;
     stream.set_read_timeout(Some(STOP_CHECK)).map_err(failed("set up"))?;
     stream.write_all(&request).map_err(failed("ask"))?;
-    let (mut first, mut last) = (None, started);
+    let mut last = started;
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
                 last = Instant::now();
-                first.get_or_insert(last);
                 content.extend_from_slice(&buffer[..count]);
             }
             Err(error) if is_time_out(&error) => {
@@ -196,7 +248,6 @@ fn fetch_over(
     }
     Ok(Fetched {
         fct: last.saturating_duration_since(started),
-        first_byte: first.unwrap_or(last).saturating_duration_since(started),
         content_ok: is_content(&content, file),
     })
 }

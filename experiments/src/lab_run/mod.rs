@@ -13,9 +13,7 @@
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
-#[expect(dead_code, reason = "the experiments on the lab that follow use it")]
 pub(crate) mod chain;
-#[expect(dead_code, reason = "the experiments on the lab that follow use it")]
 pub(crate) mod fetch;
 pub(crate) mod process;
 pub(crate) mod service;
@@ -62,7 +60,6 @@ impl Ground {
     ///
     /// # Errors
     /// When there is no such host, or its counters cannot be read.
-    #[expect(dead_code, reason = "the experiments on the lab that follow use it")]
     pub(crate) fn tcp_counters(&self, host: &HostId) -> Result<TcpCounters, DemoError> {
         let read = self.lab.enter(host, tradewind_net::counters::tcp_counters)?;
         Ok(read.map_err(tradewind_lab::LabError::from)?)

@@ -56,6 +56,11 @@ impl LegText {
         let accept = if is_relay { Some(plain(&self.accept)) } else { self.accept.clone() };
         Self { accept, dial: Some(plain(&self.dial)) }
     }
+
+    /// Whether a connection of it may bring data in its SYN.
+    pub(crate) fn wants_fast_open(&self) -> bool {
+        self.accept.iter().chain(&self.dial).any(|profile| profile.fast_open)
+    }
 }
 
 /// A relay's configuration, as docs/relay.md describes it.

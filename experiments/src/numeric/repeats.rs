@@ -1,13 +1,12 @@
 //! Repeats over successive seeds, on as many threads as the machine has processors.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
 use serde::Deserialize;
 
 use super::{Job, NumericError};
 use crate::experiment::RunOptions;
+use crate::parallel;
 
 /// How often an experiment is run, and with which seeds, if nobody asks for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -33,6 +32,15 @@ impl Runs {
 
     /// The same in words.
     pub(super) fn told(&self, options: &RunOptions) -> String {
+        self.told_of("mean", options)
+    }
+
+    /// The same where figures are medians.
+    pub(crate) fn told_of_medians(&self, options: &RunOptions) -> String {
+        self.told_of("median", options)
+    }
+
+    fn told_of(&self, figure: &str, options: &RunOptions) -> String {
         let seeds = self.seeds(options);
         let (runs, first) = (seeds.len(), seeds[0]);
         let shortened = if options.quick && options.repeat.is_none() {
@@ -40,7 +48,7 @@ impl Runs {
         } else {
             String::new()
         };
-        format!("each figure is the mean of {runs} runs with seeds from {first} on{shortened}")
+        format!("each figure is the {figure} of {runs} runs with seeds from {first} on{shortened}")
     }
 }
 
@@ -61,36 +69,12 @@ pub(super) fn each<T: Send>(
     job: &mut Job<'_>,
     work: impl Fn(u64) -> Result<T, NumericError> + Sync,
 ) -> Result<Vec<T>, NumericError> {
-    job.observer.begin(step, seeds.len() as u64);
-    let workers = match threads {
+    let at_once = match threads {
         Threads::One => 1,
         Threads::All => thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
-    let (next, stop, work) = (&AtomicUsize::new(0), &job.options.stop, &work);
-    let mut results: Vec<Option<T>> = seeds.iter().map(|_| None).collect();
-    thread::scope(|scope| {
-        let (sender, done) = mpsc::channel();
-        for _ in 0..workers.min(seeds.len()) {
-            let sender = sender.clone();
-            scope.spawn(move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(seed) = seeds.get(index) else { return };
-                    let result =
-                        if stop.is_set() { Err(NumericError::Stopped) } else { work(*seed) };
-                    // Nobody listens any more once a run has failed.
-                    if sender.send((index, result)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (count, (index, result)) in done.iter().enumerate() {
-            results[index] = Some(result?);
-            job.observer.advance_to(count as u64 + 1);
-        }
-        Ok::<(), NumericError>(())
-    })?;
-    Ok(results.into_iter().map(|result| result.expect("each index was sent once")).collect())
+    let stop = &job.options.stop;
+    parallel::each(step, seeds, at_once, job.observer, |seed| {
+        if stop.is_set() { Err(NumericError::Stopped) } else { work(*seed) }
+    })
 }

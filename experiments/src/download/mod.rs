@@ -1,0 +1,50 @@
+//! Downloads over chains of relays: the experiments of \[CDD\] that fetch a file and time it.
+//!
+//! A [`scenario`] says who fetches what over which chains; the [`network`] is its topology with the losses of a case; a
+//! [`repeat`] is a lab on which every strategy fetches once; the [`outcome`] puts their times beside the paper's.
+
+mod network;
+mod outcome;
+mod repeat;
+mod scenario;
+
+use crate::demo::Observer;
+use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::parallel;
+use crate::scenario::ScenarioError;
+use network::Network;
+use outcome::Outcome;
+use repeat::{Repeat, Work};
+use scenario::Scenario;
+
+/// Runs an experiment whose scenario is one of downloads.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let topology = experiment.beside(options, &scenario.topology)?;
+    let network = experiment.read(options, |_| {
+        let network = Network::parse(&topology, &scenario.topology)?;
+        network.check(&scenario)?;
+        Ok::<_, ScenarioError>(network)
+    })?;
+    let whole = scenario.clone();
+    let scenario = if options.quick { scenario.quick() } else { scenario };
+    let seeds = scenario.runs.seeds(options);
+    let losses = scenario.losses_percent.len();
+    let repeats: Vec<Repeat> = seeds
+        .iter()
+        .flat_map(|seed| (0..losses).map(|loss| Repeat { seed: *seed, loss }))
+        .collect();
+    let work = Work { scenario: &scenario, network: &network, options };
+    let step = "fetch over every chain";
+    let samples =
+        parallel::each(step, &repeats, scenario.at_once, observer, |repeat| work.run(*repeat))?;
+    let outcome = Outcome { scenario: &scenario, whole: &whole, network: &network, options };
+    Ok(outcome.record(&repeats, &samples))
+}

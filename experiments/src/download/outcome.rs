@@ -1,0 +1,267 @@
+//! What the fetches of all repeats came to, beside the paper.
+
+use tradewind_model::statistics::median;
+use tradewind_units::RegionId;
+
+use super::network::{Network, Via};
+use super::repeat::{Repeat, Sample};
+use super::scenario::{Floor, Order, Pair, Relays, Scenario, Strategy};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot};
+use crate::report::chart::Scale;
+
+/// All fetches, and what they were.
+pub(super) struct Outcome<'a> {
+    /// As it was run.
+    pub(super) scenario: &'a Scenario,
+    /// As it was written: a quick run leaves something out.
+    pub(super) whole: &'a Scenario,
+    pub(super) network: &'a Network,
+    pub(super) options: &'a RunOptions,
+}
+
+/// A pair, a loss and a strategy, by their places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    pair: usize,
+    loss: usize,
+    strategy: usize,
+}
+
+/// Completion times by repeat.
+struct Times<'a> {
+    repeats: &'a [Repeat],
+    samples: &'a [Vec<Sample>],
+}
+
+impl Times<'_> {
+    /// Those of one chain, in the repeats' order.
+    fn of_chain(&self, cell: Cell, chain: usize) -> Vec<f64> {
+        let here = self.repeats.iter().zip(self.samples).filter(|(at, _)| at.loss == cell.loss);
+        let wanted = |sample: &&Sample| {
+            (sample.pair, sample.strategy, sample.chain) == (cell.pair, cell.strategy, chain)
+        };
+        here.flat_map(|(_, samples)| samples.iter().filter(wanted)).map(|s| s.fct_s).collect()
+    }
+
+    /// The chain with the least median among `chains`.
+    fn best(&self, cell: Cell, chains: usize) -> usize {
+        let of = |chain: &usize| median(&self.of_chain(cell, *chain));
+        (0..chains).min_by(|a, b| of(a).total_cmp(&of(b))).unwrap_or_default()
+    }
+}
+
+impl Outcome<'_> {
+    /// The record.
+    pub(super) fn record(&self, repeats: &[Repeat], samples: &[Vec<Sample>]) -> Record {
+        let times = Times { repeats, samples };
+        let mut invalid_because: Vec<String> = Vec::new();
+        for reason in samples.iter().flatten().flat_map(|sample| &sample.reasons) {
+            if !invalid_because.contains(reason) {
+                invalid_because.push(reason.clone());
+            }
+        }
+        let mut rows = Vec::new();
+        for (pair, known) in self.scenario.pairs.iter().enumerate() {
+            for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
+                rows.extend(self.rows(&times, pair, known, loss, *percent));
+            }
+        }
+        let orders = self.scenario.orders.iter().filter_map(|order| self.ordered(&times, order));
+        let floors = self.scenario.floors.iter().filter_map(|floor| self.near(&times, floor));
+        Record {
+            schema_version: SCHEMA_VERSION,
+            name: self.scenario.name.clone(),
+            assumptions: self.assumptions(),
+            valid: invalid_because.is_empty(),
+            invalid_because,
+            rows,
+            figures: self.figures(),
+            findings: orders.chain(floors).collect(),
+        }
+    }
+
+    /// Two for each pair: gains over direct, and times.
+    fn figures(&self) -> Vec<Figure> {
+        let figure = |pair: &Pair, title: &str, y_label: &str| Figure {
+            title: format!("{}, {}: {title}", pair.name, pair.size),
+            x_label: "loss of the Internet path".to_owned(),
+            y_label: y_label.to_owned(),
+            scale: Scale::Names,
+        };
+        let both = |pair: &Pair| {
+            [
+                figure(pair, "times faster than direct, medians", "direct time / time"),
+                figure(pair, "completion times, medians", "seconds"),
+            ]
+        };
+        self.scenario.pairs.iter().flat_map(both).collect()
+    }
+
+    fn rows(
+        &self,
+        times: &Times<'_>,
+        pair_index: usize,
+        pair: &Pair,
+        loss: usize,
+        percent: f64,
+    ) -> Vec<Row> {
+        let cell = |strategy| Cell { pair: pair_index, loss, strategy };
+        let spot = |figure: usize, line: &str| Spot {
+            figure: 2 * pair_index + figure,
+            line: line.to_owned(),
+            x: loss as f64,
+            x_name: format!("{percent} %"),
+        };
+        let direct = self.scenario.strategies.iter().position(|known| known.relays.is_none());
+        let direct = times.of_chain(cell(direct.expect("a scenario has a direct strategy")), 0);
+        let case = |strategy: &str| format!("{}, loss {percent} %: {strategy}", pair.name);
+        let mut rows = vec![self.floor_row(pair, &case("floor")).drawn_at(spot(1, "floor"))];
+        for (index, strategy) in self.scenario.strategies.iter().enumerate() {
+            let tries = self.network.tries(pair, strategy);
+            let best = times.best(cell(index), tries.len());
+            let took = times.of_chain(cell(index), best);
+            let gains = ratios(&direct, &took);
+            let paper = strategy.paper.get(&pair.name).copied();
+            let note = format!("{}; {}", via_text(&tries[best]), mean_rate_note(&direct, &took));
+            let gain = Row::of_median(&case(&strategy.name), paper, &gains, "x", &note);
+            rows.push(gain.drawn_at(spot(0, &strategy.name)));
+            let fct = Row::of_median(&case(&strategy.name), None, &took, "s", "");
+            rows.push(fct.drawn_at(spot(1, &strategy.name)));
+            if tries.len() > 1 {
+                rows.extend(self.tries_rows(times, cell(index), strategy, &tries, &direct, &case));
+            }
+        }
+        rows
+    }
+
+    /// What a strategy's chains came to, one by one and at their median.
+    fn tries_rows(
+        &self,
+        times: &Times<'_>,
+        cell: Cell,
+        strategy: &Strategy,
+        tries: &[Via],
+        direct: &[f64],
+        case: &impl Fn(&str) -> String,
+    ) -> Vec<Row> {
+        let gains: Vec<Vec<f64>> =
+            (0..tries.len()).map(|chain| ratios(direct, &times.of_chain(cell, chain))).collect();
+        let shown = matches!(&strategy.relays, Some(Relays::Ruled(rule)) if rule.show);
+        let mut rows: Vec<Row> = tries
+            .iter()
+            .zip(&gains)
+            .filter(|_| shown)
+            .map(|(via, gains)| {
+                let name = format!("{}: {}", strategy.name, via_text(via));
+                Row::of_median(&case(&name), None, gains, "x", "")
+            })
+            .collect();
+        let medians: Vec<f64> = gains.iter().map(|gains| median(gains)).collect();
+        let name = case(&format!("{}: median chain", strategy.name));
+        let note = format!("of {} chains", tries.len());
+        rows.push(Row::of(&name, strategy.paper_median, &[median(&medians)], "x", &note));
+        rows
+    }
+
+    fn floor_row(&self, pair: &Pair, case: &str) -> Row {
+        let two = self.scenario.strategies.iter().flat_map(|known| self.network.tries(pair, known));
+        let via: Vec<RegionId> = two.into_iter().find(|via| via.len() == 2).unwrap_or_default();
+        let floor = self.network.floor(pair, &via).as_secs_f64();
+        let note = format!(
+            "over {}: handshakes of the access legs, one round trip end to end, size over the slower end's rate",
+            via_text(&via)
+        );
+        Row::of(case, None, &[floor], "s", &note)
+    }
+
+    /// Whether the best of each group ends before the best of the group before it, at each loss.
+    fn ordered(&self, times: &Times<'_>, order: &Order) -> Option<Finding> {
+        let pair = self.scenario.pairs.iter().position(|pair| pair.name == order.pair)?;
+        let mut holds = true;
+        let mut said = Vec::new();
+        for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
+            let groups = order.slowest_first.iter().filter_map(|group| {
+                let medians = group.iter().filter_map(|name| {
+                    let strategy = self.place(name)?;
+                    let known = &self.scenario.strategies[strategy];
+                    let tries = self.network.tries(&self.scenario.pairs[pair], known).len();
+                    let cell = Cell { pair, loss, strategy };
+                    Some(median(&times.of_chain(cell, times.best(cell, tries))))
+                });
+                medians.min_by(f64::total_cmp)
+            });
+            let groups: Vec<f64> = groups.collect();
+            holds &= groups.windows(2).all(|two| two[1] <= two[0]);
+            let seconds: Vec<String> = groups.iter().map(|fct| format!("{fct:.2}")).collect();
+            said.push(format!("{percent} %: {} s", seconds.join(" > ")));
+        }
+        let ours = format!("medians of the best of each, slowest first; loss {}", said.join("; "));
+        Some(Finding::new(&order.paper, holds, ours))
+    }
+
+    fn near(&self, times: &Times<'_>, floor: &Floor) -> Option<Finding> {
+        let pair = self.scenario.pairs.iter().position(|pair| pair.name == floor.pair)?;
+        let loss =
+            self.scenario.losses_percent.iter().position(|loss| *loss == floor.loss_percent)?;
+        let strategy = self.place(&floor.strategy)?;
+        let known = &self.scenario.pairs[pair];
+        let via = self.network.tries(known, &self.scenario.strategies[strategy]);
+        let least = self.network.floor(known, &via[0]).as_secs_f64();
+        let took = median(&times.of_chain(Cell { pair, loss, strategy }, 0));
+        let above = 100.0 * (took / least - 1.0);
+        let ours = format!("{took:.3} s, {above:.0} % above the floor of {least:.3} s");
+        Some(Finding::new(&floor.paper, above <= floor.within_percent, ours))
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.scenario.strategies.iter().position(|known| known.name == name)
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        let mut lines = self.scenario.assumptions.clone();
+        lines.push(format!(
+            "legs between an end point and a relay lose {} of the Internet path's loss; legs between relays lose nothing",
+            self.scenario.access_share
+        ));
+        lines.push(self.scenario.runs.told_of_medians(self.options));
+        if self.options.quick {
+            let names = |scenario: &Scenario| {
+                let pairs = scenario.pairs.iter().map(|pair| pair.name.clone());
+                let strategies = scenario.strategies.iter().map(|known| known.name.clone());
+                pairs.chain(strategies).collect::<Vec<String>>()
+            };
+            let kept = names(self.scenario);
+            let mut left: Vec<String> =
+                names(self.whole).into_iter().filter(|name| !kept.contains(name)).collect();
+            if self.whole.losses_percent != self.scenario.losses_percent {
+                left.push(format!("losses but {:?} %", self.scenario.losses_percent));
+            }
+            let fewer = |known: &Strategy| matches!(&known.relays, Some(Relays::Ruled(rule)) if rule.tries_quick < rule.tries);
+            if self.whole.strategies.iter().any(fewer) {
+                left.push("all chains but the first few of each strategy".to_owned());
+            }
+            if !left.is_empty() {
+                lines.push(format!("a quick run leaves out: {}", left.join(", ")));
+            }
+        }
+        lines
+    }
+}
+
+/// How much faster `took` is than `direct`, repeat by repeat.
+fn ratios(direct: &[f64], took: &[f64]) -> Vec<f64> {
+    direct.iter().zip(took).map(|(direct, took)| direct / took).collect()
+}
+
+/// The ratio as CDD counts it: of mean rates.
+fn mean_rate_note(direct: &[f64], took: &[f64]) -> String {
+    let mean_rate = |times: &[f64]| {
+        times.iter().map(|time| 1.0 / time).sum::<f64>() / times.len().max(1) as f64
+    };
+    format!("ratio of mean rates: {:.2}", mean_rate(took) / mean_rate(direct))
+}
+
+fn via_text(via: &[RegionId]) -> String {
+    let names: Vec<&str> = via.iter().map(RegionId::as_str).collect();
+    if names.is_empty() { "no relay".to_owned() } else { names.join(" > ") }
+}

@@ -1,0 +1,275 @@
+//! The scenario file of downloads: who fetches what over which chains of relays, over which losses, and what the paper found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use tradewind_desired::LegProfile;
+use tradewind_units::{Bytes, HostId, RegionId, SiteId};
+
+use crate::lab_run::chain::Carriage;
+use crate::numeric::Runs;
+use crate::scenario::{ScenarioError, from_toml};
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Its name.
+    pub(crate) name: String,
+    /// The topology's file, beside it.
+    pub(crate) topology: String,
+    /// What it assumes, a sentence each.
+    #[serde(default)]
+    pub(crate) assumptions: Vec<String>,
+    /// How often, with which seeds.
+    pub(crate) runs: Runs,
+    /// How many repeats run at a time, each on a lab of its own.
+    #[serde(default = "one")]
+    pub(crate) at_once: usize,
+    /// Losses of the Internet path between two end points, in per cent: a case each.
+    pub(crate) losses_percent: Vec<f64>,
+    /// The same in a quick run.
+    pub(crate) losses_percent_quick: Vec<f64>,
+    /// Which share of it each leg between an end point and a relay has.
+    pub(crate) access_share: f64,
+    /// Who fetches what from whom.
+    #[serde(rename = "pair")]
+    pub(crate) pairs: Vec<Pair>,
+    /// How.
+    #[serde(rename = "strategy")]
+    pub(crate) strategies: Vec<Strategy>,
+    /// What the paper puts in an order.
+    #[serde(rename = "order", default)]
+    pub(crate) orders: Vec<Order>,
+    /// What should be near the floor.
+    #[serde(rename = "floor", default)]
+    pub(crate) floors: Vec<Floor>,
+}
+
+const fn one() -> usize {
+    1
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Who fetches what from whom.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pair {
+    /// Its name, as the paper's.
+    pub(crate) name: String,
+    /// The client's site.
+    pub(crate) client: SiteId,
+    /// The server's.
+    pub(crate) server: SiteId,
+    /// The file's size.
+    pub(crate) size: Bytes,
+    /// Whether quick runs have it, too.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+}
+
+/// A way to fetch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Strategy {
+    /// Its name.
+    pub(crate) name: String,
+    /// Over which relays; none: direct.
+    pub(crate) relays: Option<Relays>,
+    /// What they do.
+    #[serde(default = "split")]
+    pub(crate) carriage: Carriage,
+    /// How relays set up their connections, both those that they accept and those that they dial.
+    pub(crate) leg: Option<LegProfile>,
+    /// How the gateway on the client's host does; by that host's own ways when absent.
+    pub(crate) gateway: Option<LegProfile>,
+    /// Whether a small fetch goes before, so that relays know of each other.
+    #[serde(default)]
+    pub(crate) warm_up: bool,
+    /// Other hosts at the client's and the server's site, set up otherwise.
+    pub(crate) ends: Option<[HostId; 2]>,
+    /// Whether quick runs have it, too.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+    /// What the paper found, by pair: times faster than direct.
+    #[serde(default)]
+    pub(crate) paper: BTreeMap<String, f64>,
+    /// The same for the median of the chains that it tries.
+    pub(crate) paper_median: Option<f64>,
+}
+
+const fn split() -> Carriage {
+    Carriage::Split
+}
+
+/// Which relays.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Relays {
+    /// These, from the client's side.
+    Named(Vec<RegionId>),
+    /// By CDD's rule.
+    Ruled(Rule),
+}
+
+/// CDD's rule: nearest to the client, nearest to the server, least largest leg between; a lone one by least larger leg.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    /// Of which cloud.
+    pub(crate) cloud: String,
+    /// How many.
+    pub(crate) count: usize,
+    /// How many chains are tried, in the rule's order; the best of them counts.
+    #[serde(default = "one")]
+    pub(crate) tries: usize,
+    /// The same in a quick run.
+    #[serde(default = "one")]
+    pub(crate) tries_quick: usize,
+    /// Whether each try is shown.
+    #[serde(default)]
+    pub(crate) show: bool,
+}
+
+/// Groups of strategies, each faster than the one before: the best of each counts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    /// The paper's sentence.
+    pub(crate) paper: String,
+    /// Which pair.
+    pub(crate) pair: String,
+    /// The groups.
+    pub(crate) slowest_first: Vec<Vec<String>>,
+}
+
+/// A strategy that should end little after the floor.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Floor {
+    /// Whose sentence.
+    pub(crate) paper: String,
+    /// Which pair.
+    pub(crate) pair: String,
+    /// Which strategy.
+    pub(crate) strategy: String,
+    /// At which loss.
+    pub(crate) loss_percent: f64,
+    /// How much later at most.
+    pub(crate) within_percent: f64,
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// When the TOML is malformed, a key is unknown or missing, or the parts do not fit together.
+    pub(crate) fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        match scenario.problem() {
+            Some(what) => Err(ScenarioError::Inconsistent { what }),
+            None => Ok(scenario),
+        }
+    }
+
+    /// The same with what a quick run leaves out taken away.
+    pub(crate) fn quick(mut self) -> Self {
+        self.losses_percent.clone_from(&self.losses_percent_quick);
+        self.pairs.retain(|pair| pair.quick);
+        self.strategies.retain(|strategy| strategy.quick);
+        for strategy in &mut self.strategies {
+            if let Some(Relays::Ruled(rule)) = &mut strategy.relays {
+                rule.tries = rule.tries_quick;
+            }
+        }
+        self
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.pairs.is_empty() || !self.strategies.iter().any(|known| known.relays.is_none()) {
+            return Some("pair, strategy: at least one pair, and a direct strategy".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.access_share) {
+            return Some(format!("access_share: {} given, expected 0 to 1", self.access_share));
+        }
+        let losses = [&self.losses_percent, &self.losses_percent_quick];
+        if losses.iter().any(|losses| losses.is_empty())
+            || losses.iter().copied().flatten().any(|loss| !(0.0..=100.0).contains(loss))
+        {
+            return Some("losses_percent, losses_percent_quick: one or more, 0 to 100".to_owned());
+        }
+        if self.at_once == 0 {
+            return Some("at_once: at least 1".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.strategies.iter().find(|known| !names.insert(&known.name)) {
+            return Some(format!("strategy: `{}` is there twice", twice.name));
+        }
+        self.unknown_name()
+    }
+
+    fn unknown_name(&self) -> Option<String> {
+        let pairs: BTreeSet<&String> = self.pairs.iter().map(|pair| &pair.name).collect();
+        let strategies: BTreeSet<&String> =
+            self.strategies.iter().map(|known| &known.name).collect();
+        let in_orders = self.orders.iter().flat_map(|order| order.slowest_first.iter().flatten());
+        let named = in_orders.chain(self.floors.iter().map(|floor| &floor.strategy));
+        if let Some(name) = named.into_iter().find(|name| !strategies.contains(name)) {
+            return Some(format!("order, floor: no strategy `{name}`"));
+        }
+        let paper = self.strategies.iter().flat_map(|known| known.paper.keys());
+        let named = paper.chain(self.orders.iter().map(|order| &order.pair));
+        let named = named.chain(self.floors.iter().map(|floor| &floor.pair));
+        let unknown = named.into_iter().find(|name| !pairs.contains(name));
+        unknown.map(|name| format!("paper, order, floor: no pair `{name}`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::network::Network;
+    use super::*;
+
+    const TOPOLOGY: &str = include_str!("../../../scenarios/cdd-wan.toml");
+    const SPLIT: &str = include_str!("../../../scenarios/cdd-split.toml");
+
+    #[test]
+    fn every_built_in_scenario_has_all_that_it_names() {
+        let network = Network::parse(TOPOLOGY, "cdd-wan.toml").unwrap();
+        for text in [
+            SPLIT,
+            include_str!("../../../scenarios/cdd-hops.toml"),
+            include_str!("../../../scenarios/cdd-cc.toml"),
+            include_str!("../../../scenarios/cdd-small.toml"),
+            include_str!("../../../scenarios/cdd-four.toml"),
+        ] {
+            let scenario = Scenario::parse(text).unwrap();
+            network.check(&scenario).unwrap();
+            let quick = scenario.clone().quick();
+            assert_eq!(quick.losses_percent, scenario.losses_percent_quick, "{}", scenario.name);
+            assert!(!quick.pairs.is_empty() && quick.strategies.len() > 1);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_told() {
+        for (from, to, what) in [
+            ("at_once = 5", "at_once = 0", "at_once: at least 1"),
+            ("access_share = 0.25", "access_share = 2.0", "access_share: 2 given"),
+            ("[\"split 3\"]", "[\"split 9\"]", "no strategy `split 9`"),
+            ("{ Mumbai-SF = 1.4 }", "{ Delhi-SF = 1.4 }", "no pair `Delhi-SF`"),
+            ("name = \"split 1\"", "name = \"split 2\"", "`split 2` is there twice"),
+        ] {
+            assert!(SPLIT.contains(from), "{from}");
+            let error = Scenario::parse(&SPLIT.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        let network = Network::parse(TOPOLOGY, "cdd-wan.toml").unwrap();
+        let strange = SPLIT.replace("client = \"sf\"", "client = \"la\"");
+        let error = network.check(&Scenario::parse(&strange).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("site `la` is not in cdd-wan.toml"), "{error}");
+    }
+}

@@ -1,0 +1,46 @@
+//! A shared bottleneck: `cdd-fair` \[CDD III-D, V\].
+//!
+//! CDD asks whether Quick-Start is more aggressive than other connections and has partial evidence only. Here downloads over
+//! two relays cross a link alone, eight at once, and beside others' downloads; what each sender sent again, what the others
+//! got and how long their short downloads took is measured. A [`scenario`] says who comes; a [`repeat`] is a lab on which
+//! everybody comes once; the [`outcome`] compares.
+
+mod outcome;
+mod repeat;
+mod scenario;
+
+use tradewind_model::Catalogue;
+use tradewind_wan::Topology;
+
+use crate::demo::Observer;
+use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::parallel;
+use crate::scenario::ScenarioError;
+use scenario::Scenario;
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let scenario = if options.quick { scenario.quick() } else { scenario };
+    let text = experiment.beside(options, &scenario.topology)?;
+    let topology = experiment.read(options, |_| {
+        let file = &scenario.topology;
+        let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
+        let topology =
+            Topology::parse(&text, &Catalogue::builtin()).map_err(|e| wrong(e.to_string()))?;
+        outcome::check(&scenario, &topology).map_or(Ok(topology), |what| Err(wrong(what)))
+    })?;
+    let seeds = scenario.runs.seeds(options);
+    let step = "fetch alone and beside others";
+    let repeats = parallel::each(step, &seeds, 1, observer, |seed| {
+        repeat::run(&scenario, &topology, options, *seed)
+    })?;
+    Ok(outcome::record(&scenario, &topology, options, &repeats))
+}

@@ -1,0 +1,215 @@
+//! What sharing came to: completion times beside the least possible, and what everybody sent again.
+
+use tradewind_model::statistics::{mean, median};
+use tradewind_units::{Bandwidth, Duration, HostId};
+use tradewind_wan::Topology;
+
+use super::repeat::{BesideSample, Outcome};
+use super::scenario::{Alone, Scenario};
+use crate::experiment::{Finding, Record, Row, RunOptions, SCHEMA_VERSION};
+
+/// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
+const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
+
+/// What of the scenario is not in the topology.
+pub(super) fn check(scenario: &Scenario, topology: &Topology) -> Option<String> {
+    let beside = &scenario.beside;
+    let ends = [&scenario.client, &scenario.server, &beside.long_client, &beside.long_server];
+    let hosts = ends.into_iter().chain([&beside.short_client, &beside.short_server]);
+    let missing = hosts.chain(&scenario.relays).find(|host| topology.host(host).is_none());
+    if let Some(host) = missing {
+        return Some(format!("no host `{host}`"));
+    }
+    link_rate(scenario, topology)
+        .is_none()
+        .then(|| format!("no link `{}` with a rate", scenario.link))
+}
+
+fn link_rate(scenario: &Scenario, topology: &Topology) -> Option<Bandwidth> {
+    topology.links.iter().find(|link| link.name == scenario.link)?.rate
+}
+
+/// Least time of a fetch: one round trip over all legs and the file at the link's rate; handshakes of the legs to the
+/// client and the server, and of the one between the relays where no connection rests.
+fn floor(scenario: &Scenario, topology: &Topology, warm: bool) -> Duration {
+    let rtt = |a: &HostId, b: &HostId| {
+        let site = |host| {
+            let index = topology.host(host).expect("the scenario was checked");
+            topology.hosts[usize::from(index.0)].site
+        };
+        let (a, b) = (site(a), site(b));
+        topology.pair(a, b).delay + topology.pair(b, a).delay
+    };
+    let [west, east] = &scenario.relays;
+    let access = rtt(&scenario.client, west) + rtt(east, &scenario.server);
+    let between = rtt(west, east);
+    let handshakes = if warm { access } else { access + between };
+    let rate = link_rate(scenario, topology).expect("the scenario was checked");
+    handshakes + access + between + rate.time_for(scenario.size.scaled(IP_PER_PAYLOAD))
+}
+
+/// The record of all repeats.
+pub(super) fn record(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    repeats: &[Outcome],
+) -> Record {
+    let mut invalid_because: Vec<String> = Vec::new();
+    for reason in repeats.iter().flat_map(|repeat| &repeat.reasons) {
+        if !invalid_because.contains(reason) {
+            invalid_because.push(reason.clone());
+        }
+    }
+    let (mut rows, mut findings) = (Vec::new(), Vec::new());
+    for (index, case) in scenario.alone.iter().enumerate() {
+        let all = Case { scenario, repeats, index, case };
+        let least = floor(scenario, topology, case.warm).as_secs_f64();
+        rows.extend(all.rows(least));
+        findings.extend(all.near(least));
+        findings.extend(all.no_more_loss());
+    }
+    for (index, newcomer) in scenario.beside.newcomers.iter().enumerate() {
+        rows.extend(beside_rows(repeats, index, &newcomer.name));
+    }
+    findings.extend(hurt(scenario, repeats));
+    let mut assumptions = scenario.assumptions.clone();
+    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push("the least time counts handshakes of all legs that are not warm, one round trip, and the file at the link's rate".to_owned());
+    Record {
+        schema_version: SCHEMA_VERSION,
+        name: scenario.name.clone(),
+        assumptions,
+        valid: invalid_because.is_empty(),
+        invalid_because,
+        rows,
+        figures: Vec::new(),
+        findings,
+    }
+}
+
+/// A case of those alone on the link.
+struct Case<'a> {
+    scenario: &'a Scenario,
+    repeats: &'a [Outcome],
+    index: usize,
+    case: &'a Alone,
+}
+
+impl Case<'_> {
+    /// By repeat; of several at once the last one counts.
+    fn times(&self) -> Vec<f64> {
+        let last = |times: &Vec<f64>| times.iter().copied().fold(f64::NAN, f64::max);
+        self.repeats.iter().map(|repeat| last(&repeat.alone[self.index].fct_s)).collect()
+    }
+
+    fn again(&self, index: usize) -> Vec<f64> {
+        self.repeats.iter().map(|repeat| repeat.alone[index].again).collect()
+    }
+
+    fn rows(&self, least: f64) -> [Row; 2] {
+        let name = &self.case.name;
+        let which = if self.case.flows == 1 { "time" } else { "time of the last" };
+        let note = match self.case.flows {
+            1 => format!("least possible {least:.3} s"),
+            _ => String::new(),
+        };
+        let per_cent: Vec<f64> = self.again(self.index).iter().map(|share| share * 100.0).collect();
+        [
+            Row::of_median(&format!("alone: {name}: {which}"), None, &self.times(), "s", &note),
+            Row::of(&format!("alone: {name}: sent again"), None, &per_cent, "%", ""),
+        ]
+    }
+
+    fn near(&self, least: f64) -> Option<Finding> {
+        let within = self.case.within_percent?;
+        let took = median(&self.times());
+        let above = 100.0 * (took / least - 1.0);
+        let paper = format!(
+            "ours: {} ends within {within} % of round trips and size over rate",
+            self.case.name
+        );
+        let ours = format!("{took:.3} s, {above:.0} % above {least:.3} s");
+        Some(Finding::new(&paper, above <= within, ours))
+    }
+
+    /// Whether it sends no larger share again than its reference: the upper 95 % bound of the mean ratio, from the paired
+    /// differences, is at most 1.
+    fn no_more_loss(&self) -> Option<Finding> {
+        let reference = self.case.reference.as_ref()?;
+        let other = self.scenario.alone.iter().position(|case| case.name == *reference)?;
+        let (mine, theirs) = (self.again(self.index), self.again(other));
+        let differences: Vec<f64> =
+            mine.iter().zip(&theirs).map(|(mine, its)| mine - its).collect();
+        let average = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let (my_mean, its_mean) = (average(&mine), average(&theirs));
+        let paper = format!("ours: {} loses no more than {reference}", self.case.name);
+        if my_mean == 0.0 {
+            return Some(Finding::new(&paper, true, "nothing was sent again".to_owned()));
+        }
+        let upper = mean(&differences).map_or(f64::INFINITY, |estimate| estimate.high);
+        let bound = 1.0 + upper / its_mean;
+        let ours = format!(
+            "{:.2} % against {:.2} % sent again, upper 95 % bound of the ratio {bound:.2}",
+            my_mean * 100.0,
+            its_mean * 100.0
+        );
+        Some(Finding::new(&paper, bound <= 1.0, ours))
+    }
+}
+
+fn beside_rows(repeats: &[Outcome], index: usize, name: &str) -> Vec<Row> {
+    let of = |value: fn(&BesideSample) -> f64| -> Vec<f64> {
+        repeats.iter().map(|repeat| value(&repeat.beside[index])).collect()
+    };
+    let case = |what: &str| format!("others, beside {name}: {what}");
+    let mut rows = vec![
+        Row::of_median(&case("long downloads"), None, &of(|it| it.long_mbps), "Mbit/s", ""),
+        Row::of(&case("long downloads sent again"), None, &of(|it| it.long_again * 100.0), "%", ""),
+        Row::of_median(
+            &case("short download, median"),
+            None,
+            &of(|it| median(&it.short_s)),
+            "s",
+            "",
+        ),
+        Row::of_median(
+            &case("short download, slowest"),
+            None,
+            &of(|it| it.short_s.iter().copied().fold(f64::NAN, f64::max)),
+            "s",
+            "",
+        ),
+    ];
+    if repeats.iter().any(|repeat| !repeat.beside[index].fct_s.is_empty()) {
+        let mine = |what: &str| format!("{name}, beside others: {what}");
+        let again = of(|it| it.again * 100.0);
+        rows.push(Row::of_median(&mine("time"), None, &of(|it| median(&it.fct_s)), "s", ""));
+        rows.push(Row::of(&mine("sent again"), None, &again, "%", ""));
+    }
+    rows
+}
+
+/// What each newcomer takes from others, against the first newcomer with a leg, which is the usual one.
+fn hurt(scenario: &Scenario, repeats: &[Outcome]) -> Vec<Finding> {
+    let newcomers = scenario.beside.newcomers.iter().enumerate();
+    let mut with_leg = newcomers.filter(|(_, newcomer)| newcomer.leg.is_some());
+    let Some((usual, _)) = with_leg.next() else { return Vec::new() };
+    let middle = |index: usize, value: fn(&BesideSample) -> f64| {
+        median(&repeats.iter().map(|repeat| value(&repeat.beside[index])).collect::<Vec<f64>>())
+    };
+    let figures =
+        |index: usize| [middle(index, |it| it.long_mbps), middle(index, |it| median(&it.short_s))];
+    let [its_long, its_short] = figures(usual);
+    with_leg
+        .map(|(index, newcomer)| {
+            let [long, short] = figures(index);
+            let holds = long >= 0.95 * its_long && short <= 1.05 * its_short;
+            let paper = format!("{} is not more aggressive to others than regular TCP", newcomer.name);
+            let ours = format!(
+                "others' long downloads {long:.1} against {its_long:.1} Mbit/s, short ones {short:.3} against {its_short:.3} s (within 5 % counts as equal)"
+            );
+            Finding::new(&paper, holds, ours)
+        })
+        .collect()
+}

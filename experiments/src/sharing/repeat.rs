@@ -1,0 +1,246 @@
+//! One repeat: a lab of one seed, on which everybody comes once, alone and beside others.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tradewind_desired::LegProfile;
+use tradewind_lab::LabOptions;
+use tradewind_wan::Topology;
+use tradewind_wan::counters::LinkName;
+
+use super::scenario::{Alone, Newcomer, Scenario};
+use crate::demo::DemoError;
+use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Carriage, Chain, NewChain};
+use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
+use crate::lab_run::service::LegText;
+
+/// Where servers listen.
+const SERVER_PORT: u16 = 8000;
+/// Longest silence in a fetch.
+const QUIET: Duration = Duration::from_secs(60);
+/// What is fetched before, where relays are to know each other, and how long they have for it.
+const WARM_UP_BYTES: u64 = 1000;
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Until what a fetch has left in the network is gone.
+const REST: Duration = Duration::from_millis(500);
+
+/// What a repeat came to.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// In the scenario's order.
+    pub(super) alone: Vec<AloneSample>,
+    /// In the scenario's order.
+    pub(super) beside: Vec<BesideSample>,
+    /// Why the lab says that it did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+/// Fetches with nobody else on the link.
+#[derive(Debug, Clone)]
+pub(super) struct AloneSample {
+    /// Completion times, in seconds.
+    pub(super) fct_s: Vec<f64>,
+    /// Share of segments that the sending relay sent again.
+    pub(super) again: f64,
+}
+
+/// Fetches beside others.
+#[derive(Debug, Clone)]
+pub(super) struct BesideSample {
+    /// The newcomer's completion times, in seconds.
+    pub(super) fct_s: Vec<f64>,
+    /// Share of segments that its sending relay sent again; NaN where nobody came.
+    pub(super) again: f64,
+    /// What the long downloads got, in Mbit/s of IP.
+    pub(super) long_mbps: f64,
+    /// Share of segments that their server sent again.
+    pub(super) long_again: f64,
+    /// The short downloads' completion times, in seconds.
+    pub(super) short_s: Vec<f64>,
+}
+
+/// Runs a repeat.
+pub(super) fn run(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    seed: u64,
+) -> Result<Outcome, DemoError> {
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
+    let serve = |host| FileServer::start(&ground, host, SERVER_PORT);
+    let beside = &scenario.beside;
+    let servers =
+        (serve(&scenario.server)?, serve(&beside.long_server)?, serve(&beside.short_server)?);
+    let mut here = Here {
+        ground: &ground,
+        scenario,
+        seed,
+        server: servers.0.address,
+        long: servers.1.address,
+        short: servers.2.address,
+        slot: 0,
+    };
+    let mut reasons = Vec::new();
+    let mut note = |ground: &Ground| -> Result<(), DemoError> {
+        reasons.extend(ground.lab.validity()?.reasons);
+        Ok(())
+    };
+    let mut alone = Vec::new();
+    for case in &scenario.alone {
+        alone.push(here.alone(case)?);
+        note(&ground)?;
+    }
+    let mut beside = Vec::new();
+    for newcomer in &scenario.beside.newcomers {
+        beside.push(here.beside(newcomer)?);
+        note(&ground)?;
+    }
+    Ok(Outcome { alone, beside, reasons })
+}
+
+/// A lab on which a repeat runs.
+struct Here<'a> {
+    ground: &'a Ground,
+    scenario: &'a Scenario,
+    seed: u64,
+    server: SocketAddr,
+    long: SocketAddr,
+    short: SocketAddr,
+    /// The next chain's.
+    slot: u16,
+}
+
+impl Here<'_> {
+    fn alone(&mut self, case: &Alone) -> Result<AloneSample, DemoError> {
+        self.ground.stop.check()?;
+        let chain = self.chain(case.leg.as_ref())?;
+        if case.warm {
+            self.fetch(&chain, WARM_UP_BYTES)?;
+            std::thread::sleep(WARM_UP);
+        }
+        self.ground.lab.reset_validity()?;
+        let sender = &self.scenario.relays[1];
+        let before = self.ground.tcp_counters(sender)?;
+        let size = self.scenario.size.as_u64();
+        let this = &*self;
+        let fct_s: Result<Vec<f64>, DemoError> = std::thread::scope(|scope| {
+            let fetches: Vec<_> =
+                (0..case.flows).map(|_| scope.spawn(|| this.fetch(&chain, size))).collect();
+            fetches.into_iter().map(|it| it.join().expect("a fetch does not panic")).collect()
+        });
+        let fct_s = fct_s?;
+        let after = self.ground.tcp_counters(sender)?;
+        std::thread::sleep(REST);
+        Ok(AloneSample { fct_s, again: after.share_again_since(&before) })
+    }
+
+    fn beside(&mut self, newcomer: &Newcomer) -> Result<BesideSample, DemoError> {
+        self.ground.stop.check()?;
+        let (ground, beside) = (self.ground, &self.scenario.beside);
+        let downloads: Result<Vec<LongFetch>, DemoError> = (0..beside.long_flows)
+            .map(|_| LongFetch::start(ground, &beside.long_client, self.long))
+            .collect();
+        let downloads = downloads?;
+        let chain = newcomer.leg.as_ref().map(|leg| self.chain(Some(leg))).transpose()?;
+        std::thread::sleep(Duration::from_secs_f64(beside.settle_s));
+
+        ground.lab.reset_validity()?;
+        let counts = || -> Result<_, DemoError> {
+            let sender = ground.tcp_counters(&self.scenario.relays[1])?;
+            Ok((sender, ground.tcp_counters(&beside.long_server)?, self.long_bytes()?))
+        };
+        let before = counts()?;
+        let over = AtomicBool::new(false);
+        let (fct_s, short_s) = std::thread::scope(|scope| {
+            let shorts = scope.spawn(|| self.short_fetches(&over));
+            let fetched = self.fetch_every(chain.as_ref());
+            over.store(true, Ordering::Relaxed);
+            (fetched, shorts.join().expect("a fetch does not panic"))
+        });
+        let after = counts()?;
+        drop(downloads);
+        std::thread::sleep(REST);
+        let (fct_s, span_s) = fct_s?;
+        let again = match &chain {
+            Some(_) => after.0.share_again_since(&before.0),
+            None => f64::NAN,
+        };
+        Ok(BesideSample {
+            fct_s,
+            again,
+            long_mbps: (after.2 - before.2) as f64 * 8.0 / 1e6 / span_s,
+            long_again: after.1.share_again_since(&before.1),
+            short_s: short_s?,
+        })
+    }
+
+    /// Fetches of the newcomer while the others are watched; their times, and how long that took.
+    fn fetch_every(&self, chain: Option<&Chain>) -> Result<(Vec<f64>, f64), DemoError> {
+        let beside = &self.scenario.beside;
+        let (began, mut times) = (Instant::now(), Vec::new());
+        let mut due = 0.0;
+        while due < beside.watch_s {
+            let wait = due - began.elapsed().as_secs_f64();
+            std::thread::sleep(Duration::from_secs_f64(wait.max(0.0)));
+            self.ground.stop.check()?;
+            if let Some(chain) = chain {
+                times.push(self.fetch(chain, self.scenario.size.as_u64())?);
+            }
+            due += beside.every_s;
+        }
+        let rest = beside.watch_s - began.elapsed().as_secs_f64();
+        std::thread::sleep(Duration::from_secs_f64(rest.max(0.0)));
+        Ok((times, began.elapsed().as_secs_f64()))
+    }
+
+    fn short_fetches(&self, over: &AtomicBool) -> Result<Vec<f64>, DemoError> {
+        let beside = &self.scenario.beside;
+        let file = File { bytes: beside.short_size.as_u64(), seed: self.seed };
+        let mut times = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let fetched = fetch::fetch(self.ground, &beside.short_client, self.short, file, QUIET)?;
+            times.push(fetched.fct.as_secs_f64());
+        }
+        Ok(times)
+    }
+
+    fn chain(&mut self, leg: Option<&LegProfile>) -> Result<Chain, DemoError> {
+        let leg = LegText { accept: leg.cloned(), dial: leg.cloned() };
+        let slot = self.slot;
+        self.slot += 1;
+        let chain = NewChain {
+            slot,
+            client: &self.scenario.client,
+            server: self.server,
+            relays: &self.scenario.relays,
+            carriage: Carriage::Split,
+            leg: &leg,
+            gateway: &LegText::default(),
+        };
+        chain.start(self.ground)
+    }
+
+    /// Fetches once; how long that took, in seconds.
+    fn fetch(&self, chain: &Chain, bytes: u64) -> Result<f64, DemoError> {
+        let file = File { bytes, seed: self.seed };
+        let client = &self.scenario.client;
+        let fetched = fetch::fetch(self.ground, client, chain.entrance, file, QUIET)?;
+        if !fetched.content_ok {
+            let name = format!("relays to {client}");
+            return Err(DemoError::Program { name, why: "the file came altered".to_owned() });
+        }
+        Ok(fetched.fct.as_secs_f64())
+    }
+
+    /// Bytes that the long downloads' client has received.
+    fn long_bytes(&self) -> Result<u64, DemoError> {
+        let name = LinkName::Ingress(self.scenario.beside.long_client.clone());
+        let counters = self.ground.lab.counters()?;
+        let link = counters.links.iter().find(|link| link.name == name);
+        Ok(link.map_or(0, |link| link.tally.delivered_bytes))
+    }
+}
