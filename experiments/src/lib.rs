@@ -2,6 +2,7 @@
 
 pub mod demo;
 pub mod experiment;
+mod jump;
 mod lab_run;
 pub mod numeric;
 pub mod report;

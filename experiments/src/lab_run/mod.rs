@@ -9,12 +9,14 @@
 //! | [`service`] | relays, gateways and forwarders as processes of the same binary, with keys and grants |
 //! | [`chain`] | a way from one host to another: direct, over forwarding relays, over splitting relays |
 //! | [`fetch`] | files served and fetched over a way, timed and verified |
+//! | [`exchange`] | many files at once, both ends of each connection in hand |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
 #[expect(dead_code, reason = "the experiments on the lab that follow use it")]
 pub(crate) mod chain;
+pub(crate) mod exchange;
 #[expect(dead_code, reason = "the experiments on the lab that follow use it")]
 pub(crate) mod fetch;
 pub(crate) mod process;
