@@ -21,7 +21,7 @@ pub(crate) struct RunArgs {
     /// Another scenario than the built-in one (scenarios/NAME.toml)
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Measured round-trip times (CSV, src,dst,rtt_ms) instead of guesses; for cdd-rtt and trn-scope
+    /// Measured round-trip times (CSV, src,dst,rtt_ms) instead of guesses; for cdd-rtt, trn-scope and rt-model
     #[arg(long, value_name = "FILE")]
     rtt: Option<PathBuf>,
     /// Seed of the first repeat, instead of the scenario's

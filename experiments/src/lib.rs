@@ -3,6 +3,7 @@
 pub mod demo;
 mod download;
 pub mod experiment;
+mod jump;
 mod lab_run;
 pub mod numeric;
 mod parallel;

@@ -238,6 +238,12 @@ fn bad_scenarios_are_refused_with_file_and_place() {
     assert!(refused("trn-scope", "gain = 1.5", "gain = 0").contains("gain: 0 given"));
     assert!(refused("trn-scope", "aws:us-east-1", "aws:us-west-1").contains("each once"));
     assert!(refused("cdd-rtt", "relays_of = \"aws\"", "relays_of = \"moon\"").contains("`moon`"));
+    assert!(refused("rt-model", "share = 0.54", "share = 0.1").contains("exceeding"));
+    assert!(refused("rt-cmax", "senders = 34", "senders = 35").contains("senders: 35"));
+    assert!(refused("rt-traffic", "[\"5 min\", \"2 h\"]", "[\"5 moons\"]").contains("keep_idle"));
+    assert!(refused("rt-guard", "at_once = 8", "at_once = 0").contains("`eight at once`"));
+    assert!(refused("rt-ramp", "bytes = \"1 MB\"", "bytes = \"4 MB\"").contains("3 MB"));
+    assert!(refused("rt-probes", "aws:us-east-1", "aws:moon-1").contains("aws:moon-1"));
     assert!(refused("cdd-rtt", "[0.01, 1]", "[0, 1]").contains("own_loss_percent"));
 }
 
@@ -252,6 +258,51 @@ fn tables_of_rtts_are_for_experiments_that_use_them() {
     let options = RunOptions { rtt, ..options() };
     let error = by_name("cdd-rtt").unwrap().run(&options, &mut Silent).unwrap_err().to_string();
     assert!(error.starts_with("none.csv: "), "{error}");
+}
+
+#[test]
+fn larger_first_windows_save_what_riptide_says() {
+    // [RT II-B, Figs. 3 and 4]; the paper's times of Fig. 6 are not those of its median round trip.
+    let record = changed("rt-model", &[("files = 20000", "files = 4000")], 2);
+    for paper in ["all but 15 %", "between 15 KB and 1000 KB"] {
+        assert!(holds(&record, paper), "{paper}");
+    }
+    // A log-normal through the paper's two points comes to 30.
+    let more = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
+    let points = more("through after 1, window 50") - more("through after 1, window 10");
+    assert!((points - 30.0).abs() < 2.0, "{points}");
+    assert!(!holds(&record, "over 280 ms longer"));
+    let saved = "100 kB saved at the 50th percentile, stretched";
+    let row = record.rows.iter().find(|row| row.case == saved).unwrap();
+    assert!((row.ours - 250.0).abs() < 1e-6, "{}", row.ours);
+}
+
+#[test]
+fn bounds_on_what_is_learned_show_in_the_windows() {
+    // [RT Fig. 10], on two PoPs for minutes.
+    let small = [
+        ("senders = 34", "senders = 2"),
+        ("length = \"2 h\"", "length = \"4 min\""),
+        ("warm_up = \"10 min\"", "warm_up = \"3 min\""),
+    ];
+    let record = changed("rt-cmax", &small, 1);
+    let value = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
+    let at = |setting: &str| value(&format!("50th percentile, {setting}, Linux to 3.15"));
+    assert!(at("c_max 50") > at("without Riptide"), "{}", at("c_max 50"));
+    assert!(at("c_max 100") >= at("c_max 50") && at("c_max 250") >= at("c_max 100"));
+    assert_eq!(record.charts().len(), 2);
+}
+
+#[test]
+fn a_busy_pop_has_larger_windows_than_probes_alone_give() {
+    // [RT Fig. 11]
+    let small = [
+        ("length = \"12 h\"", "length = \"10 min\""),
+        ("warm_up = \"2 h\"", "warm_up = \"65 min\""),
+        ("[600, 600]", "[60, 60]"),
+    ];
+    let record = changed("rt-traffic", &small, 1);
+    assert!(holds(&record, "organic traffic has much larger windows"));
 }
 
 #[test]

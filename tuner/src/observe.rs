@@ -1,8 +1,11 @@
 //! Where samples come from.
 
+use std::net::IpAddr;
+
 use tradewind_jumpstart::Sample;
 use tradewind_net::NetError;
-use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
+use tradewind_net::sock_diag::{Filter, SockDiag};
+use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bytes, Duration};
 
 /// Gives a sample of every connection that matters, once a round.
@@ -34,19 +37,20 @@ impl SocketTable {
 impl Observer for SocketTable {
     fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError> {
         self.diag.each(&self.filter, |connection| {
-            if let Some(sample) = sample_of(connection) {
+            let (cookie, remote) = (connection.cookie, connection.remote.ip());
+            if let Some(sample) = sample_of(cookie, remote, &connection.info) {
                 each(&sample);
             }
         })
     }
 }
 
-/// A sample; none of a connection without a window.
-fn sample_of(connection: &Connection) -> Option<Sample> {
-    let info = &connection.info;
+/// What `info` shows of the connection `cookie` to `remote`; none of a connection without a window.
+#[must_use]
+pub fn sample_of(cookie: u64, remote: IpAddr, info: &TcpInfo) -> Option<Sample> {
     Some(Sample {
-        connection: connection.cookie,
-        remote: connection.remote.ip(),
+        connection: cookie,
+        remote,
         window: info.congestion_window?,
         slow_start_threshold: info.slow_start_threshold,
         mss: info.send_mss,

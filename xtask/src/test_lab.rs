@@ -8,7 +8,6 @@
 //! | fidelity | the emulator does what it is told (`lab/examples/fidelity`) |
 //! | demo | acceleration of 2 at least, prediction within 25 % at the median, content, budget, nothing left behind |
 //! | altered path | the plan follows the measurements: a region made far is no longer used |
-//! | cdd-split | the paper's ordering of forwarding, splitting and Quick-Start, quick run |
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |
 
 use std::collections::BTreeSet;
@@ -52,11 +51,10 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         eprintln!("test-lab: {}: {error}", lab.out.display());
         return ExitCode::FAILURE;
     }
-    let steps: [(&str, Step); 5] = [
+    let steps: [(&str, Step); 4] = [
         ("fidelity", fidelity),
         ("demo", demo),
         ("altered path", altered_path),
-        ("cdd-split", cdd_split),
         ("interrupt", interrupt),
     ];
     let mut counts = [0; 3];
@@ -192,22 +190,6 @@ fn uses(report: &Value, region: &str) -> bool {
     paths.flatten().any(|relay| relay == region)
 }
 
-/// Each finding of the experiment holds in a run during which the lab kept time.
-fn cdd_split(lab: &Lab) -> Verdict {
-    let args = ["lab", "run", "cdd-split", "--quick", "--output", "json"];
-    let record = match valid_answer(|| lab.tradewind(&args)) {
-        Ok(record) => record,
-        Err(verdict) => return verdict,
-    };
-    let findings = record["findings"].as_array().cloned().unwrap_or_default();
-    let told: Vec<String> = findings.iter().map(|finding| finding["ours"].to_string()).collect();
-    if !findings.is_empty() && findings.iter().all(|finding| finding["holds"] == true) {
-        Verdict::Pass(told.join("; "))
-    } else {
-        Verdict::Fail(told.join("; "))
-    }
-}
-
 fn interrupt(lab: &Lab) -> Verdict {
     let before = Traces::now();
     let mut command = lab.demo(&["--quick"]);
@@ -241,30 +223,20 @@ fn interrupt(lab: &Lab) -> Verdict {
 }
 
 impl Lab<'_> {
-    fn tradewind(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.binary);
-        command.args(args);
-        command
-    }
-
     fn demo(&self, more: &[&str]) -> Command {
-        let mut command = self.tradewind(&["demo", "--output", "json", "--out"]);
-        command.arg(&self.out).args(more);
+        let mut command = Command::new(self.binary);
+        command.args(["demo", "--output", "json", "--out"]).arg(&self.out).args(more);
         command
     }
 }
 
 /// The report of a demo during which the lab kept time.
 fn valid_demo(lab: &Lab, more: &[&str]) -> Result<Value, Verdict> {
-    valid_answer(|| lab.demo(more))
-}
-
-/// The JSON of a run on the lab during which the lab kept time.
-fn valid_answer(command: impl Fn() -> Command) -> Result<Value, Verdict> {
     let mut reasons = String::new();
     for _ in 0..TRIES {
-        let output = command().stderr(Stdio::piped()).output();
-        let output = output.map_err(|error| Verdict::Fail(format!("cannot run it: {error}")))?;
+        let output = lab.demo(more).stderr(Stdio::piped()).output();
+        let output =
+            output.map_err(|error| Verdict::Fail(format!("cannot run the demo: {error}")))?;
         let report: Option<Value> = serde_json::from_slice(&output.stdout).ok();
         match (output.status.code(), report) {
             (Some(0), Some(report)) => return Ok(report),
@@ -272,7 +244,10 @@ fn valid_answer(command: impl Fn() -> Command) -> Result<Value, Verdict> {
             _ => {
                 let text = String::from_utf8_lossy(&output.stderr);
                 let last = text.lines().last().unwrap_or("without a word").to_owned();
-                return Err(Verdict::Fail(format!("it ended with {}: {last}", output.status)));
+                return Err(Verdict::Fail(format!(
+                    "the demo ended with {}: {last}",
+                    output.status
+                )));
             }
         }
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::demo::{DemoError, Observer, Stop};
 use crate::download;
+use crate::jump;
 use crate::numeric::{self, NumericError};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sharing;
@@ -201,6 +202,19 @@ macro_rules! numeric {
     };
 }
 
+/// An experiment of the list that takes real kernel TCP.
+macro_rules! lab {
+    ($name:literal, $source:literal, $run:path, $summary:literal) => {
+        Experiment {
+            name: $name,
+            source: $source,
+            summary: $summary,
+            scenario: include_str!(concat!("../../../scenarios/", $name, ".toml")),
+            ground: Ground::Lab($run),
+        }
+    };
+}
+
 /// All experiments, by paper and name.
 #[must_use]
 pub const fn all() -> &'static [Experiment] {
@@ -253,6 +267,32 @@ pub const fn all() -> &'static [Experiment] {
         numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
         numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
         numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
+        numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
+        numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
+        numeric!(
+            "rt-traffic",
+            "RT IV-B1",
+            Traffic,
+            "windows at a busy PoP and at one with probes alone"
+        ),
+        lab!(
+            "rt-probes",
+            "RT IV-B2",
+            jump::probes::run,
+            "probes between 34 PoPs, with the daemon and without"
+        ),
+        lab!(
+            "rt-guard",
+            "ours",
+            jump::guard::run,
+            "what jumps cost on shallow queues, in crowds, on links that got worse"
+        ),
+        lab!(
+            "rt-ramp",
+            "ours",
+            jump::ramp::run,
+            "1 MB against a round trip and its time on the wire"
+        ),
     ]
 }
 

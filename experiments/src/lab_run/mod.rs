@@ -9,11 +9,13 @@
 //! | [`service`] | relays, gateways and forwarders as processes of the same binary, with keys and grants |
 //! | [`chain`] | a way from one host to another: direct, over forwarding relays, over splitting relays |
 //! | [`fetch`] | files served and fetched over a way, timed and verified |
+//! | [`exchange`] | many files at once, both ends of each connection in hand |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
 pub(crate) mod chain;
+pub(crate) mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod process;
 pub(crate) mod service;

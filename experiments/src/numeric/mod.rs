@@ -7,18 +7,24 @@
 //! | [`scope`] | `trn-scope` \[TRN\] |
 //! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
 //! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\] |
+//! | [`rounds`] | `rt-model` [RT II-B] |
+//! | [`fleet`] | `rt-cmax`, `rt-traffic` [RT IV-B1] |
 //!
 //! Nothing is carried and no time is measured but in `cp-runtime`: the same scenario and seeds give the same
 //! figures on any machine.
 
 pub mod estimate;
+pub mod fleet;
 pub mod formula;
 pub mod packet;
 pub mod placement;
+pub mod pops;
 mod random;
 mod repeats;
+pub mod rounds;
 mod rtts;
 pub mod scope;
+mod sizes;
 
 use std::sync::OnceLock;
 
@@ -68,6 +74,12 @@ pub enum Kind {
     PacketDelay,
     /// `jq-cost`
     PacketCost,
+    /// `rt-model`
+    Rounds,
+    /// `rt-cmax`
+    Cmax,
+    /// `rt-traffic`
+    Traffic,
 }
 
 /// Why a numeric experiment has no figures.
@@ -113,7 +125,7 @@ pub(crate) fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
-    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt | Kind::PacketDelay);
+    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt | Kind::PacketDelay | Kind::Rounds);
     if options.rtt.is_some() && !takes_table {
         return Err(ExperimentError::NoTable { name: experiment.name });
     }
@@ -132,6 +144,15 @@ pub(crate) fn run(
         )?,
         Kind::PacketCost => {
             packet::cost::run(&experiment.read(options, packet::cost::Scenario::parse)?, &mut job)?
+        }
+        Kind::Rounds => rounds::run(&experiment.read(options, rounds::Scenario::parse)?, &mut job)?,
+        Kind::Cmax => {
+            let scenario = experiment.read(options, fleet::cmax::Scenario::parse)?;
+            fleet::cmax::run(&scenario, &mut job)?
+        }
+        Kind::Traffic => {
+            let scenario = experiment.read(options, fleet::busy::Scenario::parse)?;
+            fleet::busy::run(&scenario, &mut job)?
         }
         _ => {
             let scenario = experiment.read(options, placement::Scenario::parse)?;
@@ -158,7 +179,12 @@ pub struct Job<'a> {
 }
 
 /// A record of a numeric experiment, without figures yet.
-fn record(name: &str, assumptions: &[String], runs: &Runs, options: &RunOptions) -> Record {
+pub(crate) fn record(
+    name: &str,
+    assumptions: &[String],
+    runs: &Runs,
+    options: &RunOptions,
+) -> Record {
     let mut assumptions = assumptions.to_vec();
     assumptions.push(runs.told(options));
     Record {
@@ -184,12 +210,12 @@ fn tell_rtts(record: &mut Record, measured: bool) {
 }
 
 /// The arithmetic mean; NaN of none.
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// A quantile, between two values where it falls there; 0 without any.
-fn quantile(values: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = share * sorted.len().saturating_sub(1) as f64;

@@ -21,7 +21,14 @@ pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
         Kind::LastMile => vec![rises(outcomes), more_with_large(outcomes)],
         Kind::UseCases => vec![localized_least(outcomes)],
         Kind::RunTime => vec![order_of_times(outcomes)],
-        Kind::Model | Kind::Scope | Kind::Rtt | Kind::PacketDelay | Kind::PacketCost => Vec::new(),
+        Kind::Model
+        | Kind::Scope
+        | Kind::Rtt
+        | Kind::PacketDelay
+        | Kind::PacketCost
+        | Kind::Rounds
+        | Kind::Cmax
+        | Kind::Traffic => Vec::new(),
     };
     all.into_iter().flatten().collect()
 }

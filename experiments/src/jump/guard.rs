@@ -1,0 +1,388 @@
+//! `rt-guard`: what jumps cost where they can do harm, by the default window, by `riptide` and by `paced`.
+//!
+//! The paper saw no harm `[RT IV-B2]`, on links that are well provisioned. Here are those that are not. All cases of a seed
+//! run side by side, each on a pair of hosts of its own; the arms of a case one after the other.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tradewind_lab::LabOptions;
+use tradewind_net::first_window::FirstWindows;
+use tradewind_units::time::{as_millis_f64, as_text};
+use tradewind_units::{Bandwidth, Bytes, Segments};
+use tradewind_wan::PairChange;
+
+use super::arm::{Arm, Start};
+use super::compare;
+use super::{host, site, site_text, topology, unprepare};
+use crate::demo::{DemoError, Observer};
+use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
+use crate::lab_run::Ground;
+use crate::lab_run::exchange::Done;
+use crate::numeric::{Random, Runs, quantile};
+use crate::scenario::{ScenarioError, from_toml};
+
+/// The paper's bound [RT IV-B1], in both modes.
+const C_MAX: u32 = 100;
+/// Within which downloads at once begin.
+const STARTS_WITHIN: Duration = Duration::from_millis(5);
+/// After a measured download: its losses are known, the queue is empty.
+const SETTLE: Duration = Duration::from_millis(250);
+/// Tries of a seed during which the lab did not keep time, but in quick runs.
+const TRIES: u32 = 2;
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    name: String,
+    #[serde(default)]
+    assumptions: Vec<String>,
+    runs: Runs,
+    train: Train,
+    #[serde(rename = "case")]
+    cases: Vec<Case>,
+}
+
+/// What learners see before.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Train {
+    downloads: u32,
+    bytes: Bytes,
+}
+
+/// A path and what is fetched over it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    rate: Bandwidth,
+    #[serde(with = "as_text")]
+    rtt: Duration,
+    queue: Bytes,
+    bytes: Bytes,
+    #[serde(default = "once")]
+    at_once: u32,
+    worse_rate: Option<Bandwidth>,
+    #[serde(default)]
+    seen: bool,
+    #[serde(default)]
+    unprepared: bool,
+    /// Whether it is held to what jumps may cost.
+    #[serde(default)]
+    judged: bool,
+}
+
+const fn once() -> u32 {
+    1
+}
+
+impl Scenario {
+    fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        let wrong = |what: String| Err(ScenarioError::Inconsistent { what });
+        if scenario.cases.is_empty() || scenario.train.downloads == 0 {
+            return wrong("case, train.downloads: at least one".to_owned());
+        }
+        for case in &scenario.cases {
+            let name = &case.name;
+            if !(1..=64).contains(&case.at_once) {
+                return wrong(format!("case `{name}`: at_once: 1 to 64"));
+            }
+            if case.bytes.as_u64() > 3_000_000 || scenario.train.bytes.as_u64() > 3_000_000 {
+                return wrong(format!("case `{name}`: bytes: at most 3 MB, written at once"));
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// A pair of sites for each case.
+    fn topology(&self, seed: u64) -> String {
+        let mut text = format!("seed = {seed}\n[default.host]\ncongestion_control = \"cubic\"\n");
+        for index in 0..self.cases.len() {
+            let [from, to] = names(index);
+            text += &site_text(&from);
+            text += &site_text(&to);
+        }
+        for (index, case) in self.cases.iter().enumerate() {
+            let [from, to] = names(index);
+            let (rtt, rate, queue) = (as_millis_f64(case.rtt), case.rate, case.queue);
+            text += &format!(
+                "[[pair]]\nbetween = [\"{from}\", \"{to}\"]\nrtt = \"{rtt} ms\"\njitter = \"1 ms\"\nrate = \"{rate}\"\nqueue = \"{queue}\"\n"
+            );
+        }
+        text
+    }
+}
+
+fn names(case: usize) -> [String; 2] {
+    [format!("from-{case}"), format!("to-{case}")]
+}
+
+/// What an arm's measured downloads came to.
+#[derive(Debug, Clone, Default)]
+struct Outcome {
+    /// All together.
+    retransmitted: u32,
+    /// In the burst before, when nobody knew how many would start at once; as `retransmitted` for one alone.
+    retransmitted_unannounced: u32,
+    fct_ms: Vec<f64>,
+    first_window: u32,
+    lent: Option<f64>,
+    /// What `paced` knew of the path, in Mbit/s.
+    learned_mbps: Option<f64>,
+}
+
+/// Its place among the arms.
+const PACED: usize = 2;
+
+/// By arm, in the order of [`Start::ALL`].
+type Arms = [Outcome; 3];
+
+/// Runs it.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let windows =
+        FirstWindows::attach().map_err(tradewind_lab::LabError::from).map_err(DemoError::from)?;
+    let seeds = scenario.runs.seeds(options);
+    observer.begin("default, riptide, paced", seeds.len() as u64);
+    let (mut all, mut reasons): (Vec<Vec<Arms>>, Vec<String>) = (Vec::new(), Vec::new());
+    for seed in seeds {
+        let tries = if options.quick { 1 } else { TRIES };
+        for attempt in 1..=tries {
+            let (arms, broken) = one(&scenario, &windows, seed, options)?;
+            if broken.is_empty() || attempt == tries {
+                all.push(arms);
+                reasons.extend(
+                    broken
+                        .into_iter()
+                        .filter(|reason| !reasons.contains(reason))
+                        .collect::<Vec<_>>(),
+                );
+                break;
+            }
+        }
+        observer.advance_to(all.len() as u64);
+    }
+    let mut record =
+        crate::numeric::record(&scenario.name, &scenario.assumptions, &scenario.runs, options);
+    let ignorant = all.iter().flatten().filter(|arms| arms[PACED].learned_mbps.is_none()).count();
+    if ignorant > 0 {
+        reasons.push(format!("`paced` had learned no rate in {ignorant} of the cases"));
+    }
+    record.valid = reasons.is_empty();
+    record.invalid_because = reasons;
+    for (index, case) in scenario.cases.iter().enumerate() {
+        let of_case: Vec<&Arms> = all.iter().map(|arms| &arms[index]).collect();
+        rows(case, &of_case, &mut record);
+        if case.judged {
+            findings(case, &of_case, &mut record);
+        }
+    }
+    Ok(record)
+}
+
+/// All cases of a seed, and why the lab's word on them is not good.
+fn one(
+    scenario: &Scenario,
+    windows: &FirstWindows,
+    seed: u64,
+    options: &RunOptions,
+) -> Result<(Vec<Arms>, Vec<String>), DemoError> {
+    let topology = topology(&scenario.topology(seed), &scenario.name)?;
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
+    ground.lab.reset_validity()?;
+    let arms: Result<Vec<Arms>, DemoError> = std::thread::scope(|scope| {
+        let live = |(index, case)| {
+            let (ground, train) = (&ground, scenario.train);
+            scope.spawn(move || live(ground, windows, train, case, index, seed))
+        };
+        let running: Vec<_> = scenario.cases.iter().enumerate().map(live).collect();
+        running.into_iter().map(|case| case.join().expect("a case does not panic")).collect()
+    });
+    let arms = arms?;
+    Ok((arms, ground.lab.validity()?.reasons))
+}
+
+/// All arms of a case.
+fn live(
+    ground: &Ground,
+    windows: &FirstWindows,
+    train: Train,
+    case: &Case,
+    index: usize,
+    seed: u64,
+) -> Result<Arms, DemoError> {
+    let names = names(index);
+    let [from, to] = names.each_ref().map(|name| host(name));
+    if case.unprepared {
+        unprepare(&ground.lab, &to)?;
+    }
+    let mut random = Random::new(seed.wrapping_mul(64).wrapping_add(index as u64));
+    let starts: Vec<Duration> =
+        (0..case.at_once).map(|_| STARTS_WITHIN.mul_f64(random.fraction())).collect();
+    let mut outcomes = Arms::default();
+    let first = usize::try_from(seed % 3).unwrap_or(0);
+    for turn in 0..Start::ALL.len() {
+        let place = (first + turn) % Start::ALL.len();
+        let c_max = Segments::new(C_MAX).expect("above zero");
+        let ends = (from.clone(), to.clone());
+        let mut arm = Arm::new(ground, windows, Start::ALL[place], c_max, ends)?;
+        outcomes[place] = measure(&mut arm, train, case, &names, &starts)?;
+    }
+    Ok(outcomes)
+}
+
+fn measure(
+    arm: &mut Arm<'_>,
+    train: Train,
+    case: &Case,
+    names: &[String; 2],
+    starts: &[Duration],
+) -> Result<Outcome, DemoError> {
+    set_rate(arm, names, case.worse_rate.map(|_| case.rate))?;
+    let mut kept = Vec::new();
+    for _ in 0..train.downloads {
+        kept.push(arm.train(train.bytes.as_u64(), SETTLE)?);
+    }
+    set_rate(arm, names, case.worse_rate)?;
+    if case.seen
+        && let Some(link) = kept.pop()
+    {
+        kept.push(arm.again(link, train.bytes.as_u64() / 2)?);
+        std::thread::sleep(SETTLE);
+    }
+    let bytes = case.bytes.as_u64();
+    let mut outcome = Outcome { learned_mbps: arm.learned_mbps(), ..Outcome::default() };
+    if starts.len() > 1 {
+        let before = arm.burst(bytes, starts, SETTLE)?;
+        outcome.retransmitted_unannounced = retransmitted(&before.done);
+    }
+    let burst = arm.burst(bytes, starts, SETTLE)?;
+    outcome.retransmitted = retransmitted(&burst.done);
+    outcome.fct_ms = burst.done.iter().map(|done| as_millis_f64(done.fct)).collect();
+    outcome.first_window = burst.done.iter().map(|done| done.first_window).max().unwrap_or(0);
+    outcome.lent = burst.lent;
+    Ok(outcome)
+}
+
+fn retransmitted(done: &[Done]) -> u32 {
+    done.iter().map(|done| done.retransmitted).sum()
+}
+
+/// Gives the way to the receiver this rate, if any.
+fn set_rate(arm: &Arm<'_>, names: &[String; 2], rate: Option<Bandwidth>) -> Result<(), DemoError> {
+    let Some(rate) = rate else { return Ok(()) };
+    let mut change = PairChange::new(site(&names[0]), site(&names[1]), true);
+    change.rate = Some(Some(rate));
+    Ok(arm.lab().apply(&change)?)
+}
+
+/// One arm's values over the seeds.
+fn values(of_case: &[&Arms], arm: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    of_case.iter().map(|arms| of(&arms[arm])).collect()
+}
+
+fn rows(case: &Case, of_case: &[&Arms], record: &mut Record) {
+    for (arm, start) in Start::ALL.iter().enumerate() {
+        arm_rows(case, of_case, (arm, start.name()), record);
+    }
+    let name = &case.name;
+    let again = |outcome: &Outcome| f64::from(outcome.retransmitted);
+    for (arm, start) in Start::ALL.iter().enumerate().skip(1) {
+        let found = compare::ratio(&values(of_case, arm, again), &values(of_case, 0, again));
+        record.rows.extend(found.map(|found| Row {
+            case: format!("{name}: sent again, {} over default", start.name()),
+            paper: None,
+            ours: found.ratio,
+            ours_low: found.low,
+            ours_high: found.high,
+            unit: "x".to_owned(),
+            note: "ratio of sums; bounds by resampling the paired seeds".to_owned(),
+            at: None,
+        }));
+    }
+    let of_paced = |of: fn(&Outcome) -> Option<f64>| -> Vec<f64> {
+        of_case.iter().filter_map(|arms| of(&arms[PACED])).collect()
+    };
+    let learned = of_paced(|outcome| outcome.learned_mbps);
+    if !learned.is_empty() {
+        let case = format!("{name}: learned rate, paced");
+        record.rows.push(Row::of(&case, None, &learned, "Mbit/s", "payload"));
+    }
+    let lent = of_paced(|outcome| outcome.lent);
+    if case.at_once > 1 && !lent.is_empty() {
+        let most = lent.iter().copied().fold(0.0, f64::max);
+        let note = format!("greatest of all seeds: {most:.3}");
+        let case = format!("{name}: lent of the learned rate, paced");
+        record.rows.push(Row::of(&case, None, &lent, "", &note));
+    }
+}
+
+/// What one arm came to.
+fn arm_rows(case: &Case, of_case: &[&Arms], (arm, start): (usize, &str), record: &mut Record) {
+    let name = &case.name;
+    let mut row = |what: &str, unit: &str, note: &str, of: &dyn Fn(&Outcome) -> f64| {
+        let values = values(of_case, arm, of);
+        record.rows.push(Row::of(&format!("{name}: {what}, {start}"), None, &values, unit, note));
+    };
+    let segments = "segments";
+    row("sent again", segments, "", &|outcome| f64::from(outcome.retransmitted));
+    let crowd = case.at_once > 1;
+    if crowd {
+        let note = "nobody knew how many would come";
+        row("sent again in the first burst", segments, note, &|outcome| {
+            f64::from(outcome.retransmitted_unannounced)
+        });
+    }
+    let note = "from connect; median of a run";
+    row("time", "ms", note, &|outcome| quantile(&outcome.fct_ms, 0.5));
+    if crowd {
+        row("longest time", "ms", "", &|outcome| quantile(&outcome.fct_ms, 1.0));
+    }
+    row("first window", segments, "", &|outcome| f64::from(outcome.first_window));
+}
+
+/// What must hold: `paced` retransmits no more than the default window, with 95 % confidence, and `riptide` does.
+fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
+    let again = |outcome: &Outcome| f64::from(outcome.retransmitted);
+    let name = &case.name;
+    let [default, riptide, paced] = [0, 1, 2].map(|arm| values(of_case, arm, again));
+    let sum = |values: &[f64]| values.iter().sum::<f64>();
+    let told = |of: Option<compare::Ratio>, values: &[f64]| match of {
+        Some(compare::Ratio { ratio, low: Some(low), high: Some(high) }) => {
+            format!("{ratio:.2} times as many as by default ({low:.2} to {high:.2})")
+        }
+        Some(of) => format!("{:.2} times as many as by default", of.ratio),
+        None => format!("{:.0} segments in all, by default none", sum(values)),
+    };
+    let less = compare::ratio(&paced, &default);
+    let holds = match less {
+        Some(of) => of.high.unwrap_or(of.ratio) <= 1.0,
+        None => sum(&paced) == 0.0,
+    };
+    let sentence = format!("{name}: `paced` sends no more again than the default window");
+    record.findings.push(Finding::new(&sentence, holds, told(less, &paced)));
+    let more = compare::ratio(&riptide, &default);
+    let holds = match more {
+        Some(of) => of.low.unwrap_or(of.ratio) > 1.0,
+        None => sum(&riptide) > 0.0,
+    };
+    let sentence = format!("{name}: plain averaging, `riptide`, sends more again");
+    record.findings.push(Finding::new(&sentence, holds, told(more, &riptide)));
+    let lent = of_case.iter().filter_map(|arms| arms[PACED].lent).fold(0.0, f64::max);
+    if case.at_once > 1 {
+        let sentence = format!("{name}: shares sum up to at most 0.85 of the learned rate");
+        record.findings.push(Finding::new(
+            &sentence,
+            lent > 0.0 && lent <= 0.85 + 1e-9,
+            format!("at most {lent:.3}"),
+        ));
+    }
+}

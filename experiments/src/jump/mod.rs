@@ -1,0 +1,54 @@
+//! Jump-start on the lab, with the kernel's own TCP: `rt-probes` `[RT IV]`, `rt-guard` and `rt-ramp` (ours).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`probes`] | the paper's probes between PoPs, with and without the daemon |
+//! | [`guard`] | what jumps cost where they can do harm |
+//! | [`ramp`] | 1 MB against a round trip and its time on the wire |
+//! | [`arm`] | a way to start connections: by default, `riptide`, `paced` |
+//! | [`compare`] | ratios of paired runs, with bounds |
+
+pub(crate) mod arm;
+pub(crate) mod compare;
+pub(crate) mod guard;
+pub(crate) mod probes;
+pub(crate) mod ramp;
+
+use tradewind_lab::{Lab, LabError};
+use tradewind_model::Catalogue;
+use tradewind_net::sysctl;
+use tradewind_units::{HostId, SiteId};
+use tradewind_wan::Topology;
+
+use crate::demo::DemoError;
+
+/// Linux's default receive buffers, 128 KiB to begin with: what a host has that nobody prepared.
+const DEFAULT_RECEIVE_BUFFER: &str = "4096 131072 33554432";
+
+/// The host of this name.
+fn host(name: &str) -> HostId {
+    HostId::new(name).expect("a host's name")
+}
+
+/// The site of this name.
+fn site(name: &str) -> SiteId {
+    SiteId::new(name).expect("a site's name")
+}
+
+/// A topology whose text was made here.
+fn topology(text: &str, file: &str) -> Result<Topology, DemoError> {
+    Topology::parse(text, &Catalogue::builtin())
+        .map_err(|source| DemoError::Topology { file: file.to_owned(), source })
+}
+
+/// A site outside every cloud: where it lies does not matter, as all round trips are stated.
+fn site_text(id: &str) -> String {
+    format!("[[site]]\nid = \"{id}\"\nlocation = {{ latitude = 50.0, longitude = 8.0 }}\n")
+}
+
+/// Gives `host` the receive buffers that Linux has by default.
+fn unprepare(lab: &Lab, host: &HostId) -> Result<(), DemoError> {
+    let set = || sysctl::set("net.ipv4.tcp_rmem", DEFAULT_RECEIVE_BUFFER);
+    lab.enter(host, set)?.map_err(LabError::from)?;
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! `rt-ramp`: how close 1 MB comes to a round trip and its time on the wire.
+//!
+//! Windows on SYN and SYN-ACK are not scaled: whoever dials in order to send knows 64 KB of the receiver's window until
+//! the first acknowledgement, however large its own first window is. The receiver's dialling, with a buffer that is large
+//! before, is what lets a first flight be as large as the path.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tradewind_lab::{LabError, LabOptions};
+use tradewind_net::first_window::FirstWindows;
+use tradewind_net::pacing;
+use tradewind_net::tcp::SocketOptions;
+use tradewind_units::time::{as_millis_f64, as_text};
+use tradewind_units::{Bandwidth, Bytes, Segments};
+
+use super::arm::{Arm, Start, one};
+use super::{host, site_text, topology, unprepare};
+use crate::demo::{DemoError, Observer};
+use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
+use crate::lab_run::Ground;
+use crate::lab_run::carry::{CarryError, Watch, carry};
+use crate::numeric::{Runs, mean};
+use crate::scenario::{ScenarioError, from_toml};
+
+/// Of a packet of 1500 bytes, what its payload of 1448 takes on the wire.
+const WIRE_SHARE: f64 = 1500.0 / 1448.0;
+/// Within which share of the ideal a jump must come.
+const WITHIN: f64 = 0.15;
+/// A download of the training, and how many: a path of 2.5 MB is full after a
+/// few, and a moving average that keeps three quarters needs a dozen more.
+const TRAIN_BYTES: u64 = 3_000_000;
+const TRAIN_DOWNLOADS: u32 = 16;
+const SETTLE: Duration = Duration::from_millis(300);
+/// Longest silence of a transfer.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    name: String,
+    #[serde(default)]
+    assumptions: Vec<String>,
+    runs: Runs,
+    rate: Bandwidth,
+    #[serde(with = "as_text")]
+    rtt: Duration,
+    bytes: Bytes,
+    c_max: Segments,
+}
+
+impl Scenario {
+    fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        if !(1..=3_000_000).contains(&scenario.bytes.as_u64()) || scenario.rtt.is_zero() {
+            let what = "bytes: 1 B to 3 MB, written at once; rtt: above zero".to_owned();
+            return Err(ScenarioError::Inconsistent { what });
+        }
+        Ok(scenario)
+    }
+
+    /// Milliseconds of a round trip and the time on the wire.
+    fn ideal_ms(&self) -> f64 {
+        as_millis_f64(self.rtt) + self.wire_ms()
+    }
+
+    fn wire_ms(&self) -> f64 {
+        self.bytes.as_u64() as f64 * WIRE_SHARE / self.rate.as_bytes_per_s() * 1e3
+    }
+}
+
+/// Who receives: with large buffers, and with Linux's own.
+const RECEIVERS: [&str; 2] = ["prepared", "unprepared"];
+
+/// What is measured, in order.
+const CASES: [&str; 5] = [
+    "receiver dials, prepared, paced",
+    "receiver dials, prepared, default window",
+    "receiver dials, unprepared, paced",
+    "sender dials, prepared, paced",
+    "sender dials, prepared, default window",
+];
+
+/// Milliseconds from the end of the handshake, by case, and why they mean nothing.
+struct Found {
+    ms: [f64; 5],
+    learned_mbps: f64,
+    reasons: Vec<String>,
+}
+
+/// Runs it.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let windows = FirstWindows::attach().map_err(LabError::from).map_err(DemoError::from)?;
+    let seeds = scenario.runs.seeds(options);
+    observer.begin("five ways to start", seeds.len() as u64);
+    let mut all = Vec::new();
+    for seed in seeds {
+        all.push(once(&scenario, &windows, seed, options)?);
+        observer.advance_to(all.len() as u64);
+    }
+    let mut record =
+        crate::numeric::record(&scenario.name, &scenario.assumptions, &scenario.runs, options);
+    for found in &all {
+        for reason in &found.reasons {
+            if !record.invalid_because.contains(reason) {
+                record.invalid_because.push(reason.clone());
+            }
+        }
+    }
+    record.valid = record.invalid_because.is_empty();
+    rows(&scenario, &all, &mut record);
+    Ok(record)
+}
+
+fn once(
+    scenario: &Scenario,
+    windows: &FirstWindows,
+    seed: u64,
+    options: &RunOptions,
+) -> Result<Found, DemoError> {
+    let text = text(scenario, seed);
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let topology = topology(&text, &scenario.name)?;
+    let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
+    unprepare(&ground.lab, &host(RECEIVERS[1]))?;
+    ground.lab.reset_validity()?;
+    let arm = |start, to| {
+        let ends = (host("sender"), host(to));
+        Arm::new(&ground, windows, start, scenario.c_max, ends)
+    };
+    let bytes = scenario.bytes.as_u64();
+    let rtt_ms = as_millis_f64(scenario.rtt);
+    let pull = |arm: &mut Arm<'_>| -> Result<f64, DemoError> {
+        let done = one(arm.burst(bytes, &[Duration::ZERO], SETTLE)?.done);
+        Ok(as_millis_f64(done.fct) - rtt_ms)
+    };
+    let mut paced = arm(Start::Paced, RECEIVERS[0])?;
+    train(&mut paced)?;
+    let mut stranger = arm(Start::Paced, RECEIVERS[1])?;
+    train_like(&mut stranger, &mut paced)?;
+    let mut default = arm(Start::Default, RECEIVERS[0])?;
+    let learned_mbps = paced.learned_mbps().unwrap_or(0.0);
+    let ms = [
+        pull(&mut paced)?,
+        pull(&mut default)?,
+        pull(&mut stranger)?,
+        push(&ground, windows, &mut paced, bytes)? - rtt_ms,
+        push(&ground, windows, &mut default, bytes)? - rtt_ms,
+    ];
+    Ok(Found { ms, learned_mbps, reasons: ground.lab.validity()?.reasons })
+}
+
+fn text(scenario: &Scenario, seed: u64) -> String {
+    let (rtt, rate) = (as_millis_f64(scenario.rtt), scenario.rate);
+    let mut text = format!("seed = {seed}\n[default.host]\ncongestion_control = \"cubic\"\n");
+    for name in ["sender", RECEIVERS[0], RECEIVERS[1]] {
+        text += &site_text(name);
+    }
+    for receiver in RECEIVERS {
+        text += &format!(
+            "[[pair]]\nbetween = [\"sender\", \"{receiver}\"]\nrtt = \"{rtt} ms\"\nrate = \"{rate}\"\n"
+        );
+    }
+    text
+}
+
+/// One connection carries several downloads, a look after each.
+fn train(arm: &mut Arm<'_>) -> Result<(), DemoError> {
+    let mut link = arm.train(TRAIN_BYTES, Duration::ZERO)?;
+    for _ in 1..TRAIN_DOWNLOADS {
+        link = arm.again(link, TRAIN_BYTES)?;
+    }
+    std::thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// The path to an unprepared receiver is the prepared one's like, and is known as well: what it sees is its receiver's doing.
+fn train_like(stranger: &mut Arm<'_>, paced: &mut Arm<'_>) -> Result<(), DemoError> {
+    let mut link = paced.train(TRAIN_BYTES, Duration::ZERO)?;
+    for _ in 1..TRAIN_DOWNLOADS {
+        link = paced.again(link, TRAIN_BYTES)?;
+        stranger.look(&link, 1)?;
+    }
+    std::thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// The sender dials; milliseconds from `connect` to the last byte.
+fn push(
+    ground: &Ground,
+    windows: &FirstWindows,
+    arm: &mut Arm<'_>,
+    bytes: u64,
+) -> Result<f64, DemoError> {
+    let given = arm.give();
+    let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(&arm.to)?), 0);
+    let failed = |what, source| {
+        let source = CarryError::Io { what, address, source };
+        DemoError::Carry { flow: "push".to_owned(), source }
+    };
+    let listener = ground.lab.enter(&arm.to, || TcpListener::bind(address))?;
+    let listener = listener.map_err(|source| failed("listen at", source))?;
+    let to = listener.local_addr().map_err(|source| failed("listen at", source))?;
+    let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = ground.lab.enter(&arm.from, new)?;
+    let socket = socket.map_err(|source| failed("make a socket for", source))?;
+    let first_window = given.window.map(|window| (windows.clone(), window));
+    let options = SocketOptions { first_window, ..SocketOptions::default() };
+    options.apply(&socket).map_err(|refused| failed("set up", std::io::Error::other(refused)))?;
+    if let Some((rate, _)) = given.paced {
+        pacing::cap(&socket, rate).map_err(|source| failed("pace", source))?;
+    }
+    let carried = carry(socket, to, &listener, bytes, 1, QUIET, &Watch::default())
+        .map_err(|source| DemoError::Carry { flow: "push".to_owned(), source })?;
+    std::thread::sleep(SETTLE);
+    Ok(as_millis_f64(carried.fct))
+}
+
+fn rows(scenario: &Scenario, all: &[Found], record: &mut Record) {
+    let values = |case: usize| all.iter().map(|found| found.ms[case]).collect::<Vec<f64>>();
+    for (case, name) in CASES.iter().enumerate() {
+        let note = match case {
+            0..=2 => "ideal: a round trip and the time on the wire",
+            _ => "ideal: half a round trip and the time on the wire",
+        };
+        record.rows.push(Row::of(name, None, &values(case), "ms", note));
+    }
+    let learned: Vec<f64> = all.iter().map(|found| found.learned_mbps).collect();
+    record.rows.push(Row::of(
+        "learned rate",
+        None,
+        &learned,
+        "Mbit/s",
+        "payload; 0.85 of it is used",
+    ));
+    let ideal = scenario.ideal_ms();
+    let half = ideal - as_millis_f64(scenario.rtt) / 2.0;
+    record.rows.push(Row::of("ideal, receiver dials", None, &[ideal], "ms", "RTT + size/rate"));
+    record.rows.push(Row::of("ideal, sender dials", None, &[half], "ms", "RTT/2 + size/rate"));
+    let [pulled, by_default, unprepared, pushed, _] =
+        [0, 1, 2, 3, 4].map(|case| mean(&values(case)));
+    record.findings.push(Finding::new(
+        "both sides prepared and the receiver dialling: within 15 % of RTT + size/rate",
+        pulled <= ideal * (1.0 + WITHIN),
+        format!(
+            "{pulled:.0} ms, {:.1} % above {ideal:.1} ms; by the default window {by_default:.0} ms",
+            100.0 * (pulled / ideal - 1.0)
+        ),
+    ));
+    let rtt = as_millis_f64(scenario.rtt);
+    record.findings.push(Finding::new(
+        "where the sender dials, its first flight ends at 64 KB: a round trip more",
+        pushed - half > 0.7 * rtt,
+        format!(
+            "{pushed:.0} ms where {half:.0} would be ideal: {:.1} round trips more",
+            (pushed - half) / rtt
+        ),
+    ));
+    record.findings.push(Finding::new(
+        "an unprepared receiver holds the first flight to 64 KB, too",
+        unprepared - ideal > 0.7 * rtt,
+        format!("{unprepared:.0} ms: {:.1} round trips more", (unprepared - ideal) / rtt),
+    ));
+}

@@ -1,0 +1,418 @@
+//! Many transfers at once, both ends in hand: files fetched over new or kept connections, timed by one thread.
+//!
+//! A fetch over a new connection begins with `connect`; the server writes as soon as it has accepted, as if the request had
+//! come with the last packet of the handshake. Over a kept connection a byte asks. Both ends live in this process, so the
+//! sender's windows and retransmissions can be read, and its first window and pacing set, for each connection.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use tradewind_lab::LabError;
+use tradewind_net::NetError;
+use tradewind_net::epoll::Epoll;
+use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::pacing;
+use tradewind_net::tcp::SocketOptions;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::{Bandwidth, Bytes, HostId, Segments};
+
+use super::Ground;
+use super::carry::CarryError;
+use crate::demo::DemoError;
+
+/// Longest that an exchange may take beyond its last start. Chosen: far beyond any transfer here.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Room in the senders' buffers: each file is written at once. The kernel keeps its books in it, too.
+const SEND_BUFFER: Bytes = Bytes::new(4 << 20);
+/// Longest wait before it looks whether to give up.
+const LOOK: Duration = Duration::from_millis(100);
+/// Bytes read at a time.
+const READ_BYTES: usize = 256 * 1024;
+/// Tokens: receivers' ends count from 0, senders' ends of kept connections and doors from these.
+const FIRST_SERVER: u64 = 1 << 31;
+const FIRST_DOOR: u64 = 1 << 32;
+
+/// Where a host gives out files.
+pub(crate) struct Door {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Door {
+    /// Opens one at any port of `host`; what it accepts begins with `first`, where that is given.
+    ///
+    /// # Errors
+    /// When there is no such host, or an option is refused.
+    pub(crate) fn open(
+        ground: &Ground,
+        host: &HostId,
+        first: Option<(&FirstWindows, FirstWindow)>,
+    ) -> Result<Self, DemoError> {
+        let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(host)?), 0);
+        let bound = ground.lab.enter(host, || TcpListener::bind(address))?;
+        let failed = |what| move |source| io_error(what, address, source);
+        let listener = bound.map_err(failed("listen at"))?;
+        let options = SocketOptions {
+            send_buffer: Some(SEND_BUFFER),
+            first_window: first.map(|(windows, window)| (windows.clone(), window)),
+            ..SocketOptions::default()
+        };
+        options.apply(&listener).map_err(|refused| {
+            io_error("set up the listener at", address, std::io::Error::other(refused))
+        })?;
+        listener.set_nonblocking(true).map_err(failed("set up the listener at"))?;
+        let address = listener.local_addr().map_err(failed("listen at"))?;
+        Ok(Self { listener, address })
+    }
+}
+
+/// A connection, both ends of it.
+pub(crate) struct Link {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Link {
+    /// What the kernel knows of the sender's end.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub(crate) fn info(&self) -> Result<TcpInfo, DemoError> {
+        let none = SocketAddr::from(([0, 0, 0, 0], 0));
+        let address = self.server.peer_addr().unwrap_or(none);
+        TcpInfo::of(&self.server).map_err(|source| io_error("ask about", address, source))
+    }
+}
+
+/// Over what a file is fetched.
+pub(crate) enum Over<'a> {
+    /// A new connection from this host to this door.
+    New(&'a HostId, &'a Door),
+    /// A connection that stands.
+    Kept(Link),
+}
+
+/// A file to fetch.
+pub(crate) struct Fetch<'a> {
+    /// When, from the begin of the exchange.
+    pub(crate) at: Duration,
+    /// Over what.
+    pub(crate) over: Over<'a>,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Greatest rate of the sender, and for how long from when it begins.
+    pub(crate) paced: Option<(Bandwidth, Duration)>,
+}
+
+/// What a fetch came to.
+pub(crate) struct Done {
+    /// The connection, which stands.
+    pub(crate) link: Link,
+    /// From `connect`, or the request on a kept connection, to the last byte.
+    pub(crate) fct: Duration,
+    /// Whether the connection was new.
+    pub(crate) new: bool,
+    /// Congestion window before the first byte.
+    pub(crate) first_window: u32,
+    /// Segments sent again for this file.
+    pub(crate) retransmitted: u32,
+}
+
+/// Carries all fetches out; returns what they came to in their order, `settle` after the last byte.
+///
+/// # Errors
+/// When a socket call fails, nothing ends for too long, or the run is told to stop.
+pub(crate) fn exchange(
+    ground: &Ground,
+    fetches: Vec<Fetch<'_>>,
+    settle: Duration,
+) -> Result<Vec<Done>, DemoError> {
+    let mut floor = Floor::new(ground, fetches)?;
+    let begun = Instant::now();
+    let latest = floor.running.iter().map(|running| running.at).max().unwrap_or_default();
+    loop {
+        ground.stop.check()?;
+        let now = begun.elapsed();
+        let next = floor.act(now)?;
+        if floor.running.iter().all(|running| running.fct.is_some()) {
+            break;
+        }
+        if now > latest + PATIENCE {
+            return Err(floor.stalled());
+        }
+        let wait = next.map_or(LOOK, |at| at.saturating_sub(begun.elapsed())).min(LOOK);
+        let tokens: Vec<u64> = floor.epoll.wait(Some(wait)).map_err(lab)?.collect();
+        for token in tokens {
+            floor.hear(token, begun)?;
+        }
+    }
+    std::thread::sleep(settle);
+    floor.running.into_iter().map(Running::end).collect()
+}
+
+/// A fetch under way.
+struct Running<'a> {
+    at: Duration,
+    bytes: u64,
+    paced: Option<(Bandwidth, Duration)>,
+    door: Option<&'a Door>,
+    /// Not connected before the fetch begins.
+    client: Option<socket2::Socket>,
+    stream: Option<TcpStream>,
+    server: Option<TcpStream>,
+    begun: bool,
+    first_window: u32,
+    retransmitted_before: u32,
+    received: u64,
+    lift_at: Option<Duration>,
+    fct: Option<Duration>,
+}
+
+/// Where an exchange takes place.
+struct Floor<'a> {
+    epoll: Epoll,
+    doors: Vec<&'a Door>,
+    running: Vec<Running<'a>>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Floor<'a> {
+    fn new(ground: &Ground, fetches: Vec<Fetch<'a>>) -> Result<Self, DemoError> {
+        let epoll = Epoll::new().map_err(lab)?;
+        let mut doors: Vec<&Door> = Vec::new();
+        let mut running = Vec::new();
+        for fetch in fetches {
+            let mut new = Running {
+                at: fetch.at,
+                bytes: fetch.bytes,
+                paced: fetch.paced,
+                door: None,
+                client: None,
+                stream: None,
+                server: None,
+                begun: false,
+                first_window: 0,
+                retransmitted_before: 0,
+                received: 0,
+                lift_at: None,
+                fct: None,
+            };
+            match fetch.over {
+                Over::New(host, door) => {
+                    new.client = Some(client_socket(ground, host, door.address)?);
+                    new.door = Some(door);
+                    if !doors.iter().any(|known| std::ptr::eq(*known, door)) {
+                        let token = FIRST_DOOR + doors.len() as u64;
+                        epoll.watch(&door.listener, token).map_err(lab)?;
+                        doors.push(door);
+                    }
+                }
+                Over::Kept(link) => {
+                    new.stream = Some(link.client);
+                    new.server = Some(link.server);
+                }
+            }
+            running.push(new);
+        }
+        Ok(Self { epoll, doors, running, buffer: vec![0; READ_BYTES] })
+    }
+
+    /// Begins and unpaces what is due; returns when there is more to do.
+    fn act(&mut self, now: Duration) -> Result<Option<Duration>, DemoError> {
+        let mut next: Option<Duration> = None;
+        let mut sooner = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
+        for (index, running) in self.running.iter_mut().enumerate() {
+            if !running.begun {
+                if running.at > now {
+                    sooner(running.at);
+                    continue;
+                }
+                running.begin()?;
+                let stream = running.stream.as_ref().expect("it has just begun");
+                self.epoll.watch(stream, index as u64).map_err(lab)?;
+                if let Some(server) = &running.server {
+                    self.epoll.watch(server, FIRST_SERVER + index as u64).map_err(lab)?;
+                }
+            }
+            match running.lift_at {
+                Some(at) if at <= now => {
+                    let server = running.server.as_ref().expect("a paced sender was accepted");
+                    pacing::lift(server).map_err(|source| running.failed("unpace", source))?;
+                    running.lift_at = None;
+                }
+                Some(at) => sooner(at),
+                None => {}
+            }
+        }
+        Ok(next)
+    }
+
+    /// Input on a socket.
+    fn hear(&mut self, token: u64, begun: Instant) -> Result<(), DemoError> {
+        if token >= FIRST_DOOR {
+            let door = self.doors[usize::try_from(token - FIRST_DOOR).expect("few doors")];
+            return self.accept(door, begun);
+        }
+        let index = usize::try_from(token % FIRST_SERVER).expect("few connections");
+        let running = &mut self.running[index];
+        if token >= FIRST_SERVER {
+            if let Some(server) = &running.server {
+                self.epoll.forget(server);
+            }
+            return running.asked(begun.elapsed());
+        }
+        if running.fct.is_none() && running.read(&mut self.buffer)? {
+            running.fct = Some(begun.elapsed().saturating_sub(running.at));
+            let stream = running.stream.as_ref().expect("it has just been read");
+            self.epoll.forget(stream);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, door: &Door, begun: Instant) -> Result<(), DemoError> {
+        loop {
+            let (server, peer) = match door.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(source) => return Err(io_error("accept at", door.address, source)),
+            };
+            let from = |running: &&mut Running<'_>| {
+                let local = running.stream.as_ref().and_then(|stream| stream.local_addr().ok());
+                running.server.is_none() && local == Some(peer)
+            };
+            // A stranger is none of ours.
+            let Some(running) = self.running.iter_mut().find(from) else { continue };
+            running.serve(server, begun.elapsed())?;
+        }
+    }
+
+    fn stalled(&self) -> DemoError {
+        let slow = self.running.iter().find(|running| running.fct.is_none());
+        let none = SocketAddr::from(([0, 0, 0, 0], 0));
+        let (received, expected) = slow.map_or((0, 0), |slow| (slow.received, slow.bytes));
+        let address = slow.map_or(none, Running::address);
+        let source = CarryError::Stalled { address, quiet: PATIENCE, received, expected };
+        DemoError::Carry { flow: "fetch".to_owned(), source }
+    }
+}
+
+impl Running<'_> {
+    /// Connects, or asks over what stands.
+    fn begin(&mut self) -> Result<(), DemoError> {
+        self.begun = true;
+        let Some(socket) = self.client.take() else {
+            let mut stream = self.stream.as_ref().expect("a kept connection has both ends");
+            return stream.write_all(&[1]).map_err(|source| self.failed("ask over", source));
+        };
+        let address = self.address();
+        match socket.connect(&address.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(IN_PROGRESS) => {}
+            Err(source) => return Err(io_error("connect to", address, source)),
+        }
+        self.stream = Some(socket.into());
+        Ok(())
+    }
+
+    /// The request over a kept connection has come.
+    fn asked(&mut self, now: Duration) -> Result<(), DemoError> {
+        let server = self.server.take().expect("a kept connection has both ends");
+        let read = (&server).read(&mut [0; 16]);
+        read.map_err(|source| self.failed("read the request of", source))?;
+        self.serve(server, now)
+    }
+
+    /// At the sender's end: reads its window, paces it, sends all.
+    fn serve(&mut self, server: TcpStream, now: Duration) -> Result<(), DemoError> {
+        let info = TcpInfo::of(&server).map_err(|source| self.failed("ask about", source))?;
+        self.first_window = info.congestion_window.map_or(0, Segments::as_u32);
+        self.retransmitted_before = info.retransmitted_segments;
+        if let Some((rate, span)) = self.paced {
+            pacing::cap(&server, rate).map_err(|source| self.failed("pace", source))?;
+            self.lift_at = Some(now + span);
+        }
+        let size = usize::try_from(self.bytes).expect("files fit into memory");
+        let written = (&server).write(&vec![0x5a; size]);
+        match written.map_err(|source| self.failed("send to", source))? {
+            all if all == size => {}
+            part => {
+                let what = format!("the send buffer took {part} of {size} bytes at once");
+                return Err(self.failed("send to", std::io::Error::other(what)));
+            }
+        }
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Reads what has come; returns whether that is all.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<bool, DemoError> {
+        let mut stream = self.stream.as_ref().expect("who hears has begun");
+        loop {
+            match stream.read(buffer) {
+                Ok(0) => {
+                    let ended = std::io::Error::from(ErrorKind::UnexpectedEof);
+                    return Err(self.failed("read from", ended));
+                }
+                Ok(count) => self.received += count as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(source) => return Err(self.failed("read from", source)),
+            }
+        }
+        Ok(self.received >= self.bytes)
+    }
+
+    fn end(self) -> Result<Done, DemoError> {
+        let ended = "every fetch has ended";
+        let link = Link { client: self.stream.expect(ended), server: self.server.expect(ended) };
+        if self.lift_at.is_some() {
+            pacing::lift(&link.server)
+                .map_err(|source| io_error("unpace", SocketAddr::from(([0; 4], 0)), source))?;
+        }
+        let again = link.info()?.retransmitted_segments;
+        Ok(Done {
+            fct: self.fct.expect(ended),
+            new: self.door.is_some(),
+            first_window: self.first_window,
+            retransmitted: again.saturating_sub(self.retransmitted_before),
+            link,
+        })
+    }
+
+    /// Whom it fetches from.
+    fn address(&self) -> SocketAddr {
+        let none = SocketAddr::from(([0, 0, 0, 0], 0));
+        let peer = self.stream.as_ref().and_then(|stream| stream.peer_addr().ok());
+        self.door.map(|door| door.address).or(peer).unwrap_or(none)
+    }
+
+    fn failed(&self, what: &'static str, source: std::io::Error) -> DemoError {
+        io_error(what, self.address(), source)
+    }
+}
+
+/// A socket of `host` that does not block.
+fn client_socket(
+    ground: &Ground,
+    host: &HostId,
+    to: SocketAddr,
+) -> Result<socket2::Socket, DemoError> {
+    let made = ground.lab.enter(host, || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    })?;
+    made.map_err(|source| io_error("make a socket for", to, source))
+}
+
+/// `EINPROGRESS`: a connection that is on its way.
+const IN_PROGRESS: i32 = 115;
+
+fn lab(error: NetError) -> DemoError {
+    DemoError::Lab(LabError::from(error))
+}
+
+fn io_error(what: &'static str, address: SocketAddr, source: std::io::Error) -> DemoError {
+    let source = CarryError::Io { what, address, source };
+    DemoError::Carry { flow: "fetch".to_owned(), source }
+}
