@@ -173,22 +173,6 @@ const TOPOLOGIES: [(&str, &str); 2] = [
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
 ];
 
-/// An experiment of the list that fetches files on the lab: one at a time, unless it is told otherwise.
-macro_rules! download {
-    ($name:literal, $source:literal, $summary:literal) => {
-        download!($name, $source, download::run, $summary)
-    };
-    ($name:literal, $source:literal, $run:expr, $summary:literal) => {
-        Experiment {
-            name: $name,
-            source: $source,
-            summary: $summary,
-            scenario: include_str!(concat!("../../../scenarios/", $name, ".toml")),
-            ground: Ground::Lab($run),
-        }
-    };
-}
-
 /// A numeric experiment of the list.
 macro_rules! numeric {
     ($name:literal, $source:literal, $kind:ident, $summary:literal) => {
@@ -218,83 +202,76 @@ macro_rules! lab {
 /// All experiments, by paper and name.
 #[must_use]
 pub const fn all() -> &'static [Experiment] {
-    &[
-        numeric!(
-            "cp-model",
-            "CP IV-C",
-            Model,
-            "rates by the paper's formula against the whole model of a transfer"
-        ),
-        numeric!(
-            "cp-flows",
-            "CP VII-B",
-            Flows,
-            "one source in Tokyo to more and more destinations"
-        ),
-        numeric!("cp-budget", "CP VII-B", Budget, "what each algorithm makes of more budget"),
-        numeric!("cp-cost", "CP VII-B", Cost, "free set-up, then free transfer"),
-        numeric!("cp-lastmile", "CP VII-B", LastMile, "faster last miles, relays of two sizes"),
-        numeric!("cp-usecases", "CP VII-B", UseCases, "the four use cases"),
-        numeric!("cp-runtime", "CP VII-B", RunTime, "how long the algorithms take"),
-        Experiment {
-            name: "cp-real",
-            source: "CP VII-C",
-            summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
-            scenario: Scenario::CP_REAL,
-            ground: Ground::Lab(cp_real::run),
-        },
-        numeric!(
-            "trn-scope",
-            "TRN",
-            Scope,
-            "what a relay still gains once windows, connections and VM caps are seen to"
-        ),
-        download!(
-            "cdd-split",
-            "CDD III-A",
-            "forwarding against splitting with one to three relays, and Quick-Start"
-        ),
-        download!("cdd-hops", "CDD III-B", "every single relay, every middle relay of three"),
-        download!("cdd-cc", "CDD III-C", "Cubic, BBR and Quick-Start at the relays"),
-        download!("cdd-small", "CDD III-E", "files of 17 and 18 KB, also with TCP Fast Open"),
-        download!(
-            "cdd-fair",
-            "CDD III-D",
-            sharing::run,
-            "what large first windows do to others at a shared bottleneck"
-        ),
-        download!("cdd-four", "CDD III-F", "four relays by least largest inner leg"),
-        numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
-        numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
-        numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
-        numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
-        numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
-        numeric!(
-            "rt-traffic",
-            "RT IV-B1",
-            Traffic,
-            "windows at a busy PoP and at one with probes alone"
-        ),
-        lab!(
-            "rt-probes",
-            "RT IV-B2",
-            jump::probes::run,
-            "probes between 34 PoPs, with the daemon and without"
-        ),
-        lab!(
-            "rt-guard",
-            "ours",
-            jump::guard::run,
-            "what jumps cost on shallow queues, in crowds, on links that got worse"
-        ),
-        lab!(
-            "rt-ramp",
-            "ours",
-            jump::ramp::run,
-            "1 MB against a round trip and its time on the wire"
-        ),
-    ]
+    ALL
 }
+
+const ALL: &[Experiment] = &[
+    numeric!(
+        "cp-model",
+        "CP IV-C",
+        Model,
+        "rates by the paper's formula against the whole model of a transfer"
+    ),
+    numeric!("cp-flows", "CP VII-B", Flows, "one source in Tokyo to more and more destinations"),
+    numeric!("cp-budget", "CP VII-B", Budget, "what each algorithm makes of more budget"),
+    numeric!("cp-cost", "CP VII-B", Cost, "free set-up, then free transfer"),
+    numeric!("cp-lastmile", "CP VII-B", LastMile, "faster last miles, relays of two sizes"),
+    numeric!("cp-usecases", "CP VII-B", UseCases, "the four use cases"),
+    numeric!("cp-runtime", "CP VII-B", RunTime, "how long the algorithms take"),
+    Experiment {
+        name: "cp-real",
+        source: "CP VII-C",
+        summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
+        scenario: Scenario::CP_REAL,
+        ground: Ground::Lab(cp_real::run),
+    },
+    numeric!(
+        "trn-scope",
+        "TRN",
+        Scope,
+        "what a relay still gains once windows, connections and VM caps are seen to"
+    ),
+    lab!(
+        "cdd-split",
+        "CDD III-A",
+        download::run,
+        "forwarding against splitting with one to three relays, and Quick-Start"
+    ),
+    lab!("cdd-hops", "CDD III-B", download::run, "every single relay, every middle relay of three"),
+    lab!("cdd-cc", "CDD III-C", download::run, "Cubic, BBR and Quick-Start at the relays"),
+    lab!("cdd-small", "CDD III-E", download::run, "files of 17 and 18 KB, also with TCP Fast Open"),
+    lab!(
+        "cdd-fair",
+        "CDD III-D",
+        sharing::run,
+        "what large first windows do to others at a shared bottleneck"
+    ),
+    lab!("cdd-four", "CDD III-F", download::run, "four relays by least largest inner leg"),
+    numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
+    numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
+    numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
+    numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
+    numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
+    numeric!(
+        "rt-traffic",
+        "RT IV-B1",
+        Traffic,
+        "windows at a busy PoP and at one with probes alone"
+    ),
+    lab!(
+        "rt-probes",
+        "RT IV-B2",
+        jump::probes::run,
+        "probes between 34 PoPs, with the daemon and without"
+    ),
+    lab!(
+        "rt-guard",
+        "ours",
+        jump::guard::run,
+        "what jumps cost on shallow queues, in crowds, on links that got worse"
+    ),
+    lab!("rt-ramp", "ours", jump::ramp::run, "1 MB against a round trip and its time on the wire"),
+];
 
 /// The experiment of this name.
 #[must_use]
