@@ -5,14 +5,15 @@
 //! read, so a slow side stops the fast one through TCP's own window. A direction ends with the
 //! end of file it read, after the load; the other goes on. Any error ends both.
 
+mod idle;
+
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep};
 use tradewind_net::splice::{MOVE_BYTES, Pipe};
 use tradewind_net::tcp;
 
@@ -25,6 +26,8 @@ use crate::session::Keeping;
 use crate::side::Side;
 use crate::stock::{BUFFER_BYTES, Stock};
 use crate::worker::Worker;
+pub(crate) use idle::IdleLimits;
+use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -41,18 +44,6 @@ const BYTES_PER_TURN: usize = 4 << 20;
 /// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of a few
 /// hundred segments goes on without a stop while a relay has not answered yet.
 const MOST_KEPT_BYTES: usize = 256 << 10;
-
-/// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is found
-/// after minutes anyway, and most sessions are over before, so that they are spared the calls.
-const SETTLED_AFTER: Duration = Duration::from_secs(5);
-
-/// Age at which a half-closed session listens for a reset of the side that has ended, which is read no
-/// more. Chosen: most sessions are over before, so that they are spared the calls.
-const LISTENS_AFTER: Duration = Duration::from_secs(1);
-
-/// How long the word that a path is open waits for the first data to travel with. Chosen: as long as the
-/// kernel holds a short segment back (`MSG_MORE`), above the round trip to most destinations.
-const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
@@ -480,15 +471,6 @@ pub(crate) struct Means<'a> {
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
-/// How long a session may be silent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IdleLimits {
-    /// With both directions open.
-    pub(crate) open: Duration,
-    /// Once one direction has ended.
-    pub(crate) half_closed: Duration,
-}
-
 /// Why a session broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
@@ -608,74 +590,5 @@ impl Pump<'_> {
         settled.map_err(|error| Broken::Downstream(error.source))?;
         tcp::acknowledge_at_once(self.downstream).map_err(Broken::Downstream)?;
         tcp::acknowledge_at_once(self.upstream).map_err(Broken::Upstream)
-    }
-}
-
-/// What the watch has found.
-enum Told {
-    /// What waits for the first data has waited long enough.
-    AnswerIsDue,
-    /// The session has been open, or half-closed, for longer than most.
-    NoLongerYoung,
-    /// Nothing has moved for this long.
-    Silent(Duration),
-}
-
-/// Finds silence without a clock reading for each move: when its timer ends it looks whether
-/// anything has moved since it was set, so silence ends a session after one to two limits.
-struct IdleWatch<'a> {
-    limits: IdleLimits,
-    timer: Pin<&'a mut Sleep>,
-    moved_before: u64,
-    half_closed: bool,
-    young: bool,
-    answers: bool,
-}
-
-impl<'a> IdleWatch<'a> {
-    fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>, answers: bool) -> Self {
-        Self { limits, timer, moved_before: 0, half_closed: false, young: true, answers }
-    }
-
-    /// Ready when there is something to tell; `moved` is what the session moved in its life.
-    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<Told> {
-        if half_closed && !self.half_closed {
-            self.half_closed = true;
-            self.young = true;
-            self.restart(moved);
-        }
-        loop {
-            ready!(self.timer.as_mut().poll(cx));
-            if std::mem::take(&mut self.answers) {
-                self.restart(moved);
-                return Poll::Ready(Told::AnswerIsDue);
-            }
-            if std::mem::take(&mut self.young) {
-                self.restart(moved);
-                return Poll::Ready(Told::NoLongerYoung);
-            }
-            if moved == self.moved_before {
-                return Poll::Ready(Told::Silent(self.limit()));
-            }
-            self.restart(moved);
-        }
-    }
-
-    fn restart(&mut self, moved: u64) {
-        self.moved_before = moved;
-        let deadline = Instant::now() + self.limit();
-        self.timer.as_mut().reset(deadline);
-    }
-
-    fn limit(&self) -> Duration {
-        let (limit, youth) = match self.half_closed {
-            true => (self.limits.half_closed, LISTENS_AFTER),
-            false => (self.limits.open, SETTLED_AFTER),
-        };
-        match (self.answers, self.young) {
-            (true, _) => limit.min(ANSWER_WITHIN),
-            (false, true) => limit.min(youth),
-            (false, false) => limit,
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A relay: it opens the header of each connection, dials the next hop or the destination, tells
 //! its neighbour how that went, and moves bytes both ways.
 
+mod first_bytes;
 mod probes;
 mod welcome;
 
@@ -15,20 +16,19 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tradewind_desired::Encryption;
-use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
-use tradewind_grant::warm::HELLO_BYTES;
 use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
     Refusal, RelayPolicy, ReplayTable, Reply, ReplyKey, SealedHeader, Status, Verifier, warm,
 };
 use tradewind_units::Timestamp;
 
-use crate::connection::{Connection, NO_TLS, Tls, is_tls};
+use crate::connection::{Connection, NO_TLS, Tls};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
-use crate::head::{HeadError, Progress, Unused};
+use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Waited, part};
 use crate::pool::{LONGEST_WAIT, Pools, Warm};
 use crate::profile::Legs;
@@ -42,6 +42,7 @@ use crate::side::Side;
 use crate::upgrade::{Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
+use first_bytes::{NoHeader, header_bytes};
 use welcome::{Rarely, name};
 
 /// A relay whose listeners are open.
@@ -574,31 +575,6 @@ async fn agree(
     }
     upstream.write_all(&reply).await?;
     Ok(Direction::new(leading))
-}
-
-/// What came instead of a header.
-#[derive(Debug, thiserror::Error)]
-enum NoHeader {
-    /// TLS.
-    #[error("TLS")]
-    Tls,
-    /// Something else.
-    #[error(transparent)]
-    Malformed(#[from] GrantError),
-}
-
-fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> {
-    if bytes.first().is_some_and(|first| is_tls(*first)) {
-        return Err(NoHeader::Tls);
-    }
-    if bytes.len() < HEADER_PREFIX_BYTES {
-        return Ok(Progress::Incomplete);
-    }
-    let length = if warm::is_hello(bytes) { HELLO_BYTES } else { header_length(bytes)? };
-    match bytes.get(..length) {
-        Some(header) => Ok(Progress::Complete(header.to_vec(), length)),
-        None => Ok(Progress::Incomplete),
-    }
 }
 
 /// The time since the Unix epoch, as headers and grants count it.

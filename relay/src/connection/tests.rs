@@ -1,3 +1,5 @@
+//! Connections between neighbours that agree on keys, that do not, and that are cut.
+
 use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt};

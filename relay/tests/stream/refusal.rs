@@ -35,6 +35,14 @@ fn closed_port() -> std::net::SocketAddr {
     TcpListener::bind(loopback()).unwrap().local_addr().unwrap()
 }
 
+/// Keeps the port of a relay that is gone from being given to another test: bound, but nobody listens.
+fn keep_closed(address: std::net::SocketAddr) -> tokio::net::TcpSocket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
+
 #[test]
 fn strangers_that_dawdle_lock_nobody_out() {
     let mut config = relay_config();
@@ -76,6 +84,7 @@ fn a_relay_that_is_down_is_named_by_the_one_before_it() {
     let route = route_over(&relays);
     let (first, second) = (relays[0].address(), relays[1].address());
     relays.truncate(1);
+    let _kept = keep_closed(second);
     let (_, body) = connect_through(&connect_gateway(route), "127.0.0.1:9");
     assert_eq!(body, format!("relay 1 ({first}): dial {second}: connection refused\n"));
 }

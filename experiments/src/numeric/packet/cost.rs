@@ -175,6 +175,9 @@ fn cents(money: Money) -> f64 {
 /// # Errors
 /// When the catalogue lacks a price, or the run is told to stop.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
+    if job.options.stop.is_set() {
+        return Err(NumericError::Stopped);
+    }
     let once = Runs { seed: 0, count: 1, quick: 1 };
     let mut record = record(&scenario.name, &scenario.assumptions, &once, job.options);
     // Nothing is drawn: there are no runs to tell of.

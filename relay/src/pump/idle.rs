@@ -1,0 +1,102 @@
+//! When a session is no longer young, and when it has been silent for too long.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+/// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is found
+/// after minutes anyway, and most sessions are over before, so that they are spared the calls.
+pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// Age at which a half-closed session listens for a reset of the side that has ended, which is read no
+/// more. Chosen: most sessions are over before, so that they are spared the calls.
+const LISTENS_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the word that a path is open waits for the first data to travel with. Chosen: as long as the
+/// kernel holds a short segment back (`MSG_MORE`), above the round trip to most destinations.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+
+/// How long a session may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IdleLimits {
+    /// With both directions open.
+    pub(crate) open: Duration,
+    /// Once one direction has ended.
+    pub(crate) half_closed: Duration,
+}
+
+/// What the watch has found.
+pub(super) enum Told {
+    /// What waits for the first data has waited long enough.
+    AnswerIsDue,
+    /// The session has been open, or half-closed, for longer than most.
+    NoLongerYoung,
+    /// Nothing has moved for this long.
+    Silent(Duration),
+}
+
+/// Finds silence without a clock reading for each move: when its timer ends it looks whether
+/// anything has moved since it was set, so silence ends a session after one to two limits.
+pub(super) struct IdleWatch<'a> {
+    limits: IdleLimits,
+    timer: Pin<&'a mut Sleep>,
+    moved_before: u64,
+    half_closed: bool,
+    young: bool,
+    answers: bool,
+}
+
+impl<'a> IdleWatch<'a> {
+    pub(super) fn new(limits: IdleLimits, timer: Pin<&'a mut Sleep>, answers: bool) -> Self {
+        Self { limits, timer, moved_before: 0, half_closed: false, young: true, answers }
+    }
+
+    /// Ready when there is something to tell; `moved` is what the session moved in its life.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: u64,
+        half_closed: bool,
+    ) -> Poll<Told> {
+        if half_closed && !self.half_closed {
+            self.half_closed = true;
+            self.young = true;
+            self.restart(moved);
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if std::mem::take(&mut self.answers) {
+                self.restart(moved);
+                return Poll::Ready(Told::AnswerIsDue);
+            }
+            if std::mem::take(&mut self.young) {
+                self.restart(moved);
+                return Poll::Ready(Told::NoLongerYoung);
+            }
+            if moved == self.moved_before {
+                return Poll::Ready(Told::Silent(self.limit()));
+            }
+            self.restart(moved);
+        }
+    }
+
+    fn restart(&mut self, moved: u64) {
+        self.moved_before = moved;
+        let deadline = Instant::now() + self.limit();
+        self.timer.as_mut().reset(deadline);
+    }
+
+    fn limit(&self) -> Duration {
+        let (limit, youth) = match self.half_closed {
+            true => (self.limits.half_closed, LISTENS_AFTER),
+            false => (self.limits.open, SETTLED_AFTER),
+        };
+        match (self.answers, self.young) {
+            (true, _) => limit.min(ANSWER_WITHIN),
+            (false, true) => limit.min(youth),
+            (false, false) => limit,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What comes first on a connection to a relay.
+
+use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
+use tradewind_grant::warm::HELLO_BYTES;
+use tradewind_grant::{GrantError, warm};
+
+use crate::connection::is_tls;
+use crate::head::Progress;
+
+/// What came instead of a header.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoHeader {
+    /// TLS.
+    #[error("TLS")]
+    Tls,
+    /// Something else.
+    #[error(transparent)]
+    Malformed(#[from] GrantError),
+}
+
+/// Cuts a hop header, or the hello of a warm connection, off what has come.
+pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> {
+    if bytes.first().is_some_and(|first| is_tls(*first)) {
+        return Err(NoHeader::Tls);
+    }
+    if bytes.len() < HEADER_PREFIX_BYTES {
+        return Ok(Progress::Incomplete);
+    }
+    let length = if warm::is_hello(bytes) { HELLO_BYTES } else { header_length(bytes)? };
+    match bytes.get(..length) {
+        Some(header) => Ok(Progress::Complete(header.to_vec(), length)),
+        None => Ok(Progress::Incomplete),
+    }
+}
