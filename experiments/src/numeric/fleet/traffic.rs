@@ -12,7 +12,7 @@ use crate::scenario::ScenarioError;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
-    /// Two points of the distribution of sizes, in segments of [`Traffic::PAPER_SEGMENT`].
+    /// Two points of the distribution of sizes, in segments of `PAPER_SEGMENT` bytes.
     pub exceeding: [Exceeding; 2],
     /// No size is above this.
     pub largest: Bytes,
