@@ -1,7 +1,7 @@
 //! A systematic erasure code for packets `[JQ 4]`: up to 32 packets of one block are sent as they are, and up to 8 repair packets
 //! beside them bring back as many lost ones.
 //!
-//! The code is a Cauchy code over GF(2^8) ([`code`]): of a block with k packets and r repair packets, any k suffice. The first
+//! The code is a Cauchy code over GF(2^8) (`code`): of a block with k packets and r repair packets, any k suffice. The first
 //! repair packet is the plain XOR of the others.
 //!
 //! What packets need that blocks of a disk do not:

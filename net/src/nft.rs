@@ -2,7 +2,7 @@
 //! addresses. The kernel does it alone; no connection ends here [CDD 3, the baseline].
 //!
 //! Each [`Forwarding`] has a table of its own, `tradewind-forward-ADDRESS-PORT`, which is set whole or not at
-//! all and goes with its owner, however that ends (see [`Table`]).
+//! all and goes with its owner, however that ends (see `Table`).
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
