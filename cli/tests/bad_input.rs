@@ -221,7 +221,8 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
     let key = fs::read_to_string(files.0.join("operator.key")).unwrap();
     files.write("cut.key", &key[..20]);
     files.write("cut.txt", &grant[..60]);
-    files.write("altered.txt", format!("twgrant_{}", grant["twgrant_".len()..].replace('a', "b")));
+    let mistyped = if &grant[40..41] == "a" { "b" } else { "a" };
+    files.write("altered.txt", format!("{}{mistyped}{}", &grant[..40], &grant[41..]));
 
     let show = |operator: &str, file: &str, expected: &str| {
         files.refuses(&["grant", "show", "--operator", operator, file], expected);
@@ -237,7 +238,7 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
     let with_key = |key: &str, expected: &str| {
         files.refuses(&["grant", "issue", "--key", key, "grant.toml"], expected);
     };
-    with_key("cut.key", "cut.key: secret operator key: it is cut off");
+    with_key("cut.key", "cut off or mistyped; expected `twopkey_`");
     with_key("gateway.key", "this is a secret identity key");
     for (expires, relays, expected) in [
         ("-1 h", "'any'", "line 4"),
