@@ -28,10 +28,11 @@ use crate::scenario::{ScenarioError, from_toml};
 const WIRE_SHARE: f64 = 1500.0 / 1448.0;
 /// Within which share of the ideal a jump must come.
 const WITHIN: f64 = 0.15;
-/// A download of the training, and how many: a path of 2.5 MB is full after a
-/// few, and a moving average that keeps three quarters needs a dozen more.
-const TRAIN_BYTES: u64 = 3_000_000;
-const TRAIN_DOWNLOADS: u32 = 16;
+/// A download of the training: half a second at the path's rate. What a shorter one shows of the rate is spread over the
+/// round trip before its first acknowledgement.
+const TRAIN_BYTES: u64 = 12_000_000;
+/// How many: a moving average that keeps three quarters needs a dozen once the window is full.
+const TRAIN_DOWNLOADS: u32 = 14;
 const SETTLE: Duration = Duration::from_millis(300);
 /// Longest silence of a transfer.
 const QUIET: Duration = Duration::from_secs(20);

@@ -79,41 +79,44 @@ impl Tls {
         stream: TcpStream,
         expected: PublicIdentity,
     ) -> Result<Connection, NotSealed> {
-        shake(stream, Seal::dialled(self.dial(expected)?)).await
+        self.shake(stream, Seal::dialled(self.dial(expected)?)).await
     }
 
     /// Encrypts a connection that was accepted. Who dialled says [`Connection::peer`].
     pub(crate) async fn seal_accepted(&self, stream: TcpStream) -> Result<Connection, NotSealed> {
-        shake(stream, Seal::accepted(self.accept()?)).await
+        self.shake(stream, Seal::accepted(self.accept()?)).await
     }
-}
 
-async fn shake(stream: TcpStream, seal: Seal) -> Result<Connection, NotSealed> {
-    loop {
-        let shaken = seal.shake();
-        match shaken {
-            Ok(true) => return Ok(Connection::from_parts(stream, Some(Box::new(seal)))),
-            Ok(false) => {}
-            Err(error) => {
-                // The peer is to read why, if it reads at all.
-                let _told = seal.flush(|bytes| stream.try_write(bytes));
-                let _ended = tradewind_net::tcp::end_in_order_on_close(&stream);
-                return Err(error.into());
-            }
-        }
-        while let Err(error) = seal.flush(|bytes| stream.try_write(bytes)) {
-            if error.kind() != io::ErrorKind::WouldBlock {
-                return Err(error.into());
-            }
-            stream.writable().await?;
-        }
+    async fn shake(&self, stream: TcpStream, mut seal: Seal) -> Result<Connection, NotSealed> {
         loop {
-            stream.readable().await?;
-            match seal.take_in(|room| stream.try_read(room)) {
-                Ok(0) => return Err(NotSealed::Ended),
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
+            let shaken = seal.shake();
+            match shaken {
+                Ok(true) => {
+                    seal.recognize(self);
+                    return Ok(Connection::from_parts(stream, Some(Box::new(seal))));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    // The peer is to read why, if it reads at all.
+                    let _told = seal.flush(|bytes| stream.try_write(bytes));
+                    let _ended = tradewind_net::tcp::end_in_order_on_close(&stream);
+                    return Err(error.into());
+                }
+            }
+            while let Err(error) = seal.flush(|bytes| stream.try_write(bytes)) {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    return Err(error.into());
+                }
+                stream.writable().await?;
+            }
+            loop {
+                stream.readable().await?;
+                match seal.take_in(|room| stream.try_read(room)) {
+                    Ok(0) => return Err(NotSealed::Ended),
+                    Ok(_) => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
     }

@@ -4,10 +4,15 @@
 //! Who dials knows whom it dials, and refuses any other key in the handshake. Who accepts learns there
 //! which identity dials, and refuses a header or hello that names another neighbour.
 //!
-//! TLS 1.3 alone, key agreement by X25519, no resumption and no early data: a header can not be replayed by
-//! means of TLS, and every connection has keys that no later theft of an identity gives away.
+//! TLS 1.3 alone, key agreement by X25519 every time, no early data: a header can not be replayed by means of
+//! TLS, and every connection has keys that no later theft of an identity gives away.
+//!
+//! Neighbours that have proved who they are resume: who accepted gives a ticket, and by it the next connection
+//! stands for the same identities without a signature on either side. Tickets are this process's own secret,
+//! whose key changes every six hours; one of a process that is gone is passed over, and both sides sign again.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -17,9 +22,7 @@ use rustls::pki_types::{
     CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime, alg_id::ED25519,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{
-    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, UnbufferedServerConnection,
-};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, UnbufferedServerConnection};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, public_key_to_spki};
 use rustls::version::TLS13;
 use rustls::{
@@ -28,7 +31,11 @@ use rustls::{
 };
 use tradewind_grant::{IdentityKey, IdentitySigner, PublicIdentity};
 
+use super::tickets::Tickets;
 use crate::RelayError;
+
+/// Neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in order is forgotten.
+const MOST_NEIGHBOURS: usize = 1024;
 
 /// What this process opens encrypted connections with: its identity, made ready.
 #[derive(Debug)]
@@ -36,6 +43,36 @@ pub(crate) struct Tls {
     provider: Arc<CryptoProvider>,
     key: Arc<CertifiedKey>,
     accepting: Arc<ServerConfig>,
+    /// By whom it is to dial: what it expects there, and their tickets.
+    dialling: Mutex<BTreeMap<PublicIdentity, Arc<ClientConfig>>>,
+    known: Arc<Known>,
+}
+
+/// Who has proved to be whom, by the key shown: to tell an identity from its key takes a third of a handshake's time.
+#[derive(Debug, Default)]
+struct Known(Mutex<BTreeMap<Vec<u8>, PublicIdentity>>);
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PublicIdentity>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The identity whose key was shown; `None` when it is no identity's.
+    fn identity_of(&self, shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
+        let known = self.lock().get(shown.as_ref()).copied();
+        known.or_else(|| identity_of(shown))
+    }
+
+    /// As above, of a key that has signed: whoever only shows keys puts nobody out of memory.
+    fn identity_of_signer(&self, shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
+        let identity = self.identity_of(shown)?;
+        let mut known = self.lock();
+        if known.len() >= MOST_NEIGHBOURS && !known.contains_key(shown.as_ref()) {
+            known.pop_first();
+        }
+        known.insert(shown.to_vec(), identity);
+        Some(identity)
+    }
 }
 
 impl Tls {
@@ -57,14 +94,20 @@ impl Tls {
         let spki = public_key_to_spki(&ED25519, signing.verifying_key());
         let shown = vec![CertificateDer::from(spki.to_vec())];
         let key = Arc::new(CertifiedKey::new(shown, Arc::new(HandshakeKey { signing, spki })));
+        let known = Arc::new(Known::default());
         let mut accepting = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| RelayError::Tls(error.to_string()))?
-            .with_client_cert_verifier(Arc::new(AnyIdentity(Arc::clone(&provider))))
+            .with_client_cert_verifier(Arc::new(AnyIdentity {
+                provider: Arc::clone(&provider),
+                known: Arc::clone(&known),
+            }))
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&key))));
-        accepting.send_tls13_tickets = 0;
-        accepting.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { provider, key, accepting: Arc::new(accepting) })
+        accepting.send_tls13_tickets = 1;
+        accepting.ticketer =
+            ring::Ticketer::new().map_err(|error| RelayError::Tls(error.to_string()))?;
+        let dialling = Mutex::default();
+        Ok(Self { provider, key, accepting: Arc::new(accepting), dialling, known })
     }
 
     /// This process's side of a connection that it has accepted.
@@ -72,28 +115,51 @@ impl Tls {
         UnbufferedServerConnection::new(Arc::clone(&self.accepting))
     }
 
+    /// Who has proved to be at the other end of `end`, whose handshake is over.
+    pub(super) fn peer(&self, end: &rustls::CommonState) -> Option<PublicIdentity> {
+        self.known.identity_of_signer(end.peer_certificates()?.first()?)
+    }
+
     /// This process's side of a connection that it has dialled to `expected`.
     pub(super) fn dial(
         &self,
         expected: PublicIdentity,
     ) -> Result<UnbufferedClientConnection, Error> {
-        let verifier = ThisIdentity { expected, provider: Arc::clone(&self.provider) };
+        // Asked for by the interface, and neither sent nor checked: the key is the name.
+        let unused = ServerName::try_from("relay.invalid").expect("a name");
+        UnbufferedClientConnection::new(self.towards(expected)?, unused)
+    }
+
+    /// How to dial `expected`.
+    fn towards(&self, expected: PublicIdentity) -> Result<Arc<ClientConfig>, Error> {
+        let mut dialling = self.dialling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = dialling.get(&expected) {
+            return Ok(Arc::clone(known));
+        }
+        let verifier = ThisIdentity {
+            expected,
+            provider: Arc::clone(&self.provider),
+            known: Arc::clone(&self.known),
+        };
         let resolver = AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&self.key));
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::new(resolver));
-        config.resumption = Resumption::disabled();
+        config.resumption = Resumption::store(Arc::new(Tickets::default()));
         config.enable_sni = false;
-        // Asked for by the interface, and neither sent nor checked: the key is the name.
-        let unused = ServerName::try_from("relay.invalid").expect("a name");
-        UnbufferedClientConnection::new(Arc::new(config), unused)
+        let config = Arc::new(config);
+        if dialling.len() >= MOST_NEIGHBOURS {
+            dialling.pop_first();
+        }
+        dialling.insert(expected, Arc::clone(&config));
+        Ok(config)
     }
 }
 
 /// The identity whose key was shown; `None` when it is no identity's.
-pub(super) fn identity_of(shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
+fn identity_of(shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
     let key = shown.last_chunk::<32>()?;
     let expected = public_key_to_spki(&ED25519, key);
     (expected.as_ref() == shown.as_ref()).then(|| PublicIdentity::of_verifying_key(key))?
@@ -163,6 +229,7 @@ fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
 struct ThisIdentity {
     expected: PublicIdentity,
     provider: Arc<CryptoProvider>,
+    known: Arc<Known>,
 }
 
 impl ServerCertVerifier for ThisIdentity {
@@ -174,7 +241,7 @@ impl ServerCertVerifier for ThisIdentity {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let (found, expected) = (identity_of(shown), self.expected);
+        let (found, expected) = (self.known.identity_of(shown), self.expected);
         if found == Some(expected) {
             return Ok(ServerCertVerified::assertion());
         }
@@ -211,7 +278,10 @@ impl ServerCertVerifier for ThisIdentity {
 
 /// Whoever dials must prove to be some identity; whether it may be here its header says.
 #[derive(Debug)]
-struct AnyIdentity(Arc<CryptoProvider>);
+struct AnyIdentity {
+    provider: Arc<CryptoProvider>,
+    known: Arc<Known>,
+}
 
 impl ClientCertVerifier for AnyIdentity {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -224,7 +294,7 @@ impl ClientCertVerifier for AnyIdentity {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        match identity_of(shown) {
+        match self.known.identity_of(shown) {
             Some(_) => Ok(ClientCertVerified::assertion()),
             None => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
         }
@@ -245,7 +315,7 @@ impl ClientCertVerifier for AnyIdentity {
         shown: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify(&self.0, message, shown, signed)
+        verify(&self.provider, message, shown, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

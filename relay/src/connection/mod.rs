@@ -6,6 +6,7 @@
 mod handshake;
 mod identities;
 mod seal;
+mod tickets;
 
 use std::io;
 use std::net;

@@ -17,7 +17,7 @@ use rustls::unbuffered::{
 };
 use tradewind_grant::PublicIdentity;
 
-use super::identities::identity_of;
+use super::identities::Tls;
 
 /// Most bytes that one record carries (RFC 8446, 5.1), and what a record adds to them: its head, its kind
 /// and the proof.
@@ -53,7 +53,11 @@ fn give_back(buffer: Vec<u8>) {
 /// The state of TLS on one connection. The lock is for the two directions of a session, which one thread
 /// moves; nobody waits for it.
 #[derive(Debug)]
-pub(crate) struct Seal(Mutex<State>);
+pub(crate) struct Seal {
+    state: Mutex<State>,
+    /// Who the other side has proved to be; `None` during the handshake.
+    peer: Option<PublicIdentity>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -125,7 +129,7 @@ impl Seal {
     }
 
     fn new(end: End) -> Self {
-        Self(Mutex::new(State {
+        let state = State {
             end,
             incoming: Vec::new(),
             opened: Vec::new(),
@@ -133,11 +137,12 @@ impl Seal {
             outgoing: Outgoing::default(),
             peer_ended: false,
             ended: false,
-        }))
+        };
+        Self { state: Mutex::new(state), peer: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Goes on with the handshake as far as what was received allows; whether it is over.
@@ -165,10 +170,21 @@ impl Seal {
         Ok(received)
     }
 
+    /// Its handshake is over: finds out by `tls` who the other side has proved to be.
+    pub(super) fn recognize(&mut self, tls: &Tls) {
+        let peer = tls.peer(&self.lock().end);
+        self.peer = peer;
+    }
+
     /// Who the other side has proved to be; `None` during the handshake.
-    pub(super) fn peer(&self) -> Option<PublicIdentity> {
-        let state = self.lock();
-        state.end.peer_certificates()?.first().and_then(identity_of)
+    pub(super) const fn peer(&self) -> Option<PublicIdentity> {
+        self.peer
+    }
+
+    /// Whether it stands by what an earlier connection proved.
+    #[cfg(test)]
+    pub(super) fn is_resumed(&self) -> bool {
+        matches!(self.lock().end.handshake_kind(), Some(rustls::HandshakeKind::Resumed))
     }
 
     /// Whether a read has something to tell without receiving anything.

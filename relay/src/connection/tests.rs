@@ -25,10 +25,18 @@ fn key(seed: u8) -> IdentityKey {
 async fn pair(
     expected: PublicIdentity,
 ) -> (Result<Connection, NotSealed>, Result<Connection, NotSealed>) {
+    pair_of(&Tls::new(&key(1)).unwrap(), &Tls::new(&key(2)).unwrap(), expected).await
+}
+
+/// A connection from one process to another.
+async fn pair_of(
+    dialling: &Tls,
+    accepting: &Tls,
+    expected: PublicIdentity,
+) -> (Result<Connection, NotSealed>, Result<Connection, NotSealed>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
-    let (dialling, accepting) = (Tls::new(&key(1)).unwrap(), Tls::new(&key(2)).unwrap());
     let dial = async {
         let near = dialling.seal_dialled(near, expected).await?;
         // The last of the handshake leaves with the first bytes.
@@ -77,6 +85,49 @@ fn both_ends_prove_their_identities_and_bytes_cross_in_any_pieces() {
         let (answer, received) = tokio::join!(send, receive);
         assert!(received == sent);
         assert_eq!(answer, b"all of it");
+    });
+}
+
+#[test]
+fn neighbours_that_know_each_other_sign_no_more_until_one_of_them_is_another() {
+    runtime().block_on(async {
+        let (dialling, accepting) = (Tls::new(&key(1)).unwrap(), Tls::new(&key(2)).unwrap());
+        let expected = key(2).public();
+        let opened = async |accepting: &Tls| {
+            let (near, far) = pair_of(&dialling, accepting, expected).await;
+            let (near, far) = (near.unwrap(), far.unwrap());
+            assert_eq!((near.peer(), far.peer()), (Some(expected), Some(key(1).public())));
+            let resumed = [&near, &far].map(|end| end.seal().unwrap().is_resumed());
+            assert_eq!(resumed[0], resumed[1]);
+            (near, far, resumed[0])
+        };
+        let answered = async |(mut near, mut far, resumed): (Connection, Connection, bool)| {
+            far.read_exact(&mut [0; 5]).await.unwrap();
+            far.write_all(b"reply").await.unwrap();
+            near.read_exact(&mut [0; 5]).await.unwrap();
+            resumed
+        };
+        let resumed = async |accepting: &Tls| answered(opened(accepting).await).await;
+        assert!(!resumed(&accepting).await);
+        for _ in 0..20 {
+            assert!(resumed(&accepting).await);
+        }
+        for knows in [false, true] {
+            // The first of them takes the ticket that is there.
+            let mut all = Vec::new();
+            for _ in 0..30 {
+                all.push(opened(&accepting).await);
+            }
+            for (at, one) in all.into_iter().enumerate() {
+                assert_eq!(answered(one).await, knows || at == 0);
+            }
+        }
+        let started_again = Tls::new(&key(2)).unwrap();
+        assert!(!resumed(&started_again).await);
+        assert!(resumed(&started_again).await);
+
+        let (near, _) = pair_of(&dialling, &Tls::new(&key(3)).unwrap(), expected).await;
+        assert!(matches!(near, Err(NotSealed::Other(_))), "a ticket of another opens nothing");
     });
 }
 
