@@ -5,13 +5,16 @@
 //! | [`compile`](mod@compile) | from a plan to route tables |
 //! | [`route_table`] | which path a gateway puts a flow on |
 //! | [`profile`] | how the connections of a leg are set up |
+//! | [`connections`] | how many of them carry one stream |
 //!
 //! Relays and gateways read these, never plans.
 
 pub mod compile;
+pub mod connections;
 pub mod profile;
 pub mod route_table;
 
 pub use compile::{Fallbacks, Inventory, compile};
+pub use connections::Connections;
 pub use profile::{Encryption, LegProfile};
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -13,6 +13,8 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
+use crate::Connections;
+
 /// Most bytes that wait unsent in the kernel for one connection, unless a profile says otherwise.
 /// Chosen: what a path of 10 Gbit/s sends in 2 ms, so that a relay which is scheduled late still has
 /// something to send, and a slow leg hoards no more than this above its window. Measured by
@@ -22,6 +24,10 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 /// Largest buffer, and most bytes unsent, that a profile may ask for. Source: the largest window that TCP can
 /// announce (RFC 7323).
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
+
+/// What a stream carries before its leg is striped, unless a profile says otherwise. Chosen: what is smaller is
+/// over, or nearly so, by the time that further connections stand.
+pub const DEFAULT_STRIPE_AFTER: Bytes = Bytes::new(1 << 20);
 
 /// First window of `quick-start`, in segments. `[CDD]` says "very large" and gives no number;
 /// chosen: its file of 3.9 MB fits whole, so that nothing of slow start is left.
@@ -72,6 +78,12 @@ pub struct LegProfile {
     /// Whether the leg is encrypted; by TLS when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
+    /// Connections of each bulky stream, on legs to relays.
+    #[serde(skip_serializing_if = "Connections::is_one")]
+    pub connections: Connections,
+    /// What a stream carries, both directions added up, before it gets more than one connection; 0: it gets them as
+    /// soon as its path is open.
+    pub stripe_after: Bytes,
 }
 
 /// Whether a leg between two neighbours of the overlay is encrypted.
@@ -144,6 +156,8 @@ struct Told {
     fast_open: Option<bool>,
     warm: Option<NonZeroU16>,
     encryption: Option<Encryption>,
+    connections: Option<Connections>,
+    stripe_after: Option<Bytes>,
 }
 
 impl TryFrom<Told> for LegProfile {
@@ -167,6 +181,8 @@ impl TryFrom<Told> for LegProfile {
             fast_open: told.fast_open.unwrap_or(base.fast_open),
             warm: told.warm.or(base.warm),
             encryption: told.encryption.or(base.encryption),
+            connections: told.connections.unwrap_or(base.connections),
+            stripe_after: told.stripe_after.unwrap_or(base.stripe_after),
         };
         if profile.pacing_rtts.is_some() && profile.pacing_rate.is_none() {
             return Err("`pacing_rtts` needs `pacing_rate`, the cap that it lifts");
@@ -191,6 +207,8 @@ impl Default for LegProfile {
             fast_open: false,
             warm: None,
             encryption: None,
+            connections: Connections::One,
+            stripe_after: DEFAULT_STRIPE_AFTER,
         }
     }
 }
@@ -253,6 +271,12 @@ mod tests {
             ("profile = 'paced-start'", "`paced-start` needs `pacing_rate`"),
             ("pacing_rtts = 3", "`pacing_rtts` needs `pacing_rate`"),
             ("pacing_rate = '1 Mbit/s'\npacing_rtts = 0", "`pacing_rtts`: expected at least 1"),
+            ("connections = 0", "0 connections: expected 1 to 64"),
+            ("connections = 65", "65 connections: expected 1 to 64"),
+            (
+                "connections = 'many'",
+                "invalid value: string \"many\", expected a number from 1 to 64",
+            ),
             ("profile = 'swift'", "unknown variant `swift`, expected one of `default`"),
             ("initial_window = 0", "segments: a window of 1 to"),
         ] {
@@ -266,7 +290,10 @@ mod tests {
         let mut paced = NamedProfile::PacedStart.profile();
         paced.pacing_rate = Some("50 Mbit/s".parse().unwrap());
         let open = LegProfile { fast_open: true, ..LegProfile::default() };
-        for profile in [paced, open, NamedProfile::QuickStart.profile()] {
+        let many = read("connections = 8\nstripe_after = '0 B'").unwrap();
+        assert_eq!(many.connections, Connections::fixed(8).unwrap());
+        let adaptive = read("connections = 'adaptive'").unwrap();
+        for profile in [paced, open, many, adaptive, NamedProfile::QuickStart.profile()] {
             let text = toml::to_string(&profile).unwrap();
             assert_eq!(toml::from_str::<LegProfile>(&text).unwrap(), profile, "{text}");
         }

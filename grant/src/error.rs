@@ -160,6 +160,10 @@ pub enum GrantError {
     #[error("hello was not sealed by {0}")]
     HelloTag(PublicIdentity),
 
+    /// The join's tag is false.
+    #[error("join was not sealed by the other end of session {0}")]
+    JoinTag(crate::SessionName),
+
     /// The reply's tag is false.
     #[error("reply was not sealed by hop {0} for this session")]
     ReplyTag(usize),

@@ -22,7 +22,8 @@
 //!  16 N  one tag for each hop: keyed hash of the transcript, with the key that the gateway shares
 //!        with that relay
 //! ---- rewritten at every hop ----
-//!     1  hop that this copy of the header is for, from 0
+//!     1  hop that this copy of the header is for, from 0; 128 more when the neighbour may stripe the
+//!        leg: further connections may join the session then, see `join`
 //!    16  neighbour's tag: keyed hash of transcript, tags and hop, with the key that the dialling
 //!        neighbour (the gateway for hop 0, else the relay of the hop before) shares with this relay
 //! ```
@@ -55,6 +56,8 @@ const MAGIC: [u8; 4] = *b"TWH\x01";
 const LENGTH_AT: usize = 4;
 /// The changing end: hop and neighbour's tag.
 pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
+/// Added to the hop where the neighbour may stripe the leg.
+const MAY_STRIPE: u8 = 0x80;
 /// What says that a header is a probe, in place of a destination's kind.
 const KIND_PROBE: u8 = 0;
 /// A probe for a one-letter flow over one hop, with a grant of no length.
@@ -235,6 +238,8 @@ pub struct ReceivedHeader<'a> {
     /// The gateway's tags, one for each hop.
     pub(crate) tags: &'a [u8],
     pub(crate) hop: u8,
+    /// Whether the neighbour may stripe the leg.
+    pub(crate) may_stripe: bool,
     pub(crate) neighbour_tag: Tag,
 }
 
@@ -267,7 +272,8 @@ impl<'a> ReceivedHeader<'a> {
         let hops = route.hops().len();
         let tags = reader.take(hops * TAG_BYTES, "gateway's tags")?;
         let at = reader.at();
-        let hop = reader.u8("hop")?;
+        let byte = reader.u8("hop")?;
+        let (hop, may_stripe) = (byte & !MAY_STRIPE, byte & MAY_STRIPE != 0);
         if usize::from(hop) >= hops {
             return Err(GrantError::Malformed { what: "hop", at });
         }
@@ -275,7 +281,7 @@ impl<'a> ReceivedHeader<'a> {
         reader.end("end of the header")?;
         let fixed = Fixed { issued_at, nonce, flow, destination, grant, route };
         let grant_id = GrantId::of(grant);
-        Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, neighbour_tag })
+        Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, may_stripe, neighbour_tag })
     }
 
     /// Checks the signature of the grant that the header brings: the dearest of a relay's checks, and
@@ -299,6 +305,11 @@ impl<'a> ReceivedHeader<'a> {
     }
 }
 
+/// The byte that says which hop a copy of the header is for, and whether its leg may be striped.
+pub(crate) const fn hop_byte(hop: u8, may_stripe: bool) -> u8 {
+    if may_stripe { hop | MAY_STRIPE } else { hop }
+}
+
 /// A grant whose signature was found true.
 #[derive(Debug, Clone)]
 pub struct VerifiedGrant {
@@ -316,13 +327,13 @@ fn take_flow(reader: &mut Reader<'_>) -> Result<FlowId, GrantError> {
 }
 
 /// Appends the changing end.
-pub(crate) fn put_tail(out: &mut Vec<u8>, hop: u8, neighbour_tag: &Tag) {
-    out.push(hop);
+pub(crate) fn put_tail(out: &mut Vec<u8>, hop_byte: u8, neighbour_tag: &Tag) {
+    out.push(hop_byte);
     out.extend_from_slice(neighbour_tag);
 }
 
 /// Replaces the changing end.
-pub(crate) fn replace_tail(out: &mut Vec<u8>, hop: u8, neighbour_tag: &Tag) {
+pub(crate) fn replace_tail(out: &mut Vec<u8>, hop_byte: u8, neighbour_tag: &Tag) {
     out.truncate(out.len().saturating_sub(TAIL_BYTES));
-    put_tail(out, hop, neighbour_tag);
+    put_tail(out, hop_byte, neighbour_tag);
 }

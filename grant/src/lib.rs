@@ -17,6 +17,7 @@
 //! | [`verifier`] | relays open headers and pass them on |
 //! | [`reply`] | the authenticated answer to a header |
 //! | [`warm`] | the hello of a connection that is kept ready |
+//! | [`join`] | how further connections join the session of a striped leg |
 //! | [`echo`] | what a probe of a path brings back |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
@@ -35,6 +36,7 @@ mod error;
 pub mod forbidden;
 pub mod header;
 pub mod identity;
+pub mod join;
 mod pair;
 pub mod policy;
 pub mod replay;
@@ -53,6 +55,7 @@ pub use echo::Echo;
 pub use error::GrantError;
 pub use header::{Hop, Nonce, ReceivedHeader, Route, VerifiedGrant};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
+pub use join::{JoinKey, SessionName};
 pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
 pub use policy::RelayPolicy;
 pub use replay::ReplayTable;

@@ -225,6 +225,15 @@ impl ReplyKey {
         Self { key: zeroize::Zeroizing::new(pair.reply_key()), transcript, hop }
     }
 
+    /// What keys of this session's own are derived from.
+    pub(crate) fn material(&self) -> zeroize::Zeroizing<[u8; 65]> {
+        let mut material = zeroize::Zeroizing::new([0; 65]);
+        material[..32].copy_from_slice(&*self.key);
+        material[32..64].copy_from_slice(&self.transcript);
+        material[64] = self.hop;
+        material
+    }
+
     /// The reply as it travels to the neighbour upstream; its message is cut as [`Reply::failed`] does.
     #[must_use]
     pub fn seal(&self, reply: &Reply) -> Vec<u8> {

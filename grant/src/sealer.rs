@@ -2,7 +2,7 @@
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Fixed, Nonce, Route, put_tail};
+use crate::header::{Fixed, Nonce, Route, hop_byte, put_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys};
 use crate::{Destination, GrantError, IdentityKey, ReplyKey, SignedGrant};
 
@@ -77,11 +77,26 @@ impl Sealer {
         nonce: Nonce,
         request: &Request<'_>,
     ) -> Result<SealedHeader, GrantError> {
+        self.seal_striped(now, nonce, request, false)
+    }
+
+    /// The same, which tells the first relay that its leg may be striped if `may_stripe`.
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`].
+    pub fn seal_striped(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        request: &Request<'_>,
+        may_stripe: bool,
+    ) -> Result<SealedHeader, GrantError> {
         let grant = self.grant.unverified();
         grant.check_time(now)?;
         grant.check_use(request.destination, request.route)?;
         let destination = Some(request.destination.clone());
-        self.seal_fixed(now, nonce, request.flow, destination, request.route)
+        let end = (destination, may_stripe);
+        self.seal_fixed(now, nonce, request.flow, end, request.route)
     }
 
     /// Seals a probe of `route`: the last relay answers it as it would a session, and dials nothing.
@@ -98,7 +113,7 @@ impl Sealer {
         let grant = self.grant.unverified();
         grant.check_time(now)?;
         grant.check_relays(route)?;
-        self.seal_fixed(now, nonce, flow, None, route)
+        self.seal_fixed(now, nonce, flow, (None, false), route)
     }
 
     fn seal_fixed(
@@ -106,7 +121,7 @@ impl Sealer {
         now: Timestamp,
         nonce: Nonce,
         flow: &FlowId,
-        destination: Option<Destination>,
+        (destination, may_stripe): (Option<Destination>, bool),
         route: &Route,
     ) -> Result<SealedHeader, GrantError> {
         let fixed = Fixed {
@@ -125,8 +140,9 @@ impl Sealer {
             bytes.extend_from_slice(&tag);
         }
         let first = self.keys.get(&route.hops()[0].identity)?;
-        let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], 0);
-        put_tail(&mut bytes, 0, &neighbour_tag);
+        let byte = hop_byte(0, may_stripe);
+        let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], byte);
+        put_tail(&mut bytes, byte, &neighbour_tag);
         Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })
     }
 }

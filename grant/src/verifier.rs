@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, replace_tail};
+use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, hop_byte, replace_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
 use crate::replay::REPLAY_LIMIT;
 use crate::warm::{self, Hello};
@@ -39,6 +39,8 @@ pub struct OpenHeader {
     pub route: Route,
     /// This relay's place on the route, from 0.
     pub hop: usize,
+    /// Whether the neighbour may stripe the leg: further connections may join the session.
+    pub may_stripe: bool,
     /// The gateway's grant.
     pub grant: Arc<Grant>,
     /// The grant's name, e.g. to count its sessions.
@@ -261,6 +263,7 @@ impl Verifier {
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
             hop,
+            may_stripe: parts.may_stripe,
             grant,
             grant_id: parts.grant_id,
             upstream,
@@ -279,12 +282,25 @@ impl Verifier {
     /// # Errors
     /// When the next relay's identity is weak.
     pub fn forward(&mut self, header: &OpenHeader) -> Result<Option<SealedHeader>, GrantError> {
+        self.forward_striped(header, false)
+    }
+
+    /// The same, which tells the next relay that its leg may be striped if `may_stripe`.
+    ///
+    /// # Errors
+    /// As [`Verifier::forward`].
+    pub fn forward_striped(
+        &mut self,
+        header: &OpenHeader,
+        may_stripe: bool,
+    ) -> Result<Option<SealedHeader>, GrantError> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let key = self.keys.get(&next.identity)?;
         let hop = header.hop as u8 + 1;
         let mut bytes = header.bytes.clone();
-        let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], hop);
-        replace_tail(&mut bytes, hop, &tag);
+        let byte = hop_byte(hop, may_stripe);
+        let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], byte);
+        replace_tail(&mut bytes, byte, &tag);
         Ok(Some(SealedHeader { bytes, downstream: ReplyKey::new(key, header.transcript, hop) }))
     }
 
@@ -338,7 +354,8 @@ impl Verifier {
         }
         let neighbour = neighbour(&parts.fixed.route, hop, grant);
         let key = self.keys.get(&neighbour)?;
-        let ours = key.neighbour_tag(&parts.transcript, parts.tags, parts.hop);
+        let byte = hop_byte(parts.hop, parts.may_stripe);
+        let ours = key.neighbour_tag(&parts.transcript, parts.tags, byte);
         if !tags_match(&ours, &parts.neighbour_tag) {
             return Err(GrantError::WrongNeighbour { hop, neighbour });
         }

@@ -31,3 +31,8 @@ fn the_corpus_of_grants_holds() {
 fn the_corpus_of_replies_holds() {
     replay("hop_reply", fuzzed::hop_reply);
 }
+
+#[test]
+fn the_corpus_of_joins_holds() {
+    replay("join", fuzzed::join);
+}

@@ -68,6 +68,24 @@ impl Pipe {
         Ok(self.held)
     }
 
+    /// Takes what the pipe holds into memory, and leaves it empty.
+    ///
+    /// # Errors
+    /// When the kernel cannot read the pipe.
+    pub fn take_out(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.held];
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let count = nix::unistd::read(&self.reader, &mut bytes[taken..])?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            taken += count;
+        }
+        self.held = 0;
+        Ok(bytes)
+    }
+
     /// Moves what the pipe holds into the send queue of `socket`, as far as it takes it.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub struct TcpInfo {
     pub unacked_segments: u32,
     /// Smoothed round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
+    /// How far samples lie from it, smoothed; `None` before the first sample.
+    pub rtt_variation: Option<Duration>,
     /// Least round-trip time of the last minutes (five by default); `None` before the first sample
     /// (Linux 4.6).
     pub rtt_min: Option<Duration>,
@@ -114,6 +116,7 @@ impl TcpInfo {
             send_mss: bytes32(16)?,
             unacked_segments: u32_at(24)?,
             rtt: Some(u32_at(68)?).filter(measured).map(micros),
+            rtt_variation: Some(u32_at(72)?).filter(|_| u32_at(68) != Some(0)).map(micros),
             slow_start_threshold: Segments::new(u32_at(76)?).ok(),
             congestion_window: Segments::new(u32_at(80)?).ok(),
             retransmitted_segments: u32_at(100)?,

@@ -48,10 +48,12 @@ pub(crate) enum Outcome {
     TlsUnwanted,
     /// Its TLS handshake failed.
     TlsFailed,
+    /// It joined the session of another connection.
+    Joined,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 14] = [
+const PLAIN_OUTCOMES: [&str; 15] = [
     "ended",
     "broken",
     "idle",
@@ -66,6 +68,7 @@ const PLAIN_OUTCOMES: [&str; 14] = [
     "no_tls",
     "tls_unwanted",
     "tls_failed",
+    "joined",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -111,6 +114,7 @@ impl Outcome {
             Self::NoTls => 11,
             Self::TlsUnwanted => 12,
             Self::TlsFailed => 13,
+            Self::Joined => 14,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -148,12 +152,22 @@ impl DirectionCounts {
     }
 }
 
+/// Striped legs: gauges of what is, and a count of what was sent again.
+#[derive(Debug, Default)]
+pub(crate) struct StripeCounts {
+    pub(crate) legs: AtomicUsize,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) reordering: AtomicU64,
+    pub(crate) resent: AtomicU64,
+}
+
 /// The counts of one worker. Aligned so that two workers share no cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counts {
     pub(crate) up: DirectionCounts,
     pub(crate) down: DirectionCounts,
+    pub(crate) stripes: StripeCounts,
     /// Connections being served.
     pub(crate) open: AtomicUsize,
     accepted: AtomicU64,
@@ -195,6 +209,14 @@ pub struct Snapshot {
     pub bytes_spliced: u64,
     /// Reads that waited for a limit of the rate.
     pub throttled: u64,
+    /// Legs that run over several connections now.
+    pub striped_legs: u64,
+    /// Their connections.
+    pub striped_connections: u64,
+    /// Bytes that wait at striped legs for some that come before them.
+    pub reordering_bytes: u64,
+    /// Bytes that striped legs have sent more than once.
+    pub resent_bytes: u64,
     /// Connections by what became of them; outcomes that never came are left out.
     pub outcomes: std::collections::BTreeMap<&'static str, u64>,
 }
@@ -212,6 +234,10 @@ impl Snapshot {
                 counts.up.spliced.load(Relaxed) + counts.down.spliced.load(Relaxed);
             sum.throttled +=
                 counts.up.throttled.load(Relaxed) + counts.down.throttled.load(Relaxed);
+            sum.striped_legs += counts.stripes.legs.load(Relaxed) as u64;
+            sum.striped_connections += counts.stripes.connections.load(Relaxed) as u64;
+            sum.reordering_bytes += counts.stripes.reordering.load(Relaxed);
+            sum.resent_bytes += counts.stripes.resent.load(Relaxed);
             for (index, name) in outcome_names() {
                 let count = counts.outcomes[index].load(Relaxed);
                 if count > 0 {
@@ -276,6 +302,24 @@ impl Collector for CountsCollector {
         let metric = ConstGauge::new(sum.open as f64);
         metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
 
+        for (what, help, value) in [
+            ("striped_legs", "Legs that run over several connections", sum.striped_legs),
+            ("striped_connections", "Connections of striped legs", sum.striped_connections),
+        ] {
+            let text = name(what);
+            let metric = ConstGauge::new(value as f64);
+            metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
+        }
+        let text = name("reordering");
+        let help = "Bytes that wait at striped legs for some that come before them";
+        let metric = ConstGauge::new(sum.reordering_bytes as f64);
+        let (unit, gauge) = (Some(&Unit::Bytes), MetricType::Gauge);
+        metric.encode(encoder.encode_descriptor(&text, help, unit, gauge)?)?;
+        let text = name("resent");
+        let help = "Bytes that striped legs have sent more than once";
+        let metric = ConstCounter::new(sum.resent_bytes);
+        metric.encode(encoder.encode_descriptor(&text, help, Some(&Unit::Bytes), counter)?)?;
+
         let text = name("sessions");
         let help = "Connections by what became of them";
         let mut family = encoder.encode_descriptor(&text, help, None, counter)?;
@@ -321,6 +365,7 @@ mod tests {
             Outcome::NoTls,
             Outcome::TlsUnwanted,
             Outcome::TlsFailed,
+            Outcome::Joined,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);

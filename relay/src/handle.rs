@@ -54,6 +54,12 @@ impl Handle {
         Snapshot::of(self.workers.iter().map(|worker| &worker.counts))
     }
 
+    /// Bytes that sessions hold, where memory is limited.
+    #[must_use]
+    pub fn held_bytes(&self) -> Option<usize> {
+        self.workers.first().and_then(|worker| worker.held_bytes())
+    }
+
     /// Tasks that are alive: one for each open session and each listener of each worker.
     #[must_use]
     pub fn tasks(&self) -> usize {

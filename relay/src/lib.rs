@@ -19,6 +19,7 @@
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
+//! | `stripe` | a session of which a leg runs over several connections |
 //! | `pool` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
@@ -51,6 +52,7 @@ mod session;
 pub mod shutdown;
 mod side;
 mod stock;
+mod stripe;
 mod upgrade;
 mod worker;
 

@@ -44,8 +44,17 @@ impl Memory {
 
     /// Most bytes that one read may take now.
     pub(crate) fn most(&self) -> usize {
-        let free = self.shared.saturating_sub(self.held.load(Relaxed));
-        (free / PART).max(ALWAYS)
+        (self.free() / PART).max(ALWAYS)
+    }
+
+    /// Bytes that are not held now.
+    pub(crate) fn free(&self) -> usize {
+        self.shared.saturating_sub(self.held.load(Relaxed))
+    }
+
+    /// Whether there is nothing left but what was set aside: a session that holds something is to wait.
+    pub(crate) fn is_short(&self) -> bool {
+        self.most() <= ALWAYS
     }
 
     /// Bytes that wait now.
@@ -80,7 +89,9 @@ mod tests {
         let overhead = sessions * (SET_ASIDE - 2 * ALWAYS);
         assert!(memory.held() + overhead <= limit, "{} held", memory.held());
         assert_eq!(memory.most(), ALWAYS, "what is left is what was set aside");
+        assert!(memory.is_short());
         drop(held);
         assert_eq!(memory.held(), 0);
+        assert!(!memory.is_short());
     }
 }

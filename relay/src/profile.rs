@@ -8,7 +8,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tradewind_desired::{Encryption, LegProfile};
+use tradewind_desired::{Connections, Encryption, LegProfile};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
@@ -52,6 +52,10 @@ pub(crate) struct Leg {
     /// Most connections that are kept ready; 0: none.
     pub(crate) most_warm: usize,
     pub(crate) is_encrypted: bool,
+    /// Connections of each bulky stream.
+    pub(crate) connections: Connections,
+    /// What a stream carries before it gets more than one.
+    pub(crate) stripe_after: u64,
 }
 
 impl Legs {
@@ -76,6 +80,8 @@ impl Legs {
             lift: profile.pacing_rtts,
             most_warm: profile.warm.map_or(0, |most| usize::from(most.get())),
             is_encrypted: profile.encryption != Some(Encryption::None),
+            connections: profile.connections,
+            stripe_after: profile.stripe_after.as_u64(),
         };
         Self {
             accept: listener_options(&profiles.accept, timeouts, windows.as_ref()),
@@ -104,6 +110,11 @@ impl Legs {
         tcp::peer(downstream).map_or(&self.dial, |peer| self.to(peer))
     }
 
+    /// Whether the pacing caps of accepted connections are lifted.
+    pub(crate) const fn lifts_accepted(&self) -> bool {
+        self.accept_lift.is_some()
+    }
+
     /// When the pacing caps of a session are to be lifted; `None` where none is.
     pub(crate) fn lifts(&self, upstream: &Side<'_>, downstream: &Side<'_>) -> Option<Lifts> {
         if self.accept_lift.is_none() && self.all().all(|leg| leg.lift.is_none()) {
@@ -118,6 +129,13 @@ impl Legs {
             downstream: self.of(downstream).lift.map(|rtts| at(rtts, downstream)),
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         })
+    }
+}
+
+impl Leg {
+    /// Whether the pacing caps of its connections are lifted.
+    pub(crate) const fn lifts(&self) -> bool {
+        self.lift.is_some()
     }
 }
 

@@ -5,29 +5,33 @@
 //! read, so a slow side stops the fast one through TCP's own window. A direction ends with the
 //! end of file it read, after the load; the other goes on. Any error ends both.
 
+mod broken;
 mod idle;
+mod leave;
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tradewind_net::splice::{MOVE_BYTES, Pipe};
 use tradewind_net::tcp;
 
 use crate::connection::Connection;
-use crate::counts::{DirectionCounts, Outcome};
+use crate::counts::DirectionCounts;
 use crate::dial::Speaker;
 use crate::memory::{Held, Memory};
 use crate::quota::Meter;
 use crate::session::Keeping;
 use crate::side::Side;
 use crate::stock::{BUFFER_BYTES, Stock};
+use crate::stripe::Offers;
 use crate::worker::Worker;
+pub(crate) use broken::{Broken, MoveError};
 pub(crate) use idle::IdleLimits;
 use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
+pub(crate) use leave::{Stopped, Taken};
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -437,15 +441,6 @@ fn unless_blocked(attempt: io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Which of its two sockets a direction failed at.
-#[derive(Debug)]
-pub(crate) enum MoveError {
-    /// The one it reads.
-    Taking(io::Error),
-    /// The one it writes.
-    Giving(io::Error),
-}
-
 /// How a direction's end of file is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -471,30 +466,6 @@ pub(crate) struct Means<'a> {
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
-/// Why a session broke off.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    /// The side that dialled failed.
-    #[error("upstream: {}", crate::failure::plain(.0))]
-    Upstream(io::Error),
-    /// The side that was dialled failed.
-    #[error("downstream: {}", crate::failure::plain(.0))]
-    Downstream(io::Error),
-    /// Nothing moved for too long.
-    #[error("nothing moved for {0:?}")]
-    Idle(Duration),
-}
-
-impl Broken {
-    /// What it is counted as.
-    pub(crate) const fn outcome(&self) -> Outcome {
-        match self {
-            Self::Idle(_) => Outcome::Idle,
-            Self::Upstream(_) | Self::Downstream(_) => Outcome::Broken,
-        }
-    }
-}
-
 /// A session's two sockets, and its two directions.
 pub(crate) struct Pump<'a> {
     pub(crate) upstream: &'a mut Side<'static>,
@@ -503,14 +474,16 @@ pub(crate) struct Pump<'a> {
     pub(crate) down: &'a mut Direction,
     pub(crate) worker: &'a Worker,
     pub(crate) keeping: &'a Keeping,
+    /// Legs that may be striped.
+    pub(crate) offers: Option<&'a mut Offers>,
 }
 
 impl Pump<'_> {
-    /// Moves both directions until both have ended in order.
+    /// Moves both directions until both have ended in order, or a leg is striped.
     ///
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
-    pub(crate) async fn run(self) -> Result<(), Broken> {
+    pub(crate) async fn run(mut self) -> Result<Stopped, Broken> {
         let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
         let limits = self.keeping.idle;
         let answers = !self.down.answer.is_empty();
@@ -527,25 +500,24 @@ impl Pump<'_> {
             }
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
-            let up = up.map_err(|error| match error {
-                MoveError::Taking(error) => Broken::Upstream(error),
-                MoveError::Giving(error) => Broken::Downstream(error),
-            })?;
+            let up = up.map_err(MoveError::of_up)?;
             let ending = Ending::after(self.up);
             let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means, ending);
-            let down = down.map_err(|error| match error {
-                MoveError::Taking(error) => Broken::Downstream(error),
-                MoveError::Giving(error) => Broken::Upstream(error),
-            })?;
+            let down = down.map_err(MoveError::of_down)?;
             if up.is_ready() && down.is_ready() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(Stopped::Over));
+            }
+            let moved = self.up.moved + self.down.moved;
+            if let Some(offers) = &mut self.offers
+                && offers.poll(cx, moved, self.worker).is_ready()
+            {
+                return Poll::Ready(Ok(Stopped::Joined));
             }
             if !settled && (self.up.bulky() || self.down.bulky()) {
                 settled = true;
                 self.settle()?;
             }
             let half_closed = up.is_ready() || down.is_ready();
-            let moved = self.up.moved + self.down.moved;
             match idle.poll(cx, moved, half_closed) {
                 Poll::Pending => {}
                 Poll::Ready(Told::Silent(limit)) => return Poll::Ready(Err(Broken::Idle(limit))),

@@ -2,6 +2,7 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 mod first_bytes;
+mod joins;
 mod probes;
 mod welcome;
 
@@ -20,7 +21,7 @@ use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
-    Refusal, RelayPolicy, ReplayTable, Reply, ReplyKey, SealedHeader, Status, Verifier, warm,
+    Refusal, RelayPolicy, ReplayTable, Reply, ReplyKey, SealedHeader, Status, Verifier, join, warm,
 };
 use tradewind_units::Timestamp;
 
@@ -39,6 +40,7 @@ use crate::server::{Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::side::Side;
+use crate::stripe::{Offer, Offers, Sessions};
 use crate::upgrade::{Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
@@ -101,6 +103,7 @@ impl Relay {
             pools,
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
+            joinable: Arc::default(),
             header_limit: config.timeouts.header,
             tls,
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
@@ -156,6 +159,8 @@ struct RelayService {
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
+    /// Sessions of striped legs.
+    joinable: Arc<Sessions>,
     header_limit: Duration,
     keeping: Keeping,
     tls: Arc<Tls>,
@@ -190,6 +195,9 @@ impl Service for RelayService {
                 return Err(outcome);
             }
         };
+        if join::is_join(&bytes) {
+            return Err(self.join(stream, &bytes, unused, seat).await);
+        }
         let (header, next) = match self.verify(&bytes, stream.peer()) {
             Ok(verified) => verified,
             Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
@@ -338,7 +346,11 @@ impl RelayService {
         if peer.is_some_and(|peer| peer != neighbour) {
             return Err(GrantError::WrongNeighbour { hop, neighbour }.into());
         }
-        match verifier.forward(&header) {
+        // A probe has nothing to carry.
+        let may_stripe = header.next_hop().is_some_and(|next| {
+            !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one()
+        });
+        match verifier.forward_striped(&header, may_stripe) {
             Ok(next) => Ok((header, next)),
             Err(cause) => {
                 let (upstream, hop) = (Some(header.upstream), Some(header.hop));
@@ -421,6 +433,7 @@ impl RelayService {
             }
         };
         let started = up.start(&downstream, worker.means_up());
+        let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));
         let down = match agree(&upstream, reply, early, Vec::new()).await {
             Ok(down) => down,
@@ -433,7 +446,7 @@ impl RelayService {
             down.answer_now(&Side::Lent(&upstream));
             return Err(broken(&header.flow, &header.destination, &Broken::Downstream(error)));
         }
-        Ok(session(header, upstream, downstream, up, down))
+        Ok(Session { offers, ..session(header, upstream, downstream, up, down) })
     }
 
     /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
@@ -525,8 +538,10 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Err(Outcome::Failed(reply.status));
         }
+        let offer = Offer::of_dialled(&self.dialler, hop, &next.downstream);
+        let offers = Offers::new(self.offer(header), offer);
         match agree(&upstream, sealed, early, unused.into_bytes()).await {
-            Ok(down) => Ok(session(header, upstream, downstream, up, down)),
+            Ok(down) => Ok(Session { offers, ..session(header, upstream, downstream, up, down) }),
             Err(error) => Err(broken(&header.flow, &header.destination, &Broken::Upstream(error))),
         }
     }
@@ -558,7 +573,7 @@ fn session(
 ) -> Session {
     let (flow, destination) = (header.flow.clone(), header.destination.clone());
     let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-    Session { flow, destination, upstream, downstream, up, down, place: None }
+    Session { flow, destination, upstream, downstream, up, down, place: None, offers: None }
 }
 
 /// Tells the neighbour that the path is open, and returns the direction towards it, which first gives

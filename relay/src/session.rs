@@ -9,9 +9,10 @@ use tradewind_units::FlowId;
 use crate::config::Timeouts;
 use crate::counts::Outcome;
 use crate::profile::Legs;
-use crate::pump::{Broken, Direction, IdleLimits, Pump};
+use crate::pump::{Broken, Direction, IdleLimits, Pump, Stopped};
 use crate::quota::Place;
 use crate::side::Side;
+use crate::stripe::{Carry, End, Left, Offers};
 use crate::worker::Worker;
 
 /// A session whose path is open.
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
     pub(crate) place: Option<Place<GrantId>>,
+    /// Legs that may be striped; absent when neither may.
+    pub(crate) offers: Option<Box<Offers>>,
 }
 
 /// How sessions are kept.
@@ -50,8 +53,14 @@ impl Session {
             down: &mut self.down,
             worker,
             keeping,
+            offers: self.offers.as_deref_mut(),
         };
-        match pump.run().await.and_then(|()| self.end_in_order()) {
+        let stopped = pump.run().await;
+        if matches!(stopped, Ok(Stopped::Joined)) {
+            // It takes more memory than most sessions need.
+            return Box::pin(self.carry_striped(worker, keeping)).await;
+        }
+        match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
             Err(error) => {
                 // What waits to travel with something must arrive before the reset.
@@ -61,6 +70,49 @@ impl Session {
                 }
                 broken(&self.flow, &self.destination, &error)
             }
+        }
+    }
+
+    /// Goes on where the pump has stopped, with a striped leg.
+    async fn carry_striped(self, worker: &Worker, keeping: &Keeping) -> Outcome {
+        let (flow, destination, _place) = (self.flow, self.destination, self.place);
+        // What waits to travel with something is not to wait for frames.
+        for side in [&self.upstream, &self.downstream] {
+            let _gone = tcp::send_held_back(side);
+        }
+        let carrying = async {
+            let offers = *self.offers.unwrap_or_default();
+            let settled = keeping.legs.of(&self.downstream).settled.apply(&self.downstream);
+            settled.map_err(|error| Broken::Downstream(error.source))?;
+            tcp::acknowledge_at_once(&self.downstream).map_err(Broken::Downstream)?;
+            tcp::acknowledge_at_once(&self.upstream).map_err(Broken::Upstream)?;
+            let up = self.up.leave(worker.means_up()).map_err(Broken::Upstream)?;
+            let down = self.down.leave(worker.means_down()).map_err(Broken::Downstream)?;
+            let upstream = Left {
+                received: up.taken(),
+                given: down.taken(),
+                raw: down.raw.clone(),
+                finished: down.ended,
+                ended: up.ended,
+                lift: keeping.legs.lifts_accepted(),
+            };
+            let downstream = Left {
+                received: down.taken(),
+                given: up.taken(),
+                raw: up.raw.clone(),
+                finished: up.ended,
+                ended: down.ended,
+                lift: keeping.legs.of(&self.downstream).lifts(),
+            };
+            let connection = self.upstream.into_connection().map_err(Broken::Upstream)?;
+            let upstream = End::new(connection, offers.up, upstream);
+            let connection = self.downstream.into_connection().map_err(Broken::Downstream)?;
+            let downstream = End::new(connection, offers.down, downstream);
+            Carry::new((upstream, up), (downstream, down), worker, keeping).run().await
+        };
+        match carrying.await {
+            Ok(()) => Outcome::Ended,
+            Err(error) => broken(&flow, &destination, &error),
         }
     }
 

@@ -62,6 +62,24 @@ impl Side<'_> {
         Ok(())
     }
 
+    /// The connection, heard.
+    ///
+    /// # Errors
+    /// As [`Side::deafen`].
+    ///
+    /// # Panics
+    /// For one of somebody else: the caller's bug.
+    pub(crate) fn into_connection(mut self) -> io::Result<Connection> {
+        self.hear()?;
+        match self {
+            Self::Heard(connection) => Ok(connection),
+            Self::Lost => Err(io::ErrorKind::NotConnected.into()),
+            Self::Lent(_) | Self::Deaf(..) => {
+                unreachable!("a session's own socket, which is heard")
+            }
+        }
+    }
+
     /// Ready when a read is worth trying; a deaf socket always is.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {

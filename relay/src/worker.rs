@@ -18,6 +18,7 @@ use crate::pump::Means;
 use crate::quota::{Members, Meter, Place, Rate, Source};
 use crate::session::Session;
 use crate::stock::Stock;
+use crate::stripe::LEAST_TO_STRIPE;
 
 /// What one thread shares among its sessions.
 #[derive(Debug)]
@@ -151,6 +152,11 @@ impl Worker {
     /// Bytes that wait in sessions, where they are limited.
     pub(crate) fn held_bytes(&self) -> Option<usize> {
         self.room.memory.as_ref().map(|memory| memory.held())
+    }
+
+    /// Whether there is memory for another striped leg.
+    pub(crate) fn may_stripe(&self) -> bool {
+        self.room.memory.as_ref().is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
     }
 
     /// Says which task serves the stranger of this seat, before it first runs.

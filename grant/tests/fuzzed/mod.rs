@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 
 use tradewind_grant::header::header_length;
+use tradewind_grant::join::{self, WELCOME_BYTES};
 use tradewind_grant::reply::reply_length;
 use tradewind_grant::{
-    Destination, DestinationRule, Grant, GrantSpec, Hop, IdentityKey, Nonce, OperatorKey,
+    Destination, DestinationRule, Grant, GrantSpec, Hop, IdentityKey, JoinKey, Nonce, OperatorKey,
     PublicIdentity, Relays, Reply, ReplyKey, Request, Route, Sealer, SignedGrant, Status, Verifier,
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
@@ -179,5 +180,31 @@ pub(crate) fn hop_reply(data: &[u8]) {
         let message = String::from_utf8_lossy(data);
         let failed = Reply::failed(Status::Unreachable, 0, &message);
         assert_eq!(gateway.open(&relay.seal(&failed)), Ok(failed));
+    });
+}
+
+/// No bytes make a reader of joins panic or believe, and what one end seals the other reads.
+pub(crate) fn join(data: &[u8]) {
+    REPLY_KEYS.with(|[gateway, relay]| {
+        let (dials, accepts) = (JoinKey::of(gateway), JoinKey::of(relay));
+        let _ = join::session_of(data);
+        if let Ok(number) = accepts.open(data) {
+            assert_eq!(dials.join(number)[..], *data, "a join has one form");
+        }
+        let number = data.iter().take(4).fold(0, |number, byte| (number << 8) | u32::from(*byte));
+        if let Ok(welcome) = <&[u8; WELCOME_BYTES]>::try_from(data) {
+            let ours = accepts.welcome(number);
+            assert_eq!(dials.is_welcome(number, welcome), ours == *welcome);
+        }
+        let sealed = dials.join(number);
+        match number {
+            0 => assert!(accepts.open(&sealed).is_err(), "the first connection joins nothing"),
+            _ => assert_eq!(accepts.open(&sealed), Ok(number)),
+        }
+        for at in 0..sealed.len() {
+            let mut other = sealed;
+            other[at] ^= 1 + data.get(at).copied().unwrap_or(0) % 255;
+            assert!(accepts.open(&other).is_err(), "a byte was changed");
+        }
     });
 }

@@ -8,7 +8,7 @@ mod identities;
 mod seal;
 mod tickets;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -26,6 +26,9 @@ use handshake::NotSealed;
 pub(crate) use handshake::{NO_TLS, TLS_WANTED, is_tls};
 pub(crate) use identities::Tls;
 pub(crate) use seal::Seal;
+
+/// Most bytes that one read of a sealed connection asks for. Chosen: about what one read of its socket brings.
+const MOST_OPENED_BYTES: usize = 64 * 1024;
 
 /// A connection that a runtime serves.
 #[derive(Debug)]
@@ -100,6 +103,14 @@ impl Connection {
         match self.seal() {
             None => self.stream.try_write(bytes),
             Some(seal) => seal.write(bytes, |sealed| self.stream.try_write(sealed)),
+        }
+    }
+
+    /// Writes what it takes of several parts, which leave together; otherwise as [`Connection::try_write`].
+    fn try_write_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.seal() {
+            None => self.stream.try_write_vectored(parts),
+            Some(seal) => seal.write_parts(parts, |sealed| self.stream.try_write(sealed)),
         }
     }
 
@@ -178,9 +189,14 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.seal.is_none() {
+            return Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer);
+        }
+        // More than a read of the socket brings need not be made ready.
+        let most = buffer.remaining().min(MOST_OPENED_BYTES);
         loop {
             ready!(self.poll_read_ready(cx))?;
-            match Side::Lent(&self).try_receive(buffer.initialize_unfilled()) {
+            match Side::Lent(&self).try_receive(buffer.initialize_unfilled_to(most)) {
                 Ok(read) => {
                     buffer.advance(read);
                     return Poll::Ready(Ok(()));
@@ -198,13 +214,25 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_write_ready(cx))?;
-            match self.try_write(bytes) {
+            match self.try_write_parts(parts) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
         }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -6,7 +6,7 @@
 //! was asked for less, and what the socket did not take of 64 KiB.
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustls::Error;
@@ -218,6 +218,18 @@ impl Seal {
     pub(crate) fn write(
         &self,
         bytes: &[u8],
+        send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.write_parts(&[IoSlice::new(bytes)], send)
+    }
+
+    /// As [`Seal::write`], with what it takes of several parts, which leave together.
+    ///
+    /// # Errors
+    /// As [`Seal::write`].
+    pub(crate) fn write_parts(
+        &self,
+        parts: &[IoSlice<'_>],
         mut send: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut state = self.lock();
@@ -227,11 +239,15 @@ impl Seal {
         if state.outgoing.waits() > MOST_WAITING_BYTES {
             state.outgoing.flush(&mut send)?;
         }
-        let taken = &bytes[..bytes.len().min(MOST_WRITE_BYTES)];
-        state.put(Want::Send(taken))?;
+        let mut taken = 0;
+        for part in parts {
+            let room = MOST_WRITE_BYTES - taken;
+            state.put(Want::Send(&part[..part.len().min(room)]))?;
+            taken += part.len().min(room);
+        }
         match state.outgoing.flush(&mut send) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(taken.len()),
+            _ => Ok(taken),
         }
     }
 

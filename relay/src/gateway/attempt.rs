@@ -24,6 +24,7 @@ use crate::failure::{Failure, plain};
 use crate::opening::{NextRelay, Waited};
 use crate::pump::Direction;
 use crate::relay::unix_now;
+use crate::stripe::Offer;
 use crate::worker::Worker;
 
 /// A path that is open: the connection to its first hop, and what has moved already.
@@ -31,6 +32,8 @@ pub(super) struct Path {
     pub(super) downstream: Connection,
     pub(super) up: Direction,
     pub(super) down: Direction,
+    /// The first leg, where it may be striped.
+    pub(super) offer: Option<Offer>,
 }
 
 /// Why a path is not open.
@@ -137,7 +140,7 @@ impl GatewayService {
         started.map_err(|error| {
             NotOpen::for_good(here(Failure::new(Status::Internal, plain(&error))))
         })?;
-        Ok(Path { downstream, up, down: Direction::new(Vec::new()) })
+        Ok(Path { downstream, up, down: Direction::new(Vec::new()), offer: None })
     }
 
     async fn open_over(
@@ -181,7 +184,9 @@ impl GatewayService {
             };
         if reply.status == Status::Ok {
             drop(up.take_kept());
-            return Ok(Path { downstream, up, down: Direction::new(unused.into_bytes()) });
+            let offer = Offer::of_dialled(&self.dialler, &hops[0], &header.downstream);
+            let down = Direction::new(unused.into_bytes());
+            return Ok(Path { downstream, up, down, offer });
         }
         let at = hops.get(reply.hop).map_or(address, |hop| hop.address);
         let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
@@ -246,7 +251,11 @@ impl GatewayService {
     fn seal(&self, wanted: &Wanted<'_>, path: &RelayPath) -> Result<SealedHeader, Failure> {
         let (flow, destination) = (&wanted.entrance.flow, wanted.destination);
         let request = Request { flow, destination, route: &path.route };
-        self.with_sealer(|sealer, nonce| sealer.seal(unix_now(), nonce, &request))
+        let first = path.route.hops()[0].address;
+        let may_stripe = !self.dialler.legs.to(first).connections.is_one();
+        self.with_sealer(|sealer, nonce| {
+            sealer.seal_striped(unix_now(), nonce, &request, may_stripe)
+        })
     }
 
     /// Seals something with a fresh nonce.

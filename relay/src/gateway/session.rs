@@ -26,6 +26,7 @@ use crate::resolver::Resolver;
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
 use crate::side::Side;
+use crate::stripe::Offers;
 use crate::worker::{Seat, Worker};
 use crate::{GatewayConfig, RelayError};
 
@@ -185,10 +186,11 @@ impl Service for GatewayService {
         if when == Answer::Open {
             application.write_all(word).await.map_err(gone)?;
         }
-        let Path { downstream, up, down } = path;
+        let Path { downstream, up, down, offer } = path;
+        let offers = Offers::new(None, offer);
         let flow = flow.clone();
         let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
-        Ok(Session { flow, destination, upstream, downstream, up, down, place: None })
+        Ok(Session { flow, destination, upstream, downstream, up, down, place: None, offers })
     }
 }
 

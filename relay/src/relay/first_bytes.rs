@@ -1,8 +1,9 @@
 //! What comes first on a connection to a relay.
 
+use tradewind_grant::GrantError;
 use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
-use tradewind_grant::warm::HELLO_BYTES;
-use tradewind_grant::{GrantError, warm};
+use tradewind_grant::join::{self, JOIN_BYTES};
+use tradewind_grant::warm::{self, HELLO_BYTES};
 
 use crate::connection::is_tls;
 use crate::head::Progress;
@@ -18,7 +19,7 @@ pub(super) enum NoHeader {
     Malformed(#[from] GrantError),
 }
 
-/// Cuts a hop header, or the hello of a warm connection, off what has come.
+/// Cuts a hop header, the hello of a warm connection, or a join off what has come.
 pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> {
     if bytes.first().is_some_and(|first| is_tls(*first)) {
         return Err(NoHeader::Tls);
@@ -26,7 +27,11 @@ pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> 
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }
-    let length = if warm::is_hello(bytes) { HELLO_BYTES } else { header_length(bytes)? };
+    let length = match bytes {
+        _ if warm::is_hello(bytes) => HELLO_BYTES,
+        _ if join::is_join(bytes) => JOIN_BYTES,
+        _ => header_length(bytes)?,
+    };
     match bytes.get(..length) {
         Some(header) => Ok(Progress::Complete(header.to_vec(), length)),
         None => Ok(Progress::Incomplete),

@@ -14,4 +14,5 @@ mod legs;
 mod limits;
 mod proxies;
 mod refusal;
+mod stripe;
 mod warm;

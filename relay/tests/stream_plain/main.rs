@@ -22,5 +22,7 @@ mod limits;
 mod proxies;
 #[path = "../stream/refusal.rs"]
 mod refusal;
+#[path = "../stream/stripe.rs"]
+mod stripe;
 #[path = "../stream/warm.rs"]
 mod warm;

@@ -1,6 +1,8 @@
 //! Relays, gateways and peers on loopback, with real kernel TCP.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
+pub mod proxy;
+
 use std::io::{self, Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
 use std::sync::LazyLock;

@@ -1,0 +1,61 @@
+//! What the pump leaves to whoever goes on in its place, when a leg of the session is striped.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::{Direction, Load, Means};
+use crate::quota::Meter;
+
+/// Why the pump has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Both directions have ended in order.
+    Over,
+    /// A connection has joined a leg: the session goes on in another way.
+    Joined,
+}
+
+/// What a direction leaves to whoever goes on in its place.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// Taken from one socket, and not given to the other.
+    pub(crate) raw: Bytes,
+    /// Bytes of these that are not the flow's own.
+    pub(crate) overhead: usize,
+    /// Given to the other socket.
+    pub(crate) moved: u64,
+    pub(crate) meter: Option<Box<Meter>>,
+    /// Whether its end of file has been passed on.
+    pub(crate) ended: bool,
+}
+
+impl Taken {
+    /// Bytes of the flow that were taken from the one socket.
+    pub(crate) fn taken(&self) -> u64 {
+        self.moved + (self.raw.len() - self.overhead) as u64
+    }
+}
+
+impl Direction {
+    /// What it leaves to whoever goes on in its place. What it holds counts as moved there.
+    ///
+    /// # Errors
+    /// When the kernel cannot read its pipe.
+    pub(crate) fn leave(self, means: Means<'_>) -> io::Result<Taken> {
+        let raw = match self.load {
+            // The word that the path is open waits no longer for data.
+            // What was enciphered leaves with what follows; an end of file is read again.
+            Load::Nothing | Load::Sealed | Load::End => Bytes::from(self.answer),
+            Load::Bytes { buffer, given } => Bytes::from(buffer).split_off(given),
+            Load::Piped(mut pipe) => {
+                let bytes = pipe.take_out()?;
+                means.stock.put_pipe(pipe);
+                bytes.into()
+            }
+        };
+        let (overhead, moved) = (self.overhead, self.moved);
+        means.counts.moved(raw.len() - overhead);
+        Ok(Taken { raw, overhead, moved, meter: self.meter, ended: self.ended })
+    }
+}

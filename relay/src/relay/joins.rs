@@ -1,0 +1,70 @@
+//! A relay's part in striped legs that its neighbours dial: connections join a session that is open here.
+
+use std::convert::Infallible;
+
+use tokio::time::timeout;
+use tradewind_grant::OpenHeader;
+use tradewind_stripe::frame::START_BYTES;
+
+use super::RelayService;
+use crate::connection::Connection;
+use crate::counts::Outcome;
+use crate::head::{Progress, Unused};
+use crate::stripe::Offer;
+use crate::worker::Seat;
+
+impl RelayService {
+    /// Lets connections join the session of `header`, before its neighbour hears that the path is open.
+    pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
+        let offer = || self.joinable.offer(&header.upstream, header.neighbour());
+        header.may_stripe.then(offer)
+    }
+
+    /// Gives a connection that joins a session to it, wherever that is, and stays until it is over.
+    pub(super) async fn join(
+        &self,
+        connection: Connection,
+        bytes: &[u8],
+        mut unused: Unused,
+        seat: &mut Seat,
+    ) -> Outcome {
+        let admitted = match self.joinable.admit(bytes, connection.peer()) {
+            Ok(admitted) => admitted,
+            Err(cause) => {
+                // A session may have ended a moment ago: that is no news, and no attack.
+                tracing::debug!("refused: {cause}");
+                return Outcome::Forged;
+            }
+        };
+        seat.authenticated();
+        if let Some(refusal) = seat.refusal() {
+            return refusal;
+        }
+        if !seat.worker().may_stripe() {
+            return Outcome::Full;
+        }
+        if connection.write_all(&admitted.welcome).await.is_err() {
+            return Outcome::Ended;
+        }
+        // Until the neighbour has said where its frames begin the session goes on without.
+        let reading = unused.read_head(&connection, &seat.worker().stock, START_BYTES, start);
+        match timeout(self.header_limit, reading).await {
+            Ok(Ok(mut input)) => {
+                input.extend(unused.into_bytes());
+                match admitted.hand_over(connection, input).await {
+                    Ok(()) => Outcome::Joined,
+                    Err(_) => Outcome::Broken,
+                }
+            }
+            _ => Outcome::Ended,
+        }
+    }
+}
+
+/// The first frame on a connection that has joined.
+fn start(bytes: &[u8]) -> Result<Progress<Vec<u8>>, Infallible> {
+    Ok(match bytes.get(..START_BYTES) {
+        Some(frame) => Progress::Complete(frame.to_vec(), START_BYTES),
+        None => Progress::Incomplete,
+    })
+}

@@ -1,0 +1,290 @@
+//! A session's two directions while at least one of its legs is striped.
+//!
+//! As in the pump, each direction holds at most one piece, and reads more only when the other side has room: a slow
+//! side stops the fast one. All is done by one task, which is woken by any of the connections.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
+use tradewind_units::Timestamp;
+
+use super::{End, LOOK};
+use crate::counts::StripeCounts;
+use crate::memory::Held;
+use crate::pump::{Broken, Means, MoveError, Taken};
+use crate::quota::Meter;
+use crate::session::Keeping;
+use crate::stock::BUFFER_BYTES;
+use crate::worker::Worker;
+
+/// Rounds before other sessions get their turn; in each, a direction moves at most [`PIECES`] pieces.
+const ROUNDS: usize = 2;
+const PIECES: usize = 16;
+
+/// One direction.
+#[derive(Debug)]
+struct Way {
+    /// Read, and not taken by the other side.
+    piece: Bytes,
+    meter: Option<Box<Meter>>,
+    moved: u64,
+    /// The end of file was read.
+    ended: bool,
+    /// It was passed on.
+    over: bool,
+}
+
+impl Way {
+    fn new(taken: Taken) -> Self {
+        let moved = taken.taken();
+        let Taken { meter, ended, .. } = taken;
+        Self { piece: Bytes::new(), meter, moved, ended, over: ended }
+    }
+
+    /// Moves what can be moved now, some pieces at most. True when there was something.
+    fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut End,
+        to: &mut End,
+        means: Means<'_>,
+    ) -> Result<bool, MoveError> {
+        let mut moved = false;
+        for _ in 0..PIECES {
+            if self.over {
+                break;
+            }
+            let step = if !self.piece.is_empty() {
+                let written = to.poll_write(cx, &mut self.piece).map_err(MoveError::Giving)?;
+                written.map(|count| {
+                    self.moved += count as u64;
+                    means.counts.moved(count);
+                })
+            } else if self.ended {
+                let finished = to.poll_finish(cx).map_err(MoveError::Giving)?;
+                finished.map(|()| self.over = true)
+            } else {
+                self.poll_take(cx, from, to.room(means.memory), means).map_err(MoveError::Taking)?
+            };
+            if step.is_pending() {
+                break;
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut End,
+        room: usize,
+        means: Means<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
+        most = most.min(room).min(BUFFER_BYTES);
+        if most == 0 {
+            // Who makes room wakes the task.
+            return Poll::Pending;
+        }
+        if let Some(meter) = &mut self.meter {
+            match meter.poll_booked(cx, || means.counts.throttled()) {
+                Poll::Ready(booked) => most = most.min(booked),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let read = from.poll_read(cx, most);
+        let count = match &read {
+            Poll::Ready(Ok(Some(bytes))) => bytes.len(),
+            _ => 0,
+        };
+        if let Some(meter) = &mut self.meter {
+            meter.settle(count);
+        }
+        read.map_ok(|bytes| match bytes {
+            Some(bytes) => self.piece = bytes,
+            None => self.ended = true,
+        })
+    }
+}
+
+/// A session of which at least one leg is striped.
+pub(crate) struct Carry<'a> {
+    upstream: End,
+    downstream: End,
+    up: Way,
+    down: Way,
+    worker: &'a Worker,
+    keeping: &'a Keeping,
+    start: Instant,
+    held: Option<Held>,
+    counted: Counted<'a>,
+    /// What had moved when it was last seen that something had, and when that was.
+    alive: (u64, Instant),
+}
+
+impl<'a> Carry<'a> {
+    /// Goes on with what the pump leaves: each direction's remains, and the two sides.
+    pub(crate) fn new(
+        (upstream, up): (End, Taken),
+        (downstream, down): (End, Taken),
+        worker: &'a Worker,
+        keeping: &'a Keeping,
+    ) -> Self {
+        let (up, down) = (Way::new(up), Way::new(down));
+        let start = Instant::now();
+        let alive = (up.moved + down.moved, start);
+        let counts = &worker.counts.stripes;
+        let counted = Counted { counts, legs: 0, connections: 0, reordering: 0, resent: 0 };
+        Self { upstream, downstream, up, down, worker, keeping, start, held: None, counted, alive }
+    }
+
+    /// Moves both directions until both have ended in order.
+    ///
+    /// # Errors
+    /// With the first error of either side, or when nothing moves for longer than allowed.
+    pub(crate) async fn run(mut self) -> Result<(), Broken> {
+        let mut timer = pin!(tokio::time::sleep(LOOK));
+        let mut look_at = self.start + LOOK;
+        let result = poll_fn(|cx| {
+            let result = self.poll(cx, timer.as_mut(), &mut look_at);
+            if let Poll::Ready(Err(_)) = &result {
+                self.upstream.break_off(cx);
+                self.downstream.break_off(cx);
+            }
+            result
+        });
+        result.await?;
+        self.counted.follow(&self.upstream, &self.downstream);
+        let (upstream, downstream) = tokio::join!(self.upstream.close(), self.downstream.close());
+        upstream.map_err(Broken::Upstream)?;
+        downstream.map_err(Broken::Downstream)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.start.elapsed()
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut timer: Pin<&mut Sleep>,
+        look_at: &mut Instant,
+    ) -> Poll<Result<(), Broken>> {
+        for _ in 0..ROUNDS {
+            let moved = self.round(cx)?;
+            let directions_over = self.up.over && self.down.over;
+            if directions_over && self.upstream.is_over() && self.downstream.is_over() {
+                return Poll::Ready(Ok(()));
+            }
+            if moved {
+                continue;
+            }
+            let due = [self.upstream.poll_timeout(), self.downstream.poll_timeout()];
+            let due = due.into_iter().flatten().min();
+            let due = due.map_or(*look_at, |due| self.start + due.since(Timestamp::ZERO));
+            timer.as_mut().reset(due.min(*look_at));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let now = self.now();
+            self.upstream.handle_timeout(now);
+            self.downstream.handle_timeout(now);
+            if Instant::now() >= *look_at {
+                *look_at = Instant::now() + LOOK;
+                self.look(now)?;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Everything once: what comes, what goes over, what leaves.
+    fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let now = self.now();
+        let Self { upstream, downstream, up, down, worker, .. } = self;
+        let mut moved = upstream.drive_in(cx, now).map_err(Broken::Upstream)?;
+        moved |= downstream.drive_in(cx, now).map_err(Broken::Downstream)?;
+        let went_up = up.poll_move(cx, upstream, downstream, worker.means_up());
+        moved |= went_up.map_err(MoveError::of_up)?;
+        let went_down = down.poll_move(cx, downstream, upstream, worker.means_down());
+        moved |= went_down.map_err(MoveError::of_down)?;
+        moved |= upstream.drive_out(cx, now).map_err(Broken::Upstream)?;
+        moved |= downstream.drive_out(cx, now).map_err(Broken::Downstream)?;
+        self.account();
+        self.counted.follow(&self.upstream, &self.downstream);
+        Ok(moved)
+    }
+
+    /// Counts what is held against the limit of memory, and bounds the windows by what is left of it.
+    fn account(&mut self) {
+        let Some(memory) = self.worker.means_up().memory else { return };
+        let striped = self.upstream.held() + self.downstream.held();
+        let pieces = self.up.piece.len() + self.down.piece.len();
+        let held = usize::try_from(striped).unwrap_or(usize::MAX).saturating_add(pieces);
+        // The old count goes first: it is no reason to hold less.
+        self.held = None;
+        let most = memory.most();
+        self.held = (held > 0).then(|| memory.hold(held));
+        self.upstream.bound(most);
+        self.downstream.bound(most);
+    }
+
+    /// Looks for silence, and for what wakes nobody.
+    fn look(&mut self, now: Timestamp) -> Result<(), Broken> {
+        let moved = self.up.moved + self.down.moved;
+        self.upstream.look(now, moved).map_err(Broken::Upstream)?;
+        self.downstream.look(now, moved).map_err(Broken::Downstream)?;
+        if moved != self.alive.0 {
+            self.alive = (moved, Instant::now());
+            return Ok(());
+        }
+        let half_closed = self.up.over || self.down.over;
+        let limits = self.keeping.idle;
+        let limit = if half_closed { limits.half_closed } else { limits.open };
+        if self.alive.1.elapsed() >= limit { Err(Broken::Idle(limit)) } else { Ok(()) }
+    }
+}
+
+/// What a session has added to the worker's counts; gauges are given back when it is over.
+struct Counted<'a> {
+    counts: &'a StripeCounts,
+    legs: usize,
+    connections: usize,
+    reordering: u64,
+    resent: u64,
+}
+
+impl Counted<'_> {
+    fn follow(&mut self, upstream: &End, downstream: &End) {
+        let ends = [upstream, downstream];
+        let striped = || ends.iter().filter(|end| end.is_striped());
+        let legs = striped().count();
+        let connections = striped().map(|end| end.connections()).sum();
+        let reordering = striped().map(|end| end.counts().reordering).sum();
+        let resent = striped().map(|end| end.counts().resent).sum();
+        self.set(legs, connections, reordering);
+        self.counts.resent.fetch_add(resent - self.resent, Relaxed);
+        self.resent = resent;
+    }
+
+    fn set(&mut self, legs: usize, connections: usize, reordering: u64) {
+        let counts = self.counts;
+        // Wrapping: a difference below zero takes away.
+        counts.legs.fetch_add(legs.wrapping_sub(self.legs), Relaxed);
+        counts.connections.fetch_add(connections.wrapping_sub(self.connections), Relaxed);
+        counts.reordering.fetch_add(reordering.wrapping_sub(self.reordering), Relaxed);
+        (self.legs, self.connections, self.reordering) = (legs, connections, reordering);
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.set(0, 0, 0);
+    }
+}

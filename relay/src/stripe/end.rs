@@ -1,0 +1,472 @@
+//! One side of a session: a connection, which becomes a striped leg when others join it.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+use tradewind_net::pacing;
+use tradewind_net::tcp;
+use tradewind_stripe::frame::FIRST_WINDOW;
+use tradewind_stripe::{Config, Counts, FIRST_CONNECTION, Stripe};
+use tradewind_units::Timestamp;
+
+use super::link::{Link, Stop};
+use super::offer::{Joined, Mute, Offer};
+use super::{CHUNK, LARGEST_WINDOW, STALL};
+use crate::connection::Connection;
+use crate::memory::Memory;
+
+/// How long the connections of a leg that is over may take to end in order.
+const PARTING_TIME: Duration = Duration::from_secs(2);
+
+/// One side of a session.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// The connection that the session began on, until it dies.
+    first: Option<Link>,
+    offer: Option<Offer>,
+    striping: Option<Box<Striping>>,
+    /// Bytes of the stream that came on the first connection without frames.
+    received: u64,
+    /// Bytes of the stream that were written to it without frames, those in `raw` among them.
+    given: u64,
+    /// What is still to be written to it without frames.
+    raw: Bytes,
+    /// Read in order, and not asked for yet.
+    unread: Bytes,
+    /// The first connection's sending direction is shut.
+    finished: bool,
+    /// The end of file of the first connection was read.
+    ended: bool,
+    /// Its connections' pacing caps are for their first round trips alone.
+    lift: bool,
+}
+
+#[derive(Debug)]
+struct Striping {
+    stripe: Stripe,
+    joined: BTreeMap<u32, Link>,
+    mute: Mute,
+}
+
+/// How far a side has come when the pump leaves it.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) received: u64,
+    /// Bytes of the stream that were given to it, those in `raw` among them.
+    pub(crate) given: u64,
+    /// What is still to be written to it.
+    pub(crate) raw: Bytes,
+    pub(crate) finished: bool,
+    pub(crate) ended: bool,
+    /// Its connections' pacing caps are for their first round trips alone.
+    pub(crate) lift: bool,
+}
+
+impl End {
+    /// A side as the pump leaves it.
+    pub(crate) fn new(first: Connection, offer: Option<Offer>, left: Left) -> Self {
+        let Left { received, given, raw, finished, ended, lift } = left;
+        Self {
+            first: Some(Link::first(first)),
+            offer,
+            striping: None,
+            received,
+            given,
+            raw,
+            unread: Bytes::new(),
+            finished,
+            ended,
+            lift,
+        }
+    }
+
+    /// Whether it is a striped leg.
+    pub(super) const fn is_striped(&self) -> bool {
+        self.striping.is_some()
+    }
+
+    /// Connections that carry it.
+    pub(super) fn connections(&self) -> usize {
+        let joined = self.striping.as_ref().map_or(0, |striping| striping.joined.len());
+        usize::from(self.first.is_some()) + joined
+    }
+
+    /// What it holds and has done as a striped leg.
+    pub(super) fn counts(&self) -> Counts {
+        self.striping.as_ref().map_or_else(Counts::default, |striping| striping.stripe.counts())
+    }
+
+    /// Bytes that it takes now; where memory is short, only what it then holds.
+    pub(super) fn room(&self, memory: Option<&Arc<Memory>>) -> usize {
+        match &self.striping {
+            Some(striping)
+                if memory.is_some_and(|memory| memory.is_short())
+                    && striping.stripe.counts().unacknowledged > 0 =>
+            {
+                0
+            }
+            Some(striping) => striping.stripe.room(),
+            None if self.raw.is_empty() => usize::MAX,
+            None => 0,
+        }
+    }
+
+    /// Bytes that count as held: the first window does whether it is used or not, since it was promised.
+    pub(super) fn held(&self) -> u64 {
+        let Some(striping) = &self.striping else { return 0 };
+        let counts = striping.stripe.counts();
+        let promised = if striping.stripe.is_settled() { 0 } else { FIRST_WINDOW };
+        counts.unacknowledged + counts.unread.max(promised) + self.unread.len() as u64
+    }
+
+    /// Bounds what it may hold beyond a gap.
+    pub(super) fn bound(&mut self, bytes: usize) {
+        if let Some(striping) = &mut self.striping {
+            striping.stripe.set_largest_window(LARGEST_WINDOW.min(bytes as u64));
+        }
+    }
+
+    /// Whether nothing is left to be done for it, once both directions have been passed on.
+    pub(super) fn is_over(&self) -> bool {
+        let is_over = |striping: &Striping| striping.stripe.is_over();
+        self.raw.is_empty()
+            && (self.is_over_without_frames() || self.striping.as_deref().is_none_or(is_over))
+    }
+
+    /// Whether both directions have ended on the first connection: the other end may never have been striped, and be
+    /// gone.
+    const fn is_over_without_frames(&self) -> bool {
+        self.finished && self.ended
+    }
+
+    /// When it is next to be looked at, if nothing comes.
+    pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.striping.as_ref().and_then(|striping| striping.stripe.poll_timeout())
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(striping) = &mut self.striping {
+            striping.stripe.handle_timeout(now);
+        }
+    }
+
+    /// Looks for what nothing wakes for. `carried` is what the session has in its life.
+    pub(super) fn look(&mut self, now: Timestamp, carried: u64) -> io::Result<()> {
+        let all = self.connections();
+        if let (Some(striping), Some(offer)) = (&self.striping, &mut self.offer) {
+            offer.look(now, carried, striping.stripe.healthy(), all);
+        }
+        if self.lift {
+            let joined = self.striping.iter().flat_map(|striping| striping.joined.values());
+            for link in self.first.iter().chain(joined) {
+                // A connection that is gone tells so where it is read or written.
+                let _lifted = pacing::lift(&link.connection);
+            }
+        }
+        self.judge();
+        // While the other side takes nothing, or after its end of file, nobody reads this one.
+        let first = self.first.as_ref();
+        let error = first
+            .filter(|_| !self.is_over_without_frames())
+            .and_then(|first| first.connection.stream().take_error().transpose());
+        match error.map(|error| error.unwrap_or_else(|error| error)) {
+            Some(error) => self.lose_first(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges anew after which silence each connection is stalled.
+    fn judge(&mut self) {
+        let Some(striping) = &mut self.striping else { return };
+        let Striping { stripe, joined, .. } = &mut **striping;
+        if let Some(first) = &self.first {
+            first.judge(FIRST_CONNECTION, stripe);
+        }
+        for (number, link) in joined {
+            link.judge(*number, stripe);
+        }
+    }
+
+    /// The first connection has died: by itself a loss only where it carries what no other does.
+    fn lose_first(&mut self, error: io::Error) -> io::Result<()> {
+        let Some(striping) = &mut self.striping else { return Err(error) };
+        let start = striping.stripe.other_start();
+        let has_all = self.raw.is_empty() && start.is_some_and(|start| self.received >= start);
+        if !has_all {
+            return Err(error);
+        }
+        self.first = None;
+        striping.stripe.remove(FIRST_CONNECTION);
+        Ok(())
+    }
+
+    /// Takes in what has joined and what has come. True when there was something.
+    pub(super) fn drive_in(&mut self, cx: &mut Context<'_>, now: Timestamp) -> io::Result<bool> {
+        let mut moved = self.welcome(cx);
+        let Some(striping) = &mut self.striping else { return Ok(moved) };
+        let Striping { stripe, joined, .. } = &mut **striping;
+        let mut dead = Vec::new();
+        for (number, link) in joined.iter_mut() {
+            match link.receive(*number, stripe, cx, now) {
+                Ok(received) => moved |= received,
+                Err(Stop::Dead(_)) => dead.push(*number),
+                Err(Stop::Wrong(error)) => return Err(error),
+            }
+        }
+        for number in dead {
+            joined.remove(&number);
+            stripe.remove(number);
+        }
+        let frames = stripe.other_start().is_some_and(|start| self.received >= start);
+        if let Some(first) = self.first.as_mut().filter(|_| frames && !self.ended) {
+            match first.receive(FIRST_CONNECTION, stripe, cx, now) {
+                Ok(received) => moved |= received,
+                Err(Stop::Dead(error)) => self.lose_first(error)?,
+                Err(Stop::Wrong(error)) => return Err(error),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Adds what has joined; the first of it makes this a striped leg.
+    fn welcome(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = false;
+        while let Some(joined) = self.offer.as_mut().and_then(|offer| offer.take(cx)) {
+            let Joined { number, connection, input, seat } = joined;
+            let Ok(connection) = connection.wake() else { continue };
+            self.be_striped();
+            let Some(striping) = &mut self.striping else { continue };
+            let link = Link::joined(connection, &input, seat);
+            link.spread_evenly();
+            striping.stripe.add(number, true);
+            link.judge(number, &mut striping.stripe);
+            striping.joined.insert(number, link);
+            moved = true;
+        }
+        moved
+    }
+
+    fn be_striped(&mut self) {
+        if self.striping.is_some() {
+            return;
+        }
+        let config = Config { chunk: CHUNK, largest_window: LARGEST_WINDOW, stall: STALL };
+        let mut stripe = Stripe::new(config, self.given);
+        stripe.add(FIRST_CONNECTION, !self.finished);
+        if self.finished {
+            stripe.finish();
+        }
+        if let Some(first) = &self.first {
+            first.spread_evenly();
+            first.judge(FIRST_CONNECTION, &mut stripe);
+        }
+        let mute = Mute::default();
+        self.striping = Some(Box::new(Striping { stripe, joined: BTreeMap::new(), mute }));
+    }
+
+    /// Reads at most `most` bytes of the stream; `None` is its end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        if self.unread.is_empty() {
+            let start = self.striping.as_ref().map(|striping| striping.stripe.other_start());
+            // Without frames up to where the other side said so; until it has, it sends none here.
+            let left =
+                start.flatten().map_or(u64::MAX, |start| start.saturating_sub(self.received));
+            if left > 0 && !self.ended {
+                return self.poll_read_raw(cx, most, left);
+            }
+            let Some(striping) = &mut self.striping else { return Poll::Ready(Ok(None)) };
+            match striping.stripe.read() {
+                Some(bytes) => self.unread = bytes,
+                None if striping.stripe.is_read_to_end() => return Poll::Ready(Ok(None)),
+                None => return Poll::Pending,
+            }
+        }
+        let count = self.unread.len().min(most);
+        Poll::Ready(Ok(Some(self.unread.split_to(count))))
+    }
+
+    fn poll_read_raw(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        left: u64,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        let Some(first) = &mut self.first else {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        };
+        let most = most.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let bytes = ready!(first.poll_read(cx, most))?;
+        if !bytes.is_empty() {
+            self.received += bytes.len() as u64;
+            return Poll::Ready(Ok(Some(bytes)));
+        }
+        self.ended = true;
+        match &self.striping {
+            None => Poll::Ready(Ok(None)),
+            // The other side ended before it was striped, if it ever is. What it may still say in frames is no more.
+            Some(striping) if striping.stripe.other_start().is_none() => Poll::Ready(Ok(None)),
+            Some(_) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Takes what it has room for of `bytes`.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut Bytes,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(striping) = &mut self.striping {
+            let count = striping.stripe.room().min(bytes.len());
+            if count == 0 {
+                return Poll::Pending;
+            }
+            striping.stripe.write(bytes.split_to(count));
+            return Poll::Ready(Ok(count));
+        }
+        if !self.raw.is_empty() {
+            return Poll::Pending;
+        }
+        let Some(first) = &mut self.first else {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        };
+        let written = ready!(first.poll_write(cx, bytes))?;
+        self.given += written as u64;
+        Poll::Ready(Ok(written))
+    }
+
+    /// Ends the direction that writes to it.
+    pub(super) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(striping) = &mut self.striping {
+            striping.stripe.finish();
+            return Poll::Ready(Ok(()));
+        }
+        if !self.raw.is_empty() {
+            return Poll::Pending;
+        }
+        self.finished = true;
+        match &mut self.first {
+            Some(first) => first.poll_shutdown(cx),
+            None => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    /// Sends what the connections take. True when there was something.
+    pub(super) fn drive_out(&mut self, cx: &mut Context<'_>, now: Timestamp) -> io::Result<bool> {
+        let mut moved = false;
+        if let Some(first) = self.first.as_mut() {
+            while !self.raw.is_empty()
+                && let Poll::Ready(written) = first.poll_write(cx, &mut self.raw)
+            {
+                written?;
+                moved = true;
+            }
+            // What was enciphered without frames, here or by the pump. (Frames are sent below.)
+            if self.striping.is_none()
+                && let Poll::Ready(sent) = first.poll_send(cx)
+            {
+                sent?;
+            }
+        }
+        let Some(striping) = &mut self.striping else { return Ok(moved) };
+        let Striping { stripe, joined, .. } = &mut **striping;
+        let mut first_died = None;
+        if let Some(first) = self.first.as_mut().filter(|_| self.raw.is_empty()) {
+            match first.transmit(FIRST_CONNECTION, stripe, cx, now) {
+                Ok(sent) => moved |= sent,
+                Err(error) => first_died = Some(error),
+            }
+        }
+        let mut dead = Vec::new();
+        for (number, link) in joined.iter_mut() {
+            match link.transmit(*number, stripe, cx, now) {
+                Ok(sent) => moved |= sent,
+                Err(_) => dead.push(*number),
+            }
+        }
+        for number in dead {
+            joined.remove(&number);
+            stripe.remove(number);
+            moved = true;
+        }
+        if let Some(error) = first_died {
+            self.lose_first(error)?;
+            moved = true;
+        }
+        self.check()?;
+        Ok(moved)
+    }
+
+    /// Whether the leg can go on.
+    fn check(&mut self) -> io::Result<()> {
+        let over_without_frames = self.is_over_without_frames();
+        let Some(striping) = &mut self.striping else { return Ok(()) };
+        if over_without_frames || striping.stripe.is_settled() {
+            return Ok(());
+        }
+        let start = striping.stripe.other_start();
+        if self.ended && start.is_some_and(|start| start != self.received) {
+            let told = "frames of a direction that had ended before";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, told));
+        }
+        if striping.stripe.is_cut() {
+            return Err(io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "every connection of the striped leg is gone",
+            ));
+        }
+        // Who has ended without frames, and gets none, has nothing to say.
+        let is_mute = !striping.stripe.can_send() && (!self.finished || start.is_some());
+        let hopeless = is_mute && self.offer.as_ref().is_none_or(|offer| !offer.is_open());
+        if hopeless || striping.mute.for_good(is_mute) {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no connection of the striped leg is left that the other end knows",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Closes the connections in order, now that both directions are over.
+    pub(super) async fn close(mut self) -> io::Result<()> {
+        if let Some(striping) = &mut self.striping {
+            let mut links: Vec<_> = std::mem::take(&mut striping.joined).into_iter().collect();
+            links.extend(self.first.take().map(|first| (FIRST_CONNECTION, first)));
+            let stripe = &mut striping.stripe;
+            let mut open: Vec<_> = links.iter_mut().map(|link| (link, false)).collect();
+            let closing = poll_fn(|cx| {
+                open.retain_mut(|((number, link), shut)| {
+                    link.part(*number, shut, stripe, cx).is_pending()
+                });
+                if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            });
+            // Whoever does not end in time has had everything.
+            let _ended = timeout(PARTING_TIME, closing).await;
+            for (_, link) in &links {
+                tcp::end_in_order_on_close(&link.connection)?;
+            }
+        }
+        match &self.first {
+            Some(first) => tcp::end_in_order_on_close(&first.connection),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the other end that the session is broken off, as far as that is possible at once; dropping the
+    /// connections resets them.
+    pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
+        let Some(striping) = &mut self.striping else { return };
+        for link in striping.joined.values_mut() {
+            link.break_off(cx);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One connection and the frames on it.
+
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::sync::oneshot;
+use tradewind_net::tcp::SocketOptions;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_stripe::stall::{Pace, stall_after};
+use tradewind_stripe::{Frame, Stripe, StripeError};
+use tradewind_units::Timestamp;
+
+use super::{CHUNK, NOTSENT_LOWAT};
+use crate::connection::Connection;
+
+/// A read asks for so much at least, and a new buffer holds so much.
+const LEAST_READ: usize = 16 << 10;
+const READ_BYTES: usize = 128 << 10;
+
+/// Buffers that are filled from one connection before the next one gets its turn.
+const FILLS: usize = 2;
+
+/// One connection and the frames on it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    input: BytesMut,
+    /// The head of the frame that is being sent, and how much of it has been.
+    head: Vec<u8>,
+    head_sent: usize,
+    payload: Bytes,
+    /// Its seat at the listener that accepted it, given up with it.
+    _seat: Option<oneshot::Sender<()>>,
+}
+
+/// Why nothing more comes on a connection.
+pub(super) enum Stop {
+    /// It has died.
+    Dead(io::Error),
+    /// What comes makes no sense: the leg is over.
+    Wrong(io::Error),
+}
+
+impl Link {
+    /// The connection on which a session began.
+    pub(super) fn first(connection: Connection) -> Self {
+        Self::joined(connection, &[], None)
+    }
+
+    /// A connection that has joined, on which `input` has come already.
+    pub(super) fn joined(
+        connection: Connection,
+        input: &[u8],
+        seat: Option<oneshot::Sender<()>>,
+    ) -> Self {
+        let (head, payload) = (Vec::new(), Bytes::new());
+        let input = BytesMut::from(input);
+        Self { connection, input, head, head_sent: 0, payload, _seat: seat }
+    }
+
+    /// Lets it hold little unsent, so that the connection which drains fastest gets most.
+    pub(super) fn spread_evenly(&self) {
+        let lowat = Some(NOTSENT_LOWAT);
+        let little = SocketOptions { notsent_lowat: lowat, ..SocketOptions::default() };
+        // Without it the shares are less even, and that is all.
+        let _applied = little.apply(&self.connection);
+    }
+
+    /// Says after which silence it is stalled, by what the kernel knows of it now.
+    pub(super) fn judge(&self, number: u32, stripe: &mut Stripe) {
+        // One that tells nothing keeps what was known.
+        let Ok(info) = TcpInfo::of(&self.connection) else { return };
+        let Some(rtt) = info.rtt else { return };
+        let rate = info.delivery_rate.filter(|_| !info.application_limited);
+        let variation = info.rtt_variation.unwrap_or(rtt);
+        stripe.set_stall(number, stall_after(Pace { rtt, variation, rate }, CHUNK));
+    }
+
+    /// Takes in what has come. True when there was something.
+    pub(super) fn receive(
+        &mut self,
+        number: u32,
+        stripe: &mut Stripe,
+        cx: &mut Context<'_>,
+        now: Timestamp,
+    ) -> Result<bool, Stop> {
+        let wrong = |error: StripeError| {
+            let kind = match error {
+                StripeError::Reset => io::ErrorKind::ConnectionReset,
+                _ => io::ErrorKind::InvalidData,
+            };
+            Stop::Wrong(io::Error::new(kind, error))
+        };
+        let mut moved = false;
+        for _ in 0..FILLS {
+            while let Some(frame) =
+                Frame::take(&mut self.input).map_err(|error| wrong(error.into()))?
+            {
+                stripe.handle(number, now, frame).map_err(wrong)?;
+                moved = true;
+            }
+            match self.poll_fill(cx) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(0)) => return Err(Stop::Dead(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(error)) => return Err(Stop::Dead(error)),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends what it takes. True when there was something.
+    pub(super) fn transmit(
+        &mut self,
+        number: u32,
+        stripe: &mut Stripe,
+        cx: &mut Context<'_>,
+        now: Timestamp,
+    ) -> io::Result<bool> {
+        let mut moved = false;
+        loop {
+            match self.poll_flush(cx) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(flushed) => flushed?,
+            }
+            let Some(frame) = stripe.poll_transmit(number, now) else { return Ok(moved) };
+            self.put(frame);
+            moved = true;
+        }
+    }
+
+    /// Ends it: what is still to be told, the end, and then the other's end. Ready when that has come.
+    pub(super) fn part(
+        &mut self,
+        number: u32,
+        shut: &mut bool,
+        stripe: &mut Stripe,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if !*shut {
+            match self.transmit(number, stripe, cx, Timestamp::FAR_FUTURE) {
+                Err(_) => return Poll::Ready(()),
+                Ok(_) if !self.is_clear() => {}
+                // One that cannot be shut has been, or has died.
+                Ok(_) => *shut = self.poll_shutdown(cx).is_ready(),
+            }
+        }
+        loop {
+            // Nothing that comes now is of use.
+            match ready!(self.poll_read(cx, usize::MAX)) {
+                Ok(bytes) if !bytes.is_empty() => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Reads more; zero bytes are the end of the connection.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.capacity() - self.input.len() < LEAST_READ {
+            self.input.reserve(READ_BYTES);
+        }
+        let read = pin!(self.connection.read_buf(&mut self.input)).poll(cx);
+        if read.is_pending() && self.input.is_empty() {
+            // A connection at rest holds no buffer.
+            self.input = BytesMut::new();
+        }
+        read
+    }
+
+    /// Reads at most `most` bytes that are no frames; none are the end of the connection.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<Bytes>> {
+        if self.input.is_empty() {
+            if self.input.capacity() < LEAST_READ.min(most) {
+                self.input.reserve(READ_BYTES);
+            }
+            let mut room = (&mut self.input).limit(most);
+            let read = pin!(self.connection.read_buf(&mut room)).poll(cx);
+            if read.is_pending() {
+                self.input = BytesMut::new();
+            }
+            ready!(read)?;
+        }
+        let count = self.input.len().min(most);
+        Poll::Ready(Ok(self.input.split_to(count).freeze()))
+    }
+
+    /// Whether no frame is being sent.
+    fn is_clear(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    /// Takes a frame to be sent; there must be none.
+    fn put(&mut self, frame: Frame) {
+        frame.put_head(&mut self.head);
+        self.payload = frame.into_payload();
+    }
+
+    /// Sends the frame; ready once it has all been written, or enciphered and sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_clear() {
+            let parts = [IoSlice::new(&self.head[self.head_sent..]), IoSlice::new(&self.payload)];
+            let connection = Pin::new(&mut self.connection);
+            let written = ready!(connection.poll_write_vectored(cx, &parts))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let of_head = written.min(self.head.len() - self.head_sent);
+            self.head_sent += of_head;
+            self.payload.advance(written - of_head);
+            if self.head_sent == self.head.len() && self.payload.is_empty() {
+                self.head.clear();
+                self.head_sent = 0;
+                self.payload = Bytes::new();
+            }
+        }
+        self.poll_send(cx)
+    }
+
+    /// Sends what has been enciphered and waits.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    /// Tells the other end that the session is broken off, if that can be said at once.
+    pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
+        if self.is_clear() {
+            self.put(Frame::Reset);
+            let _told = self.poll_flush(cx);
+        }
+    }
+
+    /// Writes what the connection takes of bytes that are no frame.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut Bytes,
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.connection).poll_write(cx, bytes))?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        bytes.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    /// Ends the sending direction.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}

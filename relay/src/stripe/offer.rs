@@ -1,0 +1,377 @@
+//! A leg that may be striped: who may join its session, and the joining.
+//!
+//! The side that accepted keeps the session's key in a table by which joins find it; an entry goes with its session. The
+//! side that dialled opens the further connections, each on a task of its own, while the session goes on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+use tradewind_desired::Connections;
+use tradewind_grant::join::{self, WELCOME_BYTES};
+use tradewind_grant::{GrantError, Hop, JoinKey, PublicIdentity, ReplyKey, SessionName};
+use tradewind_net::tcp;
+use tradewind_stripe::Growth;
+use tradewind_units::Timestamp;
+
+use super::{LOOK, MOST_ADAPTIVE};
+use crate::connection::{Connection, Resting};
+use crate::dial::{Dialler, Speaker};
+use crate::worker::Worker;
+
+/// Most connections that may join one session in its life. Chosen: each of 64 fails 16 times.
+const MOST_JOINS: usize = 1024;
+/// After so many joins in a row that failed, none is tried any more.
+const MOST_FAILURES: usize = 8;
+/// How long adaptive numbers are measured. Chosen: many round trips of any path, and few seconds of a stream.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// A connection that has joined.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(super) number: u32,
+    /// On no runtime: another worker may have accepted it.
+    pub(super) connection: Resting,
+    /// What has come on it.
+    pub(super) input: Vec<u8>,
+    /// Of one that was accepted: its seat there is kept until this is dropped.
+    pub(super) seat: Option<oneshot::Sender<()>>,
+}
+
+/// A leg that may be striped, or is.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    arrivals: mpsc::UnboundedReceiver<Option<Joined>>,
+    joined: VecDeque<Joined>,
+    role: Role,
+}
+
+#[derive(Debug)]
+enum Role {
+    Dials(Box<Dialling>),
+    /// The entry goes when this is dropped.
+    Accepts {
+        _entry: Entry,
+    },
+}
+
+/// What the side that dials needs.
+#[derive(Debug)]
+struct Dialling {
+    key: JoinKey,
+    hop: Hop,
+    dialler: Arc<Dialler>,
+    done: mpsc::UnboundedSender<Option<Joined>>,
+    after: u64,
+    growth: Growth,
+    begun: bool,
+    next_number: u32,
+    under_way: usize,
+    failures: usize,
+}
+
+impl Offer {
+    /// For the side that dialled `hop`, where its leg's profile asks for it.
+    pub(crate) fn of_dialled(dialler: &Dialler, hop: &Hop, reply: &ReplyKey) -> Option<Self> {
+        let leg = dialler.legs.to(hop.address);
+        let growth = match leg.connections {
+            Connections::One => return None,
+            Connections::Fixed(number) => {
+                Growth::new(number.get().into(), number.get().into(), PERIOD)
+            }
+            Connections::Adaptive => Growth::new(2, MOST_ADAPTIVE, PERIOD),
+        };
+        let (done, arrivals) = mpsc::unbounded_channel();
+        let dialling = Dialling {
+            key: JoinKey::of(reply),
+            hop: *hop,
+            dialler: Arc::new(dialler.clone()),
+            done,
+            after: leg.stripe_after,
+            growth,
+            begun: false,
+            next_number: 1,
+            under_way: 0,
+            failures: 0,
+        };
+        let role = Role::Dials(Box::new(dialling));
+        Some(Self { arrivals, joined: VecDeque::new(), role })
+    }
+
+    /// Ready when a connection has joined, which [`Offer::take`] returns. The side that dials opens some once the
+    /// session has `moved` enough.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, worker: &Worker) -> Poll<()> {
+        if let Role::Dials(dialling) = &mut self.role
+            && !dialling.begun
+            && moved >= dialling.after
+            && worker.may_stripe()
+        {
+            dialling.begun = true;
+            dialling.open(dialling.growth.wanted().saturating_sub(1));
+        }
+        self.poll_arrivals(cx);
+        if self.joined.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Hears of connections that have joined, or could not.
+    fn poll_arrivals(&mut self, cx: &mut Context<'_>) {
+        while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
+            if let Role::Dials(dialling) = &mut self.role {
+                dialling.under_way -= 1;
+                dialling.failures = if arrival.is_some() { 0 } else { dialling.failures + 1 };
+            }
+            self.joined.extend(arrival);
+        }
+    }
+
+    /// A connection that has joined.
+    pub(super) fn take(&mut self, cx: &mut Context<'_>) -> Option<Joined> {
+        self.poll_arrivals(cx);
+        self.joined.pop_front()
+    }
+
+    /// Looks, about once in [`LOOK`], whether more connections are worth it or some are to be replaced. Of `all` there
+    /// are, `healthy` are in good order; the session has carried so much.
+    pub(super) fn look(&mut self, now: Timestamp, carried: u64, healthy: usize, all: usize) {
+        let Role::Dials(dialling) = &mut self.role else { return };
+        dialling.growth.look(now, carried, healthy);
+        if dialling.failures < MOST_FAILURES {
+            let (wanted, under_way) = (dialling.growth.wanted(), dialling.under_way);
+            let lacking = wanted.saturating_sub(healthy + under_way);
+            // Those that stall are kept, in case they recover, but not any number of them.
+            dialling.open(lacking.min((2 * wanted).saturating_sub(all + under_way)));
+        }
+    }
+
+    /// Whether another connection may still join.
+    pub(super) fn is_open(&self) -> bool {
+        match &self.role {
+            Role::Dials(dialling) => dialling.failures < MOST_FAILURES,
+            Role::Accepts { .. } => true,
+        }
+    }
+}
+
+impl Dialling {
+    /// Opens so many more connections.
+    fn open(&mut self, count: usize) {
+        for _ in 0..count {
+            if self.next_number as usize > MOST_JOINS {
+                return;
+            }
+            let number = self.next_number;
+            self.next_number += 1;
+            self.under_way += 1;
+            let (key, hop, dialler) = (self.key.clone(), self.hop, Arc::clone(&self.dialler));
+            let done = self.done.clone();
+            let pause = LOOK * u32::try_from(self.failures).unwrap_or(1);
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                let joined = match join(&key, number, &hop, &dialler).await {
+                    Ok(connection) => {
+                        Some(Joined { number, connection, input: Vec::new(), seat: None })
+                    }
+                    Err(why) => {
+                        tracing::debug!("no further connection to {}: {why}", hop.address);
+                        None
+                    }
+                };
+                // Nobody hears it when the session is over.
+                let _heard = done.send(joined);
+            });
+        }
+    }
+}
+
+/// Dials and joins. The error is for the log.
+async fn join(key: &JoinKey, number: u32, hop: &Hop, dialler: &Dialler) -> Result<Resting, String> {
+    let dialled = dialler.dial(hop, Speaker::Us).await;
+    let mut connection = dialled.map_err(|failure| failure.message)?;
+    let mut welcome = [0; WELCOME_BYTES];
+    let said = async {
+        connection.write_all(&key.join(number)).await?;
+        connection.read_exact(&mut welcome).await?;
+        dialler.legs.to(hop.address).settled.apply(&connection)?;
+        tcp::acknowledge_at_once(&connection)
+    };
+    let late = || Err(io::ErrorKind::TimedOut.into());
+    let said = timeout(dialler.limit, said).await.unwrap_or_else(|_| late());
+    said.map_err(|error| crate::failure::plain(&error))?;
+    if !key.is_welcome(number, &welcome) {
+        return Err("the welcome is not that of the session's other end".to_owned());
+    }
+    connection.rest().map_err(|error| crate::failure::plain(&error))
+}
+
+/// The sessions of a relay that connections may join.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(Mutex<BTreeMap<SessionName, Joinable>>);
+
+#[derive(Debug)]
+struct Joinable {
+    key: JoinKey,
+    /// Who dialled the leg.
+    neighbour: PublicIdentity,
+    arrivals: mpsc::UnboundedSender<Option<Joined>>,
+    used: BTreeSet<u32>,
+}
+
+/// A session's place in the table.
+#[derive(Debug)]
+struct Entry {
+    sessions: Arc<Sessions>,
+    name: SessionName,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.sessions.lock().remove(&self.name);
+    }
+}
+
+/// A join that was found true.
+pub(crate) struct Admitted {
+    pub(crate) welcome: [u8; WELCOME_BYTES],
+    number: u32,
+    arrivals: mpsc::UnboundedSender<Option<Joined>>,
+}
+
+impl Sessions {
+    /// Lets `neighbour`, whom `reply` answers, join the session with more connections.
+    pub(crate) fn offer(self: &Arc<Self>, reply: &ReplyKey, neighbour: PublicIdentity) -> Offer {
+        let key = JoinKey::of(reply);
+        let name = key.session();
+        let (done, arrivals) = mpsc::unbounded_channel();
+        let joinable = Joinable { key, neighbour, arrivals: done, used: BTreeSet::new() };
+        self.lock().insert(name, joinable);
+        let entry = Entry { sessions: Arc::clone(self), name };
+        Offer { arrivals, joined: VecDeque::new(), role: Role::Accepts { _entry: entry } }
+    }
+
+    /// Checks a join that came from `peer`, if it is known who that is. Each number is good once.
+    pub(crate) fn admit(
+        &self,
+        bytes: &[u8],
+        peer: Option<PublicIdentity>,
+    ) -> Result<Admitted, GrantError> {
+        let name = join::session_of(bytes)?;
+        let mut sessions = self.lock();
+        let joinable = sessions.get_mut(&name).ok_or(GrantError::JoinTag(name))?;
+        let number = joinable.key.open(bytes)?;
+        if peer.is_some_and(|peer| peer != joinable.neighbour) {
+            return Err(GrantError::JoinTag(name));
+        }
+        if joinable.used.len() >= MOST_JOINS || !joinable.used.insert(number) {
+            return Err(GrantError::JoinTag(name));
+        }
+        Ok(Admitted {
+            welcome: joinable.key.welcome(number),
+            number,
+            arrivals: joinable.arrivals.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionName, Joinable>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admitted {
+    /// Gives the connection, on which `input` has come, to its session, and waits until that needs it no more.
+    pub(crate) async fn hand_over(self, connection: Connection, input: Vec<u8>) -> io::Result<()> {
+        let (seat, given_up) = oneshot::channel();
+        let connection = connection.rest()?;
+        let joined = Joined { number: self.number, connection, input, seat: Some(seat) };
+        if self.arrivals.send(Some(joined)).is_ok() {
+            drop(self.arrivals);
+            // Nobody ever tells: the error is the end.
+            let _over = given_up.await;
+        }
+        Ok(())
+    }
+}
+
+/// What a session holds while neither of its legs is striped.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    pub(crate) up: Option<Offer>,
+    pub(crate) down: Option<Offer>,
+}
+
+impl Offers {
+    /// What there is to offer, if anything.
+    pub(crate) fn new(up: Option<Offer>, down: Option<Offer>) -> Option<Box<Self>> {
+        (up.is_some() || down.is_some()).then(|| Box::new(Self { up, down }))
+    }
+
+    /// Ready when a connection has joined a leg of the session, which has `moved` so much.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, moved: u64, worker: &Worker) -> Poll<()> {
+        let mut ready = Poll::Pending;
+        for offer in [&mut self.up, &mut self.down].into_iter().flatten() {
+            if offer.poll(cx, moved, worker).is_ready() {
+                ready = Poll::Ready(());
+            }
+        }
+        ready
+    }
+}
+
+/// When a leg that cannot send was first seen so; a leg may be for a moment, while connections join.
+#[derive(Debug, Default)]
+pub(super) struct Mute(Option<Instant>);
+
+impl Mute {
+    /// Whether it has been mute for longer than any moment.
+    pub(super) fn for_good(&mut self, is_mute: bool) -> bool {
+        /// Chosen: a join fails by then, or another succeeds.
+        const LONGEST: Duration = Duration::from_secs(20);
+        if !is_mute {
+            self.0 = None;
+            return false;
+        }
+        self.0.get_or_insert_with(Instant::now).elapsed() > LONGEST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_grant::{IdentityKey, Nonce, Verifier};
+
+    fn peer() -> PublicIdentity {
+        IdentityKey::from_entropy([2; 32]).public()
+    }
+
+    /// The reply key of a leg, which is the same at both ends.
+    fn reply_key(seed: u8) -> ReplyKey {
+        let mut verifier = Verifier::new(IdentityKey::from_entropy([1; 32]), Vec::new());
+        let peer = peer();
+        verifier.hello(Timestamp::ZERO, Nonce::from_entropy([seed; 16]), &peer).unwrap().1
+    }
+
+    #[test]
+    fn a_join_is_good_once_and_only_while_its_session_lasts() {
+        let sessions = Arc::new(Sessions::default());
+        let (one, other) = (reply_key(3), reply_key(4));
+        let join = JoinKey::of(&one).join(1);
+        assert!(sessions.admit(&join, None).is_err(), "no such session yet");
+        let offer = sessions.offer(&one, peer());
+        let _other = sessions.offer(&other, peer());
+        assert!(sessions.admit(&join, None).is_ok());
+        assert!(sessions.admit(&join, None).is_err(), "a second time");
+        assert!(sessions.admit(&JoinKey::of(&one).join(2), Some(peer())).is_ok());
+        let stranger = IdentityKey::from_entropy([5; 32]).public();
+        assert!(sessions.admit(&JoinKey::of(&one).join(3), Some(stranger)).is_err());
+        let mut forged = JoinKey::of(&one).join(3);
+        forged[4..20].copy_from_slice(&JoinKey::of(&other).join(3)[4..20]);
+        assert!(sessions.admit(&forged, None).is_err(), "sealed for another session");
+        drop(offer);
+        assert!(sessions.admit(&JoinKey::of(&one).join(4), None).is_err(), "the session is over");
+        assert_eq!(sessions.lock().len(), 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! After which silence a connection of a striped leg counts as stalled.
+//!
+//! Silence is what passes between two acknowledgements of frames by the far relay, while the connection carries some.
+//! TCP mends a loss within its retransmission timeout, and a second one within twice as much again; the frame then
+//! still takes its time on the wire, behind what was given to the kernel before it. A connection that is silent for
+//! longer than that has more than a loss to mend, so its frames go over others as well. To be wrong costs bytes that are
+//! sent twice, no more.
+
+use tradewind_units::{Bandwidth, Bytes, Duration};
+
+/// What the kernel knows about a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// How far its samples lie apart, smoothed.
+    pub variation: Duration,
+    /// What it carries, where that is known: not while it waits for its application.
+    pub rate: Option<Bandwidth>,
+}
+
+/// Least variation that counts, four times over: Linux's least retransmission timeout beyond the round trip.
+const LEAST_SPREAD: Duration = Duration::from_millis(200);
+/// Timeouts until the second retransmission of a lone segment: one, and then one of twice the length (RFC 6298, 5.5).
+const TIMEOUTS: u32 = 3;
+/// Frames that an acknowledgement may wait for: two unsent in the kernel, the one under way, and one of the other
+/// direction before the acknowledgement.
+const FRAMES: u32 = 4;
+/// Never shorter. RFC 6298's least timeout: below it relays that are short of processor time would look stalled.
+pub const SHORTEST: Duration = Duration::from_secs(1);
+/// Never longer. Chosen: what a stream may wait for the slowest of its connections, when others are idle.
+pub const LONGEST: Duration = Duration::from_secs(10);
+
+/// The silence, in frames of `chunk` bytes.
+#[must_use]
+pub fn stall_after(pace: Pace, chunk: usize) -> Duration {
+    let timeout = pace.rtt.saturating_add(pace.variation.saturating_mul(4).max(LEAST_SPREAD));
+    let frame = pace.rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(chunk as u64)));
+    let silence = timeout.saturating_mul(TIMEOUTS).saturating_add(frame.saturating_mul(FRAMES));
+    silence.clamp(SHORTEST, LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: usize = 128 << 10;
+
+    fn after(rtt_ms: u64, variation_ms: u64, rate: Option<u64>) -> Duration {
+        let pace = Pace {
+            rtt: Duration::from_millis(rtt_ms),
+            variation: Duration::from_millis(variation_ms),
+            rate: rate.map(|bps| Bandwidth::from_bps(bps).unwrap()),
+        };
+        stall_after(pace, CHUNK)
+    }
+
+    #[test]
+    fn a_connection_has_the_time_of_two_losses_and_of_its_frames() {
+        assert_eq!(after(0, 0, None), SHORTEST, "a network of one room");
+        assert_eq!(after(200, 10, None), Duration::from_millis(1200), "three timeouts of 400 ms");
+        assert_eq!(after(200, 100, None), Duration::from_millis(1800));
+        // Four frames of 1,048,576 bits at 1 Mbit/s.
+        let slow = after(200, 10, Some(1_000_000));
+        assert_eq!(slow, Duration::from_millis(1200) + Duration::from_nanos(4_194_304_000));
+        assert_eq!(after(200, 10, Some(1_000)), LONGEST, "slower than a modem");
+        assert_eq!(after(60_000, 60_000, None), LONGEST);
+    }
+
+    #[test]
+    fn it_never_shrinks_as_the_path_gets_longer_or_slower() {
+        let mut before = Duration::ZERO;
+        for rtt in [0, 1, 10, 100, 300, 1000, 10_000] {
+            let now = after(rtt, rtt / 8, Some(10_000_000));
+            assert!(now >= before);
+            before = now;
+        }
+        let rates = [10_000_000_000, 100_000_000, 1_000_000, 10_000, 1];
+        let silences = rates.map(|rate| after(50, 5, Some(rate)));
+        assert!(silences.is_sorted(), "{silences:?}");
+    }
+}

@@ -1,0 +1,383 @@
+//! One end of a striped leg: both directions, and the connections between the two ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tradewind_units::Timestamp;
+
+use crate::StripeError;
+use crate::frame::{Ack, Frame, MOST_PAYLOAD};
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+
+/// The connection on which the session began.
+pub const FIRST_CONNECTION: u32 = 0;
+
+/// How a striped leg is worked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Most bytes of one frame, at most [`MOST_PAYLOAD`].
+    pub chunk: usize,
+    /// Most bytes that this end holds beyond what was read, in its receiving direction; at least
+    /// [`FIRST_WINDOW`](crate::frame::FIRST_WINDOW).
+    pub largest_window: u64,
+    /// A connection that carries frames and of which none has arrived for so long is stalled: what it carries goes over
+    /// others as well, and it gets nothing new until something of it arrives. [`Stripe::set_stall`] tells better for each.
+    pub stall: Duration,
+}
+
+/// What a striped leg holds and has done, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Written, and not known to have arrived.
+    pub unacknowledged: u64,
+    /// Arrived, and not read.
+    pub unread: u64,
+    /// Of these, those beyond a gap.
+    pub reordering: u64,
+    /// Sent more than once, over the life of the leg.
+    pub resent: u64,
+}
+
+/// One end of a striped leg.
+#[derive(Debug)]
+pub struct Stripe {
+    config: Config,
+    sender: Sender,
+    receiver: Receiver,
+    links: BTreeMap<u32, Link>,
+    /// The other knows where our frames begin on the first connection.
+    other_knows: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Link {
+    /// Frames DATA and END that it carries and that have not arrived as far as is known, in order.
+    carried: VecDeque<u64>,
+    /// How many have arrived.
+    arrived: u64,
+    /// When the last of them was known to arrive, or the first of those carried was sent.
+    progress: Timestamp,
+    /// After which silence it is stalled.
+    patience: Duration,
+    stalled: bool,
+    /// How many of the other's have come.
+    received: u64,
+    ack_due: bool,
+    start_due: bool,
+    known_due: bool,
+    /// Whether it can be written to at all.
+    writes: bool,
+}
+
+impl Stripe {
+    /// An end whose bytes before `start` travel on the first connection without frames.
+    #[must_use]
+    pub fn new(config: Config, start: u64) -> Self {
+        let config = Config { chunk: config.chunk.clamp(1, MOST_PAYLOAD), ..config };
+        Self {
+            config,
+            sender: Sender::new(start),
+            receiver: Receiver::new(config.largest_window),
+            links: BTreeMap::new(),
+            other_knows: false,
+        }
+    }
+
+    /// Adds a connection: the first one, or one that has joined under a number that no other had. `writes` is
+    /// false when this end has shut its sending direction.
+    pub fn add(&mut self, connection: u32, writes: bool) {
+        let joined = connection != FIRST_CONNECTION;
+        let link = Link {
+            carried: VecDeque::new(),
+            arrived: 0,
+            progress: Timestamp::ZERO,
+            patience: self.config.stall,
+            stalled: false,
+            received: 0,
+            ack_due: joined && self.receiver.start().is_some(),
+            start_due: joined,
+            known_due: joined && self.receiver.start().is_some(),
+            writes,
+        };
+        self.links.insert(connection, link);
+    }
+
+    /// Says after which silence a connection is stalled from now on.
+    pub fn set_stall(&mut self, connection: u32, after: Duration) {
+        if let Some(link) = self.links.get_mut(&connection) {
+            link.patience = after;
+        }
+    }
+
+    /// Takes a connection away that has died. What it carried goes over the others.
+    pub fn remove(&mut self, connection: u32) {
+        let Some(link) = self.links.remove(&connection) else { return };
+        for at in link.carried {
+            self.sender.dropped(at, connection);
+        }
+        // What it was to tell, or told in vain, others tell.
+        let begun = self.receiver.start().is_some();
+        for other in self.links.values_mut() {
+            other.ack_due |= begun;
+            other.known_due |= begun;
+        }
+    }
+
+    /// Whether no connection is left.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Connections that are not stalled.
+    #[must_use]
+    pub fn healthy(&self) -> usize {
+        self.links.values().filter(|link| !link.stalled).count()
+    }
+
+    /// Where the other's bytes on the first connection end and frames begin, once it has said so.
+    #[must_use]
+    pub fn other_start(&self) -> Option<u64> {
+        self.receiver.start()
+    }
+
+    /// Bytes that may be written now; the rest waits where it comes from.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        // What no connection has room for is better kept where it comes from.
+        let queue = (self.config.chunk * (self.links.len() + 1)) as u64;
+        let room = self.sender.room().min(queue.saturating_sub(self.sender.queued()));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Takes bytes to send, of which [`Stripe::room`] allows. Nothing may follow [`Stripe::finish`].
+    pub fn write(&mut self, bytes: Bytes) {
+        self.sender.write(bytes);
+    }
+
+    /// Ends the sending direction after what was written.
+    pub fn finish(&mut self) {
+        self.sender.finish();
+    }
+
+    /// Whether [`Stripe::finish`] was called.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.sender.is_finished()
+    }
+
+    /// The next bytes in order.
+    pub fn read(&mut self) -> Option<Bytes> {
+        let (bytes, limit_moved) = self.receiver.read()?;
+        if limit_moved {
+            self.tell_all();
+        }
+        Some(bytes)
+    }
+
+    /// Whether [`Stripe::read`] would return something.
+    #[must_use]
+    pub fn has_bytes(&self) -> bool {
+        self.receiver.has_bytes()
+    }
+
+    /// Whether everything of the receiving direction has been read, to its end.
+    #[must_use]
+    pub fn is_read_to_end(&self) -> bool {
+        self.receiver.is_over()
+    }
+
+    /// Whether both directions are over: all that was written has arrived, all that came was read.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.sender.is_over() && self.receiver.is_over()
+    }
+
+    /// Whether nothing more has to come from the other end: all that was written has arrived there, and all of the
+    /// other direction here.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.sender.is_over() && self.receiver.has_all()
+    }
+
+    /// Whether a connection is left that frames can be sent on.
+    #[must_use]
+    pub fn can_send(&self) -> bool {
+        self.links.keys().any(|connection| self.may_write(*connection))
+    }
+
+    /// Bounds the window anew, e.g. while memory is short. What was allowed before stays allowed.
+    pub const fn set_largest_window(&mut self, bytes: u64) {
+        self.receiver.set_largest(bytes);
+    }
+
+    /// What it holds and has done.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        Counts {
+            unacknowledged: self.sender.held(),
+            unread: self.receiver.held(),
+            reordering: self.receiver.beyond_a_gap(),
+            resent: self.sender.resent(),
+        }
+    }
+
+    /// The next frame for `connection`, which has room for one.
+    pub fn poll_transmit(&mut self, connection: u32, now: Timestamp) -> Option<Frame> {
+        let may_write = self.may_write(connection);
+        let link = self.links.get_mut(&connection).filter(|_| may_write)?;
+        if std::mem::take(&mut link.start_due) {
+            return Some(Frame::Start(self.sender.start()));
+        }
+        if std::mem::take(&mut link.known_due) {
+            return Some(Frame::Known);
+        }
+        if let Some(ack) = self.due_ack(connection) {
+            return Some(Frame::Ack(ack));
+        }
+        let link = self.links.get_mut(&connection).filter(|link| !link.stalled)?;
+        if let Some(limit) = self.sender.full() {
+            return Some(Frame::Full(limit));
+        }
+        let (at, frame) = self.sender.next(connection, now, self.config.chunk)?;
+        if link.carried.is_empty() {
+            link.progress = now;
+        }
+        link.carried.push_back(at);
+        Some(frame)
+    }
+
+    /// On the first connection frames may follow once the other knows where they begin.
+    fn may_write(&self, connection: u32) -> bool {
+        let known = connection != FIRST_CONNECTION || self.other_knows;
+        known && self.links.get(&connection).is_some_and(|link| link.writes)
+    }
+
+    /// An acknowledgement that `connection` is to carry: its own, or that of one that carries none.
+    fn due_ack(&mut self, connection: u32) -> Option<Ack> {
+        self.receiver.start()?;
+        let first_is_mute = !self.may_write(FIRST_CONNECTION);
+        let mut candidates =
+            [connection].into_iter().chain(first_is_mute.then_some(FIRST_CONNECTION));
+        let of = candidates.find(|of| self.links.get(of).is_some_and(|link| link.ack_due))?;
+        let link = self.links.get_mut(&of)?;
+        link.ack_due = false;
+        Some(Ack {
+            connection: of,
+            frames: link.received,
+            cumulative: self.receiver.cumulative(),
+            limit: self.receiver.limit(),
+        })
+    }
+
+    fn tell_all(&mut self) {
+        self.links.values_mut().for_each(|link| link.ack_due = true);
+    }
+
+    /// Takes a frame that came on `connection`.
+    ///
+    /// # Errors
+    /// When the other end contradicts itself, takes more than it was allowed, or has broken off. The leg is
+    /// over then.
+    pub fn handle(
+        &mut self,
+        connection: u32,
+        now: Timestamp,
+        frame: Frame,
+    ) -> Result<(), StripeError> {
+        match frame {
+            Frame::Start(offset) => self.begin(offset),
+            Frame::Known => {
+                self.other_knows = true;
+                Ok(())
+            }
+            Frame::Data { offset, payload } => {
+                self.receiver.take(offset, &payload)?;
+                self.count_received(connection);
+                Ok(())
+            }
+            Frame::End(total) => {
+                self.receiver.end(total)?;
+                self.count_received(connection);
+                // The last that is told: it must not be lost with a connection.
+                self.tell_all();
+                Ok(())
+            }
+            Frame::Ack(ack) => self.acknowledged(now, ack),
+            Frame::Full(limit) => {
+                if self.receiver.full(limit) {
+                    self.tell_all();
+                }
+                Ok(())
+            }
+            Frame::Reset => Err(StripeError::Reset),
+        }
+    }
+
+    fn begin(&mut self, offset: u64) -> Result<(), StripeError> {
+        let is_news = self.receiver.start().is_none();
+        self.receiver.begin(offset)?;
+        if is_news {
+            self.tell_all();
+            self.links.iter_mut().for_each(|(number, link)| {
+                link.known_due = *number != FIRST_CONNECTION;
+            });
+        }
+        Ok(())
+    }
+
+    fn count_received(&mut self, connection: u32) {
+        if let Some(link) = self.links.get_mut(&connection) {
+            link.received += 1;
+            link.ack_due = true;
+        }
+    }
+
+    fn acknowledged(&mut self, now: Timestamp, ack: Ack) -> Result<(), StripeError> {
+        if let Some(link) = self.links.get_mut(&ack.connection) {
+            let news = ack.frames.saturating_sub(link.arrived);
+            if news > link.carried.len() as u64 {
+                return Err(StripeError::Contradiction("acknowledgement of what was not sent"));
+            }
+            if news > 0 {
+                (link.arrived, link.progress, link.stalled) = (ack.frames, now, false);
+                link.carried.drain(..news as usize).for_each(|at| self.sender.arrived(at));
+            }
+        }
+        self.sender.confirm(ack.cumulative, ack.limit)
+    }
+
+    /// Finds connections that stall, and what everything waits for.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        for link in self.links.values_mut() {
+            let idle = link.stalled || link.carried.is_empty();
+            if !idle && now.since(link.progress) >= link.patience {
+                link.stalled = true;
+                link.carried.iter().for_each(|at| self.sender.send_again(*at));
+            }
+        }
+        if let Some((at, due)) = self.first_is_due()
+            && now >= due
+        {
+            self.sender.send_again(at);
+        }
+    }
+
+    /// When [`Stripe::handle_timeout`] is next worth calling.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let waiting = |link: &&Link| !link.stalled && !link.carried.is_empty();
+        let links = self.links.values().filter(waiting).map(|link| link.progress + link.patience);
+        links.chain(self.first_is_due().map(|(_, due)| due)).min()
+    }
+
+    /// The frame that all waits for, and when it is to go over another connection as well.
+    fn first_is_due(&self) -> Option<(u64, Timestamp)> {
+        let (at, sent_at, carrier) = self.sender.waits_for_first()?;
+        let patience = carrier.and_then(|carrier| self.links.get(&carrier));
+        Some((at, sent_at + patience.map_or(self.config.stall, |link| link.patience)))
+    }
+}

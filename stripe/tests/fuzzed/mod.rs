@@ -1,0 +1,81 @@
+//! What must hold for any bytes on a striped leg: shared by the fuzz target and by the replay of its corpus.
+
+#![allow(dead_code, reason = "the fuzz target takes one of these")]
+#![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
+
+use bytes::{Bytes, BytesMut};
+use tradewind_stripe::frame::{FIRST_WINDOW, Frame, FrameError, MOST_PAYLOAD};
+use tradewind_stripe::{Config, Stripe};
+use tradewind_units::{Duration, Timestamp};
+
+const LARGEST: u64 = 2 * FIRST_WINDOW;
+const CONNECTIONS: u32 = 3;
+
+/// No bytes make a reader of frames panic, a frame has one form, and a neighbour that sends whatever it likes
+/// makes an end hold no more than it allowed.
+pub(crate) fn stripe_frames(data: &[u8]) {
+    let (frames, left, error) = parse(data, data.len().max(1));
+    let mut again = Vec::new();
+    for frame in &frames {
+        frame.put_head(&mut again);
+        again.extend_from_slice(&frame.clone().into_payload());
+    }
+    assert_eq!(again, data[..data.len() - left], "a frame has one form");
+    let step = usize::from(data.first().copied().unwrap_or(1)).max(1);
+    assert_eq!(parse(data, step), (frames.clone(), left, error), "however the bytes come");
+    attack(frames);
+}
+
+/// The frames of `data`, which comes in pieces of `step`; what is left of it, and why.
+fn parse(data: &[u8], step: usize) -> (Vec<Frame>, usize, Option<FrameError>) {
+    let (mut buffer, mut frames) = (BytesMut::new(), Vec::new());
+    let mut came = 0;
+    for piece in data.chunks(step) {
+        came += piece.len();
+        buffer.extend_from_slice(piece);
+        loop {
+            match Frame::take(&mut buffer) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => return (frames, buffer.len() + data.len() - came, Some(error)),
+            }
+        }
+    }
+    assert!(buffer.len() < MOST_PAYLOAD + 13, "what waits is one frame at most");
+    (frames, buffer.len(), None)
+}
+
+/// Gives an end these frames, one connection after the other, while it sends, reads and grows old.
+fn attack(frames: Vec<Frame>) {
+    let stall = Duration::from_secs(1);
+    let config = Config { chunk: 1000, largest_window: LARGEST, stall };
+    let mut end = Stripe::new(config, 7);
+    (0..CONNECTIONS).for_each(|number| end.add(number, true));
+    let mut now = Timestamp::from_nanos(1);
+    for (index, frame) in frames.into_iter().enumerate() {
+        let number = index as u32 % CONNECTIONS;
+        let room = end.room();
+        if room > 0 && !end.is_finished() {
+            end.write(Bytes::from(vec![7; room.min(1500)]));
+        }
+        if end.handle(number, now, frame).is_err() {
+            return;
+        }
+        for number in 0..CONNECTIONS {
+            let _sent = end.poll_transmit(number, now);
+        }
+        if index % 3 == 2 {
+            let _read = end.read();
+        }
+        if index % 7 == 6 {
+            now = now + stall;
+            end.handle_timeout(now);
+        }
+        let counts = end.counts();
+        assert!(counts.unread <= LARGEST, "{counts:?}");
+        assert!(counts.reordering <= counts.unread, "{counts:?}");
+    }
+    end.finish();
+    (0..CONNECTIONS).for_each(|number| end.remove(number));
+    assert!(end.is_cut());
+}
