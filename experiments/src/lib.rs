@@ -7,6 +7,7 @@ mod jump;
 mod lab_run;
 pub mod numeric;
 mod parallel;
+mod regions;
 pub mod report;
 pub mod scenario;
 mod sharing;

@@ -14,6 +14,7 @@ use crate::demo::{DemoError, Observer, Stop};
 use crate::download;
 use crate::jump;
 use crate::numeric::{self, NumericError};
+use crate::regions;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sharing;
 
@@ -230,6 +231,18 @@ const ALL: &[Experiment] = &[
         "TRN",
         Scope,
         "what a relay still gains once windows, connections and VM caps are seen to"
+    ),
+    lab!(
+        "trn-single",
+        "TRN",
+        regions::run,
+        "what one default connection carries between eleven regions"
+    ),
+    lab!(
+        "trn-tuned",
+        "TRN",
+        regions::run,
+        "raised windows, then one stream over many connections, below a VM's cap"
     ),
     lab!(
         "cdd-split",

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tradewind_units::HostId;
+use tradewind_units::{Bandwidth, HostId};
 
 use super::Ground;
 use super::carry::{CarryError, Content, STOP_CHECK, is_time_out};
@@ -190,11 +190,64 @@ impl Drop for LongFetch {
     }
 }
 
-fn take_all(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+/// What a download without end brings to `client` over `span`, once it has run for `settle`. The lab's validity record is
+/// of that span alone.
+///
+/// # Errors
+/// When a socket call fails, the download ends, or the run is told to stop.
+pub(crate) fn steady_rate(
+    ground: &Ground,
+    client: &HostId,
+    dial: SocketAddr,
+    settle: Duration,
+    span: Duration,
+) -> Result<Bandwidth, DemoError> {
+    let failed = |what| {
+        move |source| DemoError::Carry {
+            flow: format!("{client} from {dial}"),
+            source: CarryError::Io { what, address: dial, source },
+        }
+    };
+    let domain = socket2::Domain::for_address(dial);
+    let made =
+        ground.lab.enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+    let socket = made.map_err(failed("make a socket for"))?;
+    socket.connect_timeout(&dial.into(), settle + span).map_err(failed("connect to"))?;
+    let mut stream = TcpStream::from(socket);
+    ask_for_all(&mut stream).map_err(failed("ask"))?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut take = |span: Duration| -> Result<(u64, Duration), DemoError> {
+        let (began, mut bytes) = (Instant::now(), 0);
+        while began.elapsed() < span {
+            ground.stop.check()?;
+            match stream.read(&mut buffer) {
+                Ok(0) => {
+                    let cut = std::io::ErrorKind::UnexpectedEof.into();
+                    return Err(failed("receive from")(cut));
+                }
+                Ok(count) => bytes += count as u64,
+                Err(error) if is_time_out(&error) => {}
+                Err(error) => return Err(failed("receive from")(error)),
+            }
+        }
+        Ok((bytes, began.elapsed()))
+    };
+    take(settle)?;
+    ground.lab.reset_validity()?;
+    let (bytes, took) = take(span)?;
+    Ok(Bandwidth::saturating_from_bytes_per_s(bytes as f64 / took.as_secs_f64()))
+}
+
+/// Asks for a file without end.
+fn ask_for_all(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.set_read_timeout(Some(STOP_CHECK))?;
     let mut request = [0; REQUEST_BYTES];
     request[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    stream.write_all(&request)?;
+    stream.write_all(&request)
+}
+
+fn take_all(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+    ask_for_all(&mut stream)?;
     let mut buffer = vec![0; READ_BYTES];
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut buffer) {

@@ -1,0 +1,34 @@
+//! Rates between regions: `trn-single` and `trn-tuned` \[TRN\].
+//!
+//! TRN measured eleven regions of EC2 with one default connection, and found what everybody had: near regions fast, far
+//! ones slow. With larger windows, and above all with many connections, the differences went: each pair came to what its VM
+//! may send. Here a download runs from each region to each other one, by one plain connection or over a striped leg
+//! between a relay beside the sender and a gateway beside the receiver. A [`scenario`] says between which regions, and
+//! how; a [`repeat`] is a lab for each strategy; the [`outcome`] puts the rates beside the paper's.
+
+mod outcome;
+mod repeat;
+mod scenario;
+
+use crate::demo::Observer;
+use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::parallel;
+use scenario::Scenario;
+
+/// Runs an experiment whose scenario is one of rates between regions.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let scenario = if options.quick { scenario.quick() } else { scenario };
+    let seeds = scenario.runs.seeds(options);
+    let step = "download between all regions";
+    let repeats =
+        parallel::each(step, &seeds, 1, observer, |seed| repeat::run(&scenario, options, *seed))?;
+    Ok(outcome::record(&scenario, options, &repeats))
+}

@@ -1,0 +1,89 @@
+//! One repeat: for each strategy a lab of its own, on which each pair downloads, one after the other.
+
+use std::time::Duration;
+
+use tradewind_lab::LabOptions;
+use tradewind_units::HostId;
+
+use super::scenario::{Scenario, Strategy, host_of};
+use crate::demo::DemoError;
+use crate::experiment::{ExperimentError, RunOptions};
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Carriage, NewChain};
+use crate::lab_run::fetch::{self, FileServer};
+use crate::lab_run::service::LegText;
+
+/// Where servers listen.
+const SERVER_PORT: u16 = 8000;
+/// Downloads in a row during which the lab did not keep time, before one counts nevertheless.
+const TRIES: usize = 3;
+
+/// What a repeat came to.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// Payload in Mbit/s: by strategy, then by pair, in the scenario's order.
+    pub(super) mbps: Vec<Vec<f64>>,
+    /// Why the lab says that it did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+/// Runs a repeat.
+pub(super) fn run(
+    scenario: &Scenario,
+    options: &RunOptions,
+    seed: u64,
+) -> Result<Outcome, ExperimentError> {
+    let mut outcome = Outcome { mbps: Vec::new(), reasons: Vec::new() };
+    for strategy in &scenario.strategies {
+        let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+        let topology = scenario.topology(strategy)?;
+        let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
+        let pairs = scenario.pairs();
+        let mut rates = Vec::with_capacity(pairs.len());
+        // Each chain has a port of its own: what has just ended may hold one for a moment.
+        let mut slots = 0..;
+        for pair in pairs {
+            let ends = pair.map(host_of);
+            let tries = if options.quick { 1 } else { TRIES };
+            let mut last = (f64::NAN, Vec::new());
+            for slot in slots.by_ref().take(tries) {
+                last = measure(&ground, scenario, strategy, &ends, slot)?;
+                if last.1.is_empty() {
+                    break;
+                }
+            }
+            rates.push(last.0);
+            outcome.reasons.extend(last.1);
+        }
+        outcome.mbps.push(rates);
+    }
+    Ok(outcome)
+}
+
+/// Downloads once: the rate of the payload in Mbit/s, and what the lab says against it.
+fn measure(
+    ground: &Ground,
+    scenario: &Scenario,
+    strategy: &Strategy,
+    [sender, receiver]: &[HostId; 2],
+    slot: u16,
+) -> Result<(f64, Vec<String>), DemoError> {
+    ground.stop.check()?;
+    let server = FileServer::start(ground, sender, SERVER_PORT + slot)?;
+    let relays = [sender.clone()];
+    let gateway = LegText { accept: None, dial: strategy.leg() };
+    let chain = NewChain {
+        slot,
+        client: receiver,
+        server: server.address,
+        relays: if strategy.connections.is_some() { &relays } else { &[] },
+        carriage: Carriage::Split,
+        leg: &LegText::default(),
+        gateway: &gateway,
+    };
+    let chain = chain.start(ground)?;
+    let settle = Duration::from_secs_f64(scenario.settle_s.max(strategy.settle_s));
+    let span = Duration::from_secs_f64(scenario.measure_s);
+    let rate = fetch::steady_rate(ground, receiver, chain.entrance, settle, span)?;
+    Ok((rate.as_mbps(), ground.lab.validity()?.reasons))
+}
