@@ -227,6 +227,9 @@ pub struct Limits {
     pub sessions: usize,
     /// Of these, connections that have not shown a valid header yet. Chosen: 1,000.
     pub unauthenticated: usize,
+    /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is refused. Chosen: 1,000,
+    /// an eighth of all.
+    pub resting: u32,
     /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
     pub backlog: u16,
     /// What all sessions together may move a second, both directions added up; no limit when absent.
@@ -247,6 +250,7 @@ impl Default for Limits {
         Self {
             sessions: 8000,
             unauthenticated: 1000,
+            resting: 1000,
             backlog: 4096,
             rate: None,
             memory: None,

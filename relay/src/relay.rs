@@ -2,6 +2,7 @@
 //! its neighbour how that went, and moves bytes both ways.
 
 mod first_bytes;
+mod hello;
 mod joins;
 mod probes;
 mod welcome;
@@ -21,17 +22,18 @@ use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
-    Refusal, RelayPolicy, ReplayTable, Reply, ReplyKey, SealedHeader, Status, Verifier, join, warm,
+    Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
 };
 use tradewind_units::Timestamp;
 
+use crate::config::Share;
 use crate::connection::{Connection, NO_TLS, Tls};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Waited, part};
-use crate::pool::{LONGEST_WAIT, Pools, Warm};
+use crate::pool::{Pools, Warm};
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
@@ -103,6 +105,8 @@ impl Relay {
             pools,
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
+            resting: Members::new(Share::default()),
+            most_resting: config.limits.resting,
             joinable: Arc::default(),
             header_limit: config.timeouts.header,
             tls,
@@ -159,6 +163,9 @@ struct RelayService {
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
+    /// Neighbours whose warm connections rest here, and how many of each may.
+    resting: Arc<Members<PublicIdentity>>,
+    most_resting: u32,
     /// Sessions of striped legs.
     joinable: Arc<Sessions>,
     header_limit: Duration,
@@ -286,44 +293,11 @@ impl RelayService {
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
-        let reply = self.hello(&bytes, stream.peer()).map_err(|cause| {
-            self.complain(stream, &cause);
-            Outcome::Forged
-        })?;
-        seat.authenticated();
-        let reply = reply.seal(&Reply::ok(0));
-        stream.write_all(&reply).await.map_err(|_| Outcome::Ended)?;
-        self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)
-    }
-
-    /// The header that follows a hello; `None` when the neighbour does not need the connection after
-    /// all, or this relay is about to end.
-    async fn later_header(
-        &self,
-        stream: &Connection,
-        unused: &mut Unused,
-        seat: &Seat,
-    ) -> Option<Vec<u8>> {
-        let mut phase = self.phase.get()?.clone();
-        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
-        let read = tokio::select! {
-            biased;
-            read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),
-            _ = phase.wait_for(|phase| *phase >= Phase::Draining) => None,
-        };
-        read.filter(|bytes| !warm::is_hello(bytes))
+        self.warm_header(stream, &bytes, unused, seat).await
     }
 
     fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Opens a hello that came from `peer`, if it is known who that is.
-    fn hello(&self, bytes: &[u8], peer: Option<PublicIdentity>) -> Result<ReplyKey, GrantError> {
-        match (peer, warm::sender(bytes)) {
-            (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),
-            _ => self.lock_verifier().open_hello(unix_now(), bytes),
-        }
     }
 
     /// Opens a header that came from `peer`, if it is known who that is, and seals the one for the next hop

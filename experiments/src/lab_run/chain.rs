@@ -81,6 +81,12 @@ impl NewChain<'_> {
     }
 
     fn split(&self, ground: &Ground) -> Result<Chain, DemoError> {
+        for host in self.relays.iter().chain([self.client]) {
+            // A relay of an earlier chain that kept warm connections has left the other way behind.
+            let name = "net.ipv4.tcp_slow_start_after_idle";
+            let set = ground.lab.enter(host, || sysctl::set(name, "1"))?;
+            set.map_err(LabError::from)?;
+        }
         if [self.leg, self.gateway].iter().any(|leg| leg.wants_fast_open()) {
             for host in self.relays.iter().chain([self.client]) {
                 // Both to send data in a SYN and to take it.

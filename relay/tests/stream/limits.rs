@@ -143,7 +143,8 @@ fn sessions_that_share_a_rate_get_equal_parts() {
     let received = || chains.iter().map(|(_, count)| count.load(Relaxed)).collect::<Vec<_>>();
     wait_for("both to flow", || received().iter().all(|count| *count > 200_000));
     let before = received();
-    wait_for("both to flow on", || received().iter().sum::<usize>() > 2_000_000);
+    // Three seconds: whoever counts may come late by a quarter of one where other programs run as well.
+    wait_for("both to flow on", || received().iter().sum::<usize>() > 6_000_000);
     let moved: Vec<_> = received().iter().zip(before).map(|(now, before)| now - before).collect();
     let (less, more) = (moved[0].min(moved[1]), moved[0].max(moved[1]));
     assert!(less * 10 >= more * 7, "{moved:?}");

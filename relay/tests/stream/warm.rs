@@ -71,6 +71,20 @@ fn a_session_travels_on_the_connection_that_rested() {
 }
 
 #[test]
+fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
+    apart(|| {
+        let mut second = relay_config();
+        second.limits.resting = 0;
+        let chain = chain(&second, echo());
+        converse(&chain);
+        wait_for("a hello to be refused", || chain.relays[1].handle.snapshot().outcome("full") > 0);
+        converse(&chain);
+        wait_for("no session", || chain.relays[0].handle.snapshot().open == 0);
+        assert_eq!(chain.relays[0].handle.snapshot().outcome("ended"), 2);
+    });
+}
+
+#[test]
 fn a_relay_that_is_started_again_costs_no_session() {
     apart(|| {
         let mut second = relay_config();

@@ -1,0 +1,68 @@
+//! Warm connections that neighbours keep here: a hello, a rest, and then the header of a session.
+
+use tokio::time::timeout;
+use tradewind_grant::header::HEADER_LIMIT;
+use tradewind_grant::{GrantError, PublicIdentity, Reply, ReplyKey, Status, warm};
+use tradewind_net::tcp;
+
+use super::first_bytes::header_bytes;
+use super::{RelayService, unix_now};
+use crate::connection::Connection;
+use crate::counts::Outcome;
+use crate::head::Unused;
+use crate::pool::LONGEST_WAIT;
+use crate::shutdown::Phase;
+use crate::worker::Seat;
+
+impl RelayService {
+    /// Answers the hello in `bytes`, and waits for the header.
+    pub(super) async fn warm_header(
+        &self,
+        stream: &Connection,
+        bytes: &[u8],
+        unused: &mut Unused,
+        seat: &mut Seat,
+    ) -> Result<Vec<u8>, Outcome> {
+        let key = self.hello(bytes, stream.peer()).map_err(|cause| {
+            self.complain(stream, &cause);
+            Outcome::Forged
+        })?;
+        seat.authenticated();
+        let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
+        let Some(_rests) = self.resting.enter(neighbour, Some(self.most_resting)) else {
+            let refused = Reply::failed(Status::Overloaded, 0, "too many warm connections rest");
+            // It is dialled anew for each session then, whether it hears why or not.
+            let _heard = stream.write_all(&key.seal(&refused.before_dial())).await;
+            let _ended = tcp::end_in_order_on_close(stream);
+            return Err(Outcome::Full);
+        };
+        stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
+        self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)
+    }
+
+    /// The header that follows a hello; `None` when the neighbour does not need the connection after
+    /// all, or this relay is about to end.
+    async fn later_header(
+        &self,
+        stream: &Connection,
+        unused: &mut Unused,
+        seat: &Seat,
+    ) -> Option<Vec<u8>> {
+        let mut phase = self.phase.get()?.clone();
+        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        let read = tokio::select! {
+            biased;
+            read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),
+            _ = phase.wait_for(|phase| *phase >= Phase::Draining) => None,
+        };
+        read.filter(|bytes| !warm::is_hello(bytes))
+    }
+
+    /// Opens a hello that came from `peer`, if it is known who that is.
+    fn hello(&self, bytes: &[u8], peer: Option<PublicIdentity>) -> Result<ReplyKey, GrantError> {
+        match (peer, warm::sender(bytes)) {
+            (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),
+            _ => self.lock_verifier().open_hello(unix_now(), bytes),
+        }
+    }
+}
