@@ -16,8 +16,13 @@ use crate::trees::Paths;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The problem has no such flow, or the plan leaves it out.
-    #[error("no flow `{0}`")]
-    NoFlow(FlowId),
+    #[error("no flow `{flow}`; there are {known}")]
+    NoFlow {
+        /// The name asked for.
+        flow: FlowId,
+        /// Some of those that there are.
+        known: String,
+    },
     /// The plan does not fit the problem.
     #[error("flow `{0}`: its path is none that the problem has")]
     NotOfProblem(FlowId),
@@ -160,12 +165,25 @@ pub struct Explanation {
     pub alternatives: Vec<Alternative>,
 }
 
+/// Names of flows told to who asks for one that is not there. Chosen: they fit a line.
+const FLOWS_TOLD: usize = 5;
+
+/// The first flows of a plan, and how many there are beyond them.
+fn some_flows(plan: &Plan) -> String {
+    let names: Vec<String> =
+        plan.flows.iter().take(FLOWS_TOLD).map(|flow| format!("`{}`", flow.id)).collect();
+    match plan.flows.len() - names.len() {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 /// Explains the path of one flow of a plan that [`crate::verify()`] has nothing against.
 ///
 /// # Errors
 /// When the problem or the plan has no such flow.
 pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanation, ExplainError> {
-    let no_flow = || ExplainError::NoFlow(flow.clone());
+    let no_flow = || ExplainError::NoFlow { flow: flow.clone(), known: some_flows(plan) };
     let index = problem.flows().iter().position(|known| known.id == *flow).ok_or_else(no_flow)?;
     let planned = plan.flows.iter().find(|planned| planned.id == *flow).ok_or_else(no_flow)?;
     let foreign = || ExplainError::NotOfProblem(flow.clone());

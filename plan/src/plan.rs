@@ -1,5 +1,7 @@
 //! The answer: relays to run, a path for each flow, its cost and its predicted effect.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tradewind_units::{
     ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId, time,
@@ -257,6 +259,24 @@ impl Plan {
             problem.offers().iter().position(offered)
         };
         flow.path.iter().map(offer).collect()
+    }
+
+    /// Each flow's place among its candidates; `None` when a flow is left out or takes a path that is none of them.
+    pub(crate) fn choice_in(&self, problem: &Problem) -> Option<Vec<usize>> {
+        let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
+            .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))
+            .collect();
+        let relays: BTreeMap<_, usize> = (self.relays.iter())
+            .map(|relay| Some((&relay.id, *offers.get(&(&relay.region, &relay.relay_type))?)))
+            .collect::<Option<_>>()?;
+        let flows: BTreeMap<&FlowId, _> = self.flows.iter().map(|flow| (&flow.id, flow)).collect();
+        let choice = |flow: usize| {
+            let path = &flows.get(&problem.flows()[flow].id)?.path;
+            let path: Vec<usize> =
+                path.iter().map(|id| relays.get(id).copied()).collect::<Option<_>>()?;
+            problem.candidates(flow).iter().position(|candidate| candidate.relays == path)
+        };
+        (0..problem.flows().len()).map(choice).collect()
     }
 
     /// Regions of a flow's path, in order; `None` for a relay that the plan does not run.

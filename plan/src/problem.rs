@@ -239,7 +239,8 @@ impl Problem {
     /// Costs one completion-time model for each path that the rates do not rule out.
     ///
     /// # Errors
-    /// When a name is taken twice, a flow makes no sense or has no path, or a price is missing.
+    /// When a name is taken twice, a flow makes no sense or has no path, a price is missing, or more money is at stake than
+    /// can be added up.
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
         check::inputs(&inputs)?;
         let offers = offers(&inputs);
@@ -253,6 +254,7 @@ impl Problem {
             problem.shares = check::shares(&problem);
             problem.find_candidates()?;
         }
+        check::money(&problem)?;
         Ok(problem)
     }
 

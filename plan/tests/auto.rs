@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tradewind_model::StartUp;
 use tradewind_plan::solver::{Auto, Exhaustive, Greedy};
 use tradewind_plan::{
-    Inputs, Limits, Objective, Plan, Problem, RelayType, SolveError, Solver, verify,
+    Inputs, Limits, Objective, Plan, Problem, ProblemError, RelayType, SolveError, Solver, verify,
 };
 use tradewind_units::{Bytes, Duration, RegionId, RelayTypeId};
 
@@ -183,9 +183,46 @@ proptest! {
     }
 }
 
+/// The same world, its regions told in another order.
+fn turned(inputs: &Inputs, by: usize) -> Inputs {
+    let mut other = inputs.clone();
+    let count = other.regions.len();
+    other.regions.rotate_left(by % count);
+    if by % 2 == 1 {
+        other.regions.reverse();
+    }
+    other
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn another_order_of_the_regions_changes_no_objective(inputs in small(), by in 1_usize..8) {
+        let solve = |inputs: &Inputs| {
+            let (problem, plan) = solve(&Auto::default(), inputs, 2_000_000).unwrap();
+            (plan.score(&problem).0, plan.bound)
+        };
+        prop_assert_eq!(solve(&inputs), solve(&turned(&inputs, by)));
+    }
+}
+
+#[test]
+fn more_money_than_can_be_added_up_is_refused() {
+    let mut inputs = world(20, 6, 1e9, 1);
+    inputs.relay_types[0].set_up = usd(1e9);
+    assert_eq!(Problem::new(inputs.clone()).unwrap_err(), ProblemError::TooMuchMoney);
+    // The most that is not refused does not overflow.
+    inputs.relay_types[0].set_up = usd(8e7);
+    for objective in [Objective::TotalFct, Objective::Makespan] {
+        inputs.objective = objective;
+        assert!(solve(&Auto::default(), &inputs, STEPS).is_some());
+    }
+}
+
 #[test]
 fn a_larger_budget_never_worsens_the_plan() {
-    for seed in 1..4 {
+    for seed in 1..6 {
         let mut last = Duration::MAX;
         for tenths in 0..8 {
             let inputs = world(12, 5, 1.0 + 0.5 * f64::from(tenths), seed);

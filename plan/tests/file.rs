@@ -440,6 +440,20 @@ fn what_leaves_a_region_is_capped_where_there_is_one() {
     );
     let inside = capped("region = \"gcp:us-east4\"\negress_cap_outside = \"1 Gbit/s\"");
     assert_eq!(read(&inside).unwrap().inputs.site_caps_outside.len(), 1);
+
+    let drawn = |outside: bool| {
+        let cap = format!("outside = {outside}, egress_cap_outside = \"1 Gbit/s\"");
+        read(&format!(
+            "assume_rtt_from_distance = true\n[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\n\
+             sites = {{ clouds = [\"gcp\"], {cap} }}\n"
+        ))
+    };
+    assert!(drawn(false).unwrap().inputs.site_caps_outside.len() > 10);
+    let refused = drawn(true).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("line 5: ") && refused.contains("sites outside the cloud"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -247,6 +247,20 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    /// Many relays of an offer, budgets that run out: where runs go on from others, and end early.
+    #[test]
+    fn every_heuristic_follows_its_pseudo_code_with_many_flows(seed: u64) {
+        let problem = random(seed, Kind { flows: 100, regions: 6, beyond_paper: false }).unwrap();
+        for solver in FIVE {
+            let plan = solve(solver, &problem);
+            assert_same(&problem, &plan, &followed(&problem, solver.name()));
+        }
+    }
+}
+
 /// Plans of random problems that break a rule (`examples/heuristics_hold.rs` makes more of them), and how many problems were planned.
 fn violations(seeds: std::ops::Range<u64>, kind: Kind) -> (Vec<String>, usize) {
     let (mut found, mut planned) = (Vec::new(), 0);

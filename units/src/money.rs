@@ -29,6 +29,12 @@ impl Money {
         self.0 as f64 / 1e9
     }
 
+    /// The amount in nano-dollars.
+    #[must_use]
+    pub const fn as_nano_usd(self) -> u64 {
+        self.0
+    }
+
     /// The sum, at most what the type can hold.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {

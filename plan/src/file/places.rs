@@ -94,6 +94,11 @@ impl<'a> Places<'a> {
         if taken.is_empty() {
             return Err(self.source.refuse(&span, "no region of the catalogue is taken"));
         }
+        let outside = spec.egress_cap_outside.as_ref();
+        if let Some(cap) = outside.filter(|_| spec.outside) {
+            let problem = "sites outside the cloud leave no region; all that leaves a machine is `egress_cap`";
+            return Err(self.source.refuse_at(cap, problem));
+        }
         for region in taken {
             let id = SiteId::new(format!("host.{region}"))
                 .map_err(|error| self.source.refuse(&span, error.to_string()))?;
@@ -107,7 +112,7 @@ impl<'a> Places<'a> {
                 access_rtt: spec.access_rtt.unwrap_or_default(),
                 rate: spec.rate,
                 egress_cap: spec.egress_cap,
-                egress_cap_outside: None,
+                egress_cap_outside: outside.map(|cap| *cap.get_ref()),
                 window: window(spec.window.as_ref(), self.source)?,
                 span: span.clone(),
             })?;

@@ -232,6 +232,7 @@ pub(super) struct GeneratedSites {
     pub(super) access_rtt: Option<Duration>,
     pub(super) rate: Option<Bandwidth>,
     pub(super) egress_cap: Option<Bandwidth>,
+    pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
     pub(super) window: Option<Spanned<Bytes>>,
 }
 

@@ -82,9 +82,31 @@ pub enum ProblemError {
         /// When it ends at best.
         fastest: Duration,
     },
+    /// More money than can be added up.
+    #[error(
+        "flows: their dearest paths, relays and moves included, come to more than {MOST_USD:e} dollars together"
+    )]
+    TooMuchMoney,
     /// A region without price.
     #[error(transparent)]
     Model(#[from] ModelError),
+}
+
+/// Dollars that a problem's flows may cost together on their dearest paths, each over relays of its own. Chosen: half of what
+/// 64 bits hold in nano-dollars, so that no solver's sum overflows.
+const MOST_USD: f64 = 4e9;
+
+/// Refuses a problem of which some plan costs more than can be added up.
+pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
+    let dearest = |flow: usize| -> f64 {
+        let cost = |candidate: &crate::Candidate| {
+            let set_up = |relay: &usize| problem.offers()[*relay].relay_type.set_up.as_usd();
+            candidate.cost.as_usd() + candidate.relays.iter().map(set_up).sum::<f64>()
+        };
+        problem.candidates(flow).iter().map(cost).fold(0.0, f64::max)
+    };
+    let all: f64 = (0..problem.flows().len()).map(dearest).sum();
+    if all > MOST_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
 }
 
 /// Refuses what makes no sense by itself.

@@ -9,9 +9,7 @@
 //!
 //! All of it is deterministic: the same problem and work give the same plan.
 
-use std::collections::BTreeMap;
-
-use tradewind_units::{Duration, FlowId, Money};
+use tradewind_units::{Duration, Money};
 
 use super::{Exhaustive, Limits, SolveError, Solver, Work};
 use crate::candidates::safely;
@@ -202,22 +200,12 @@ fn starting_choices(
     [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
 }
 
-/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate.
+/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate, or one that no relay carries.
 fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize>> {
-    let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
-        .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))
-        .collect();
-    let relays: BTreeMap<_, usize> = (plan.relays.iter())
-        .map(|relay| Some((&relay.id, *offers.get(&(&relay.region, &relay.relay_type))?)))
-        .collect::<Option<_>>()?;
-    let flows: BTreeMap<&FlowId, _> = plan.flows.iter().map(|flow| (&flow.id, flow)).collect();
-    let choice = |flow: usize| {
-        let path = &flows.get(&problem.flows()[flow].id)?.path;
-        let path: Vec<usize> =
-            path.iter().map(|id| relays.get(id).copied()).collect::<Option<_>>()?;
-        table.of(flow).iter().position(|choice| choice.relays().eq(path.iter().copied()))
+    let choice = |(flow, place): (usize, usize)| {
+        table.of(flow).iter().position(|choice| choice.place as usize == place)
     };
-    (0..table.flows()).map(choice).collect()
+    plan.choice_in(problem)?.into_iter().enumerate().map(choice).collect()
 }
 
 /// A flow that alone costs more than the budget, relays included; else, if the cheapest paths of all flows do

@@ -32,11 +32,13 @@ use super::{Limits, SolveError, Solver, Work, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+mod events;
 mod list;
 mod run;
 
-pub(super) use list::{Head, Lists};
-pub(super) use run::{Outcome, Run};
+pub(super) use events::Events;
+pub(super) use list::{Entry, List, Lists, Needs, Rank};
+pub(super) use run::{Race, Run, Terms, Value};
 
 /// F-FCT, flow-greedy by completion time: best where the budget is nearly unlimited [CP VI-A].
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,21 +104,22 @@ fn solve(
     let bound = unlimited_bound(problem);
     let lists = Lists::new(problem, gain);
     let mut run = Run::new(problem, &lists);
-    run.start(&vec![usize::MAX; problem.offers().len()]);
-    run.go(lists.heads(), None, &mut work);
-    finish(problem, &lists, &run.outcome(), name, bound, &work)
+    run.supply.fill(usize::MAX);
+    run.start(lists.heads());
+    run.go(None, None, &mut work);
+    finish(problem, &lists, run.taken(), name, bound, &work)
 }
 
-/// The plan of an outcome; an error when it leaves a flow out, exceeds the budget, or was cut short.
+/// The plan of a run; an error when it leaves a flow out, exceeds the budget, or was cut short.
 pub(super) fn finish(
     problem: &Problem,
     lists: &Lists,
-    outcome: &Outcome,
+    taken: &[Rank],
     name: &'static str,
     bound: Duration,
     work: &Work<'_>,
 ) -> Result<Plan, SolveError> {
-    let plan = plan(problem, lists, outcome, name, bound);
+    let plan = plan(problem, lists, taken, name, bound);
     match plan {
         Some(plan) if !work.stopped => Ok(plan),
         plan => Err(SolveError::WorkLimit { best: plan.map(Box::new), bound }),
@@ -126,28 +129,42 @@ pub(super) fn finish(
 fn plan(
     problem: &Problem,
     lists: &Lists,
-    outcome: &Outcome,
+    taken: &[Rank],
     name: &'static str,
     bound: Duration,
 ) -> Option<Plan> {
-    if outcome.spent > problem.budget() {
-        return None;
+    let mut paths = vec![None; problem.flows().len()];
+    let mut rooms: Vec<Vec<u64>> = vec![Vec::new(); problem.offers().len()];
+    for rank in taken {
+        let entry = lists.entry(*rank);
+        let place = |offer: &u32| {
+            let (offer, rooms) = (*offer as usize, &mut rooms[*offer as usize]);
+            let first = rooms.iter().position(|room| *room >= entry.rate);
+            let number = first.unwrap_or_else(|| {
+                rooms.push(problem.offers()[offer].capacity_bps());
+                rooms.len() - 1
+            });
+            rooms[number] -= entry.rate;
+            (offer, number)
+        };
+        let numbers: Vec<(usize, usize)> = entry.relays().iter().map(place).collect();
+        paths[entry.flow as usize] = Some((entry.candidate as usize, numbers));
     }
-    let entry = |flow: usize| outcome.choice[flow].map(|at| &lists.flows[flow].entries[at]);
-    let candidate = |flow: usize| match entry(flow) {
-        Some(entry) => Some(entry.candidate as usize),
+    let candidate = |(flow, path): (usize, &Option<(usize, _)>)| match path {
+        Some((candidate, _)) => Some(*candidate),
         None => lists.flows[flow].direct.is_some().then_some(0),
     };
-    let choice = (0..outcome.choice.len()).map(candidate).collect::<Option<Vec<usize>>>()?;
+    let choice = paths.iter().enumerate().map(candidate).collect::<Option<Vec<usize>>>()?;
     let number = |flow: usize, offer: usize| {
-        let relays = entry(flow).expect("a flow that passes relays has an entry").relays();
-        let at = relays.iter().position(|relay| *relay as usize == offer);
-        outcome.numbers[flow][at.expect("a user passes the relay")] as usize
+        let (_, numbers) = paths[flow].as_ref().expect("a flow that passes relays took them");
+        let number = numbers.iter().find(|(passed, _)| *passed == offer);
+        number.expect("a user passes the relay").1
     };
     let place = |offer: usize, users: &[usize], _: &[u64]| {
         Some(users.iter().map(|flow| number(*flow, offer)).collect())
     };
-    Plan::from_packing(problem, &choice, place, name, bound)
+    let plan = Plan::from_packing(problem, &choice, place, name, bound)?;
+    (plan.cost <= problem.budget()).then_some(plan)
 }
 
 /// Whether plans are compared by cost, because all have one score.

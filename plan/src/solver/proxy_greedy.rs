@@ -20,20 +20,22 @@
 //!
 //! **Speed.** Results are those of the listings; only work that cannot change them is saved.
 //! Paths are sorted once. For each set that relays are added to, the paths that a flow would start with
-//! are looked up for all additions together ([`first`]). A run ends as soon as it could not win
-//! even if all flows left got their best path. Costs O(m P L) runs of O(m + n) steps for 1-P, with L offers and P
+//! are looked up for all additions together ([`first`]). A run over one relay more begins where it was first lacking
+//! ([`trials`]), and ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of O(m + n) steps for 1-P, with L offers and P
 //! relays in the end; L times that for 2-P and L^2 times for 2-P RB.
 
 use tradewind_units::Duration;
 
-use super::flow_greedy::{Gain, Lists, Outcome, Run, finish};
+use super::flow_greedy::{Gain, Lists, finish};
 use super::{Limits, SolveError, Solver, Work, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
+mod bounds;
 mod first;
+mod trials;
 
-use first::FirstPaths;
+use trials::{Found, Trials};
 
 /// 1-P: one relay more at a time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,90 +99,38 @@ fn solve(
     let bound: Duration = unlimited_bound(problem);
     let lists = Lists::new(problem, Gain::Fct);
     let mut work = Work::new(limits);
-    let mut search = Search::new(problem, &lists);
-    while search.improve(change, &mut work) {}
-    let best = search.best_or_first(&mut work);
-    finish(problem, &lists, &best, name, bound, &work)
-}
-
-/// The best set so far, and the outcome on it.
-struct Search<'a> {
-    lists: &'a Lists,
-    run: Run<'a>,
-    first: FirstPaths<'a>,
-    relays: Relays,
-    best: Option<Outcome>,
-}
-
-impl<'a> Search<'a> {
-    fn new(problem: &Problem, lists: &'a Lists) -> Self {
-        let relays: Relays = problem.offers().iter().map(|offer| offer.running).collect();
-        let run = Run::new(problem, lists);
-        let first = FirstPaths::new(lists, relays.len());
-        Self { lists, run, first, relays, best: None }
-    }
-
-    /// One pass of Algorithm 3's loop: moves to the best candidate set; false if none is better.
-    fn improve(&mut self, change: Change, work: &mut Work<'_>) -> bool {
-        let offers = self.relays.len();
-        let mut found: Option<Relays> = None;
-        // Offers of which one more has been tried, with what was removed put back.
-        let mut put_back = vec![false; offers];
-        for (removed, base) in bases(&self.relays, change) {
-            self.first.prepare(&base);
-            for (one, two) in additions(offers, change) {
-                let returned = match removed {
-                    Some(removed) if removed == one => two,
-                    Some(removed) if two == Some(removed) => Some(one),
-                    _ => None,
-                };
-                if let Some(other) = returned
-                    && std::mem::replace(&mut put_back[other], true)
-                {
-                    continue;
-                }
-                if !work.step() {
-                    return false;
-                }
-                if self.evaluate(&base, one, two, work) {
-                    self.best = Some(self.run.outcome());
-                    let mut set = base.clone();
-                    set[one] += 1;
-                    two.into_iter().for_each(|two| set[two] += 1);
-                    found = Some(set);
-                }
-            }
+    let mut trials = Trials::new(problem, &lists);
+    let mut relays: Relays = problem.offers().iter().map(|offer| offer.running).collect();
+    let mut found = Found::default();
+    loop {
+        pass(&mut trials, &relays, change, &mut found, &mut work);
+        let improved = found.end_round();
+        relays = found.relays.clone().unwrap_or(relays);
+        if !improved || work.stopped {
+            break;
         }
-        let improved = found.is_some();
-        self.relays = found.unwrap_or_else(|| std::mem::take(&mut self.relays));
-        improved
     }
+    finish(problem, &lists, trials.taken_on(&relays), name, bound, &work)
+}
 
-    /// Whether `base` with one or two relays more is better than the best so far.
-    fn evaluate(
-        &mut self,
-        base: &Relays,
-        one: usize,
-        two: Option<usize>,
-        work: &mut Work<'_>,
-    ) -> bool {
-        let beat = self.best.as_ref().map(|best| best.value);
-        self.run.start(base);
-        self.run.supply_more(one);
-        two.into_iter().for_each(|two| self.run.supply_more(two));
-        let heads = self.first.heads(one, two);
-        let ended = self.run.go(heads, beat.as_ref(), work);
-        ended && beat.is_none_or(|beat| self.run.value() > beat)
-    }
-
-    /// The best outcome; without any set, that on the first one.
-    fn best_or_first(self, work: &mut Work<'_>) -> Outcome {
-        let Self { lists, mut run, relays, best, .. } = self;
-        best.unwrap_or_else(|| {
-            run.start(&relays);
-            run.go(lists.heads(), None, work);
-            run.outcome()
-        })
+/// One pass of Algorithm 3's loop: tries all candidate sets.
+fn pass(
+    trials: &mut Trials<'_>,
+    set: &Relays,
+    change: Change,
+    found: &mut Found,
+    work: &mut Work<'_>,
+) {
+    trials.begin_round(set);
+    // Offers of which one more has been tried, with what was removed put back.
+    let mut put_back = vec![false; set.len()];
+    for (at, (removed, base)) in bases(set, change).into_iter().enumerate() {
+        let mut is_new = |one: usize, two: usize| match removed {
+            Some(removed) if removed == one => !std::mem::replace(&mut put_back[two], true),
+            Some(removed) if removed == two => !std::mem::replace(&mut put_back[one], true),
+            _ => true,
+        };
+        trials.on_base((at, &base), change, &mut is_new, found, work);
     }
 }
 
@@ -196,13 +146,4 @@ fn bases(relays: &Relays, change: Change) -> Vec<(Option<usize>, Relays)> {
         (Some(removed), less)
     };
     relays.iter().enumerate().filter(|(_, count)| **count > 0).map(without).collect()
-}
-
-/// The offers of the relays to add, each pair once.
-fn additions(offers: usize, change: Change) -> Vec<(usize, Option<usize>)> {
-    let pairs = |one| (one..offers).map(move |two| (one, Some(two)));
-    match change {
-        Change::AddOne => (0..offers).map(|one| (one, None)).collect(),
-        Change::AddTwo | Change::RemoveOneAddTwo => (0..offers).flat_map(pairs).collect(),
-    }
 }

@@ -55,7 +55,7 @@ pub(super) fn searched(
     if !proven {
         let mut work = Work::new(limits);
         let mut climb = Climb::new(problem);
-        for choice in plans.iter().filter_map(|plan| choice_of(problem, plan)) {
+        for choice in plans.iter().filter_map(|plan| plan.choice_in(problem)) {
             climb.keep(&choice);
         }
         climb.run(&mut work);
@@ -93,7 +93,7 @@ impl Found {
             Err(SolveError::WorkLimit { best: Some(plan), .. }) => (Some(*plan), None),
             Err(error) => (None, Some(error)),
         };
-        let choices = apart.iter().filter_map(|plan| choice_of(problem, plan)).collect();
+        let choices = apart.iter().filter_map(|plan| plan.choice_in(problem)).collect();
         Self { choices, apart, error, bound: unlimited_bound(problem), bound_cost: Money::ZERO }
     }
 
@@ -122,7 +122,7 @@ impl Found {
         if let Some(plan) = plan {
             self.bound = self.bound.max(plan.bound);
             self.bound_cost = self.bound_cost.max(plan.bound_cost);
-            self.choices.extend(choice_of(problem, &plan));
+            self.choices.extend(plan.choice_in(problem));
         }
         Ok(self)
     }
@@ -174,20 +174,4 @@ fn numbers_of(plan: &Plan) -> Option<Vec<Vec<usize>>> {
         flow.path.iter().map(|relay| numbers.get(relay).copied()).collect()
     };
     plan.flows.iter().map(path).collect()
-}
-
-/// Each flow's candidate in a plan that a solver made of the problem.
-fn choice_of(problem: &Problem, plan: &Plan) -> Option<Vec<usize>> {
-    let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
-        .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))
-        .collect();
-    let relays: BTreeMap<_, usize> = (plan.relays.iter())
-        .map(|relay| Some((&relay.id, *offers.get(&(&relay.region, &relay.relay_type))?)))
-        .collect::<Option<_>>()?;
-    let choice = |(flow, planned): (usize, &crate::PlannedFlow)| {
-        let path: Vec<usize> =
-            planned.path.iter().map(|id| relays.get(id).copied()).collect::<Option<_>>()?;
-        problem.candidates(flow).iter().position(|candidate| candidate.relays == path)
-    };
-    plan.flows.iter().enumerate().map(choice).collect()
 }

@@ -82,9 +82,9 @@ pub(super) struct Table {
     pub(super) costs_only: bool,
 }
 
-/// Exact below nine million dollars.
+/// Nano-dollars; sums over a plan fit too, as [`Problem::new`] has seen to.
 pub(super) fn nanos(money: Money) -> i64 {
-    (money.as_usd() * 1e9).round() as i64
+    i64::try_from(money.as_nano_usd()).unwrap_or(i64::MAX)
 }
 
 impl Table {

@@ -1,4 +1,4 @@
-//! Each flow's paths, sorted by gain: made once for a problem [CP VI, footnotes 1 and 4].
+//! The flows' paths, sorted by gain: made once for a problem [CP VI, footnotes 1 and 4].
 
 use std::cmp::Reverse;
 
@@ -8,17 +8,22 @@ use super::Gain;
 use crate::candidates::Candidate;
 use crate::problem::{MAX_RELAYS, Problem};
 
+/// A path's place among the paths of all flows, in the order in which they are tried.
+pub(crate) type Rank = u32;
+
 /// One path of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// The higher, the earlier.
-    pub(crate) worth: i64,
     /// Nanoseconds of score that it saves against the direct path; without one, the score below zero.
     pub(crate) gain: i64,
-    /// Egress and move.
-    pub(crate) cost: Money,
+    /// Nano-dollars of egress and move, less what the direct path costs.
+    pub(crate) more: i128,
     /// What it takes of each of its relays, in bit/s.
     pub(crate) rate: u64,
+    /// Its flow.
+    pub(crate) flow: u32,
+    /// Its place in the flow's list.
+    pub(crate) at: u32,
     /// Its place among the flow's candidates.
     pub(crate) candidate: u32,
     relays: [u32; MAX_RELAYS],
@@ -37,42 +42,62 @@ impl Entry {
 pub(crate) struct List {
     /// What the direct path costs, where there is one: nothing, or a move.
     pub(crate) direct: Option<Money>,
-    /// The least that one of its paths takes of a relay.
-    pub(crate) least_rate: u64,
     /// The relayed paths.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) ranks: Vec<Rank>,
     /// What each of them needs.
-    pub(crate) needs: Vec<Needs>,
+    needs: Vec<Needs>,
 }
 
-/// What a path needs, so coarsely that it fits a machine word: the offers, one bit for each or for some of them
-/// together, and whether there are several. Tells at a glance most paths that are not feasible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Needs(u64);
+impl List {
+    /// The first path from this place on that needs none of what is missing.
+    pub(crate) fn next(&self, from: usize, missing: Needs) -> Option<Rank> {
+        let needs = self.needs.get(from..)?;
+        needs.iter().position(|needs| needs.without(missing)).map(|skip| self.ranks[from + skip])
+    }
+}
+
+/// What paths need, so coarsely that it fits a machine word: the first offers, one bit for each, and whether
+/// there are several. Tells at a glance most paths that are not feasible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Needs(u128);
 
 impl Needs {
-    /// Whatever a path could need.
-    pub(crate) const ALL: Self = Self(u64::MAX);
-    /// Bits for offers; one more is for paths of several relays.
-    const OFFER_BITS: usize = 63;
-    /// Paths of several relays.
-    pub(crate) const SEVERAL: Self = Self(1 << Self::OFFER_BITS);
+    /// Nothing.
+    pub(crate) const NONE: Self = Self(0);
+    /// Offers that have a bit of their own; the others have none.
+    pub(crate) const OFFERS: usize = 127;
+    /// Several relays.
+    pub(crate) const SEVERAL: Self = Self(1 << Self::OFFERS);
 
-    fn of(entry: &Entry) -> Self {
-        let several = if entry.relays().len() > 1 { Self::SEVERAL.0 } else { 0 };
-        Self(entry.relays().iter().fold(several, |bits, offer| bits | Self::bit(*offer as usize)))
+    pub(crate) fn of(entry: &Entry) -> Self {
+        let several = if entry.relays().len() > 1 { Self::SEVERAL } else { Self::NONE };
+        entry.relays().iter().fold(several, |all, offer| all.or(Self::offer(*offer as usize)))
     }
 
-    const fn bit(offer: usize) -> u64 {
-        1 << (offer % Self::OFFER_BITS)
+    /// A relay of this offer.
+    pub(crate) const fn offer(offer: usize) -> Self {
+        if offer < Self::OFFERS { Self(1 << offer) } else { Self::NONE }
     }
 
-    /// All that can be needed except these offers, and those that share a bit with them; everything if there are none.
-    pub(crate) fn all_but(offers: impl Iterator<Item = usize>) -> Self {
-        match offers.fold(0, |bits, offer| bits | Self::bit(offer)) {
-            0 => Self::ALL,
-            usable => Self(!(usable | Self::SEVERAL.0)),
-        }
+    /// The offers of a set of relays.
+    pub(crate) fn all_of(set: &[usize]) -> Self {
+        let there = (0..set.len()).filter(|offer| set[*offer] > 0);
+        there.fold(Self::NONE, |all, offer| all.or(Self::offer(offer)))
+    }
+
+    /// The offers among these that are not among the others.
+    pub(crate) const fn lacking(self, there: Self) -> Self {
+        Self(self.0 & !there.0 & !Self::SEVERAL.0)
+    }
+
+    /// The offers.
+    pub(crate) fn offers(self) -> impl Iterator<Item = usize> {
+        let mut left = self.lacking(Self::NONE).0;
+        std::iter::from_fn(move || {
+            let offer = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (offer < Self::OFFERS).then_some(offer)
+        })
     }
 
     /// What either needs.
@@ -86,117 +111,101 @@ impl Needs {
     }
 }
 
-/// The best path left of a flow; the greatest of all is the next to be tried.
-///
-/// From the highest bit: whether the flow has no direct path, the entry's worth, the flow (the first wins), the
-/// entry's place in the flow's list (the first wins).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Head(u128);
-
-impl Head {
-    const FLOW_BITS: u32 = 31;
-    const AT_BITS: u32 = 32;
-    /// No head: less than any.
-    pub(crate) const NONE: Self = Self(0);
-
-    fn new(urgent: bool, worth: i64, flow: usize, at: usize) -> Self {
-        let flow = (1 << Self::FLOW_BITS) - 1 - flow as u128;
-        let at = u128::from(u32::MAX) - at as u128;
-        // Shifts negative ones below the others.
-        let worth = u128::from(worth.cast_unsigned() ^ (1 << 63));
-        let high = (u128::from(urgent) << 64 | worth) << Self::FLOW_BITS | flow;
-        Self(high << Self::AT_BITS | at)
-    }
-
-    /// The flow.
-    pub(crate) const fn flow(self) -> usize {
-        let mask = (1 << Self::FLOW_BITS) - 1;
-        mask - ((self.0 >> Self::AT_BITS) as usize & mask)
-    }
-
-    /// The entry's place in the flow's list.
-    pub(crate) const fn at(self) -> usize {
-        (u32::MAX - self.0 as u32) as usize
-    }
-
-    /// Whether the flow has no direct path.
-    pub(crate) const fn is_urgent(self) -> bool {
-        self.0 >> (Self::AT_BITS + Self::FLOW_BITS + 64) != 0
-    }
-}
-
 /// The lists of all flows.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Lists {
     /// Flow by flow.
     pub(crate) flows: Vec<List>,
-    /// What any relayed path costs at least more than the direct one.
-    pub(crate) cheapest: Money,
+    /// All relayed paths, in the order in which they are tried: those of flows without direct path, then by what
+    /// they promise, then by flow, then by place in the flow's list.
+    pub(crate) entries: Vec<Entry>,
+    /// What any relayed path costs at least more than the direct one, in nano-dollars.
+    pub(crate) cheapest: i128,
     /// The same of paths over several relays.
-    pub(crate) cheapest_several: Money,
-    /// The least that any path takes of a relay.
-    pub(crate) least_rate: u64,
+    pub(crate) cheapest_several: i128,
     /// Whether every flow has a direct path.
     pub(crate) all_direct: bool,
 }
 
 impl Lists {
     pub(crate) fn new(problem: &Problem, gain: Gain) -> Self {
-        let flows: Vec<List> =
-            (0..problem.flows().len()).map(|flow| list(problem, flow, gain)).collect();
-        let more = |list: &List, relays: usize| {
-            let direct = list.direct.unwrap_or_default();
-            let long_enough = list.entries.iter().filter(|entry| entry.relays().len() >= relays);
-            let cheapest = long_enough.map(|entry| entry.cost).min()?;
-            Some(cheapest.checked_sub(direct).unwrap_or_default())
+        let count = problem.flows().len();
+        let direct = |flow: usize| {
+            problem.candidates(flow).first().filter(|candidate| candidate.relays.is_empty())
         };
-        let cheapest =
-            |relays| flows.iter().filter_map(|list| more(list, relays)).min().unwrap_or_default();
+        let mut all: Vec<(bool, i64, Entry)> = Vec::new();
+        for flow in 0..count {
+            let entries = sorted(problem, flow, direct(flow), gain);
+            all.extend(entries.into_iter().map(|(worth, e)| (direct(flow).is_none(), worth, e)));
+        }
+        all.sort_unstable_by_key(|(urgent, worth, entry)| {
+            (Reverse((*urgent, *worth)), entry.flow, entry.at)
+        });
+        let entries: Vec<Entry> = all.into_iter().map(|(_, _, entry)| entry).collect();
+        let list = |flow| List {
+            direct: direct(flow).map(|direct| direct.cost),
+            ranks: Vec::new(),
+            needs: Vec::new(),
+        };
+        let mut flows: Vec<List> = (0..count).map(list).collect();
+        for (rank, entry) in entries.iter().enumerate() {
+            let list = &mut flows[entry.flow as usize];
+            list.ranks.push(Rank::try_from(rank).expect("candidates have been counted in memory"));
+            list.needs.push(Needs::of(entry));
+        }
+        let cheapest = |relays| {
+            let long_enough = entries.iter().filter(|entry| entry.relays().len() >= relays);
+            long_enough.map(|entry| entry.more).min().unwrap_or_default()
+        };
         let (cheapest, cheapest_several) = (cheapest(1), cheapest(2));
-        let least_rate = flows.iter().map(|list| list.least_rate).min().unwrap_or(u64::MAX);
         let all_direct = flows.iter().all(|list| list.direct.is_some());
-        Self { flows, cheapest, cheapest_several, least_rate, all_direct }
+        Self { flows, entries, cheapest, cheapest_several, all_direct }
+    }
+
+    /// The path of this rank.
+    pub(crate) fn entry(&self, rank: Rank) -> &Entry {
+        &self.entries[rank as usize]
     }
 
     /// The head of each flow's whole list.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = Head> {
-        (0..self.flows.len()).map(|flow| self.head(flow, 0)).filter(|head| *head != Head::NONE)
-    }
-
-    /// The flow's head if its list starts at this entry; none at its end.
-    pub(crate) fn head(&self, flow: usize, at: usize) -> Head {
-        let list = &self.flows[flow];
-        let head = |entry: &Entry| Head::new(list.direct.is_none(), entry.worth, flow, at);
-        list.entries.get(at).map_or(Head::NONE, head)
+    pub(crate) fn heads(&self) -> impl Iterator<Item = Rank> {
+        self.flows.iter().filter_map(|list| list.ranks.first().copied())
     }
 }
 
-fn list(problem: &Problem, flow: usize, gain: Gain) -> List {
+/// A flow's paths that help, each with its worth, which is what they are sorted by.
+fn sorted(
+    problem: &Problem,
+    flow: usize,
+    direct: Option<&Candidate>,
+    gain: Gain,
+) -> Vec<(i64, Entry)> {
     let candidates = problem.candidates(flow);
-    let direct = candidates.first().filter(|candidate| candidate.relays.is_empty());
     let helps = |candidate: &&Candidate| {
         let saves =
             |direct: &Candidate| (candidate.score, candidate.cost) < (direct.score, direct.cost);
         !candidate.relays.is_empty() && direct.is_none_or(saves)
     };
-    let relayed = candidates.iter().enumerate().filter(|(_, candidate)| helps(candidate));
-    let mut entries: Vec<Entry> =
-        relayed.map(|(at, candidate)| entry(problem, candidate, at, direct, gain)).collect();
-    entries.sort_by_key(|entry| {
-        Reverse((entry.worth, entry.gain, Reverse((entry.cost, entry.candidate))))
+    let mut entries: Vec<(i64, Entry)> = (candidates.iter().enumerate())
+        .filter(|(_, candidate)| helps(candidate))
+        .map(|(at, candidate)| entry(problem, (flow, at), candidate, direct, gain))
+        .collect();
+    entries.sort_by_key(|(worth, entry)| {
+        Reverse((*worth, entry.gain, Reverse((entry.more, entry.candidate))))
     });
-    let needs = entries.iter().map(Needs::of).collect();
-    let least_rate = entries.iter().map(|entry| entry.rate).min().unwrap_or(u64::MAX);
-    List { direct: direct.map(|direct| direct.cost), least_rate, entries, needs }
+    for (at, (_, entry)) in entries.iter_mut().enumerate() {
+        entry.at = u32::try_from(at).expect("candidates have been counted in memory");
+    }
+    entries
 }
 
 fn entry(
     problem: &Problem,
+    (flow, at): (usize, usize),
     candidate: &Candidate,
-    at: usize,
     direct: Option<&Candidate>,
     gain: Gain,
-) -> Entry {
+) -> (i64, Entry) {
     let saved = match direct {
         Some(direct) => nanoseconds(direct.score.saturating_sub(candidate.score)),
         None => -nanoseconds(candidate.score),
@@ -209,15 +218,18 @@ fn entry(
     for (place, relay) in relays.iter_mut().zip(&candidate.relays) {
         *place = u32::try_from(*relay).expect("offers have been counted in memory");
     }
-    Entry {
-        worth,
+    let direct = direct.map_or(Money::ZERO, |direct| direct.cost);
+    let entry = Entry {
         gain: saved,
-        cost: candidate.cost,
+        more: nano_dollars(candidate.cost) - nano_dollars(direct),
         rate: candidate.rate.as_bps().max(1),
+        flow: u32::try_from(flow).expect("flows have been counted in memory"),
+        at: 0,
         candidate: u32::try_from(at).expect("candidates have been counted in memory"),
         relays,
         relay_count: candidate.relays.len() as u8,
-    }
+    };
+    (worth, entry)
 }
 
 /// Algorithm 2's gain: what is saved for each dollar of egress and of the share of the relays'
@@ -249,4 +261,9 @@ fn per_cost(
 /// A score in nanoseconds, 292 years at most.
 fn nanoseconds(score: Duration) -> i64 {
     i64::try_from(score.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// An amount that may be subtracted from.
+pub(super) fn nano_dollars(amount: Money) -> i128 {
+    i128::from(amount.as_nano_usd())
 }

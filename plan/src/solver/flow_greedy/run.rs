@@ -2,76 +2,110 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use tradewind_units::Money;
 
 use super::cheapest_wins;
-use super::list::{Entry, Head, Lists, Needs};
-use crate::problem::{MAX_RELAYS, Problem};
+use super::events::Events;
+use super::list::{Entry, Lists, Needs, Rank, nano_dollars};
+use crate::problem::Problem;
 use crate::solver::Work;
 
-/// What the steps came to.
-#[derive(Debug, Clone)]
-pub(crate) struct Outcome {
-    /// Each flow's entry; none: direct, or nothing.
-    pub(crate) choice: Vec<Option<usize>>,
-    /// The numbers of its relays among those of their offers, in the path's order.
-    pub(crate) numbers: Vec<[u32; MAX_RELAYS]>,
-    /// What is paid in all.
-    pub(crate) spent: Money,
-    /// How good it is.
-    pub(crate) value: Value,
-}
-
-/// How good an outcome is: the greater, the better.
+/// How good a run is: the greater, the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
     /// Flows without direct path that got one.
     urgent: usize,
     /// Nanoseconds of score saved.
-    gain: i128,
+    pub(crate) gain: i128,
     /// What is paid, where only that counts.
-    cost: Reverse<Money>,
+    cost: Reverse<i128>,
 }
 
 /// What a relay type in a region offers, as the steps need it.
 #[derive(Debug, Clone, Copy)]
-struct Terms {
-    capacity: u64,
-    set_up: Money,
-    running: usize,
-    /// Most that may be used.
-    supply: usize,
-    /// Most room that one of those in use has.
+pub(crate) struct Terms {
+    /// What one carries, in bit/s.
+    pub(crate) capacity: u64,
+    /// Nano-dollars.
+    pub(crate) set_up: i128,
+    /// Relays that cost no set-up.
+    pub(crate) running: usize,
+    /// The least that a path takes of one.
+    least_rate: u64,
+}
+
+/// The relays of an offer that are in use.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fleet {
+    used: usize,
+    /// Most room that one of them has, in bit/s.
     most_room: u64,
+}
+
+/// How far a run is.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The best path left of each flow.
+    heads: BinaryHeap<Reverse<Rank>>,
+    fleets: Vec<Fleet>,
+    /// Room of each relay in use: `stride` places for each offer.
+    rooms: Vec<u64>,
+    stride: usize,
+    /// What no path may need any more.
+    missing: Needs,
+    /// Nano-dollars.
+    left: i128,
+    urgent: usize,
+    gain: i128,
+    /// What the run can come to, if prices tell.
+    pub(crate) hope: i128,
+    taken: Vec<Rank>,
+}
+
+impl Clone for State {
+    fn clone(&self) -> Self {
+        let mut copy = Self::default();
+        copy.clone_from(self);
+        copy
+    }
+
+    fn clone_from(&mut self, other: &Self) {
+        self.heads.clone_from(&other.heads);
+        self.fleets.clone_from(&other.fleets);
+        self.rooms.clone_from(&other.rooms);
+        self.taken.clone_from(&other.taken);
+        (self.stride, self.missing, self.left) = (other.stride, other.missing, other.left);
+        (self.urgent, self.gain, self.hope) = (other.urgent, other.gain, other.hope);
+    }
+}
+
+/// Tells when a run cannot win any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Race<'p> {
+    /// Each path's gain less its price.
+    pub(crate) reduced: &'p [i64],
+    /// The most of it that each flow could have.
+    pub(crate) most: &'p [i64],
+    /// What must be exceeded.
+    pub(crate) beat: i128,
 }
 
 /// One run of the greedy steps. Kept between runs for its memory.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     lists: &'a Lists,
-    budget: Money,
-    /// What all flows pay before any has a relay.
-    direct: Money,
+    budget: i128,
     cheapest_wins: bool,
     terms: Vec<Terms>,
-    /// Room of each relay in use, offer by offer.
-    rooms: Vec<Vec<u64>>,
-    choice: Vec<Option<usize>>,
-    numbers: Vec<[u32; MAX_RELAYS]>,
-    spent: Money,
-    urgent: usize,
-    gain: i128,
-    /// Heads that the run began with, the greatest first.
-    heads: Vec<Head>,
-    /// Heads of flows whose first ones had to be dropped.
-    later: BinaryHeap<Head>,
-    /// What no path may need any more, as far as it was worked out since the last change.
-    missing: Option<Needs>,
-    /// Room of all relays that may be used, in bit/s.
-    room: u64,
-    /// Most flows that can still get a relay.
-    most_more: i128,
+    /// The least set-up of any relay.
+    least_set_up: i128,
+    /// Whether no path gives anything back.
+    only_costs: bool,
+    /// Most relays that may be used, offer by offer.
+    pub(crate) supply: Vec<usize>,
+    pub(crate) state: State,
     /// Heads tried since the beginning.
     tried: u64,
 }
@@ -79,241 +113,270 @@ pub(crate) struct Run<'a> {
 /// Heads tried for one step of work. Chosen: some million heads are tried in a second.
 const HEADS_PER_STEP: u64 = 16;
 
+/// Relays of an offer that there is room for at first. Chosen: few problems need more.
+const FIRST_STRIDE: usize = 4;
+
 impl<'a> Run<'a> {
     pub(crate) fn new(problem: &Problem, lists: &'a Lists) -> Self {
-        let terms = problem.offers().iter().map(|offer| Terms {
-            capacity: offer.capacity_bps(),
-            set_up: offer.relay_type.set_up,
-            running: offer.running,
-            supply: 0,
-            most_room: 0,
-        });
-        let terms: Vec<Terms> = terms.collect();
-        let flows = lists.flows.len();
+        let mut terms: Vec<Terms> = (problem.offers().iter())
+            .map(|offer| Terms {
+                capacity: offer.capacity_bps(),
+                set_up: nano_dollars(offer.relay_type.set_up),
+                running: offer.running,
+                least_rate: u64::MAX,
+            })
+            .collect();
+        for entry in &lists.entries {
+            for offer in entry.relays() {
+                let least = &mut terms[*offer as usize].least_rate;
+                *least = entry.rate.min(*least);
+            }
+        }
+        let direct: Money = lists.flows.iter().filter_map(|list| list.direct).sum();
         Self {
             lists,
-            budget: problem.budget(),
-            direct: lists.flows.iter().filter_map(|list| list.direct).sum(),
+            budget: nano_dollars(problem.budget()) - nano_dollars(direct),
             cheapest_wins: cheapest_wins(problem),
-            rooms: vec![Vec::new(); terms.len()],
+            least_set_up: terms.iter().map(|terms| terms.set_up).min().unwrap_or_default(),
+            only_costs: direct == Money::ZERO,
+            supply: vec![0; terms.len()],
             terms,
-            choice: vec![None; flows],
-            numbers: vec![[0; MAX_RELAYS]; flows],
-            spent: Money::ZERO,
-            urgent: 0,
-            gain: 0,
-            heads: Vec::new(),
-            later: BinaryHeap::new(),
-            missing: None,
-            room: 0,
-            most_more: 0,
+            state: State::default(),
             tried: 0,
         }
     }
 
-    /// Forgets the last run; at most `supply[o]` relays of offer `o` may be used from now on.
-    pub(crate) fn start(&mut self, supply: &[usize]) {
-        for ((terms, rooms), supply) in self.terms.iter_mut().zip(&mut self.rooms).zip(supply) {
-            terms.supply = *supply;
-            terms.most_room = 0;
-            rooms.clear();
+    /// Whether a run is as good as what it gains, and never gets money back.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.only_costs && self.lists.all_direct && !self.cheapest_wins
+    }
+
+    /// What is there to spend, in nano-dollars.
+    pub(crate) const fn budget(&self) -> i128 {
+        self.budget
+    }
+
+    /// What the offers have.
+    pub(crate) fn terms(&self) -> &[Terms] {
+        &self.terms
+    }
+
+    /// Begins anew with these heads.
+    pub(crate) fn start(&mut self, heads: impl Iterator<Item = Rank>) {
+        let state = &mut self.state;
+        state.heads.clear();
+        state.heads.extend(heads.map(Reverse));
+        state.fleets.clear();
+        state.fleets.resize(self.terms.len(), Fleet::default());
+        state.stride = state.stride.max(FIRST_STRIDE);
+        state.rooms.resize(self.terms.len() * state.stride, 0);
+        state.missing = Needs::NONE;
+        state.left = self.budget;
+        (state.urgent, state.gain, state.hope) = (0, 0, i128::MAX);
+        state.taken.clear();
+        for offer in 0..self.supply.len() {
+            self.note_missing(offer);
         }
-        self.choice.fill(None);
-        self.spent = self.direct;
-        (self.urgent, self.gain) = (0, 0);
-        self.later.clear();
-        self.missing = None;
     }
 
-    /// Lets one relay more of this offer be used.
-    pub(crate) fn supply_more(&mut self, offer: usize) {
-        let supply = &mut self.terms[offer].supply;
-        *supply = supply.saturating_add(1);
+    /// Goes on from this state, with a supply that is no smaller than the one that led to it.
+    pub(crate) fn resume(&mut self, state: &State, mut events: Option<&mut Events>) {
+        self.state.clone_from(state);
+        for offer in 0..self.supply.len() {
+            let is_noted = !Needs::offer(offer).without(self.state.missing);
+            if let Some(events) = events.as_deref_mut()
+                && !is_noted
+                && self.is_exhausted(offer)
+            {
+                events.note(offer, self.tried, &self.state);
+            }
+        }
+        (0..self.supply.len()).for_each(|offer| self.note_missing(offer));
     }
 
-    /// Takes greedy steps until no list has a head that could be taken. Stops early, and says so by `false`, once it
-    /// cannot become better than `beat`, or when there is no work left.
-    ///
-    /// Where `beat` is given, a path's worth must be what it gains.
+    /// Takes greedy steps until no list has a head that could be taken, and notes in `events` where a larger supply would
+    /// have mattered. Stops early, and says so by `false`, once the race is lost, or when there is no work left.
     pub(crate) fn go(
         &mut self,
-        heads: impl Iterator<Item = Head>,
-        beat: Option<&Value>,
+        race: Option<Race<'_>>,
+        mut events: Option<&mut Events>,
         work: &mut Work<'_>,
     ) -> bool {
-        self.heads.clear();
-        self.heads.extend(heads);
-        let mut hope: i128 = self.heads.iter().map(|head| self.gain_of(*head)).sum();
-        let beat = beat.filter(|_| self.lists.all_direct && !self.cheapest_wins);
-        let hopeless = |hope: i128| beat.is_some_and(|beat| hope <= beat.gain);
-        if hopeless(hope) {
-            return false;
-        }
-        self.heads.sort_unstable_by(|a, b| b.cmp(a));
-        self.room = self.count_room();
-        self.most_more = self.most_more();
-        let mut next = 0;
-        loop {
-            let sorted = self.heads.get(next);
-            // No head that is left promises more than the next one.
-            let most = sorted.max(self.later.peek()).map_or(0, |head| self.gain_of(*head));
-            if hopeless(self.gain + hope.min(most.saturating_mul(self.most_more))) {
-                return false;
-            }
-            let head = if sorted >= self.later.peek() {
-                next += 1;
-                sorted.copied()
-            } else {
-                self.later.pop()
-            };
-            let Some(head) = head else { return true };
+        let lists = self.lists;
+        while let Some(Reverse(rank)) = self.state.heads.peek().copied() {
             self.tried += 1;
             if self.tried.is_multiple_of(HEADS_PER_STEP) && !work.step() {
                 return false;
             }
-            if !self.can_spend(self.lists.cheapest) {
+            if self.only_costs && self.state.left < lists.cheapest {
                 return true;
             }
-            hope -= self.gain_of(head);
-            if !self.take(head) {
-                let missing = self.missing();
-                if missing == Needs::ALL {
-                    return true;
+            let entry = lists.entry(rank);
+            let is_open = Needs::of(entry).without(self.state.missing);
+            if is_open && let Some(cost) = self.cost_of(entry) {
+                if let Some(race) = race {
+                    let flow = entry.flow as usize;
+                    self.state.hope -=
+                        i128::from(race.most[flow]) - i128::from(race.reduced[rank as usize]);
+                    if self.state.hope <= race.beat {
+                        return false;
+                    }
                 }
-                if let Some(next) = self.next_feasible(head, missing) {
-                    hope += self.gain_of(next);
-                    self.later.push(next);
+                self.state.heads.pop();
+                self.take(rank, entry, cost, events.as_deref_mut());
+            } else {
+                if is_open && let Some(events) = events.as_deref_mut() {
+                    self.note_short(entry, events);
                 }
+                self.advance(entry);
             }
         }
-    }
-
-    /// Room of all relays that may be used, in bit/s.
-    fn count_room(&self) -> u64 {
-        let offer = |terms: &Terms| {
-            u64::try_from(terms.supply).unwrap_or(u64::MAX).saturating_mul(terms.capacity)
-        };
-        self.terms.iter().map(offer).fold(0, u64::saturating_add)
-    }
-
-    /// Most flows that room and budget could still give a relay, if each took the least that any path takes.
-    fn most_more(&self) -> i128 {
-        let by_room = self.room / self.lists.least_rate;
-        let left = self.budget.checked_sub(self.spent).unwrap_or_default();
-        let by_budget = match left.pays(self.lists.cheapest) {
-            Some(count) if self.direct == Money::ZERO => count,
-            _ => u64::MAX,
-        };
-        i128::from(by_room.min(by_budget))
-    }
-
-    /// False if the budget does not allow as much more, whatever flows get back for leaving their direct paths.
-    fn can_spend(&self, more: Money) -> bool {
-        self.direct > Money::ZERO || self.spent + more <= self.budget
-    }
-
-    fn gain_of(&self, head: Head) -> i128 {
-        i128::from(self.entry(head).gain)
-    }
-
-    fn entry(&self, head: Head) -> &'a Entry {
-        &self.lists.flows[head.flow()].entries[head.at()]
-    }
-
-    /// What is paid if the flow takes the entry; `None` when relays or budget do not allow it.
-    fn spent_with(&self, flow: usize, entry: &Entry) -> Option<Money> {
-        let direct = self.lists.flows[flow].direct.unwrap_or_default();
-        let before = self.spent.checked_sub(direct).unwrap_or_default();
-        let mut spent = before + entry.cost;
-        if spent > self.budget {
-            return None;
-        }
-        for offer in entry.relays() {
-            let (terms, rooms) = (&self.terms[*offer as usize], &self.rooms[*offer as usize]);
-            if terms.most_room < entry.rate {
-                if rooms.len() >= terms.supply || entry.rate > terms.capacity {
-                    return None;
-                }
-                if rooms.len() >= terms.running {
-                    spent = spent + terms.set_up;
-                }
-            }
-        }
-        (spent <= self.budget).then_some(spent)
-    }
-
-    /// Gives the flow its head, on the first relays with room or on new ones; false when that is not possible.
-    fn take(&mut self, head: Head) -> bool {
-        let (flow, entry) = (head.flow(), self.entry(head));
-        let Some(spent) = self.spent_with(flow, entry) else { return false };
-        let mut numbers = [0; MAX_RELAYS];
-        for (number, offer) in numbers.iter_mut().zip(entry.relays()) {
-            let (terms, rooms) =
-                (&mut self.terms[*offer as usize], &mut self.rooms[*offer as usize]);
-            let first = rooms.iter().position(|room| *room >= entry.rate);
-            let at = first.unwrap_or_else(|| {
-                rooms.push(terms.capacity);
-                rooms.len() - 1
-            });
-            rooms[at] -= entry.rate;
-            terms.most_room = rooms.iter().copied().max().unwrap_or(0);
-            *number = u32::try_from(at).expect("no more relays than flows");
-        }
-        self.spent = spent;
-        self.choice[flow] = Some(head.at());
-        self.numbers[flow] = numbers;
-        self.urgent += usize::from(head.is_urgent());
-        self.gain += i128::from(entry.gain);
-        self.missing = None;
-        self.room =
-            self.room.saturating_sub(entry.rate.saturating_mul(entry.relays().len() as u64));
-        self.most_more = self.most_more();
         true
     }
 
-    /// The flow's next path that is feasible now: the others never will be.
-    fn next_feasible(&self, head: Head, missing: Needs) -> Option<Head> {
-        let flow = head.flow();
-        let list = &self.lists.flows[flow];
-        let at = (head.at() + 1..list.entries.len()).find(|at| {
-            list.needs[*at].without(missing) && self.spent_with(flow, &list.entries[*at]).is_some()
-        })?;
-        Some(self.lists.head(flow, at))
+    /// Moves the flow whose turn it is on to its next path that is not seen to be impossible at a glance.
+    fn advance(&mut self, entry: &Entry) {
+        let state = &mut self.state;
+        let next = self.lists.flows[entry.flow as usize].next(entry.at as usize + 1, state.missing);
+        let Some(mut top) = state.heads.peek_mut() else { return };
+        match next {
+            Some(next) => *top = Reverse(next),
+            None => _ = PeekMut::pop(top),
+        }
     }
 
-    /// What no path may need that the run could still take.
-    fn missing(&mut self) -> Needs {
-        if let Some(missing) = self.missing {
-            return missing;
+    /// What the path costs on top, relays included; `None` when relays or budget do not allow it.
+    fn cost_of(&self, entry: &Entry) -> Option<i128> {
+        let mut cost = entry.more;
+        for offer in entry.relays() {
+            let offer = *offer as usize;
+            let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
+            if fleet.most_room < entry.rate {
+                if fleet.used >= self.supply[offer] || entry.rate > terms.capacity {
+                    return None;
+                }
+                cost += if fleet.used >= terms.running { terms.set_up } else { 0 };
+            }
         }
-        let least_rate = self.lists.least_rate;
-        let usable = |terms: &Terms, rooms: &[u64]| {
-            let new = rooms.len() < terms.supply
-                && (rooms.len() < terms.running
-                    || self.can_spend(terms.set_up + self.lists.cheapest));
-            new || terms.most_room >= least_rate
-        };
-        let offers = self.terms.iter().zip(&self.rooms).enumerate();
-        let usable = offers.filter(|(_, (terms, rooms))| usable(terms, rooms));
-        let missing = Needs::all_but(usable.map(|(offer, _)| offer));
-        let several = self.can_spend(self.lists.cheapest_several);
-        let missing = if several { missing } else { missing.or(Needs::SEVERAL) };
-        *self.missing.insert(missing)
+        (cost <= self.state.left).then_some(cost)
+    }
+
+    /// Notes which offers the path lacks a relay of, unless it could not be paid for with it either.
+    fn note_short(&self, entry: &Entry, events: &mut Events) {
+        let mut cost = entry.more;
+        for offer in entry.relays() {
+            let (terms, fleet) =
+                (&self.terms[*offer as usize], &self.state.fleets[*offer as usize]);
+            if fleet.most_room < entry.rate {
+                if entry.rate > terms.capacity {
+                    return;
+                }
+                cost += if fleet.used >= terms.running { terms.set_up } else { 0 };
+            }
+        }
+        if cost > self.state.left {
+            return;
+        }
+        for offer in entry.relays() {
+            let fleet = &self.state.fleets[*offer as usize];
+            if fleet.most_room < entry.rate && fleet.used >= self.supply[*offer as usize] {
+                events.note(*offer as usize, self.tried, &self.state);
+            }
+        }
+    }
+
+    /// Gives the flow its head, on the first relays with room or on new ones.
+    fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, events: Option<&mut Events>) {
+        for offer in entry.relays() {
+            self.place(*offer as usize, entry.rate);
+        }
+        let state = &mut self.state;
+        state.left -= cost;
+        state.gain += i128::from(entry.gain);
+        state.taken.push(rank);
+        state.urgent += usize::from(self.lists.flows[entry.flow as usize].direct.is_none());
+        if let Some(events) = events {
+            for offer in entry.relays() {
+                if self.is_exhausted(*offer as usize) {
+                    events.note(*offer as usize, self.tried, &self.state);
+                }
+            }
+        }
+        for offer in entry.relays() {
+            self.note_missing(*offer as usize);
+        }
+        if self.only_costs && self.state.left < self.lists.cheapest_several {
+            self.state.missing = self.state.missing.or(Needs::SEVERAL);
+        }
+        if self.only_costs && self.state.left < self.lists.cheapest + self.least_set_up {
+            (0..self.supply.len()).for_each(|offer| self.note_unaffordable(offer));
+        }
+    }
+
+    /// Takes the rate of the first relay with room.
+    fn place(&mut self, offer: usize, rate: u64) {
+        if self.state.fleets[offer].used == self.state.stride {
+            self.grow();
+        }
+        let State { fleets, rooms, stride, .. } = &mut self.state;
+        let fleet = &mut fleets[offer];
+        let rooms = &mut rooms[offer * *stride..][..fleet.used + 1];
+        let (new, rooms) = rooms.split_last_mut().expect("one place more than relays in use");
+        if let Some(first) = rooms.iter_mut().find(|room| **room >= rate) {
+            let was_most = *first == fleet.most_room;
+            *first -= rate;
+            if was_most {
+                fleet.most_room = rooms.iter().copied().max().unwrap_or(0);
+            }
+        } else {
+            *new = self.terms[offer].capacity - rate;
+            fleet.used += 1;
+            fleet.most_room = fleet.most_room.max(*new);
+        }
+    }
+
+    /// Makes places for twice as many relays of each offer.
+    fn grow(&mut self) {
+        let state = &mut self.state;
+        let wider = state.stride * 2;
+        let mut rooms = vec![0; self.terms.len() * wider];
+        for (new, old) in rooms.chunks_mut(wider).zip(state.rooms.chunks(state.stride)) {
+            new[..old.len()].copy_from_slice(old);
+        }
+        (state.rooms, state.stride) = (rooms, wider);
+    }
+
+    /// Whether no relay of the offer has room for any path, and no other one may be used.
+    fn is_exhausted(&self, offer: usize) -> bool {
+        let fleet = &self.state.fleets[offer];
+        fleet.most_room < self.terms[offer].least_rate && fleet.used >= self.supply[offer]
+    }
+
+    fn note_missing(&mut self, offer: usize) {
+        if self.is_exhausted(offer) {
+            self.state.missing = self.state.missing.or(Needs::offer(offer));
+        }
+    }
+
+    /// Notes an offer none of whose relays has room, where another one cannot be paid for.
+    fn note_unaffordable(&mut self, offer: usize) {
+        let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
+        let free = fleet.used < terms.running && fleet.used < self.supply[offer];
+        let affordable = terms.set_up + self.lists.cheapest <= self.state.left;
+        if fleet.most_room < terms.least_rate && !free && !affordable {
+            self.state.missing = self.state.missing.or(Needs::offer(offer));
+        }
     }
 
     /// How good the run is.
     pub(crate) fn value(&self) -> Value {
-        let cost = if self.cheapest_wins { self.spent } else { Money::ZERO };
-        Value { urgent: self.urgent, gain: self.gain, cost: Reverse(cost) }
+        let spent = self.budget - self.state.left;
+        let cost = if self.cheapest_wins { spent } else { 0 };
+        Value { urgent: self.state.urgent, gain: self.state.gain, cost: Reverse(cost) }
     }
 
-    /// What the run came to.
-    pub(crate) fn outcome(&self) -> Outcome {
-        Outcome {
-            choice: self.choice.clone(),
-            numbers: self.numbers.clone(),
-            spent: self.spent,
-            value: self.value(),
-        }
+    /// The paths taken, in the order in which they were.
+    pub(crate) fn taken(&self) -> &[Rank] {
+        &self.state.taken
     }
 }

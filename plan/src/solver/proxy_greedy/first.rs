@@ -4,7 +4,10 @@
 //! A flow's first path on the larger set is the earliest of four: on the smaller set, over the one offer added, over
 //! the other, and over both. What lies behind the first path on the smaller set is no set's first.
 
-use crate::solver::flow_greedy::{Head, Lists};
+use crate::solver::flow_greedy::{Lists, Rank};
+
+/// No path.
+const NONE: Rank = Rank::MAX;
 
 /// First paths on a set of relays, and those that additions to it make possible.
 #[derive(Debug)]
@@ -12,13 +15,13 @@ pub(super) struct FirstPaths<'a> {
     lists: &'a Lists,
     offers: usize,
     /// Flow by flow, on the set itself.
-    base: Vec<Head>,
+    base: Vec<Rank>,
     /// By the one offer that a path needs and the set lacks: where it comes before the base's.
-    with_one: Vec<Vec<Head>>,
+    with_one: Vec<Vec<Rank>>,
     /// By the two offers, the lower in the row.
-    with_two: Vec<Vec<Head>>,
+    with_two: Vec<Vec<Rank>>,
     /// Scratch: the first paths that are asked for.
-    asked: Vec<Head>,
+    asked: Vec<Rank>,
 }
 
 impl<'a> FirstPaths<'a> {
@@ -43,15 +46,18 @@ impl<'a> FirstPaths<'a> {
         }
     }
 
-    fn prepare_flow(&mut self, flow: usize, set: &[usize]) -> Head {
-        let is_known = |firsts: &[Head]| firsts.last().is_some_and(|known| known.flow() == flow);
-        for (at, entry) in self.lists.flows[flow].entries.iter().enumerate() {
+    fn prepare_flow(&mut self, flow: usize, set: &[usize]) -> Rank {
+        let is_known = |firsts: &[Rank]| {
+            firsts.last().is_some_and(|known| self.lists.entry(*known).flow as usize == flow)
+        };
+        for rank in self.lists.flows[flow].ranks.iter().copied() {
+            let entry = self.lists.entry(rank);
             let mut lacking = entry.relays().iter().map(|o| *o as usize).filter(|o| set[*o] == 0);
             match (lacking.next(), lacking.next(), lacking.next()) {
-                (None, ..) => return self.lists.head(flow, at),
+                (None, ..) => return rank,
                 (Some(one), None, _) => {
                     if !is_known(&self.with_one[one]) {
-                        self.with_one[one].push(self.lists.head(flow, at));
+                        self.with_one[one].push(rank);
                     }
                 }
                 (Some(one), Some(two), None) => {
@@ -60,25 +66,29 @@ impl<'a> FirstPaths<'a> {
                         || is_known(&self.with_one[two])
                         || is_known(&self.with_two[pair]);
                     if !known {
-                        self.with_two[pair].push(self.lists.head(flow, at));
+                        self.with_two[pair].push(rank);
                     }
                 }
                 (Some(_), Some(_), Some(_)) => {}
             }
         }
-        Head::NONE
+        NONE
     }
 
-    /// The heads of all flows that have a path on the set with a relay of `one` and, if given, of `two` added, of
-    /// which `one` comes first.
-    pub(super) fn heads(&mut self, one: usize, two: Option<usize>) -> impl Iterator<Item = Head> {
+    /// The heads of all flows that have a path on the set.
+    pub(super) fn base(&self) -> impl Iterator<Item = Rank> {
+        self.base.iter().copied().filter(|head| *head != NONE)
+    }
+
+    /// The heads of all flows that have a path on the set with a relay of `one` and, if given, of `two` added.
+    pub(super) fn heads(&mut self, one: usize, two: Option<usize>) -> impl Iterator<Item = Rank> {
         self.asked.clone_from(&self.base);
-        let pair = two.map(|two| &self.with_two[one * self.offers + two]);
+        let pair = two.map(|two| &self.with_two[one.min(two) * self.offers + one.max(two)]);
         let added = [Some(&self.with_one[one]), two.map(|two| &self.with_one[two]), pair];
         for head in added.into_iter().flatten().flatten() {
-            let asked = &mut self.asked[head.flow()];
-            *asked = (*head).max(*asked);
+            let asked = &mut self.asked[self.lists.entry(*head).flow as usize];
+            *asked = (*head).min(*asked);
         }
-        self.asked.iter().copied().filter(|head| *head != Head::NONE)
+        self.asked.iter().copied().filter(|head| *head != NONE)
     }
 }

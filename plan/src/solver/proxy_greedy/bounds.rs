@@ -1,0 +1,259 @@
+//! What no run over a set of relays can exceed.
+//!
+//! Let a dollar be worth `lambda` seconds of score, and a bit/s of an offer's capacity `m`. A path's reduced gain is its
+//! gain less what it pays at these prices. Whatever paths a run takes, they cost at most the budget, set-up included, and fill
+//! at most the relays there are; so
+//!
+//! ```text
+//! gain of any run <= sum over flows of the most reduced gain of a path over the set (at least none)
+//!                    + lambda budget + sum over relays of max(0, m capacity - lambda set-up)
+//! ```
+//!
+//! for any `lambda, m >= 0` (a Lagrangian bound). A step that gives a flow a path of less reduced gain than it could have lowers the bound
+//! by the difference, so a run is known to lose long before its end. Prices only decide how soon; they
+//! follow the sets by a few subgradient steps a round.
+//!
+//! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than rounding in between can matter.
+
+use crate::solver::flow_greedy::{Entry, List, Lists, Needs, Race, Rank, Run, Terms};
+
+/// Share by which products of floating-point numbers are moved to the safe side. Chosen: a thousand times their errors.
+const MARGIN: f64 = 1e-12;
+
+/// Subgradient steps before each round, and before the first one. Chosen by trial: more take longer than they save.
+const STEPS: usize = 10;
+const FIRST_STEPS: usize = 30;
+
+/// Paths beyond which there are no bounds. Chosen: prices for more take tenths of a second, in which nobody asks whether to stop.
+const MOST_PATHS: usize = 100_000;
+
+/// How far a step goes, as a share. Chosen by trial.
+const STEP: f64 = 0.1;
+
+/// Bounds on runs over a set of relays and what one or two more relays would make of them.
+#[derive(Debug)]
+pub(super) struct Bounds<'a> {
+    lists: &'a Lists,
+    terms: Vec<Terms>,
+    /// Nano-dollars.
+    budget: f64,
+    /// Nanoseconds for a nano-dollar.
+    lambda: f64,
+    /// By offer: nanoseconds for a bit/s.
+    prices: Vec<f64>,
+    /// By rank.
+    reduced: Vec<i64>,
+    /// By flow: paths that the sets of this round could want most, with their reduced gains.
+    kept: Vec<Vec<(i64, Needs)>>,
+    /// What `with_one` and `with_two` go with.
+    prepared: Option<Needs>,
+    /// By flow: the most reduced gain over the set.
+    most: Vec<i64>,
+    /// By the one offer that is lacking: flows that would have more, and how much.
+    with_one: Vec<Vec<(u32, i64)>>,
+    /// By the two offers, the lower in the row.
+    with_two: Vec<Vec<(u32, i64)>>,
+    rounds: usize,
+}
+
+impl<'a> Bounds<'a> {
+    /// None where they would not hold, or would not fit: what counts is not the gain alone, or numbers are out of the ordinary.
+    pub(super) fn new(lists: &'a Lists, run: &Run<'_>) -> Option<Self> {
+        let flows = &lists.flows;
+        let gain =
+            |list: &List| list.ranks.first().map_or(0, |rank| i128::from(lists.entry(*rank).gain));
+        let most: i128 = flows.iter().map(gain).sum();
+        let terms = run.terms().to_vec();
+        let is_small = most < i128::from(i64::MAX / 4) && lists.entries.len() <= MOST_PATHS;
+        let has_bits = !terms.is_empty() && terms.len() <= Needs::OFFERS;
+        if !run.is_plain() || run.budget() <= 0 || !is_small || !has_bits {
+            return None;
+        }
+        let lambda = most as f64 / run.budget() as f64;
+        let price = |terms: &Terms| lambda * terms.set_up as f64 / terms.capacity.max(1) as f64;
+        Some(Self {
+            lists,
+            budget: run.budget() as f64,
+            lambda,
+            prices: terms.iter().map(price).collect(),
+            reduced: vec![0; lists.entries.len()],
+            kept: vec![Vec::new(); flows.len()],
+            prepared: None,
+            most: Vec::new(),
+            with_one: vec![Vec::new(); terms.len()],
+            with_two: vec![Vec::new(); terms.len() * terms.len()],
+            terms,
+            rounds: 0,
+        })
+    }
+
+    /// Prices for sets that differ from this one by a relay less and some more.
+    pub(super) fn begin_round(&mut self, set: &[usize]) {
+        self.rounds += 1;
+        for step in 0..if self.rounds == 1 { FIRST_STEPS } else { STEPS } {
+            self.step(&near(set, step, self.rounds));
+        }
+        let reduced = |entry: &Entry| entry.gain.saturating_sub(self.price_of(entry));
+        self.reduced = self.lists.entries.iter().map(reduced).collect();
+        let there = Needs::all_of(set);
+        for flow in 0..self.kept.len() {
+            self.keep(flow, there);
+        }
+        self.prepared = None;
+    }
+
+    /// What a path pays, in nanoseconds.
+    fn price_of(&self, entry: &Entry) -> i64 {
+        let capacity: f64 = entry.relays().iter().map(|offer| self.prices[*offer as usize]).sum();
+        let price = self.lambda * entry.more as f64 + capacity * entry.rate as f64;
+        (price * (1.0 - MARGIN)) as i64
+    }
+
+    /// Moves the prices towards those that make the bound for this set least.
+    fn step(&mut self, set: &[usize]) {
+        let there = Needs::all_of(set);
+        let mut loads = vec![0.0; set.len()];
+        let mut cost = 0.0;
+        for list in &self.lists.flows {
+            let paths = list.ranks.iter().map(|rank| self.lists.entry(*rank));
+            let mut best: (i64, Option<&Entry>) = (0, None);
+            for entry in paths {
+                if entry.gain <= best.0 {
+                    break;
+                }
+                if Needs::of(entry).lacking(there) == Needs::NONE {
+                    let reduced = entry.gain.saturating_sub(self.price_of(entry));
+                    best = if reduced > best.0 { (reduced, Some(entry)) } else { best };
+                }
+            }
+            let Some(entry) = best.1 else { continue };
+            cost += entry.more as f64;
+            entry.relays().iter().for_each(|offer| loads[*offer as usize] += entry.rate as f64);
+        }
+        for (offer, count) in set.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let terms = &self.terms[offer];
+            let (capacity, set_up) = (terms.capacity.max(1) as f64, terms.set_up as f64);
+            let (count, price) = (*count as f64, self.prices[offer]);
+            let even = self.lambda * set_up / capacity;
+            let bought = if price > even { count } else { 0.0 };
+            cost += bought * set_up;
+            let short = loads[offer] / (capacity * count) - bought / count;
+            self.prices[offer] = (price + STEP * short * even.max(price)).max(0.0);
+        }
+        let over = (cost - self.budget) / self.budget;
+        self.lambda *= (2.0 * STEP * over).clamp(-0.5, 0.5).exp();
+    }
+
+    /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set, whichever offer goes.
+    fn keep(&mut self, flow: usize, there: Needs) {
+        let ranks = &self.lists.flows[flow].ranks;
+        let best = |there: Needs| {
+            let mut best: (i64, Option<Rank>) = (0, None);
+            for rank in ranks {
+                let entry = self.lists.entry(*rank);
+                if entry.gain <= best.0 {
+                    break;
+                }
+                let reduced = self.reduced[*rank as usize];
+                if reduced > best.0 && Needs::of(entry).lacking(there) == Needs::NONE {
+                    best = (reduced, Some(*rank));
+                }
+            }
+            best
+        };
+        let (mut least, rank) = best(there);
+        for offer in rank.iter().flat_map(|rank| self.lists.entry(*rank).relays()) {
+            least = least.min(best(there.lacking(Needs::offer(*offer as usize))).0);
+        }
+        let kept = ranks.iter().filter_map(|rank| {
+            let reduced = self.reduced[*rank as usize];
+            let wanted = reduced > 0 && reduced >= least;
+            wanted.then(|| (reduced, Needs::of(self.lists.entry(*rank))))
+        });
+        self.kept[flow].clear();
+        self.kept[flow].extend(kept);
+    }
+
+    /// Looks up what this set, and what it lacks, means to each flow.
+    pub(super) fn prepare(&mut self, set: &[usize]) {
+        let there = Needs::all_of(set);
+        if self.prepared.replace(there) == Some(there) {
+            return;
+        }
+        self.most.clear();
+        self.with_one.iter_mut().chain(&mut self.with_two).for_each(Vec::clear);
+        for (flow, kept) in self.kept.iter().enumerate() {
+            let over_set = kept.iter().filter(|(_, needs)| needs.lacking(there) == Needs::NONE);
+            let most = over_set.map(|(reduced, _)| *reduced).max().unwrap_or(0);
+            self.most.push(most);
+            for (reduced, needs) in kept.iter().filter(|(reduced, _)| *reduced > most) {
+                let mut lacking = needs.lacking(there).offers();
+                let more = match (lacking.next(), lacking.next(), lacking.next()) {
+                    (Some(one), None, _) => &mut self.with_one[one],
+                    (Some(one), Some(two), None) => {
+                        &mut self.with_two[one * self.terms.len() + two]
+                    }
+                    _ => continue,
+                };
+                match more.last_mut() {
+                    Some(last) if last.0 as usize == flow => last.1 = last.1.max(*reduced),
+                    _ => more.push((flow as u32, *reduced)),
+                }
+            }
+        }
+    }
+
+    /// The most reduced gain of each flow over the prepared set and what it lacks of these, in place of `most`.
+    pub(super) fn most(&self, one: Option<usize>, two: Option<usize>, most: &mut Vec<i64>) {
+        most.clone_from(&self.most);
+        let pair = one
+            .zip(two)
+            .map(|(one, two)| &self.with_two[one.min(two) * self.terms.len() + one.max(two)]);
+        let added = [one, two].into_iter().flatten().map(|offer| &self.with_one[offer]);
+        for (flow, reduced) in added.chain(pair).flatten() {
+            let most = &mut most[*flow as usize];
+            *most = (*most).max(*reduced);
+        }
+    }
+
+    /// What no run over these relays can exceed, whose flows have at most these reduced gains.
+    pub(super) fn of(&self, supply: &[usize], most: &[i64]) -> i128 {
+        let relays = supply.iter().enumerate().map(|(offer, count)| {
+            let running = (*count).min(self.terms[offer].running);
+            let worth = |running| i128::from(self.allowance(offer, running));
+            worth(true) * running as i128 + worth(false) * (count - running) as i128
+        });
+        let budget = (self.lambda * self.budget * (1.0 + MARGIN)) as i128 + 1;
+        budget + relays.sum::<i128>() + most.iter().map(|most| i128::from(*most)).sum::<i128>()
+    }
+
+    /// What one relay more may add to that.
+    pub(super) fn more_by(&self, offer: usize) -> i128 {
+        i128::from(self.allowance(offer, self.terms[offer].running > 0))
+    }
+
+    /// What a relay may save at these prices, in nanoseconds.
+    fn allowance(&self, offer: usize, running: bool) -> i64 {
+        let terms = &self.terms[offer];
+        let pays = if running { 0.0 } else { self.lambda * terms.set_up as f64 * (1.0 - MARGIN) };
+        let saves = self.prices[offer] * terms.capacity as f64 * (1.0 + MARGIN) - pays;
+        saves.max(0.0) as i64 + 1
+    }
+
+    /// What a run needs to know when it has lost.
+    pub(super) fn race<'p>(&'p self, most: &'p [i64], beat: i128) -> Race<'p> {
+        Race { reduced: &self.reduced, most, beat }
+    }
+}
+
+/// One of the sets near this one: other offers each time.
+fn near(set: &[usize], step: usize, round: usize) -> Vec<usize> {
+    let mut near = set.to_vec();
+    let there: Vec<usize> = (0..set.len()).filter(|offer| set[*offer] > 0).collect();
+    if !there.is_empty() {
+        near[there[(step + round) % there.len()]] -= 1;
+    }
+    near[(3 * step + round) % set.len()] += 1;
+    near[(5 * step + 7 * round) % set.len()] += 1;
+    near
+}
