@@ -3,7 +3,7 @@
 //! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS [ignored|cold|warm [USD_PER_FLOW]]]]`
 //!
 //! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over 100. SECONDS (10) are for
-//! all of a problem: building, planning by `auto`, verifying. They go by the wall, or with `--cpu` by the processor time of
+//! all of a problem: building, planning by `auto`, verifying; with 0, `auto` is left out. They go by the wall, or with `--cpu` by the processor time of
 //! this one thread, for machines that others keep busy too. Both are printed.
 //!
 //! Regions and sites lie at random places on land-like latitudes; RTTs follow the fitted model; windows, caps and prices are
@@ -77,6 +77,9 @@ fn main() {
     let asked = (number(1, 0.0) as usize, number(2, 0.0) as usize);
     if asked.0 == 0 {
         heuristics();
+    }
+    if seconds <= 0.0 {
+        return;
     }
     let limit = if by_cpu { "of processor time" } else { "by the wall" };
     println!("\n`auto`, {seconds} s {limit} for all; in brackets processor time\n");

@@ -34,6 +34,7 @@ use crate::problem::{Objective, Problem};
 
 mod events;
 mod list;
+mod queue;
 mod run;
 
 pub(super) use events::Events;

@@ -17,7 +17,7 @@ pub(crate) struct Entry {
     /// Nanoseconds of score that it saves against the direct path; without one, the score below zero.
     pub(crate) gain: i64,
     /// Nano-dollars of egress and move, less what the direct path costs.
-    pub(crate) more: i128,
+    pub(crate) more: i64,
     /// What it takes of each of its relays, in bit/s.
     pub(crate) rate: u64,
     /// Its flow.
@@ -46,13 +46,42 @@ pub(crate) struct List {
     pub(crate) ranks: Vec<Rank>,
     /// What each of them needs.
     needs: Vec<Needs>,
+    /// What each of them takes.
+    takes: Vec<Takes>,
 }
 
 impl List {
-    /// The first path from this place on that needs none of what is missing.
-    pub(crate) fn next(&self, from: usize, missing: Needs) -> Option<Rank> {
-        let needs = self.needs.get(from..)?;
-        needs.iter().position(|needs| needs.without(missing)).map(|skip| self.ranks[from + skip])
+    /// The first path from this place on that needs none of what is missing and takes no more of any offer than is open.
+    pub(crate) fn next(&self, from: usize, missing: Needs, open: &Open) -> Option<Rank> {
+        let (needs, takes) = (self.needs.get(from..)?, &self.takes[from..]);
+        let fits = |(needs, takes): (&Needs, &Takes)| needs.without(missing) && open.has(takes);
+        needs.iter().zip(takes).position(fits).map(|skip| self.ranks[from + skip])
+    }
+}
+
+/// What a path takes of its relays.
+#[derive(Debug, Clone, Copy)]
+struct Takes {
+    rate: u64,
+    /// In places that a shorter path does not need, the offer after the last.
+    relays: [u32; MAX_RELAYS],
+}
+
+/// The most that a path may take of each offer, in bit/s. A path that takes more can be skipped.
+#[derive(Debug)]
+pub(crate) struct Open(Vec<u64>);
+
+impl Open {
+    pub(crate) fn new(offers: usize) -> Self {
+        Self(vec![u64::MAX; offers + 1])
+    }
+
+    pub(crate) fn set(&mut self, offer: usize, most: u64) {
+        self.0[offer] = most;
+    }
+
+    fn has(&self, takes: &Takes) -> bool {
+        takes.relays.iter().all(|offer| takes.rate <= self.0[*offer as usize])
     }
 }
 
@@ -120,9 +149,9 @@ pub(crate) struct Lists {
     /// they promise, then by flow, then by place in the flow's list.
     pub(crate) entries: Vec<Entry>,
     /// What any relayed path costs at least more than the direct one, in nano-dollars.
-    pub(crate) cheapest: i128,
+    pub(crate) cheapest: i64,
     /// The same of paths over several relays.
-    pub(crate) cheapest_several: i128,
+    pub(crate) cheapest_several: i64,
     /// Whether every flow has a direct path.
     pub(crate) all_direct: bool,
 }
@@ -146,12 +175,14 @@ impl Lists {
             direct: direct(flow).map(|direct| direct.cost),
             ranks: Vec::new(),
             needs: Vec::new(),
+            takes: Vec::new(),
         };
         let mut flows: Vec<List> = (0..count).map(list).collect();
         for (rank, entry) in entries.iter().enumerate() {
             let list = &mut flows[entry.flow as usize];
             list.ranks.push(Rank::try_from(rank).expect("candidates have been counted in memory"));
             list.needs.push(Needs::of(entry));
+            list.takes.push(Takes { rate: entry.rate, relays: entry.relays });
         }
         let cheapest = |relays| {
             let long_enough = entries.iter().filter(|entry| entry.relays().len() >= relays);
@@ -214,14 +245,16 @@ fn entry(
         Gain::Fct => saved,
         Gain::FctPerCost | Gain::RatioPerCost => per_cost(problem, candidate, direct, gain),
     };
-    let mut relays = [0; MAX_RELAYS];
-    for (place, relay) in relays.iter_mut().zip(&candidate.relays) {
-        *place = u32::try_from(*relay).expect("offers have been counted in memory");
+    let place = |offer| u32::try_from(offer).expect("offers have been counted in memory");
+    let mut relays = [place(problem.offers().len()); MAX_RELAYS];
+    for (to, relay) in relays.iter_mut().zip(&candidate.relays) {
+        *to = place(*relay);
     }
     let direct = direct.map_or(Money::ZERO, |direct| direct.cost);
     let entry = Entry {
         gain: saved,
-        more: nano_dollars(candidate.cost) - nano_dollars(direct),
+        more: i64::try_from(nano_dollars(candidate.cost) - nano_dollars(direct))
+            .expect("a problem's costs can be added up"),
         rate: candidate.rate.as_bps().max(1),
         flow: u32::try_from(flow).expect("flows have been counted in memory"),
         at: 0,

@@ -1,14 +1,13 @@
 //! The greedy steps themselves [CP VI, Algorithm 1], over a given supply of relays.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 use tradewind_units::Money;
 
 use super::cheapest_wins;
 use super::events::Events;
-use super::list::{Entry, Lists, Needs, Rank, nano_dollars};
+use super::list::{Entry, Lists, Needs, Open, Rank, nano_dollars};
+use super::queue::Queue;
 use crate::problem::Problem;
 use crate::solver::Work;
 
@@ -44,11 +43,14 @@ struct Fleet {
     most_room: u64,
 }
 
+/// No path.
+const NONE: Rank = Rank::MAX;
+
 /// How far a run is.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// The best path left of each flow.
-    heads: BinaryHeap<Reverse<Rank>>,
+    heads: Vec<Rank>,
     fleets: Vec<Fleet>,
     /// Room of each relay in use: `stride` places for each offer.
     rooms: Vec<u64>,
@@ -106,6 +108,9 @@ pub(crate) struct Run<'a> {
     /// Most relays that may be used, offer by offer.
     pub(crate) supply: Vec<usize>,
     pub(crate) state: State,
+    /// All heads.
+    queue: Queue,
+    open: Open,
     /// Heads tried since the beginning.
     tried: u64,
 }
@@ -140,6 +145,8 @@ impl<'a> Run<'a> {
             least_set_up: terms.iter().map(|terms| terms.set_up).min().unwrap_or_default(),
             only_costs: direct == Money::ZERO,
             supply: vec![0; terms.len()],
+            queue: Queue::new(lists.entries.len()),
+            open: Open::new(terms.len()),
             terms,
             state: State::default(),
             tried: 0,
@@ -165,7 +172,8 @@ impl<'a> Run<'a> {
     pub(crate) fn start(&mut self, heads: impl Iterator<Item = Rank>) {
         let state = &mut self.state;
         state.heads.clear();
-        state.heads.extend(heads.map(Reverse));
+        state.heads.resize(self.lists.flows.len(), NONE);
+        heads.for_each(|rank| state.heads[self.lists.entry(rank).flow as usize] = rank);
         state.fleets.clear();
         state.fleets.resize(self.terms.len(), Fleet::default());
         state.stride = state.stride.max(FIRST_STRIDE);
@@ -203,12 +211,18 @@ impl<'a> Run<'a> {
         work: &mut Work<'_>,
     ) -> bool {
         let lists = self.lists;
-        while let Some(Reverse(rank)) = self.state.heads.peek().copied() {
+        self.queue.clear();
+        let heads = self.state.heads.iter().filter(|head| **head != NONE);
+        heads.for_each(|head| self.queue.insert(*head));
+        for offer in 0..self.supply.len() {
+            self.note_open(offer, events.as_deref());
+        }
+        while let Some(rank) = self.queue.first() {
             self.tried += 1;
             if self.tried.is_multiple_of(HEADS_PER_STEP) && !work.step() {
                 return false;
             }
-            if self.only_costs && self.state.left < lists.cheapest {
+            if self.only_costs && self.state.left < i128::from(lists.cheapest) {
                 return true;
             }
             let entry = lists.entry(rank);
@@ -222,32 +236,48 @@ impl<'a> Run<'a> {
                         return false;
                     }
                 }
-                self.state.heads.pop();
+                self.queue.remove(rank);
+                self.state.heads[entry.flow as usize] = NONE;
                 self.take(rank, entry, cost, events.as_deref_mut());
             } else {
                 if is_open && let Some(events) = events.as_deref_mut() {
                     self.note_short(entry, events);
                 }
-                self.advance(entry);
+                let goes_on = self.advance(rank, entry);
+                if !goes_on && let Some(race) = race {
+                    self.state.hope -= i128::from(race.most[entry.flow as usize]);
+                    if self.state.hope <= race.beat {
+                        return false;
+                    }
+                }
             }
         }
         true
     }
 
-    /// Moves the flow whose turn it is on to its next path that is not seen to be impossible at a glance.
-    fn advance(&mut self, entry: &Entry) {
-        let state = &mut self.state;
-        let next = self.lists.flows[entry.flow as usize].next(entry.at as usize + 1, state.missing);
-        let Some(mut top) = state.heads.peek_mut() else { return };
-        match next {
-            Some(next) => *top = Reverse(next),
-            None => _ = PeekMut::pop(top),
-        }
+    /// Moves the flow whose turn it is on to its next path that is not seen to be impossible at a glance, if there is one.
+    fn advance(&mut self, rank: Rank, entry: &Entry) -> bool {
+        let list = &self.lists.flows[entry.flow as usize];
+        let next = list.next(entry.at as usize + 1, self.state.missing, &self.open);
+        self.queue.remove(rank);
+        self.state.heads[entry.flow as usize] = next.unwrap_or(NONE);
+        next.into_iter().for_each(|next| self.queue.insert(next));
+        next.is_some()
+    }
+
+    /// Notes what a path may take of the offer: what one of its relays has, or one more would have, if there may be one or it
+    /// would have to be noted that there may not.
+    fn note_open(&mut self, offer: usize, events: Option<&Events>) {
+        let fleet = &self.state.fleets[offer];
+        let may_grow = fleet.used < self.supply[offer]
+            || events.is_some_and(|events| events.first(offer).is_none());
+        let most = if may_grow { self.terms[offer].capacity } else { fleet.most_room };
+        self.open.set(offer, most);
     }
 
     /// What the path costs on top, relays included; `None` when relays or budget do not allow it.
     fn cost_of(&self, entry: &Entry) -> Option<i128> {
-        let mut cost = entry.more;
+        let mut cost = i128::from(entry.more);
         for offer in entry.relays() {
             let offer = *offer as usize;
             let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
@@ -262,8 +292,8 @@ impl<'a> Run<'a> {
     }
 
     /// Notes which offers the path lacks a relay of, unless it could not be paid for with it either.
-    fn note_short(&self, entry: &Entry, events: &mut Events) {
-        let mut cost = entry.more;
+    fn note_short(&mut self, entry: &Entry, events: &mut Events) {
+        let mut cost = i128::from(entry.more);
         for offer in entry.relays() {
             let (terms, fleet) =
                 (&self.terms[*offer as usize], &self.state.fleets[*offer as usize]);
@@ -281,12 +311,13 @@ impl<'a> Run<'a> {
             let fleet = &self.state.fleets[*offer as usize];
             if fleet.most_room < entry.rate && fleet.used >= self.supply[*offer as usize] {
                 events.note(*offer as usize, self.tried, &self.state);
+                self.note_open(*offer as usize, Some(events));
             }
         }
     }
 
     /// Gives the flow its head, on the first relays with room or on new ones.
-    fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, events: Option<&mut Events>) {
+    fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, mut events: Option<&mut Events>) {
         for offer in entry.relays() {
             self.place(*offer as usize, entry.rate);
         }
@@ -295,7 +326,7 @@ impl<'a> Run<'a> {
         state.gain += i128::from(entry.gain);
         state.taken.push(rank);
         state.urgent += usize::from(self.lists.flows[entry.flow as usize].direct.is_none());
-        if let Some(events) = events {
+        if let Some(events) = events.as_deref_mut() {
             for offer in entry.relays() {
                 if self.is_exhausted(*offer as usize) {
                     events.note(*offer as usize, self.tried, &self.state);
@@ -304,11 +335,13 @@ impl<'a> Run<'a> {
         }
         for offer in entry.relays() {
             self.note_missing(*offer as usize);
+            self.note_open(*offer as usize, events.as_deref());
         }
-        if self.only_costs && self.state.left < self.lists.cheapest_several {
+        if self.only_costs && self.state.left < i128::from(self.lists.cheapest_several) {
             self.state.missing = self.state.missing.or(Needs::SEVERAL);
         }
-        if self.only_costs && self.state.left < self.lists.cheapest + self.least_set_up {
+        if self.only_costs && self.state.left < i128::from(self.lists.cheapest) + self.least_set_up
+        {
             (0..self.supply.len()).for_each(|offer| self.note_unaffordable(offer));
         }
     }
@@ -362,7 +395,7 @@ impl<'a> Run<'a> {
     fn note_unaffordable(&mut self, offer: usize) {
         let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
         let free = fleet.used < terms.running && fleet.used < self.supply[offer];
-        let affordable = terms.set_up + self.lists.cheapest <= self.state.left;
+        let affordable = terms.set_up + i128::from(self.lists.cheapest) <= self.state.left;
         if fleet.most_room < terms.least_rate && !free && !affordable {
             self.state.missing = self.state.missing.or(Needs::offer(offer));
         }

@@ -45,14 +45,21 @@ pub(super) struct Bounds<'a> {
     reduced: Vec<i64>,
     /// By flow: paths that the sets of this round could want most, with their reduced gains.
     kept: Vec<Vec<(i64, Needs)>>,
-    /// What `with_one` and `with_two` go with.
-    prepared: Option<Needs>,
+    /// What a relay more may save at these prices, by offer: one that is set up, one that runs.
+    allowances: Vec<[i64; 2]>,
+    /// The set that the following is for.
+    prepared: Vec<usize>,
+    /// What no run over the set can exceed.
+    base: i128,
     /// By flow: the most reduced gain over the set.
     most: Vec<i64>,
     /// By the one offer that is lacking: flows that would have more, and how much.
     with_one: Vec<Vec<(u32, i64)>>,
     /// By the two offers, the lower in the row.
     with_two: Vec<Vec<(u32, i64)>>,
+    /// How much more these are together than what the flows have over the set.
+    sum_with_one: Vec<i64>,
+    sum_with_two: Vec<i64>,
     rounds: usize,
 }
 
@@ -78,10 +85,14 @@ impl<'a> Bounds<'a> {
             prices: terms.iter().map(price).collect(),
             reduced: vec![0; lists.entries.len()],
             kept: vec![Vec::new(); flows.len()],
-            prepared: None,
+            allowances: vec![[0; 2]; terms.len()],
+            prepared: Vec::new(),
+            base: 0,
             most: Vec::new(),
             with_one: vec![Vec::new(); terms.len()],
             with_two: vec![Vec::new(); terms.len() * terms.len()],
+            sum_with_one: vec![0; terms.len()],
+            sum_with_two: vec![0; terms.len() * terms.len()],
             terms,
             rounds: 0,
         })
@@ -99,7 +110,10 @@ impl<'a> Bounds<'a> {
         for flow in 0..self.kept.len() {
             self.keep(flow, there);
         }
-        self.prepared = None;
+        for offer in 0..self.terms.len() {
+            self.allowances[offer] = [false, true].map(|running| self.allowance(offer, running));
+        }
+        self.prepared.clear();
     }
 
     /// What a path pays, in nanoseconds.
@@ -177,9 +191,22 @@ impl<'a> Bounds<'a> {
     /// Looks up what this set, and what it lacks, means to each flow.
     pub(super) fn prepare(&mut self, set: &[usize]) {
         let there = Needs::all_of(set);
-        if self.prepared.replace(there) == Some(there) {
-            return;
+        if self.prepared.is_empty() || Needs::all_of(&self.prepared) != there {
+            self.look_up(there);
         }
+        self.prepared.clear();
+        self.prepared.extend_from_slice(set);
+        let relays = set.iter().zip(&self.terms).zip(&self.allowances);
+        let worth = relays.map(|((count, terms), [new, running])| {
+            let kept = (*count).min(terms.running) as i128;
+            i128::from(*running) * kept + i128::from(*new) * (*count as i128 - kept)
+        });
+        let budget = (self.lambda * self.budget * (1.0 + MARGIN)) as i128 + 1;
+        let most: i64 = self.most.iter().sum();
+        self.base = budget + worth.sum::<i128>() + i128::from(most);
+    }
+
+    fn look_up(&mut self, there: Needs) {
         self.most.clear();
         self.with_one.iter_mut().chain(&mut self.with_two).for_each(Vec::clear);
         for (flow, kept) in self.kept.iter().enumerate() {
@@ -201,35 +228,40 @@ impl<'a> Bounds<'a> {
                 }
             }
         }
+        let sum = |more: &Vec<(u32, i64)>| -> i64 {
+            more.iter().map(|(flow, reduced)| reduced - self.most[*flow as usize]).sum()
+        };
+        self.sum_with_one = self.with_one.iter().map(sum).collect();
+        self.sum_with_two = self.with_two.iter().map(sum).collect();
     }
 
-    /// The most reduced gain of each flow over the prepared set and what it lacks of these, in place of `most`.
-    pub(super) fn most(&self, one: Option<usize>, two: Option<usize>, most: &mut Vec<i64>) {
+    /// What no run over the prepared set with a relay of both offers can exceed, at a glance.
+    pub(super) fn at_a_glance(&self, one: usize, two: usize) -> i128 {
+        let pair = one.min(two) * self.terms.len() + one.max(two);
+        let sums = [self.sum_with_one[one], self.sum_with_one[two], self.sum_with_two[pair]];
+        let more: i128 = sums.into_iter().map(i128::from).sum();
+        self.base + self.more_by(one) + self.more_by(two) + more
+    }
+
+    /// What no run over the prepared set with a relay of these offers can exceed; `most` becomes the most reduced gain of each flow.
+    pub(super) fn with(&self, one: Option<usize>, two: Option<usize>, most: &mut Vec<i64>) -> i128 {
         most.clone_from(&self.most);
         let pair = one
             .zip(two)
             .map(|(one, two)| &self.with_two[one.min(two) * self.terms.len() + one.max(two)]);
-        let added = [one, two].into_iter().flatten().map(|offer| &self.with_one[offer]);
-        for (flow, reduced) in added.chain(pair).flatten() {
+        let added = || [one, two].into_iter().flatten();
+        let mut more = 0;
+        for (flow, reduced) in added().map(|offer| &self.with_one[offer]).chain(pair).flatten() {
             let most = &mut most[*flow as usize];
+            more += (*reduced - *most).max(0);
             *most = (*most).max(*reduced);
         }
-    }
-
-    /// What no run over these relays can exceed, whose flows have at most these reduced gains.
-    pub(super) fn of(&self, supply: &[usize], most: &[i64]) -> i128 {
-        let relays = supply.iter().enumerate().map(|(offer, count)| {
-            let running = (*count).min(self.terms[offer].running);
-            let worth = |running| i128::from(self.allowance(offer, running));
-            worth(true) * running as i128 + worth(false) * (count - running) as i128
-        });
-        let budget = (self.lambda * self.budget * (1.0 + MARGIN)) as i128 + 1;
-        budget + relays.sum::<i128>() + most.iter().map(|most| i128::from(*most)).sum::<i128>()
+        self.base + added().map(|offer| self.more_by(offer)).sum::<i128>() + i128::from(more)
     }
 
     /// What one relay more may add to that.
     pub(super) fn more_by(&self, offer: usize) -> i128 {
-        i128::from(self.allowance(offer, self.terms[offer].running > 0))
+        i128::from(self.allowances[offer][usize::from(self.terms[offer].running > 0)])
     }
 
     /// What a relay may save at these prices, in nanoseconds.

@@ -181,8 +181,7 @@ impl<'a> Trials<'a> {
     fn run_on_base(&mut self, beat: i128, work: &mut Work<'_>) -> Option<Value> {
         self.run.start(self.first.base());
         if let Some(bounds) = &self.bounds {
-            bounds.most(None, None, &mut self.most[0]);
-            self.run.state.hope = bounds.of(&self.run.supply, &self.most[0]);
+            self.run.state.hope = bounds.with(None, None, &mut self.most[0]);
         }
         let beat = beat.saturating_sub(2 * self.most_more());
         self.finish_run(0, beat, Noted::OnBase, work)
@@ -215,8 +214,7 @@ impl<'a> Trials<'a> {
         self.on_parent.clear();
         self.run.start(self.first.heads(one, None));
         if let Some(bounds) = &self.bounds {
-            bounds.most(Some(one), None, &mut self.most[1]);
-            self.run.state.hope = bounds.of(&self.run.supply, &self.most[1]);
+            self.run.state.hope = bounds.with(Some(one), None, &mut self.most[1]);
         }
         let beat = if notes { beat.saturating_sub(self.most_more()) } else { beat };
         let noted = if notes { Noted::OnParent } else { Noted::Nowhere };
@@ -250,8 +248,10 @@ impl<'a> Trials<'a> {
     ) -> Option<Value> {
         let mut hope = i128::MAX;
         if let Some(bounds) = &self.bounds {
-            bounds.most(Some(one), Some(two), &mut self.most[2]);
-            hope = bounds.of(&self.run.supply, &self.most[2]);
+            if bounds.at_a_glance(one, two) <= beat {
+                return None;
+            }
+            hope = bounds.with(Some(one), Some(two), &mut self.most[2]);
             if hope <= beat {
                 return None;
             }
