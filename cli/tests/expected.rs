@@ -107,6 +107,13 @@ fn expected_flows_stand_in_place_of_the_files() {
     assert_eq!(flows[0]["path"].as_array().unwrap().len(), 1);
     let weighted = 3.0 * flows[0]["fct_s"].as_f64().unwrap() + flows[1]["fct_s"].as_f64().unwrap();
     assert!((plan["weighted_fct_s"].as_f64().unwrap() - weighted).abs() < 1e-6, "and its weight");
+    let forecast = &plan["forecast"];
+    assert_eq!(forecast["predictor"], serde_json::json!({"kind": "seasonal", "periods": 2}));
+    assert_eq!((&forecast["begins_s"], &forecast["period_s"]), (&43200.0.into(), &3600.0.into()));
+    assert_eq!((&forecast["tested_periods"], &forecast["error_ratio"]), (&6.into(), &0.0.into()));
+    let volume =
+        serde_json::json!({"source": "a", "destination": "b", "volume_bytes": 2_000_000_000_u64});
+    assert_eq!((&forecast["flows"][0], forecast["flows"].as_array().unwrap().len()), (&volume, 2));
     let (table, note) = files.prints(NEXT);
     assert!(table.contains("gcp:europe-west2.1"), "{table}");
     let expected =

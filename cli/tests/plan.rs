@@ -228,6 +228,23 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
         "blocked.toml: infeasible: flow `far`",
     );
     files.prints("plan --problem blocked.toml");
+    // Each flow is affordable, both together are not: that is proved by who can, and not found out by who cannot.
+    files.write(
+        "both.toml",
+        &format!("{blocked}[[pair]]\nfrom = \"a\"\nto = \"c\"\nblocked = true\n"),
+    );
+    let both = "plan --problem both.toml --budget 0.7 --algorithm";
+    files.refuses(&format!("{both} exact"), 1, "both.toml: infeasible: flow `");
+    files.refuses(&format!("{both} f-fct"), 1, "both.toml: limited: stopped before the end");
+    let output = files.run(&format!("{both} f-fct -o json"));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"limited".into()));
+    // A plan that is there, and not proved to be the best.
+    let star = scenario("one-to-many.toml");
+    let cut =
+        files.json(&format!("plan --problem {star} --algorithm exact --deadline 1ms -o json"));
+    assert_eq!(cut["status"], "feasible");
+    assert!(cut["gap"].as_f64().unwrap() > 0.0 && cut["bound_s"].as_f64().unwrap() > 0.0, "{cut}");
 }
 
 #[test]

@@ -37,12 +37,16 @@ pub struct Fallbacks {
 /// The route table of each source's gateway. Flows without relays are direct; what no flow of the plan goes to is refused.
 ///
 /// # Errors
-/// When the inventory lacks a relay or a destination of the plan, or a path makes no route.
+/// When flows of the plan share legs, the inventory lacks a relay or a destination of it, or a path makes no route.
 pub fn compile(
     plan: &Plan,
     flows: &[Flow],
     inventory: &Inventory,
 ) -> Result<BTreeMap<SiteId, RouteTable>, DesiredError> {
+    if !plan.shared_legs.is_empty() {
+        let (count, saved) = (plan.shared_legs.len(), plan.saved());
+        return Err(DesiredError::SharedLegs { count, saved });
+    }
     let mut rules: BTreeMap<SiteId, Vec<(DestinationRule, Vec<Route>)>> = BTreeMap::new();
     for planned in &plan.flows {
         let unknown = || DesiredError::UnknownFlow(planned.id.clone());
@@ -118,7 +122,7 @@ fn siblings(plan: &Plan, planned: &[RelayId]) -> Option<Vec<RelayId>> {
 mod tests {
     use super::*;
     use tradewind_grant::IdentityKey;
-    use tradewind_plan::{PlannedFlow, PlannedRelay};
+    use tradewind_plan::{PlannedFlow, PlannedRelay, SharedLeg};
     use tradewind_units::{Bytes, Duration, Money};
 
     const FLOWS: [(&str, &str, &[&str]); 3] = [
@@ -226,6 +230,22 @@ mod tests {
             routes.iter().map(name).collect::<Vec<_>>(),
             ["gcp:europe-north1.1", "gcp:europe-north1.2", "Direct"]
         );
+    }
+
+    #[test]
+    fn a_plan_that_counts_on_shared_legs_is_refused() {
+        let (mut plan, flows) = planned();
+        plan.shared_legs.push(SharedLeg {
+            content: "film".parse().unwrap(),
+            source: "tokyo".parse().unwrap(),
+            path: vec![RelayId::new("gcp:asia-northeast1.1").unwrap()],
+            flows: ["out", "near"].map(|id| FlowId::new(id).unwrap()).into(),
+            saved: Money::from_usd(0.32).unwrap(),
+        });
+        let error = compile(&plan, &flows, &inventory()).unwrap_err().to_string();
+        let expected = "the plan counts on 1 shared legs, which save $0.32 of egress, but relays send each flow by itself: \
+                        plan without `content`";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -75,6 +75,18 @@ pub enum DesiredError {
     /// A plan holds a flow that nobody described.
     #[error("flow `{0}` is planned, but its ends are not known")]
     UnknownFlow(tradewind_units::FlowId),
+    /// A plan whose flows share legs, which relays carry once each for every flow.
+    #[error(
+        "the plan counts on {count} shared legs, which save ${:.2} of egress, but relays send each flow by itself: \
+         plan without `content`",
+        saved.as_usd()
+    )]
+    SharedLegs {
+        /// How many.
+        count: usize,
+        /// What they save.
+        saved: tradewind_units::Money,
+    },
     /// A route goes over one relay twice.
     #[error("{route}: relay `{relay}` is on the path twice")]
     Loop {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
+use crate::forecast;
 use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, SharedLeg, optional_seconds};
 use crate::problem::{Objective, Problem};
 use crate::solver::SolveError;
@@ -152,6 +153,9 @@ pub struct Answer {
     /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
     #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Money>,
+    /// The forecast that the flows are from, where they are expected and not the problem's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<forecast::Summary>,
     /// The problem, in files that are to be explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Asked>,
@@ -218,6 +222,7 @@ impl Answer {
             flows: Vec::new(),
             shared_legs: Vec::new(),
             saved: None,
+            forecast: None,
             problem: None,
         }
     }

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-use tradewind_units::{Bytes, Duration, FlowId, SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
+use tradewind_units::{Bytes, Duration, FlowId, SiteId, Timestamp, time};
 
 use crate::problem::Flow;
 
@@ -68,19 +68,48 @@ pub struct Trial {
 }
 
 /// What is expected of one pair.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PredictedFlow {
     /// Where it starts.
     pub source: SiteId,
     /// Where it ends.
     pub destination: SiteId,
     /// How much is expected, above zero.
-    #[serde(rename = "volume_bytes", serialize_with = "as_number")]
+    #[serde(rename = "volume_bytes", with = "as_number")]
     pub volume: Bytes,
 }
 
-fn as_number<S: serde::Serializer>(volume: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(volume.as_u64())
+mod as_number {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tradewind_units::Bytes;
+
+    pub(super) fn serialize<S: Serializer>(volume: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(volume.as_u64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        u64::deserialize(from).map(Bytes::new)
+    }
+}
+
+/// A forecast in brief, as the plans that are made for it keep it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Summary {
+    /// When the period begins, in seconds of the log's clock.
+    pub begins_s: f64,
+    /// How long it is.
+    #[serde(rename = "period_s", with = "time::as_seconds")]
+    pub period: Duration,
+    /// The predictor that was chosen.
+    pub predictor: Predictor,
+    /// How many periods at the log's end were guessed in the back-test.
+    pub tested_periods: usize,
+    /// How wrong the predictor was in it, as a share of the volume; `None` when there was nothing to guess.
+    pub error_ratio: Option<f64>,
+    /// What is expected, by source and destination.
+    pub flows: Vec<PredictedFlow>,
 }
 
 /// The period after the log.
@@ -104,6 +133,19 @@ impl Forecast {
     #[must_use]
     pub fn predictor(&self) -> Predictor {
         self.trials[0].predictor
+    }
+
+    /// What of it a plan keeps.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            begins_s: self.begins.as_secs_f64(),
+            period: self.period,
+            predictor: self.predictor(),
+            tested_periods: self.tested,
+            error_ratio: self.trials[0].error_ratio,
+            flows: self.flows.clone(),
+        }
     }
 
     /// The expected flows for a planning problem: weight 1, no deadline, named by their ends, or by

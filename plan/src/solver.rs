@@ -76,6 +76,9 @@ pub enum SolveError {
         /// No plan has a smaller sum of completion times.
         bound: Duration,
     },
+    /// The objective has no least value. No problem is like that: none of an exact program's columns is unlimited.
+    #[error("the exact program has no least value, which is a bug of ours")]
+    Unbounded,
     /// An objective that the solver does not serve.
     #[error("solver `{solver}` does not serve the objective {objective:?}")]
     Objective {

@@ -48,6 +48,7 @@ impl ExpectedArgs {
         }
         read.file.inputs = with_flows(&read.file.inputs, forecast.planned_flows());
         read.asked.flows = Some(as_log(&forecast));
+        read.forecast = Some(forecast.summary());
         tell(&forecast);
         Ok(read)
     }

@@ -132,10 +132,11 @@ pub(crate) fn refuse_bad_files(outcome: Outcome) -> Outcome {
 
 fn one(args: &PlanArgs) -> Outcome {
     let read = args.asked.read(args.budget)?;
-    let answer = match read.problem()? {
+    let mut answer = match read.problem()? {
         Ok(problem) => solve(&problem, &args.algorithm.algorithm, args.asked.deadline)?,
         Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
     };
+    answer.forecast.clone_from(&read.forecast);
     if let Some(out) = &args.out {
         let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
         write(out, &serde_json::to_string_pretty(&kept)?)?;

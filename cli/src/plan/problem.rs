@@ -6,6 +6,7 @@ use std::path::Path;
 use tradewind_model::Catalogue;
 use tradewind_plan::answer::Asked;
 use tradewind_plan::file::{self, FileError, ProblemFile};
+use tradewind_plan::forecast::Summary;
 use tradewind_plan::{Answer, Problem, ProblemError, Status};
 use tradewind_units::Money;
 
@@ -28,6 +29,8 @@ impl std::error::Error for BadFile {}
 pub(crate) struct Read {
     pub(crate) asked: Asked,
     pub(crate) file: ProblemFile,
+    /// What the flows are from, if they are expected.
+    pub(crate) forecast: Option<Summary>,
 }
 
 /// Gives the text of a table by its name in a problem file, or says why it cannot.
@@ -84,7 +87,7 @@ impl Read {
         let mut file = by(&text, load).map_err(|error| BadFile(format!("{name}: {error}")))?;
         file.inputs.budget = budget.unwrap_or(file.inputs.budget);
         let asked = Asked { file: name, text, tables: file.tables.clone(), flows: None };
-        Ok(Self { asked, file })
+        Ok(Self { asked, file, forecast: None })
     }
 
     /// Says what the figures rest on, where that is no measurement.

@@ -1,13 +1,13 @@
 //! Guesses of a period's volume from those before it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Share of the newest season. Chosen: with noise the last season alone does worse than a mean, and a
 /// multiple of the true season would win by chance.
 const SEASONAL_ALPHA: f64 = 0.5;
 
 /// A way to guess.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Predictor {
     /// As in the last period.

@@ -85,15 +85,7 @@ pub(super) fn run(
         let _ = model.try_set_solution(Some(start), None, None, None);
     }
     let solved = model.try_solve().map_err(|_| failed("failed"))?;
-    let status = match solved.status() {
-        HighsModelStatus::Optimal => Status::Optimal,
-        HighsModelStatus::Infeasible => Status::Infeasible,
-        HighsModelStatus::ReachedTimeLimit
-        | HighsModelStatus::ReachedIterationLimit
-        | HighsModelStatus::ReachedSolutionLimit
-        | HighsModelStatus::ReachedInterrupt => Status::Limit,
-        other => return Err(failed(&format!("ended as {other:?}"))),
-    };
+    let status = ended(solved.status())?;
     let found = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
     let bound = solved.double_info_value(c"mip_dual_bound").unwrap_or(0.0).max(0.0);
     Ok(Answer {
@@ -102,6 +94,20 @@ pub(super) fn run(
         bound: if bound.is_finite() { bound * unit } else { 0.0 },
         iterations: u64::try_from(solved.simplex_iteration_count()).unwrap_or(0),
     })
+}
+
+/// What HiGHS says of its end.
+fn ended(status: HighsModelStatus) -> Result<Status, SolveError> {
+    match status {
+        HighsModelStatus::Optimal => Ok(Status::Optimal),
+        HighsModelStatus::Infeasible => Ok(Status::Infeasible),
+        HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedIterationLimit
+        | HighsModelStatus::ReachedSolutionLimit
+        | HighsModelStatus::ReachedInterrupt => Ok(Status::Limit),
+        HighsModelStatus::Unbounded => Err(SolveError::Unbounded),
+        other => Err(SolveError::Backend(format!("HiGHS: ended as {other:?}"))),
+    }
 }
 
 /// The goal's share of one unit of a column, in nanoseconds or nano-dollars.
@@ -154,4 +160,39 @@ fn program(formulation: &Formulation, goal: Goal, budget: Money, unit: f64) -> R
         program.add_row(..=score, terms.map(|(column, at)| (*at, factor(column))));
     }
     program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How HiGHS ends with columns of these ranges, each counted -1, under these rows of all columns, and no node or all.
+    fn end_of(
+        ranges: &[std::ops::RangeInclusive<f64>],
+        rows: &[std::ops::RangeInclusive<f64>],
+        nodes: i32,
+    ) -> Result<Status, SolveError> {
+        let mut program = RowProblem::default();
+        let columns: Vec<Col> =
+            ranges.iter().map(|range| program.add_integer_column(-1.0, range.clone())).collect();
+        for (at, row) in rows.iter().enumerate() {
+            let factor = |place: usize| 1.0 + ((place * 7 + at * 3) % 5) as f64;
+            let terms = columns.iter().enumerate().map(|(place, column)| (*column, factor(place)));
+            program.add_row(row.clone(), terms);
+        }
+        let mut model = program.optimise(Sense::Minimise);
+        model.set_option("mip_max_nodes", nodes);
+        model.set_option("presolve", "off");
+        ended(model.solve().status())
+    }
+
+    #[test]
+    fn the_ends_of_programs_are_told_apart() {
+        assert_eq!(end_of(&[0.0..=3.0], &[0.0..=2.0], 100), Ok(Status::Optimal));
+        assert_eq!(end_of(&[0.0..=3.0], &[9.0..=9.5], 100), Ok(Status::Infeasible));
+        assert_eq!(end_of(&[0.0..=f64::INFINITY], &[], 100), Err(SolveError::Unbounded));
+        let many = vec![0.0..=9.0; 30];
+        let rows: Vec<_> = (0..12).map(|row| 0.0..=f64::from(101 + 2 * row)).collect();
+        assert_eq!(end_of(&many, &rows, 0), Ok(Status::Limit));
+    }
 }
