@@ -99,7 +99,7 @@ fn solve(
     let bound: Duration = unlimited_bound(problem);
     let lists = Lists::new(problem, Gain::Fct);
     let mut work = Work::new(limits);
-    let mut trials = Trials::new(problem, &lists);
+    let mut trials = Trials::new(problem, &lists, change);
     let mut relays: Relays = problem.offers().iter().map(|offer| offer.running).collect();
     let mut found = Found::default();
     loop {

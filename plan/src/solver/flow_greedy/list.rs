@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) at: u32,
     /// Its place among the flow's candidates.
     pub(crate) candidate: u32,
+    /// What it needs.
+    pub(crate) needs: Needs,
     relays: [u32; MAX_RELAYS],
     relay_count: u8,
 }
@@ -98,9 +100,9 @@ impl Needs {
     /// Several relays.
     pub(crate) const SEVERAL: Self = Self(1 << Self::OFFERS);
 
-    pub(crate) fn of(entry: &Entry) -> Self {
-        let several = if entry.relays().len() > 1 { Self::SEVERAL } else { Self::NONE };
-        entry.relays().iter().fold(several, |all, offer| all.or(Self::offer(*offer as usize)))
+    fn of(relays: &[usize]) -> Self {
+        let several = if relays.len() > 1 { Self::SEVERAL } else { Self::NONE };
+        relays.iter().fold(several, |all, offer| all.or(Self::offer(*offer)))
     }
 
     /// A relay of this offer.
@@ -181,7 +183,7 @@ impl Lists {
         for (rank, entry) in entries.iter().enumerate() {
             let list = &mut flows[entry.flow as usize];
             list.ranks.push(Rank::try_from(rank).expect("candidates have been counted in memory"));
-            list.needs.push(Needs::of(entry));
+            list.needs.push(entry.needs);
             list.takes.push(Takes { rate: entry.rate, relays: entry.relays });
         }
         let cheapest = |relays| {
@@ -259,6 +261,7 @@ fn entry(
         flow: u32::try_from(flow).expect("flows have been counted in memory"),
         at: 0,
         candidate: u32::try_from(at).expect("candidates have been counted in memory"),
+        needs: Needs::of(&candidate.relays),
         relays,
         relay_count: candidate.relays.len() as u8,
     };

@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
                 return true;
             }
             let entry = lists.entry(rank);
-            let is_open = Needs::of(entry).without(self.state.missing);
+            let is_open = entry.needs.without(self.state.missing);
             if is_open && let Some(cost) = self.cost_of(entry) {
                 if let Some(race) = race {
                     let flow = entry.flow as usize;

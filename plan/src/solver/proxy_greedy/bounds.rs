@@ -135,7 +135,7 @@ impl<'a> Bounds<'a> {
                 if entry.gain <= best.0 {
                     break;
                 }
-                if Needs::of(entry).lacking(there) == Needs::NONE {
+                if entry.needs.lacking(there) == Needs::NONE {
                     let reduced = entry.gain.saturating_sub(self.price_of(entry));
                     best = if reduced > best.0 { (reduced, Some(entry)) } else { best };
                 }
@@ -169,7 +169,7 @@ impl<'a> Bounds<'a> {
                     break;
                 }
                 let reduced = self.reduced[*rank as usize];
-                if reduced > best.0 && Needs::of(entry).lacking(there) == Needs::NONE {
+                if reduced > best.0 && entry.needs.lacking(there) == Needs::NONE {
                     best = (reduced, Some(*rank));
                 }
             }
@@ -182,7 +182,7 @@ impl<'a> Bounds<'a> {
         let kept = ranks.iter().filter_map(|rank| {
             let reduced = self.reduced[*rank as usize];
             let wanted = reduced > 0 && reduced >= least;
-            wanted.then(|| (reduced, Needs::of(self.lists.entry(*rank))))
+            wanted.then(|| (reduced, self.lists.entry(*rank).needs))
         });
         self.kept[flow].clear();
         self.kept[flow].extend(kept);

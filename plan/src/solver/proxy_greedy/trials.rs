@@ -70,11 +70,12 @@ pub(super) struct Trials<'a> {
 }
 
 impl<'a> Trials<'a> {
-    pub(super) fn new(problem: &Problem, lists: &'a Lists) -> Self {
+    pub(super) fn new(problem: &Problem, lists: &'a Lists, change: Change) -> Self {
         let run = Run::new(problem, lists);
         let offers = problem.offers().len();
         Self {
-            bounds: Bounds::new(lists, &run),
+            // 1-P makes too few runs for prices to pay.
+            bounds: if change == Change::AddOne { None } else { Bounds::new(lists, &run) },
             run,
             first: FirstPaths::new(lists, offers),
             on_base: Events::new(offers),
