@@ -194,6 +194,8 @@ fn a_table_with_a_mistake_is_refused_by_name_line_and_column() {
         ("src,dst,rtt_ms\n", "src,dst,mbps\na,b,0\n", "r: line 2: mbps: bandwidth: "),
         ("src,dst,rtt_ms\n", "src,dst,mbps,spread_mbps\na,b,5,-1\n", "r: line 2: spread_mbps: "),
     ];
+    let from_a_spreadsheet = "\u{feff}src,dst,rtt_ms\r\n\r\na,gcp:us-east4,3\r\n";
+    assert!(read_with(&text, &[("t", from_a_spreadsheet), ("r", rates)]).is_ok());
     for (rtts, rates, expected) in cases {
         let error = read_with(&text, &[("t", rtts), ("r", rates)]).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{rtts}{rates}: {error}");
@@ -436,6 +438,14 @@ fn what_leaves_a_region_is_capped_where_there_is_one() {
     let refused = read(&alone).unwrap_err().to_string();
     assert!(
         refused.starts_with("line 5: egress_cap_outside: it needs the site's `region`"),
+        "{refused}"
+    );
+    let more = capped(
+        "region = \"gcp:us-east4\"\negress_cap = \"1 Gbit/s\"\negress_cap_outside = \"2 Gbit/s\"",
+    );
+    let refused = read(&more).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("line 7: egress_cap_outside: 2 Gbit/s leave the region"),
         "{refused}"
     );
     let inside = capped("region = \"gcp:us-east4\"\negress_cap_outside = \"1 Gbit/s\"");

@@ -99,6 +99,7 @@ impl<'a> Places<'a> {
             let problem = "sites outside the cloud leave no region; all that leaves a machine is `egress_cap`";
             return Err(self.source.refuse_at(cap, problem));
         }
+        part_of(outside, spec.egress_cap, self.source)?;
         for region in taken {
             let id = SiteId::new(format!("host.{region}"))
                 .map_err(|error| self.source.refuse(&span, error.to_string()))?;
@@ -194,6 +195,7 @@ fn stated(
         let problem = "it needs the site's `region`; all that leaves a machine is `egress_cap`";
         return Err(source.refuse_at(cap, problem));
     }
+    part_of(outside, section.egress_cap, source)?;
     Ok(Site {
         id: section.id.get_ref().clone(),
         region: region.map(|region| region.get_ref().clone()),
@@ -205,6 +207,22 @@ fn stated(
         window: window(section.window.as_ref(), source)?,
         span: region.map_or(section.id.span(), toml::Spanned::span),
     })
+}
+
+/// Refuses a cap of what leaves the region above the cap of all.
+fn part_of(
+    outside: Option<&toml::Spanned<Bandwidth>>,
+    all: Option<Bandwidth>,
+    source: Source<'_>,
+) -> Result<(), FileError> {
+    match outside.zip(all) {
+        Some((outside, all)) if *outside.get_ref() > all => {
+            let outside_rate = outside.get_ref();
+            let problem = format!("{outside_rate} leave the region, but {all} the machine");
+            Err(source.refuse_at(outside, problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A window that lets something pass.

@@ -1,7 +1,7 @@
 //! Tables beside the problem file: CSV with a header, a row for each ordered pair.
 //!
 //! Columns may stand in any order; a line that is empty or begins with `#` says nothing. Names and
-//! numbers hold no commas, so there is no quoting.
+//! numbers hold no commas, so there is no quoting. Spreadsheets' byte order mark is skipped.
 
 use tradewind_units::{Bandwidth, Duration, PricePerGb};
 use tradewind_units::{UnitError, time::duration_from_millis};
@@ -39,6 +39,7 @@ impl<'a> Table<'a> {
             problem,
         };
         let says = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let text = text.trim_start_matches('\u{feff}');
         let mut lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| says(line));
         let expected = required.join(",");
         let Some((first, header)) = lines.next() else {
