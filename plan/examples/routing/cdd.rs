@@ -1,7 +1,7 @@
-//! CDD: how many relays, small files, and what RTTs predict.
+//! CDD: how many relays, and small files.
 
-use tradewind_plan::routing::advice::{Settings, Verdict, advise};
-use tradewind_plan::routing::{MinMaxPath, Router};
+use tradewind_plan::routing::MinMaxPath;
+use tradewind_plan::routing::advice::{Verdict, advise};
 
 use super::{World, plain, quantile, seconds};
 
@@ -31,7 +31,6 @@ fn new_york_to_san_francisco(cloud: &str) -> (&'static str, &'static str) {
 pub(super) fn report(world: &World) {
     hops(world);
     small(world);
-    estimates(world);
 }
 
 fn hops(world: &World) {
@@ -107,86 +106,4 @@ fn small(world: &World) {
         }
     }
     println!();
-}
-
-/// Estimates from RTTs and gains by the model, side by side.
-#[derive(Default)]
-struct Estimates {
-    estimated: Vec<f64>,
-    modelled: Vec<f64>,
-}
-
-impl Estimates {
-    fn push(&mut self, estimated: f64, modelled: f64) {
-        self.estimated.push(estimated);
-        self.modelled.push(modelled);
-    }
-
-    /// Pearson's coefficient.
-    fn correlation(&self) -> f64 {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let (x, y) = (mean(&self.estimated), mean(&self.modelled));
-        let pairs = || self.estimated.iter().zip(&self.modelled);
-        let covariance: f64 = pairs().map(|(a, b)| (a - x) * (b - y)).sum();
-        let spread = |values: &[f64], mean: f64| -> f64 {
-            values.iter().map(|value| (value - mean).powi(2)).sum()
-        };
-        covariance / (spread(&self.estimated, x) * spread(&self.modelled, y)).sqrt()
-    }
-
-    fn row(&self, name: &str, loss: f64) {
-        let pairs = self.estimated.iter().zip(&self.modelled);
-        let off: Vec<f64> = pairs.map(|(a, b)| (a / b - 1.0).abs() * 100.0).collect();
-        println!(
-            "| {name} | {loss} % | {} | {:.2} | {:.0} % | {:.0} % |",
-            off.len(),
-            self.correlation(),
-            quantile(&off, 0.5),
-            quantile(&off, 0.9)
-        );
-    }
-}
-
-fn estimates(world: &World) {
-    println!("## cdd-rtt: gains estimated from RTTs against the model's, 3.9 MB\n");
-    println!("| estimate | loss | paths | correlation | off by (median) | off by (p90) |");
-    println!("|---|---|---|---|---|---|");
-    for loss in [0.0, 0.01, 0.1] {
-        let settings = plain(FROM_MUMBAI, loss);
-        let (mut forwarded, mut third) = (Estimates::default(), Estimates::default());
-        let mut single = Estimates::default();
-        for cloud in ["aws", "azure", "gcp"] {
-            for (from, to) in [mumbai_to_san_francisco(cloud), new_york_to_san_francisco(cloud)] {
-                let router = world.router(from, to, &world.cloud(cloud));
-                add(&router, &settings, &mut forwarded, &mut single, &mut third);
-            }
-        }
-        forwarded.row("one forwarding relay, over direct", loss);
-        third.row("three split relays, over two", loss);
-        single.row("one split relay, over direct", loss);
-    }
-    println!();
-}
-
-fn add(
-    router: &Router,
-    settings: &Settings,
-    forwarded: &mut Estimates,
-    single: &mut Estimates,
-    third: &mut Estimates,
-) {
-    let direct = router.best(0, 1).remove(0);
-    let direct_s = seconds(&direct, settings);
-    for path in router.best(1, usize::MAX) {
-        let whole = MinMaxPath { relays: Vec::new(), rtts: vec![path.total_rtt()] };
-        let ratio = direct.total_rtt().as_secs_f64() / whole.total_rtt().as_secs_f64();
-        forwarded.push(ratio, direct_s / seconds(&whole, settings));
-        let ratio = direct.total_rtt().as_secs_f64() / path.largest_leg().as_secs_f64();
-        single.push(ratio, direct_s / seconds(&path, settings));
-    }
-    let two_s = seconds(&router.cloudified(2, 1)[0], settings);
-    for path in router.cloudified(3, usize::MAX) {
-        let estimated = router.gain_over_two(&path).expect("it has three relays");
-        third.push(estimated, two_s / seconds(&path, settings));
-    }
 }

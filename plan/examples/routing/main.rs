@@ -1,5 +1,5 @@
-//! The numeric halves of CDD's and TRN's experiments on routes: `cdd-hops`, `cdd-four`, `cdd-small`,
-//! `cdd-rtt`, `trn-scope`. Prints the tables of `docs/route.md`.
+//! The numeric halves of CDD's experiments on routes: `cdd-hops`, `cdd-four`, `cdd-small`. Prints the tables
+//! of `docs/route.md`.
 //!
 //! `cargo run --release -p tradewind-plan --example routing [-- FILE]`, where FILE is a CSV of
 //! measured RTTs, `src,dst,rtt_ms`; without it RTTs come from the distance model.
@@ -10,7 +10,6 @@
 )]
 
 mod cdd;
-mod trn;
 
 use std::process::ExitCode;
 
@@ -32,7 +31,6 @@ fn main() -> ExitCode {
     match world {
         Ok(world) => {
             cdd::report(&world);
-            trn::report(&world);
             ExitCode::SUCCESS
         }
         Err(message) => {
