@@ -1,0 +1,8 @@
+//! Messages of the packet services as endpoints and relays meet them in a session.
+
+#![no_main]
+
+#[path = "../../packet/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::message(data));

@@ -1,0 +1,361 @@
+//! The egress relay's side: what ingress relays send is kept near the receivers, and lost packets are brought back.
+//!
+//! A receiver asks (NACK) for what it misses. The relay looks, in this order:
+//!
+//! 1. *cache*: it kept the packet (caching service): it returns it;
+//! 2. *in-stream*: a block of the same flow misses no more packets than repair packets came for it: it sends a repair packet, and the
+//!    receiver solves the block with its own packets;
+//! 3. *cross-stream*: a block with other flows' packets has enough repair packets: the other receivers are asked for theirs (cooperative
+//!    recovery), the block is solved as soon as enough have come, and stragglers are not waited for;
+//! 4. else it waits a while for what may be on its way.
+//!
+//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a flow's own receiver may ask, each packet is
+//! answered at most twice, packets that no ingress relay vouched for are never answered, and requests and help have budgets.
+
+mod blocks;
+mod presence;
+mod recovery;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+use crate::budget::Allowance;
+use crate::event::{DropReason, Event, Failure, TimerReason, Way};
+use crate::id::{FlowNumber, PacketId, Peer};
+use crate::message::{Means, Message, Nack, Service, Source};
+use crate::outbox::{Outbox, Transmit};
+use crate::store::{Keep, Store};
+use crate::timers::Timers;
+pub use blocks::KeepBlocks;
+use blocks::{BlockKey, Blocks};
+use presence::Receivers;
+
+/// Most flows of one egress relay. Chosen: as of an ingress relay.
+pub const MOST_FLOWS: usize = 262_144;
+/// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a million packets a second, six times.
+pub const MOST_ASKED: usize = 65_536;
+/// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
+pub const MOST_ANSWERS: u8 = 2;
+
+/// A flow at its egress relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EgressFlow {
+    /// Who sends what is kept for it.
+    pub ingress: Peer,
+    /// Who may ask for it.
+    pub receiver: Peer,
+}
+
+/// What holds for all flows of an egress relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EgressConfig {
+    /// How many packets are kept (caching).
+    pub cache: Keep,
+    /// How many blocks are kept (coding).
+    pub blocks: KeepBlocks,
+    /// How long a request waits for what is not there.
+    pub wait_within: Duration,
+    /// How long helpers have to answer.
+    pub help_within: Duration,
+    /// Packets that one receiver may ask for.
+    pub asks: Allowance,
+    /// Packets that one receiver may be asked to lend.
+    pub helps: Allowance,
+}
+
+impl Default for EgressConfig {
+    /// Chosen: a second of packets, since recovery ends within a round trip; waits of 150 ms, less than most latency budgets; as many
+    /// requests as two outages at 250 packets a second at a time.
+    fn default() -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            cache: Keep { age: second, bytes: Bytes::new(256 << 20), packets: 262_144 },
+            blocks: KeepBlocks { age: second, bytes: Bytes::new(256 << 20), blocks: 131_072 },
+            wait_within: Duration::from_millis(150),
+            help_within: Duration::from_millis(150),
+            asks: Allowance { per_second: 1000, burst: 1000 },
+            helps: Allowance { per_second: 1000, burst: 1000 },
+        }
+    }
+}
+
+/// A packet that was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    answers: u8,
+    /// Until when it waits for what is not there yet.
+    waits_until: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Wait(PacketId),
+    Help(BlockKey),
+    Expiry,
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Egress {
+    config: EgressConfig,
+    flows: BTreeMap<FlowNumber, EgressFlow>,
+    receivers: Receivers,
+    cache: Store,
+    blocks: Blocks,
+    asked: BTreeMap<PacketId, Asked>,
+    asked_order: VecDeque<(Timestamp, PacketId)>,
+    recoveries: BTreeMap<u64, BlockKey>,
+    next_recovery: u64,
+    is_expiry_set: bool,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+}
+
+impl Egress {
+    /// A relay without flows.
+    #[must_use]
+    pub fn new(config: EgressConfig) -> Self {
+        Self {
+            config,
+            flows: BTreeMap::new(),
+            receivers: Receivers::new(config.asks, config.helps),
+            cache: Store::new(config.cache),
+            blocks: Blocks::new(config.blocks),
+            asked: BTreeMap::new(),
+            asked_order: VecDeque::new(),
+            recoveries: BTreeMap::new(),
+            next_recovery: 0,
+            is_expiry_set: false,
+            timers: Timers::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Begins a flow, or alters it.
+    ///
+    /// # Errors
+    /// [`DropReason::TableFull`] when there are too many.
+    pub fn set_flow(&mut self, number: FlowNumber, flow: EgressFlow) -> Result<(), DropReason> {
+        if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
+            return Err(DropReason::TableFull);
+        }
+        self.remove_flow(number);
+        self.receivers.add(flow.receiver, number);
+        self.flows.insert(number, flow);
+        Ok(())
+    }
+
+    /// Ends a flow; `false` when there is none.
+    pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
+        let Some(flow) = self.flows.remove(&number) else { return false };
+        self.receivers.remove(flow.receiver, number);
+        true
+    }
+
+    /// Takes a message that came from `from` in its session.
+    pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
+        let done = match Message::parse(bytes) {
+            Ok(Message::Source(source)) => self.take_source(now, from, source),
+            Ok(Message::Repair(repair)) => self.take_repair(now, from, &repair),
+            Ok(Message::Nack(nack)) => self.take_nack(now, from, &nack),
+            Ok(Message::HelpAnswer { request, payload }) => {
+                self.take_help(now, from, request, payload)
+            }
+            Ok(Message::Keepalive { is_answer, nonce }) if self.knows(from) => {
+                if !is_answer {
+                    self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
+                }
+                Ok(())
+            }
+            Ok(_) => Err(DropReason::Unexpected),
+            Err(_) => Err(DropReason::Malformed),
+        };
+        match done {
+            Err(reason) => self.outbox.drop(reason),
+            Ok(()) => {
+                if self.receivers.hear(now, from) {
+                    self.tell_presence(from, true);
+                }
+            }
+        }
+    }
+
+    fn knows(&self, peer: Peer) -> bool {
+        self.receivers.knows(peer) || self.flows.values().any(|flow| flow.ingress == peer)
+    }
+
+    fn take_source(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        source: Source<'_>,
+    ) -> Result<(), DropReason> {
+        let packet = source.packet;
+        let flow = *self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
+        if flow.ingress != from {
+            return Err(DropReason::WrongPeer);
+        }
+        match source.service {
+            Service::Forwarding => {
+                if self.outbox.send(flow.receiver, &Message::Source(source)).is_some() {
+                    self.outbox.tell(Event::Forwarded(packet));
+                }
+            }
+            Service::Caching => {
+                if !self.cache.insert(now, packet, source.payload) {
+                    return Err(DropReason::Duplicate);
+                }
+                self.outbox.tell(Event::Kept(packet));
+                self.set_expiry(now);
+                self.serve_if_waiting(now, packet);
+            }
+            Service::Direct | Service::Coding => return Err(DropReason::NotServed),
+        }
+        Ok(())
+    }
+
+    fn take_nack(&mut self, now: Timestamp, from: Peer, nack: &Nack<'_>) -> Result<(), DropReason> {
+        let flow = *self.flows.get(&nack.flow).ok_or(DropReason::UnknownFlow)?;
+        if flow.receiver != from {
+            return Err(DropReason::WrongPeer);
+        }
+        let items: u8 = nack.ranges.iter().map(|(_, length)| length).sum();
+        if !self.receivers.may_ask(now, from, items) {
+            return Err(DropReason::OverBudget);
+        }
+        self.outbox.tell(Event::Asked { flow: nack.flow, items });
+        self.set_expiry(now);
+        for sequence in nack.ranges.sequences() {
+            self.ask(now, PacketId { flow: nack.flow, sequence });
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, now: Timestamp, packet: PacketId) {
+        if !self.asked.contains_key(&packet) {
+            if self.asked.len() >= MOST_ASKED {
+                return self.outbox.drop(DropReason::TableFull);
+            }
+            self.asked.insert(packet, Asked { answers: 0, waits_until: None });
+            self.asked_order.push_back((now, packet));
+        }
+        let asked = self.asked[&packet];
+        if asked.answers >= MOST_ANSWERS {
+            return self.outbox.drop(DropReason::Answered);
+        }
+        if asked.waits_until.is_some() || self.serve(now, packet) {
+            return;
+        }
+        let until = now + self.config.wait_within;
+        self.set_wait(packet, Some(until));
+        self.timers.set(until, Timer::Wait(packet));
+    }
+
+    fn set_wait(&mut self, packet: PacketId, until: Option<Timestamp>) {
+        if let Some(asked) = self.asked.get_mut(&packet) {
+            asked.waits_until = until;
+        }
+    }
+
+    /// Something that may bring `packet` back has come.
+    fn serve_if_waiting(&mut self, now: Timestamp, packet: PacketId) {
+        let waits = self.asked.get(&packet).is_some_and(|asked| asked.waits_until.is_some());
+        if waits && self.serve(now, packet) {
+            self.set_wait(packet, None);
+        }
+    }
+
+    /// Tries to bring a packet back; whether that is done or under way.
+    fn serve(&mut self, now: Timestamp, packet: PacketId) -> bool {
+        let Some(flow) = self.flows.get(&packet.flow).copied() else { return false };
+        if let Some(payload) = self.cache.get(packet) {
+            let message = Message::Recovered { packet, means: Means::Cache, payload };
+            self.outbox.send(flow.receiver, &message);
+            self.count_answer(packet, Way::Cache);
+            return true;
+        }
+        self.serve_in_stream(packet, flow.receiver) || self.serve_cross_stream(now, packet)
+    }
+
+    fn count_answer(&mut self, packet: PacketId, way: Way) {
+        if let Some(asked) = self.asked.get_mut(&packet) {
+            asked.answers += 1;
+            asked.waits_until = None;
+        }
+        self.outbox.tell(Event::Answered { packet, way });
+    }
+
+    fn set_expiry(&mut self, now: Timestamp) {
+        if !self.is_expiry_set {
+            self.is_expiry_set = true;
+            self.timers.set(now + self.config.cache.age, Timer::Expiry);
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Wait(packet) => self.give_up(at, packet),
+                Timer::Help(key) => self.end_recovery(now, at, key),
+                Timer::Expiry => self.expire(now),
+            }
+        }
+    }
+
+    fn give_up(&mut self, at: Timestamp, packet: PacketId) {
+        let waits = self.asked.get(&packet).and_then(|asked| asked.waits_until);
+        if waits == Some(at) {
+            self.set_wait(packet, None);
+            self.blocks.forget_wanted(packet);
+            let failure = match self.blocks.covering(packet) {
+                Some(_) => Failure::TooFewRepairs,
+                None => Failure::Unknown,
+            };
+            self.outbox.tell(Event::Failed { packet, failure });
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        self.is_expiry_set = false;
+        self.cache.expire(now);
+        for recovery in self.blocks.expire(now) {
+            self.recoveries.remove(&recovery);
+        }
+        // A request is remembered as long as anything that could answer it.
+        let age = self.config.blocks.age.max(self.config.cache.age);
+        while let Some((at, packet)) = self.asked_order.front().copied() {
+            if now.since(at) <= age {
+                break;
+            }
+            self.asked_order.pop_front();
+            self.asked.remove(&packet);
+        }
+        if !(self.cache.is_empty() && self.blocks.is_empty() && self.asked.is_empty()) {
+            self.set_expiry(now);
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
+        self.outbox.poll_transmit()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outbox.poll_event()
+    }
+
+    /// When to call [`Egress::handle_timeout`] next, and what for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
+        self.timers.first().map(|(at, timer)| {
+            let reason = match timer {
+                Timer::Wait(_) | Timer::Help(_) => TimerReason::Recovery,
+                Timer::Expiry => TimerReason::Expiry,
+            };
+            (at, reason)
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Which receivers answer. A flow whose receiver does not is of no use to others, and the ingress relay codes without it [JQ 3.1.2].
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Timestamp};
+
+use super::Egress;
+use crate::budget::{Allowance, Budget};
+use crate::event::Event;
+use crate::id::{FlowNumber, Peer};
+use crate::message::Message;
+
+/// Requests for help without answer, one after the other, from which on a receiver counts as offline. Chosen: a lossy path loses some.
+const MOST_UNANSWERED: u32 = 8;
+/// And nothing was heard of it for so long. Chosen: some recoveries.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
+/// All receivers.
+#[derive(Debug, Clone)]
+pub(super) struct Receivers {
+    asks: Allowance,
+    helps: Allowance,
+    states: BTreeMap<Peer, State>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    flows: Vec<FlowNumber>,
+    asks: Budget,
+    helps: Budget,
+    heard: Timestamp,
+    unanswered: u32,
+    is_online: bool,
+}
+
+impl Receivers {
+    pub(super) fn new(asks: Allowance, helps: Allowance) -> Self {
+        Self { asks, helps, states: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, peer: Peer, flow: FlowNumber) {
+        let fresh = || State {
+            flows: Vec::new(),
+            asks: Budget::new(self.asks),
+            helps: Budget::new(self.helps),
+            heard: Timestamp::ZERO,
+            unanswered: 0,
+            is_online: true,
+        };
+        self.states.entry(peer).or_insert_with(fresh).flows.push(flow);
+    }
+
+    pub(super) fn remove(&mut self, peer: Peer, flow: FlowNumber) {
+        let Some(state) = self.states.get_mut(&peer) else { return };
+        state.flows.retain(|other| *other != flow);
+        if state.flows.is_empty() {
+            self.states.remove(&peer);
+        }
+    }
+
+    pub(super) fn knows(&self, peer: Peer) -> bool {
+        self.states.contains_key(&peer)
+    }
+
+    pub(super) fn may_ask(&mut self, now: Timestamp, peer: Peer, items: u8) -> bool {
+        self.states.get_mut(&peer).is_some_and(|state| state.asks.take(now, items.into()))
+    }
+
+    /// Whether a receiver can be asked for a packet.
+    pub(super) fn may_help(&mut self, now: Timestamp, peer: Peer) -> bool {
+        self.states.get_mut(&peer).is_some_and(|state| state.is_online && state.helps.take(now, 1))
+    }
+
+    /// Something came from a peer; whether that was offline.
+    pub(super) fn hear(&mut self, now: Timestamp, peer: Peer) -> bool {
+        let Some(state) = self.states.get_mut(&peer) else { return false };
+        state.heard = now;
+        state.unanswered = 0;
+        !std::mem::replace(&mut state.is_online, true)
+    }
+
+    /// A receiver was asked for help and did not answer; whether it is offline from now on.
+    pub(super) fn miss(&mut self, now: Timestamp, peer: Peer) -> bool {
+        let Some(state) = self.states.get_mut(&peer) else { return false };
+        state.unanswered += 1;
+        let is_gone = state.unanswered >= MOST_UNANSWERED && now.since(state.heard) >= SILENT_FOR;
+        let was_online = state.is_online;
+        state.is_online = was_online && !is_gone;
+        was_online && is_gone
+    }
+
+    fn flows(&self, peer: Peer) -> &[FlowNumber] {
+        self.states.get(&peer).map_or(&[], |state| &state.flows)
+    }
+}
+
+impl Egress {
+    /// Tells the ingress relays of a receiver's flows whether it answers.
+    pub(super) fn tell_presence(&mut self, receiver: Peer, is_online: bool) {
+        for flow in self.receivers.flows(receiver) {
+            let Some(state) = self.flows.get(flow) else { continue };
+            self.outbox.send(state.ingress, &Message::Presence { flow: *flow, is_online });
+            self.outbox.tell(Event::Presence { flow: *flow, is_online });
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Bringing packets back with repair packets: in-stream by the receiver itself, cross-stream with helpers [JQ 3.2, cooperative recovery].
+
+use tradewind_fec::{Decoder, Members};
+use tradewind_units::Timestamp;
+
+use super::blocks::{Block, BlockKey, Recovery, with};
+use super::{Egress, MOST_ANSWERS, Timer};
+use crate::event::{DropReason, Event, Failure, Way};
+use crate::id::{PacketId, Peer};
+use crate::message::{HelpRequest, Means, MemberList, Message, Repair, Scope};
+
+impl Egress {
+    pub(super) fn take_repair(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        repair: &Repair<'_>,
+    ) -> Result<(), DropReason> {
+        for packet in repair.members.packets() {
+            match self.flows.get(&packet.flow) {
+                None => return Err(DropReason::UnknownFlow),
+                Some(flow) if flow.ingress != from => return Err(DropReason::WrongPeer),
+                Some(_) => {}
+            }
+        }
+        let key = (from, repair.block);
+        self.blocks.insert(now, key, repair)?;
+        self.set_expiry(now);
+        for packet in repair.members.packets() {
+            self.serve_if_waiting(now, packet);
+        }
+        self.solve(key);
+        Ok(())
+    }
+
+    /// Sends a repair packet of the packet's own flow, if the receiver can solve the block with it.
+    ///
+    /// The receiver has the block's other packets, or asks for them, too: what it asks for must not be more than what it gets.
+    pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
+        let is_first = self.asked.get(&packet).is_none_or(|asked| asked.answers == 0);
+        let key = self.blocks.covering(packet).and_then(|cover| cover.in_stream);
+        let Some(key) = key.filter(|_| is_first) else { return false };
+        let Some(block) = self.blocks.get_mut(key) else { return false };
+        let Some(column) = block.column_of(packet) else { return false };
+        block.wanted = with(block.wanted, column);
+        let mut rows = block.rows.iter().enumerate().filter(|(_, row)| row.is_some());
+        let Some((row, Some(symbol))) = rows.nth(block.wanted.len() - 1) else { return false };
+        let mut entries = Vec::new();
+        MemberList::write(block.packets.iter().copied(), &mut entries);
+        let repair = Repair {
+            scope: Scope::InStream,
+            row: row as u8,
+            rows: block.rows.len() as u8,
+            block: key.1,
+            members: MemberList::of(block.columns, &entries).expect("an entry for each column"),
+            symbol,
+        };
+        self.outbox.send(receiver, &Message::Repair(repair));
+        self.count_answer(packet, Way::InStream);
+        true
+    }
+
+    /// Begins to solve the block that holds `packet`, or joins it to an attempt that goes on.
+    pub(super) fn serve_cross_stream(&mut self, now: Timestamp, packet: PacketId) -> bool {
+        let key = self.blocks.covering(packet).and_then(|cover| cover.cross_stream);
+        let Some(key) = key else { return false };
+        let Some(block) = self.blocks.get_mut(key) else { return false };
+        let Some(column) = block.column_of(packet) else { return false };
+        block.wanted = with(block.wanted, column);
+        if block.wanted.len() > block.rows_here() {
+            // Too few repair packets: another may be on its way.
+            return false;
+        }
+        if let Some(recovery) = &mut block.recovery {
+            // Its receiver asks itself, and will not lend it.
+            recovery.asked = Members::from_bits(recovery.asked.bits() & !(1 << column));
+            if recovery.decoder.is_solvable() {
+                self.solve(key);
+                return true;
+            }
+        } else {
+            let Some(decoder) = decoder_of(block) else { return false };
+            let number = self.next_recovery;
+            self.next_recovery += 1;
+            let (asked, deadline) = (Members::NONE, Timestamp::ZERO);
+            block.recovery = Some(Recovery { number, decoder, asked, deadline });
+            self.recoveries.insert(number, key);
+        }
+        self.ask_helpers(now, key, packet);
+        self.solve(key);
+        true
+    }
+
+    /// Asks the receivers of all other packets of a block that were not asked yet.
+    fn ask_helpers(&mut self, now: Timestamp, key: BlockKey, packet: PacketId) {
+        let Some(block) = self.blocks.get_mut(key) else { return };
+        let members: Vec<(usize, PacketId)> = block.members().collect();
+        let Some(recovery) = &mut block.recovery else { return };
+        if recovery.deadline <= now {
+            recovery.deadline = now + self.config.help_within;
+            self.timers.set(recovery.deadline, Timer::Help(key));
+        }
+        let here = recovery.decoder.missing();
+        let mut helpers = 0;
+        for (column, lent) in members {
+            let is_needed = here.contains(column)
+                && !recovery.asked.contains(column)
+                && !block.wanted.contains(column);
+            let helper = self.flows.get(&lent.flow).map(|flow| flow.receiver);
+            let Some(helper) = helper.filter(|_| is_needed) else { continue };
+            if self.receivers.may_help(now, helper) {
+                let request = HelpRequest { recovery: recovery.number, packet: lent };
+                self.outbox.send(helper, &Message::HelpRequest(request));
+                recovery.asked = with(recovery.asked, column);
+                helpers += 1;
+            }
+        }
+        if helpers > 0 {
+            self.outbox.tell(Event::HelpAsked { packet, helpers });
+        }
+    }
+
+    pub(super) fn take_help(
+        &mut self,
+        _now: Timestamp,
+        from: Peer,
+        request: HelpRequest,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let key = *self.recoveries.get(&request.recovery).ok_or(DropReason::NotAsked)?;
+        let flow = self.flows.get(&request.packet.flow).ok_or(DropReason::UnknownFlow)?;
+        if flow.receiver != from {
+            return Err(DropReason::WrongPeer);
+        }
+        let block = self.blocks.get_mut(key).ok_or(DropReason::NotAsked)?;
+        let column = block.column_of(request.packet).ok_or(DropReason::NotAsked)?;
+        let recovery = block.recovery.as_mut().ok_or(DropReason::NotAsked)?;
+        if !recovery.asked.contains(column) {
+            return Err(DropReason::NotAsked);
+        }
+        match recovery.decoder.add_source(column, payload) {
+            Ok(true) => {}
+            Ok(false) => return Err(DropReason::Duplicate),
+            Err(_) => return Err(DropReason::Contradiction),
+        }
+        self.solve(key);
+        Ok(())
+    }
+
+    /// Returns what is wanted of a block, if enough has come to solve it.
+    pub(super) fn solve(&mut self, key: BlockKey) {
+        let Some(block) = self.blocks.get_mut(key) else { return };
+        let Some(recovery) = &mut block.recovery else { return };
+        if block.wanted.is_empty() || !recovery.decoder.is_solvable() {
+            return;
+        }
+        let solved = recovery.decoder.recover();
+        let wanted = std::mem::replace(&mut block.wanted, Members::NONE);
+        let members: Vec<(usize, PacketId)> =
+            block.members().filter(|(column, _)| wanted.contains(*column)).collect();
+        let Ok(solved) = solved else {
+            // Something that was lent is not what was coded. A later attempt asks anew.
+            let number = block.recovery.take().map(|recovery| recovery.number);
+            self.recoveries.remove(&number.unwrap_or_default());
+            return self.fail(members.into_iter(), Failure::Contradiction);
+        };
+        for (column, packet) in members {
+            let Some(flow) = self.flows.get(&packet.flow) else { continue };
+            let Some((_, payload)) = solved.iter().find(|(solved, _)| *solved == column) else {
+                continue;
+            };
+            let answers = self.asked.get(&packet).map_or(MOST_ANSWERS, |asked| asked.answers);
+            if answers >= MOST_ANSWERS || payload.is_empty() {
+                continue;
+            }
+            let message = Message::Recovered { packet, means: Means::CrossStream, payload };
+            self.outbox.send(flow.receiver, &message);
+            self.count_answer(packet, Way::CrossStream);
+        }
+    }
+
+    fn fail(&mut self, members: impl Iterator<Item = (usize, PacketId)>, failure: Failure) {
+        for (_, packet) in members {
+            self.set_wait(packet, None);
+            self.outbox.tell(Event::Failed { packet, failure });
+        }
+    }
+
+    /// Helpers have had their time.
+    pub(super) fn end_recovery(&mut self, now: Timestamp, at: Timestamp, key: BlockKey) {
+        let Some(block) = self.blocks.get_mut(key) else { return };
+        let members: Vec<(usize, PacketId)> = block.members().collect();
+        let wanted = block.wanted;
+        let Some(recovery) = block.recovery.as_mut().filter(|r| r.deadline == at) else { return };
+        let silent = recovery.decoder.missing();
+        let asked = std::mem::replace(&mut recovery.asked, Members::NONE);
+        block.wanted = Members::NONE;
+        for (column, packet) in &members {
+            let Some(flow) = self.flows.get(&packet.flow) else { continue };
+            let receiver = flow.receiver;
+            let is_silent = asked.contains(*column) && silent.contains(*column);
+            if is_silent && self.receivers.miss(now, receiver) {
+                self.tell_presence(receiver, false);
+            }
+        }
+        let failed = members.into_iter().filter(|(column, _)| wanted.contains(*column));
+        self.fail(failed, Failure::TooFewHelpers);
+    }
+}
+
+/// A decoder with the repair packets that have come.
+fn decoder_of(block: &Block) -> Option<Decoder> {
+    let mut decoder = Decoder::new(block.columns, block.rows.len()).ok()?;
+    for (row, symbol) in block.rows.iter().enumerate() {
+        if let Some(symbol) = symbol {
+            decoder.add_repair(row, symbol).ok()?;
+        }
+    }
+    Some(decoder)
+}

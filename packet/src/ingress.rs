@@ -1,0 +1,286 @@
+//! The ingress relay's side: copies come in from senders near by; packets and repair packets go out to egress relays.
+//!
+//! | service of a copy | what leaves to the flow's egress relay |
+//! |---|---|
+//! | forwarding, caching | the packet |
+//! | coding | repair packets of the blocks it goes into (`coder`) |
+//!
+//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`).
+
+mod access;
+mod coder;
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::event::{DropReason, Event, TimerReason};
+use crate::id::{FlowNumber, Peer, Tenant};
+use crate::message::{Message, Service, Source};
+use crate::outbox::{Outbox, Transmit};
+use crate::timers::Timers;
+use crate::window::{Seen, Window};
+use access::Arrivals;
+use coder::Coder;
+pub use coder::{Coding, InStream, Placement};
+
+/// Most flows of one ingress relay. Chosen: ten times what fills a core at 10 packets a second each.
+pub const MOST_FLOWS: usize = 262_144;
+
+/// With whose packets a tenant's may be coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sharing {
+    /// With its own only.
+    #[default]
+    Own,
+    /// With those of all who allow it, too.
+    Any,
+}
+
+/// A flow at its ingress relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IngressFlow {
+    /// Who sends it.
+    pub sender: Peer,
+    /// The egress relay.
+    pub egress: Peer,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// With whose packets its own may be coded.
+    pub sharing: Sharing,
+    /// The dearest service it may use, in the order direct, coding, caching, forwarding.
+    pub most: Service,
+    /// In-stream repair packets; `None`: none (s = 0).
+    pub in_stream: Option<InStream>,
+}
+
+/// When copies are acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledging {
+    /// After so many, and at once when one is missing.
+    pub every: u8,
+    /// After that span at the latest.
+    pub within: Duration,
+}
+
+impl Default for Acknowledging {
+    /// Eight, 20 ms. Chosen: an acknowledgement leaves a cloud, and is billed.
+    fn default() -> Self {
+        Self { every: 8, within: Duration::from_millis(20) }
+    }
+}
+
+/// What holds for all flows of an ingress relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IngressConfig {
+    /// How packets are coded.
+    pub coding: Coding,
+    /// When copies are acknowledged; `None`: never.
+    pub acknowledging: Option<Acknowledging>,
+    /// Number of the first block: a relay that starts anew must take one that it has not used.
+    pub first_block: u64,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    flow: IngressFlow,
+    /// Packets that have come, under whatever copy number: no block may hold one twice.
+    window: Window,
+    is_online: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Acknowledge(Peer),
+    Close(coder::Place),
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Ingress {
+    config: IngressConfig,
+    flows: BTreeMap<FlowNumber, State>,
+    senders: BTreeMap<Peer, Arrivals>,
+    coder: Coder,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+}
+
+impl Ingress {
+    /// A relay without flows.
+    #[must_use]
+    pub fn new(config: IngressConfig) -> Self {
+        Self {
+            config,
+            flows: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            coder: Coder::new(config.coding, config.first_block),
+            timers: Timers::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Begins a flow, or alters it.
+    ///
+    /// # Errors
+    /// [`DropReason::TableFull`] when there are too many.
+    pub fn set_flow(&mut self, number: FlowNumber, flow: IngressFlow) -> Result<(), DropReason> {
+        if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
+            return Err(DropReason::TableFull);
+        }
+        self.senders.entry(flow.sender).or_insert_with(Arrivals::new);
+        let fresh = State { flow, window: Window::new(), is_online: true };
+        self.flows.entry(number).or_insert(fresh).flow = flow;
+        Ok(())
+    }
+
+    /// Ends a flow; `false` when there is none.
+    pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
+        let Some(state) = self.flows.remove(&number) else { return false };
+        if !self.flows.values().any(|other| other.flow.sender == state.flow.sender) {
+            self.senders.remove(&state.flow.sender);
+        }
+        self.coder.forget(number);
+        true
+    }
+
+    /// Takes a message that came from `from` in its session.
+    pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
+        let done = match Message::parse(bytes) {
+            Ok(Message::Copy { number, source }) => self.take_copy(now, from, number, source),
+            Ok(Message::Presence { flow, is_online }) => self.note_presence(from, flow, is_online),
+            Ok(Message::Keepalive { is_answer: false, nonce }) if self.knows(from) => {
+                self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
+                Ok(())
+            }
+            Ok(_) => Err(DropReason::Unexpected),
+            Err(_) => Err(DropReason::Malformed),
+        };
+        if let Err(reason) = done {
+            self.outbox.drop(reason);
+        }
+    }
+
+    fn knows(&self, peer: Peer) -> bool {
+        self.senders.contains_key(&peer)
+            || self.flows.values().any(|state| state.flow.egress == peer)
+    }
+
+    fn take_copy(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        number: u64,
+        source: Source<'_>,
+    ) -> Result<(), DropReason> {
+        let state = self.flows.get_mut(&source.packet.flow).ok_or(DropReason::UnknownFlow)?;
+        let (flow, is_online) = (state.flow, state.is_online);
+        if flow.sender != from {
+            return Err(DropReason::WrongPeer);
+        }
+        if source.service == Service::Direct || dearness(source.service) > dearness(flow.most) {
+            return Err(DropReason::NotServed);
+        }
+        let arrivals = self.senders.get_mut(&from).ok_or(DropReason::WrongPeer)?;
+        let is_new = arrivals.insert(number);
+        if let Some(acknowledging) = self.config.acknowledging {
+            match arrivals.owe(now, &acknowledging, !is_new) {
+                access::Owed::Now => {
+                    let seen = arrivals.acknowledge();
+                    self.outbox.send(from, &Message::Acknowledgement(seen));
+                }
+                access::Owed::At(due) => self.timers.set(due, Timer::Acknowledge(from)),
+                access::Owed::Later => {}
+            }
+        }
+        if !is_new {
+            return Err(DropReason::Duplicate);
+        }
+        match state.window.look(source.packet.sequence) {
+            Seen::New => state.window.insert(source.packet.sequence),
+            Seen::Before => return Err(DropReason::Duplicate),
+            Seen::TooOld => return Err(DropReason::TooOld),
+        }
+        if source.service == Service::Coding {
+            if is_online {
+                let due = self.coder.add(now, &flow, source, &mut self.outbox);
+                for (at, place) in due.into_iter().flatten() {
+                    self.timers.set(at, Timer::Close(place));
+                }
+            }
+        } else if self.outbox.send(flow.egress, &Message::Source(source)).is_some() {
+            self.outbox.tell(Event::Forwarded(source.packet));
+        }
+        Ok(())
+    }
+
+    fn note_presence(
+        &mut self,
+        from: Peer,
+        flow: FlowNumber,
+        is_online: bool,
+    ) -> Result<(), DropReason> {
+        let state = self.flows.get_mut(&flow).ok_or(DropReason::UnknownFlow)?;
+        if state.flow.egress != from {
+            return Err(DropReason::WrongPeer);
+        }
+        if state.is_online != is_online {
+            state.is_online = is_online;
+            self.outbox.tell(Event::Presence { flow, is_online });
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, peer: Peer) {
+        if let Some(arrivals) = self.senders.get_mut(&peer) {
+            let seen = arrivals.acknowledge();
+            self.outbox.send(peer, &Message::Acknowledgement(seen));
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Close(place) => self.coder.close_due(place, &mut self.outbox),
+                Timer::Acknowledge(peer) => {
+                    if self.senders.get_mut(&peer).is_some_and(|arrivals| arrivals.is_due(at)) {
+                        self.acknowledge(peer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
+        self.outbox.poll_transmit()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outbox.poll_event()
+    }
+
+    /// When to call [`Ingress::handle_timeout`] next, and what for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
+        self.timers.first().map(|(at, timer)| {
+            let reason = match timer {
+                Timer::Acknowledge(_) => TimerReason::Acknowledge,
+                Timer::Close(_) => TimerReason::CloseBlock,
+            };
+            (at, reason)
+        })
+    }
+}
+
+/// The order of services by what they cost a relay [JQ 3].
+fn dearness(service: Service) -> u8 {
+    match service {
+        Service::Direct => 0,
+        Service::Coding => 1,
+        Service::Caching => 2,
+        Service::Forwarding => 3,
+    }
+}

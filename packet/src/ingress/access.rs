@@ -1,0 +1,125 @@
+//! Which copies of one sender have come, and when to say so.
+
+use tradewind_units::Timestamp;
+
+use super::Acknowledging;
+use crate::message::{ACKNOWLEDGED_WORDS, Acknowledgement};
+use crate::window::{Seen, Window};
+
+/// Copies that an acknowledgement tells beyond its first gap.
+const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
+
+/// One sender's copies.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrivals {
+    window: Window,
+    /// The first that has not come and is waited for.
+    next: u64,
+    /// One beyond the highest that has come.
+    end: u64,
+    /// Copies that came since the last acknowledgement.
+    owed: u8,
+    due: Option<Timestamp>,
+}
+
+/// When to acknowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owed {
+    Now,
+    /// Set a timer for then.
+    At(Timestamp),
+    /// A timer is set already.
+    Later,
+}
+
+impl Arrivals {
+    pub(super) fn new() -> Self {
+        Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None }
+    }
+
+    /// Takes a copy; `false` when it came before, or is not waited for any more.
+    pub(super) fn insert(&mut self, number: u64) -> bool {
+        if self.window.look(number) != Seen::New {
+            return false;
+        }
+        self.window.insert(number);
+        self.end = self.end.max(number + 1);
+        // What no acknowledgement can tell any more is not waited for.
+        self.next = self.next.max(self.end.saturating_sub(TOLD));
+        while self.next < self.end && self.window.look(self.next) != Seen::New {
+            self.next += 1;
+        }
+        true
+    }
+
+    /// Something came that is to be acknowledged.
+    pub(super) fn owe(
+        &mut self,
+        now: Timestamp,
+        acknowledging: &Acknowledging,
+        is_again: bool,
+    ) -> Owed {
+        self.owed = self.owed.saturating_add(1);
+        if is_again || self.next < self.end || self.owed >= acknowledging.every {
+            return Owed::Now;
+        }
+        if self.due.is_some() {
+            return Owed::Later;
+        }
+        let due = now + acknowledging.within;
+        self.due = Some(due);
+        Owed::At(due)
+    }
+
+    /// Whether the timer that was set for `at` still counts.
+    pub(super) fn is_due(&mut self, at: Timestamp) -> bool {
+        if self.due != Some(at) {
+            return false;
+        }
+        self.due = None;
+        self.owed > 0
+    }
+
+    /// What to tell the sender.
+    pub(super) fn acknowledge(&mut self) -> Acknowledgement {
+        self.owed = 0;
+        let mut beyond = [0; ACKNOWLEDGED_WORDS];
+        for number in self.next + 1..self.end {
+            if self.window.look(number) == Seen::Before {
+                let place = number - self.next - 1;
+                beyond[usize::try_from(place / 64).expect("below 4")] |= 1 << (place % 64);
+            }
+        }
+        Acknowledgement { next: self.next, beyond }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn what_is_acknowledged_has_come_or_is_long_past(numbers in prop::collection::vec(0..600_u64, 1..100)) {
+            let mut arrivals = Arrivals::new();
+            let mut came = BTreeSet::new();
+            for number in numbers {
+                if arrivals.insert(number) {
+                    prop_assert!(came.insert(number));
+                }
+                came.insert(number);
+                let seen = arrivals.acknowledge();
+                let end = came.last().unwrap() + 1;
+                prop_assert_eq!(seen.end(), end);
+                for number in 0..end {
+                    let expected = came.contains(&number) || number < end.saturating_sub(TOLD);
+                    prop_assert_eq!(seen.has(number), expected, "{} of {}", number, end);
+                }
+            }
+        }
+    }
+}

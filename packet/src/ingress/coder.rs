@@ -1,0 +1,337 @@
+//! Coding at the ingress relay: Algorithm 1 of [JQ A].
+//!
+//! Each packet goes into two blocks: one of its own flow (in-stream, s repair packets for so many), and one that holds packets of other
+//! flows to the same egress relay (cross-stream, r repair packets for k packets, at most one of each flow). A block is closed, and its
+//! repair packets sent, when it is full, when its timer runs out, or when a packet finds its own flow in every open block: then the
+//! oldest goes, and if it held that flow alone its packet is let go without protection.
+//!
+//! Two faults of the algorithm as printed are mended:
+//! - *`dc2_id` before it is set*: line 5 sends in-stream repair packets to `dc2_id`, which line 6 sets. The flow's egress relay is looked
+//!   up first here.
+//! - *never drains*: after lines 4, 15 and 22 a queue keeps what was encoded. A full in-stream queue would be encoded again with every
+//!   packet, a full cross-stream queue never take another, and line 20 would add a second packet of a flow to the block just sent.
+//!   Closing empties a block here.
+//!
+//! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits for its packets Q rounds long when not
+//! all flows are in step. [`Placement::OldestFirst`] fills the block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
+//!
+//! Packets are added to the repair packets as they arrive and not kept; closing costs no arithmetic.
+
+use std::collections::BTreeMap;
+
+use tradewind_fec::{Encoder, MOST_REPAIRS, MOST_SOURCES};
+use tradewind_units::{Duration, Timestamp};
+
+use super::{IngressFlow, Sharing};
+use crate::event::{Closed, Event};
+use crate::id::{FlowNumber, PacketId, Peer, Tenant};
+use crate::message::{MemberList, Message, Repair, Scope, Source};
+use crate::outbox::Outbox;
+
+/// In-stream coding of a flow: s = `repairs / packets`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InStream {
+    /// Packets of a block, 1 to 32.
+    pub packets: u8,
+    /// Repair packets of it, 1 to 8.
+    pub repairs: u8,
+}
+
+/// Which open block takes a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// The oldest that holds no packet of the flow.
+    #[default]
+    OldestFirst,
+    /// The next in rotation that holds none [JQ A].
+    RoundRobin,
+}
+
+/// How packets are coded. Cross-stream: r = `repairs / packets`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coding {
+    /// k: packets of a block, each of another flow, 1 to 32.
+    pub packets: u8,
+    /// Repair packets of it, 1 to 8.
+    pub repairs: u8,
+    /// Blocks that may be open at a time in each group, 1 to 255.
+    pub blocks: u8,
+    /// Longest that a cross-stream block is open.
+    pub cross_stream_within: Duration,
+    /// Longest that an in-stream block is open.
+    pub in_stream_within: Duration,
+    /// Which block takes a packet.
+    pub placement: Placement,
+}
+
+impl Default for Coding {
+    /// k = 10, two repair packets [JQ 4], four blocks, 30 and 60 ms: the paper tunes queues and timers to each application; these suit
+    /// 20 packets a second and more.
+    fn default() -> Self {
+        Self {
+            packets: 10,
+            repairs: 2,
+            blocks: 4,
+            cross_stream_within: Duration::from_millis(30),
+            in_stream_within: Duration::from_millis(60),
+            placement: Placement::default(),
+        }
+    }
+}
+
+/// Flows whose packets may be coded together: those to one egress relay, of one tenant unless tenants share.
+type Group = (Peer, Option<Tenant>);
+
+/// Which block a timer is for; the number tells it from later ones in the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    CrossStream(Group, u8, u64),
+    InStream(FlowNumber, u64),
+}
+
+/// What was set up for a block that was opened: a deadline and the block.
+type Due = Option<(Timestamp, Place)>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Coder {
+    coding: Coding,
+    next_block: u64,
+    groups: BTreeMap<Group, Vec<Block>>,
+    flows: BTreeMap<FlowNumber, FlowState>,
+    entries: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+struct FlowState {
+    /// Where rotation goes on.
+    cursor: u8,
+    in_stream: Option<(InStream, Peer, Block)>,
+}
+
+/// A block while it is open; its number is that of its repair packets.
+#[derive(Debug, Clone)]
+struct Block {
+    number: u64,
+    encoder: Encoder,
+    packets: Vec<PacketId>,
+}
+
+impl Block {
+    fn new(repairs: u8) -> Self {
+        let repairs = usize::from(repairs).clamp(1, MOST_REPAIRS);
+        let encoder = Encoder::new(repairs).expect("a possible number of repair packets");
+        Self { number: 0, encoder, packets: Vec::new() }
+    }
+
+    fn holds(&self, flow: FlowNumber) -> bool {
+        self.packets.iter().any(|packet| packet.flow == flow)
+    }
+
+    /// Adds a packet; whether it is the block's first.
+    fn add(&mut self, packet: PacketId, payload: &[u8]) -> bool {
+        self.encoder
+            .add(self.packets.len(), payload)
+            .expect("a block is closed when full, and payloads are short");
+        self.packets.push(packet);
+        self.packets.len() == 1
+    }
+
+    fn clear(&mut self) {
+        self.encoder.clear();
+        self.packets.clear();
+    }
+}
+
+fn full(packets: u8) -> usize {
+    usize::from(packets).clamp(1, MOST_SOURCES)
+}
+
+impl Coder {
+    pub(super) fn new(coding: Coding, first_block: u64) -> Self {
+        Self {
+            coding,
+            next_block: first_block,
+            groups: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Codes a packet; the deadlines of the blocks that it opened.
+    pub(super) fn add(
+        &mut self,
+        now: Timestamp,
+        flow: &IngressFlow,
+        source: Source<'_>,
+        outbox: &mut Outbox,
+    ) -> [Due; 2] {
+        let in_stream = self.add_in_stream(now, flow, source, outbox);
+        [in_stream, self.add_cross_stream(now, flow, source, outbox)]
+    }
+
+    /// Lines 1 to 5, with the egress relay known.
+    fn add_in_stream(
+        &mut self,
+        now: Timestamp,
+        flow: &IngressFlow,
+        source: Source<'_>,
+        outbox: &mut Outbox,
+    ) -> Due {
+        let number = source.packet.flow;
+        let state = self.flows.entry(number).or_insert(FlowState { cursor: 0, in_stream: None });
+        let wanted = flow.in_stream.map(|wanted| (wanted, flow.egress));
+        if state.in_stream.as_ref().map(|(is, egress, _)| (*is, *egress)) != wanted {
+            state.in_stream = wanted.map(|(w, egress)| (w, egress, Block::new(w.repairs)));
+        }
+        let (wanted, egress, block) = state.in_stream.as_mut()?;
+        let is_first = block.add(source.packet, source.payload);
+        if is_first {
+            block.number = self.next_block;
+            self.next_block += 1;
+        }
+        let opened = block.number;
+        if block.packets.len() >= full(wanted.packets) {
+            let to = *egress;
+            send(block, Scope::InStream, Closed::Full, to, &mut self.entries, outbox);
+            return None;
+        }
+        is_first.then(|| (now + self.coding.in_stream_within, Place::InStream(number, opened)))
+    }
+
+    /// Lines 6 to 23.
+    fn add_cross_stream(
+        &mut self,
+        now: Timestamp,
+        flow: &IngressFlow,
+        source: Source<'_>,
+        outbox: &mut Outbox,
+    ) -> Due {
+        let group = (flow.egress, (flow.sharing == Sharing::Own).then_some(flow.tenant));
+        let coding = self.coding;
+        let blocks = self.groups.entry(group).or_insert_with(|| {
+            (0..coding.blocks.max(1)).map(|_| Block::new(coding.repairs)).collect()
+        });
+        let number = source.packet.flow;
+        let cursor = self.flows.get_mut(&number).map(|state| &mut state.cursor);
+        let place = match coding.placement {
+            Placement::OldestFirst => oldest(blocks.iter(), |block| !block.holds(number)),
+            Placement::RoundRobin => in_rotation(blocks, cursor, number),
+        };
+        let place = place.unwrap_or_else(|| {
+            // Its flow is in every block: the oldest makes room.
+            let place = oldest(blocks.iter(), |_| true).unwrap_or(0);
+            let block = &mut blocks[place];
+            if let [lone] = block.packets[..] {
+                block.clear();
+                outbox.tell(Event::Uncoded(lone));
+            } else {
+                let (scope, closed) = (Scope::CrossStream, Closed::Displaced);
+                send(block, scope, closed, flow.egress, &mut self.entries, outbox);
+            }
+            place
+        });
+        let block = &mut blocks[place];
+        let is_first = block.add(source.packet, source.payload);
+        if is_first {
+            block.number = self.next_block;
+            self.next_block += 1;
+        }
+        if block.packets.len() >= full(coding.packets) {
+            let (scope, closed) = (Scope::CrossStream, Closed::Full);
+            send(block, scope, closed, flow.egress, &mut self.entries, outbox);
+            return None;
+        }
+        let place = u8::try_from(place).expect("at most 255 blocks");
+        let deadline = now + coding.cross_stream_within;
+        is_first.then(|| {
+            (deadline, Place::CrossStream(group, place, blocks[usize::from(place)].number))
+        })
+    }
+
+    /// A timer has run out: the block is closed if it is still the same.
+    pub(super) fn close_due(&mut self, place: Place, outbox: &mut Outbox) {
+        let (block, scope, egress, number) = match place {
+            Place::CrossStream(group, index, number) => {
+                let blocks = self.groups.get_mut(&group);
+                let block = blocks.and_then(|blocks| blocks.get_mut(usize::from(index)));
+                (block, Scope::CrossStream, group.0, number)
+            }
+            Place::InStream(flow, number) => {
+                let state = self.flows.get_mut(&flow).and_then(|state| state.in_stream.as_mut());
+                let Some((_, egress, block)) = state else { return };
+                (Some(block), Scope::InStream, *egress, number)
+            }
+        };
+        if let Some(block) = block.filter(|b| b.number == number && !b.packets.is_empty()) {
+            send(block, scope, Closed::Timer, egress, &mut self.entries, outbox);
+        }
+    }
+
+    /// A flow has ended; its packets in open blocks stay there.
+    pub(super) fn forget(&mut self, flow: FlowNumber) {
+        self.flows.remove(&flow);
+    }
+}
+
+/// The block that was opened first among those that `fits`; an empty one when there is none.
+fn oldest<'a>(
+    blocks: impl Iterator<Item = &'a Block>,
+    fits: impl Fn(&Block) -> bool,
+) -> Option<usize> {
+    let fitting = blocks.enumerate().filter(|(_, block)| fits(block));
+    fitting
+        .min_by_key(|(_, block)| (block.packets.is_empty(), block.number))
+        .map(|(place, _)| place)
+}
+
+/// The next block in the flow's rotation that holds no packet of it.
+fn in_rotation(blocks: &[Block], cursor: Option<&mut u8>, flow: FlowNumber) -> Option<usize> {
+    let mut unused = 0;
+    let cursor = cursor.unwrap_or(&mut unused);
+    for _ in 0..blocks.len() {
+        let place = usize::from(*cursor) % blocks.len();
+        *cursor = u8::try_from((place + 1) % blocks.len()).expect("at most 255 blocks");
+        if !blocks[place].holds(flow) {
+            return Some(place);
+        }
+    }
+    None
+}
+
+/// Sends a block's repair packets and empties it.
+///
+/// A block that was closed before it was full sends no more repair packets than it has packets: more could bring back nothing.
+fn send(
+    block: &mut Block,
+    scope: Scope,
+    closed: Closed,
+    egress: Peer,
+    entries: &mut Vec<u8>,
+    outbox: &mut Outbox,
+) {
+    entries.clear();
+    MemberList::write(block.packets.iter().copied(), entries);
+    let columns = block.encoder.members();
+    let members = MemberList::of(columns, entries).expect("an entry for each column");
+    let rows = block.encoder.repairs().min(block.packets.len());
+    let mut bytes = 0;
+    for row in 0..rows {
+        let repair = Repair {
+            scope,
+            row: row as u8,
+            rows: rows as u8,
+            block: block.number,
+            members,
+            symbol: block.encoder.repair(row),
+        };
+        bytes += outbox.send(egress, &Message::Repair(repair)).unwrap_or(0);
+    }
+    outbox.tell(Event::BlockClosed {
+        scope,
+        closed,
+        members: block.packets.len() as u8,
+        repairs: rows as u8,
+        bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+    });
+    block.clear();
+}

@@ -1,0 +1,229 @@
+//! What endpoints and relays say to each other: eleven messages, byte by byte in `docs/packet-wire.md`.
+//!
+//! These are the plain messages inside of sessions; payloads are sealed end to end and opaque here. All numbers are big-endian. The
+//! parser is strict: what it takes is written back byte for byte, and whatever differs is refused whole. It borrows and allocates nothing.
+
+mod error;
+mod members;
+mod parse;
+mod ranges;
+mod write;
+
+pub use error::MessageError;
+pub use members::MemberList;
+pub use ranges::{Ranges, write_ranges};
+
+use crate::id::{FlowNumber, PacketId};
+
+/// The version of this format: the first byte of each message.
+pub const VERSION: u8 = 1;
+/// Longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
+pub const MOST_PAYLOAD_BYTES: usize = 9_000;
+/// Bytes of a source packet before its payload.
+pub const SOURCE_HEADER_BYTES: usize = 20;
+/// Bytes of a copy before its payload.
+pub const COPY_HEADER_BYTES: usize = 28;
+/// Most ranges of a NACK. Chosen: losses that are known at one time are few bursts.
+pub const MOST_NACK_RANGES: usize = 16;
+/// Most packets that one NACK may ask for. Chosen: 0.6 s of outage at 100 packets a second; more take more messages, and budgets.
+pub const MOST_NACK_ITEMS: u64 = 64;
+
+/// Words of an acknowledgement. Chosen: 256 copies are 25 ms of 10,000 packets a second, more than the round trip of most access legs.
+pub const ACKNOWLEDGED_WORDS: usize = 4;
+
+/// How a packet is carried, as the sender orders it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Service {
+    /// Over the Internet alone.
+    Direct = 0,
+    /// Over the relays.
+    Forwarding = 1,
+    /// Kept at the egress relay.
+    Caching = 2,
+    /// Coded with other flows' packets at the ingress relay.
+    Coding = 3,
+}
+
+impl Service {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Forwarding, Self::Caching, Self::Coding];
+}
+
+/// How much a packet matters to its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub enum Class {
+    /// As much as any.
+    #[default]
+    Usual = 0,
+    /// More: a key frame, a SYN, what the application marked. Its copies go first when the uplink is short.
+    Vital = 1,
+}
+
+/// Whose packets a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Scope {
+    /// At most one packet of each of several flows.
+    CrossStream = 0,
+    /// Packets of one flow.
+    InStream = 1,
+}
+
+/// A packet as its sender made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source<'a> {
+    /// Which.
+    pub packet: PacketId,
+    /// How it is carried.
+    pub service: Service,
+    /// How much it matters.
+    pub class: Class,
+    /// The sealed payload, 1 to [`MOST_PAYLOAD_BYTES`] bytes.
+    pub payload: &'a [u8],
+}
+
+/// A repair packet with the names of what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair<'a> {
+    /// Whose packets.
+    pub scope: Scope,
+    /// Which of the block's repair packets, from 0.
+    pub row: u8,
+    /// How many the block has.
+    pub rows: u8,
+    /// The block; unique at its ingress relay.
+    pub block: u64,
+    /// The block's packets by column.
+    pub members: MemberList<'a>,
+    /// The sum, as `tradewind_fec` makes it.
+    pub symbol: &'a [u8],
+}
+
+/// A request for lost packets of one flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nack<'a> {
+    /// The flow.
+    pub flow: FlowNumber,
+    /// The sequences asked for.
+    pub ranges: Ranges<'a>,
+}
+
+/// A request to a receiver to lend one of its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HelpRequest {
+    /// The recovery; the answer names it again.
+    pub recovery: u64,
+    /// Which packet.
+    pub packet: PacketId,
+}
+
+/// How an egress relay got a packet that it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Means {
+    /// It had kept it.
+    Cache = 0,
+    /// It solved a block with helpers' packets.
+    CrossStream = 1,
+}
+
+/// Which copies have come to the ingress relay over a sender's access leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// Every copy with a lower number has come, or is not waited for.
+    pub next: u64,
+    /// Bit `i` of word `w`, from the least: copy `next + 1 + 64 w + i` has come.
+    pub beyond: [u64; ACKNOWLEDGED_WORDS],
+}
+
+impl Acknowledgement {
+    /// Whether the copy has come, or is not waited for.
+    #[must_use]
+    pub fn has(&self, number: u64) -> bool {
+        let Some(place) = number.checked_sub(self.next + 1) else { return number < self.next };
+        let word = usize::try_from(place / 64).ok().and_then(|word| self.beyond.get(word));
+        word.is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    /// One beyond the highest copy that has come.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        let last = self.beyond.iter().rposition(|word| *word != 0);
+        last.map_or(self.next, |word| {
+            let bits = 64 - self.beyond[word].leading_zeros();
+            self.next + 1 + 64 * word as u64 + u64::from(bits)
+        })
+    }
+}
+
+/// What a receiver tells its sender about an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feedback {
+    /// The flow.
+    pub flow: FlowNumber,
+    /// Packets that should have come.
+    pub expected: u64,
+    /// Those that came in time, by whatever way.
+    pub in_time: u64,
+    /// Those that the Internet lost, recovered or not.
+    pub lost_by_internet: u64,
+}
+
+/// A message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A source packet, on the Internet path or between relays.
+    Source(Source<'a>),
+    /// A source packet on its sender's access leg.
+    Copy {
+        /// Counts the copies on this leg, so that what is missing there can be told.
+        number: u64,
+        /// The packet.
+        source: Source<'a>,
+    },
+    /// A repair packet.
+    Repair(Repair<'a>),
+    /// Lost packets are asked for.
+    Nack(Nack<'a>),
+    /// A helper's packet is asked for.
+    HelpRequest(HelpRequest),
+    /// A helper's packet.
+    HelpAnswer {
+        /// What it answers.
+        request: HelpRequest,
+        /// The sealed payload.
+        payload: &'a [u8],
+    },
+    /// A lost packet comes back.
+    Recovered {
+        /// Which.
+        packet: PacketId,
+        /// How.
+        means: Means,
+        /// The sealed payload.
+        payload: &'a [u8],
+    },
+    /// Copies have come.
+    Acknowledgement(Acknowledgement),
+    /// How a flow fares.
+    Feedback(Feedback),
+    /// Whether a flow's receiver answers.
+    Presence {
+        /// The flow.
+        flow: FlowNumber,
+        /// Whether it does.
+        is_online: bool,
+    },
+    /// Keeps a session's path open, and measures its round trip.
+    Keepalive {
+        /// Whether this is the answer.
+        is_answer: bool,
+        /// Returned as it came.
+        nonce: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests;

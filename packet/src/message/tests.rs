@@ -1,0 +1,129 @@
+//! Round trips, and what is refused.
+
+use super::*;
+use proptest::prelude::*;
+use tradewind_fec::Members;
+
+fn written(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.write(&mut bytes);
+    bytes
+}
+
+fn id() -> impl Strategy<Value = PacketId> {
+    (any::<u64>(), 0..1_u64 << 63)
+        .prop_map(|(flow, sequence)| PacketId { flow: FlowNumber(flow), sequence })
+}
+
+fn payload() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 1..100)
+}
+
+fn assert_round_trip(message: &Message<'_>) {
+    let bytes = written(message);
+    assert_eq!(Message::parse(&bytes).as_ref(), Ok(message));
+    for cut in (0..bytes.len()).step_by(1 + bytes.len() / 24) {
+        if let Ok(shorter) = Message::parse(&bytes[..cut]) {
+            assert_eq!(written(&shorter), &bytes[..cut], "a cut message is one, or is refused");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn packets_survive_a_round_trip(
+        packet in id(), payload in payload(), service in 0..4_usize, vital: bool,
+        number in 0..1_u64 << 63, recovery: u64, cache: bool,
+    ) {
+        let service = Service::ALL[service];
+        let class = if vital { Class::Vital } else { Class::Usual };
+        let payload = &payload[..];
+        let source = Source { packet, service, class, payload };
+        let request = HelpRequest { recovery, packet };
+        let means = if cache { Means::Cache } else { Means::CrossStream };
+        assert_round_trip(&Message::Source(source));
+        assert_round_trip(&Message::Copy { number, source });
+        assert_round_trip(&Message::HelpRequest(request));
+        assert_round_trip(&Message::HelpAnswer { request, payload });
+        assert_round_trip(&Message::Recovered { packet, means, payload });
+    }
+
+    #[test]
+    fn control_survives_a_round_trip(
+        next in 0..1_u64 << 63, beyond: [u64; ACKNOWLEDGED_WORDS], flow: u64, flag: bool, expected: u32,
+    ) {
+        let flow = FlowNumber(flow);
+        let expected = u64::from(expected);
+        let told = Feedback { flow, expected, in_time: expected / 2, lost_by_internet: expected };
+        assert_round_trip(&Message::Acknowledgement(Acknowledgement { next, beyond }));
+        assert_round_trip(&Message::Feedback(told));
+        assert_round_trip(&Message::Presence { flow, is_online: flag });
+        assert_round_trip(&Message::Keepalive { is_answer: flag, nonce: next });
+    }
+
+    #[test]
+    fn repair_packets_survive_a_round_trip(
+        columns in 1..=u32::MAX, first: u32, in_stream: bool, row in 0..8_u8, symbol in prop::collection::vec(any::<u8>(), 3..80),
+    ) {
+        let columns = Members::from_bits(columns);
+        let packets = (0..columns.len() as u64).map(|n| PacketId {
+            flow: FlowNumber(if in_stream { 7 } else { n }),
+            sequence: u64::from(first) + n,
+        });
+        let mut entries = Vec::new();
+        MemberList::write(packets, &mut entries);
+        let scope = if in_stream { Scope::InStream } else { Scope::CrossStream };
+        let members = MemberList::of(columns, &entries).unwrap();
+        let repair = Repair { scope, row, rows: 8, block: 3, members, symbol: &symbol };
+        assert_round_trip(&Message::Repair(repair));
+    }
+
+    #[test]
+    fn requests_survive_a_round_trip(steps in prop::collection::vec(1..5_u64, 1..150), first: u32) {
+        let mut sequences = vec![u64::from(first)];
+        for step in steps {
+            sequences.push(sequences.last().unwrap() + step);
+        }
+        let mut rest = &sequences[..];
+        let mut asked = Vec::new();
+        while !rest.is_empty() {
+            let mut bytes = Vec::new();
+            let taken = write_ranges(rest, &mut bytes);
+            let nack = Nack { flow: FlowNumber(1), ranges: Ranges::of(&bytes) };
+            assert_round_trip(&Message::Nack(nack));
+            asked.extend(nack.ranges.sequences());
+            rest = &rest[taken..];
+        }
+        prop_assert_eq!(asked, sequences);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..13_u8) {
+        if let [version, second, ..] = &mut bytes[..] {
+            (*version, *second) = (VERSION, kind);
+        }
+        if let Ok(message) = Message::parse(&bytes) {
+            prop_assert_eq!(written(&message), bytes);
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let parse = |bytes: &[u8]| Message::parse(bytes).unwrap_err().to_string();
+    assert_eq!(parse(&[]), "a message of 0 bytes: `version` ends beyond it");
+    assert_eq!(parse(&[2, 1]), "version 2: 1 is spoken here");
+    assert_eq!(parse(&[1, 12]), "message 12: there are 1 to 11");
+    let mut long = vec![1, 1, 0, 0];
+    long.resize(SOURCE_HEADER_BYTES + MOST_PAYLOAD_BYTES + 1, 0);
+    assert_eq!(parse(&long), "`payload` is 9001: expected 1 to 9000 bytes");
+}
+
+#[test]
+fn an_acknowledgement_tells_each_copy() {
+    let seen = Acknowledgement { next: 10, beyond: [0b10, 0, 0, 1 << 63] };
+    let told: Vec<u64> = (0..300).filter(|number| seen.has(*number)).collect();
+    assert_eq!(told, [(0..10).collect::<Vec<u64>>(), vec![12, 266]].concat());
+    assert_eq!(seen.end(), 267);
+    assert_eq!(Acknowledgement { next: 10, beyond: [0; 4] }.end(), 10);
+}

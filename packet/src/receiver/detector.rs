@@ -1,0 +1,285 @@
+//! When a packet should have come: the model of arrivals with two states [JQ 3.2, loss detection].
+//!
+//! Within a *burst* packets follow each other at a gap that is learned; what is overdue by four deviations of it counts as missing, one
+//! sequence after the other, so that an outage is noticed while it lasts. Where nothing shows for two round trips that the flow goes on,
+//! the burst has ended, and only the *long* timer of a round trip tries once more (the last packets of the burst may be lost). Flows
+//! whose bursts are single packets get the long timer alone.
+//!
+//! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; these are what holds until arrivals have taught better.
+
+use tradewind_units::{Duration, Timestamp};
+
+/// The short timer before a gap is learned. Source: [JQ 4].
+const FIRST_SHORT_TIMER: Duration = Duration::from_millis(25);
+/// Gaps after which the model counts as learned. Chosen: the deviation has lost its first guess.
+const LEARNED_AFTER: u32 = 8;
+/// Least that a packet may be overdue before it counts as missing. Chosen: what hosts' schedulers add.
+const LEAST_SLACK: Duration = Duration::from_millis(2);
+/// Least time that a gap in sequences is given to close by itself. Chosen: as above.
+const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
+/// Most of it. Chosen: beyond, waiting costs more than asking in vain.
+const MOST_TOLERANCE: Duration = Duration::from_millis(20);
+/// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of two round trips at 150 packets a second.
+const MOST_AHEAD: u64 = 64;
+/// Times that the long timer tries. Chosen: one for the packet, one for the request.
+const LONG_TRIES: u32 = 2;
+
+/// What is known of a flow's arrivals.
+#[derive(Debug, Clone)]
+pub(super) struct Detector {
+    round_trip: Duration,
+    /// The highest that came, and when.
+    highest: Option<(u64, Timestamp)>,
+    gap: Duration,
+    deviation: Duration,
+    gaps: u32,
+    tolerance: Duration,
+    /// The first that was neither seen nor missed.
+    next: u64,
+    /// Every sequence below is known to exist.
+    known: u64,
+    /// Since when packets are missed that may not exist.
+    silent_since: Option<Timestamp>,
+    long_tries: u32,
+    burst: u64,
+    /// Packets of a burst, smoothed; `None` before the first has ended.
+    typical_burst: Option<f64>,
+}
+
+impl Detector {
+    pub(super) fn new(round_trip: Duration) -> Self {
+        Self {
+            round_trip,
+            highest: None,
+            gap: FIRST_SHORT_TIMER,
+            deviation: Duration::ZERO,
+            gaps: 0,
+            tolerance: LEAST_TOLERANCE,
+            next: 0,
+            known: 0,
+            silent_since: None,
+            long_tries: 0,
+            burst: 0,
+            typical_burst: None,
+        }
+    }
+
+    /// The highest sequence that came, or was brought back.
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// How long a gap in sequences is given to close by itself.
+    pub(super) fn tolerance(&self) -> Duration {
+        self.tolerance
+    }
+
+    /// When a sequence should have come.
+    pub(super) fn expected(&self, sequence: u64) -> Timestamp {
+        let Some((highest, at)) = self.highest else { return Timestamp::ZERO };
+        let ahead = sequence.saturating_sub(highest).min(u64::from(u32::MAX));
+        at + self.gap.saturating_mul(ahead as u32)
+    }
+
+    /// A packet came by its usual way; returns the sequences that it shows to be missing and that were not missed before.
+    pub(super) fn arrive(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
+        let Some((highest, at)) = self.highest else {
+            (self.highest, self.next, self.known) =
+                (Some((sequence, now)), sequence + 1, sequence + 1);
+            self.burst = 1;
+            return sequence..sequence;
+        };
+        if sequence <= highest {
+            return sequence..sequence;
+        }
+        let step = u32::try_from(sequence - highest).unwrap_or(u32::MAX);
+        let between = now.since(at) / step;
+        if between > self.round_trip {
+            self.end_burst();
+        } else {
+            self.learn(between);
+        }
+        self.burst += u64::from(step);
+        self.highest = Some((sequence, now));
+        self.confirm(now, sequence)
+    }
+
+    fn end_burst(&mut self) {
+        let burst = std::mem::take(&mut self.burst) as f64;
+        self.typical_burst =
+            Some(self.typical_burst.map_or(burst, |typical| (3.0 * typical + burst) / 4.0));
+    }
+
+    /// As round trips are smoothed in RFC 6298.
+    fn learn(&mut self, between: Duration) {
+        if self.gaps == 0 {
+            (self.gap, self.deviation) = (between, between / 2);
+        } else {
+            self.deviation = (self.deviation * 3 + self.gap.abs_diff(between)) / 4;
+            self.gap = (self.gap * 7 + between) / 8;
+        }
+        self.gaps = self.gaps.saturating_add(1);
+        // Reordering is forgotten slowly.
+        self.tolerance = (self.tolerance * 255 / 256).max(LEAST_TOLERANCE);
+    }
+
+    /// A packet that was missed came by its usual way after all, so much later than it was expected.
+    pub(super) fn came_late(&mut self, by: Duration) {
+        self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
+    }
+
+    /// A sequence is known to exist, since it came or was brought back; returns those before it that were not missed yet.
+    pub(super) fn confirm(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
+        let missing = self.next.min(sequence)..sequence;
+        if sequence >= self.known {
+            self.known = sequence + 1;
+            self.long_tries = 0;
+            self.next = self.next.max(self.known);
+            self.silent_since = (self.next > self.known).then_some(now);
+        }
+        missing
+    }
+
+    /// When the next packet counts as missing; `None` when none is waited for.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let (highest, at) = self.highest?;
+        let is_single = self.typical_burst.is_some_and(|typical| typical < 2.0);
+        let is_over = self
+            .silent_since
+            .is_some_and(|since| self.short_deadline(highest, at) > since + self.round_trip * 2);
+        if is_single || is_over || self.next - self.known >= MOST_AHEAD {
+            let tries = self.long_tries;
+            return (tries < LONG_TRIES).then(|| {
+                let from = self.silent_since.map_or(at, |since| since + self.round_trip * 2);
+                from + self.round_trip * (1 << tries)
+            });
+        }
+        Some(self.short_deadline(highest, at))
+    }
+
+    fn short_deadline(&self, highest: u64, at: Timestamp) -> Timestamp {
+        let ahead = u32::try_from(self.next - highest).unwrap_or(u32::MAX);
+        let slack = if self.gaps < LEARNED_AFTER {
+            FIRST_SHORT_TIMER.saturating_sub(self.gap)
+        } else {
+            self.deviation * 4
+        };
+        at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK)
+    }
+
+    /// The packet that counts as missing since [`Detector::deadline`] has passed: a new one, or with the long timer the first that is not
+    /// known to exist, again.
+    pub(super) fn miss(&mut self, now: Timestamp) -> u64 {
+        let is_long = self
+            .highest
+            .is_some_and(|(highest, at)| self.deadline() != Some(self.short_deadline(highest, at)));
+        if is_long {
+            self.long_tries += 1;
+            self.next = self.next.max(self.known + 1);
+            return self.known;
+        }
+        self.silent_since = self.silent_since.or(Some(now));
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    /// A flow of a packet each 10 ms, as far as `packets`.
+    fn steady(packets: u64) -> Detector {
+        let mut detector = Detector::new(ROUND_TRIP);
+        for sequence in 0..packets {
+            assert!(detector.arrive(at(10 * sequence), sequence).is_empty());
+        }
+        detector
+    }
+
+    #[test]
+    fn before_anything_is_learned_the_short_timer_is_that_of_the_paper() {
+        let mut detector = Detector::new(ROUND_TRIP);
+        assert_eq!(detector.deadline(), None);
+        detector.arrive(at(5), 0);
+        assert_eq!(detector.deadline(), Some(at(32)));
+    }
+
+    #[test]
+    fn a_steady_flow_is_missed_a_little_after_its_gap() {
+        let mut detector = steady(100);
+        // The deviation of the first guess is forgotten: 990 + 10 + 2.
+        assert_eq!(detector.deadline(), Some(at(1002)));
+        assert_eq!(detector.miss(at(1002)), 100);
+        assert_eq!(detector.expected(100), at(1000));
+        assert_eq!(detector.deadline(), Some(at(1012)));
+    }
+
+    #[test]
+    fn a_gap_in_sequences_is_told_once() {
+        let mut detector = steady(100);
+        assert_eq!(detector.miss(at(1002)), 100);
+        assert_eq!(detector.arrive(at(1030), 103), 101..103);
+        assert_eq!(detector.arrive(at(1040), 104), 104..104);
+        assert_eq!(detector.arrive(at(1041), 102), 102..102);
+    }
+
+    #[test]
+    fn a_burst_that_has_ended_is_asked_for_a_while_and_then_let_be() {
+        let mut detector = steady(100);
+        let mut asked = 0;
+        let mut last = Timestamp::ZERO;
+        while let Some(due) = detector.deadline() {
+            assert!(due >= last);
+            last = due;
+            detector.miss(due);
+            asked += 1;
+            assert!(asked < 100, "it goes on for ever");
+        }
+        // 200 ms at 10 ms each, and the two of the long timer.
+        assert!((20..=24).contains(&asked), "{asked}");
+        assert!(last.since(at(990)) < Duration::from_millis(600), "{last:?}");
+    }
+
+    #[test]
+    fn an_outage_is_followed_as_long_as_packets_are_brought_back() {
+        let mut detector = steady(100);
+        for _ in 0..500 {
+            let due = detector.deadline().unwrap();
+            let sequence = detector.miss(due);
+            // It comes back 50 ms later.
+            detector.confirm(due + Duration::from_millis(50), sequence);
+        }
+        assert_eq!(detector.known(), 600);
+    }
+
+    #[test]
+    fn flows_of_single_packets_get_the_long_timer_alone() {
+        let mut detector = Detector::new(ROUND_TRIP);
+        for second in 0..5 {
+            detector.arrive(at(1000 * second), second);
+        }
+        assert_eq!(detector.deadline(), Some(at(4100)));
+        assert_eq!(detector.miss(at(4100)), 5);
+        assert_eq!(detector.deadline(), Some(at(4200)));
+        assert_eq!(detector.miss(at(4200)), 5);
+        assert_eq!(detector.deadline(), None);
+    }
+
+    #[test]
+    fn reordering_is_learned_and_forgotten() {
+        let mut detector = steady(100);
+        detector.came_late(Duration::from_millis(8));
+        assert_eq!(detector.tolerance(), Duration::from_millis(10));
+        for sequence in 100..1100 {
+            detector.arrive(at(10 * sequence), sequence);
+        }
+        assert_eq!(detector.tolerance(), LEAST_TOLERANCE);
+    }
+}

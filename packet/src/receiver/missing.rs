@@ -1,0 +1,153 @@
+//! Packets that are missing: when to ask for them, when to ask again, when to give them up.
+
+use std::collections::VecDeque;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::event::Event;
+use crate::id::{FlowNumber, Peer};
+use crate::message::{Message, Nack, Ranges, write_ranges};
+use crate::outbox::Outbox;
+
+/// Most packets of a flow that are missing at a time; of more the oldest are given up. Chosen: an outage of 5 s at 100 packets a second.
+const MOST_MISSING: usize = 512;
+/// Most requests for one packet. Chosen: the egress relay answers twice, and a request may get lost.
+const MOST_ASKS: u8 = 3;
+/// Least time before a packet is asked for again. Chosen: more than what most relays near by need for an answer.
+const LEAST_RETRY: Duration = Duration::from_millis(20);
+
+/// A packet that should have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missed {
+    pub(super) sequence: u64,
+    pub(super) expected: Timestamp,
+    /// Given up, and told so; a copy that comes after all is late.
+    pub(super) is_lost: bool,
+    asks: u8,
+    asked: Timestamp,
+    next: Timestamp,
+}
+
+/// All of a flow, in the order of their sequences.
+#[derive(Debug, Clone)]
+pub(super) struct Missing {
+    list: VecDeque<Missed>,
+    round_trip: Duration,
+    patience: Duration,
+    /// From a request to its answer, smoothed.
+    answer: Option<Duration>,
+}
+
+impl Missing {
+    pub(super) fn new(round_trip: Duration, patience: Duration) -> Self {
+        Self { list: VecDeque::new(), round_trip, patience, answer: None }
+    }
+
+    fn place(&self, sequence: u64) -> Result<usize, usize> {
+        match self.list.back() {
+            Some(last) if last.sequence < sequence => Err(self.list.len()),
+            _ => self.list.binary_search_by_key(&sequence, |missed| missed.sequence),
+        }
+    }
+
+    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or sooner if it is there already; what had to be given
+    /// up for it.
+    pub(super) fn add(
+        &mut self,
+        sequence: u64,
+        expected: Timestamp,
+        ask_at: Timestamp,
+    ) -> Option<u64> {
+        match self.place(sequence) {
+            Ok(place) => {
+                // The long timer tries once more.
+                let missed = &mut self.list[place];
+                missed.next = missed.next.min(ask_at);
+                None
+            }
+            Err(place) => {
+                let next = ask_at;
+                let asked = Timestamp::ZERO;
+                let fresh = Missed { sequence, expected, is_lost: false, asks: 0, asked, next };
+                self.list.insert(place, fresh);
+                let oldest = (self.list.len() > MOST_MISSING).then(|| self.list.pop_front());
+                oldest.flatten().filter(|missed| !missed.is_lost).map(|missed| missed.sequence)
+            }
+        }
+    }
+
+    /// Takes a sequence out that has come.
+    pub(super) fn remove(&mut self, sequence: u64) -> Option<Missed> {
+        if self.list.is_empty() {
+            return None;
+        }
+        self.place(sequence).ok().and_then(|place| self.list.remove(place))
+    }
+
+    pub(super) fn was_asked(&self, sequence: u64) -> bool {
+        self.place(sequence).is_ok_and(|place| self.list[place].asks > 0)
+    }
+
+    /// A request was answered: answers take as long.
+    pub(super) fn came_back(&mut self, now: Timestamp, missed: &Missed) {
+        if missed.asks == 1 {
+            let took = now.since(missed.asked);
+            self.answer = Some(self.answer.map_or(took, |answer| (answer * 7 + took) / 8));
+        }
+    }
+
+    fn retry(&self) -> Duration {
+        self.answer.map_or(self.round_trip / 2, |answer| answer * 3 / 2).max(LEAST_RETRY)
+    }
+
+    /// When to look again.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.list.iter().map(|missed| missed.next).min()
+    }
+
+    /// What is due: sequences to ask for go to `asks`; those that are given up are returned. A sequence from `known` on may never have
+    /// been sent, and is forgotten instead.
+    pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> Vec<u64> {
+        let retry = self.retry();
+        let patience = self.patience;
+        let mut lost = Vec::new();
+        let mut has_old = false;
+        for missed in self.list.iter_mut().filter(|missed| missed.next <= now) {
+            let end = missed.expected + patience;
+            if missed.is_lost || (now >= end && missed.sequence >= known) {
+                missed.next = Timestamp::ZERO;
+                has_old = true;
+            } else if now >= end {
+                missed.is_lost = true;
+                // Kept for the same time again: it may come late.
+                missed.next = now + patience;
+                lost.push(missed.sequence);
+            } else if missed.asks >= MOST_ASKS {
+                missed.next = end;
+            } else {
+                asks.push(missed.sequence);
+                missed.asks += 1;
+                missed.asked = now;
+                missed.next = (now + retry).min(end);
+            }
+        }
+        if has_old {
+            self.list.retain(|missed| missed.next != Timestamp::ZERO);
+        }
+        lost
+    }
+}
+
+/// Asks for sequences, which ascend.
+pub(super) fn ask(to: Peer, flow: FlowNumber, sequences: &[u64], outbox: &mut Outbox) {
+    let mut rest = sequences;
+    let mut bytes = Vec::new();
+    while !rest.is_empty() {
+        bytes.clear();
+        let taken = write_ranges(rest, &mut bytes);
+        outbox.send(to, &Message::Nack(Nack { flow, ranges: Ranges::of(&bytes) }));
+        let items = u8::try_from(taken).expect("at most 64");
+        outbox.tell(Event::NackSent { flow, items });
+        rest = &rest[taken..];
+    }
+}

@@ -1,0 +1,118 @@
+//! Solving blocks of a flow with its own packets: the egress relay sends a repair packet, the rest has come over the Internet.
+
+use std::collections::VecDeque;
+
+use tradewind_fec::Decoder;
+use tradewind_units::Timestamp;
+
+use super::Receiver;
+use crate::event::DropReason;
+use crate::id::{Genuine, PacketId, Peer};
+use crate::message::{Repair, Scope};
+
+/// Blocks of a flow that wait for more of their packets; of more the oldest goes. Chosen: those of half a second at 100 packets a second.
+const MOST_BLOCKS: usize = 16;
+
+/// Blocks of one flow that are not solved yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Blocks {
+    open: VecDeque<Block>,
+}
+
+#[derive(Debug, Clone)]
+struct Block {
+    number: u64,
+    packets: Vec<(usize, PacketId)>,
+    decoder: Decoder,
+}
+
+impl Blocks {
+    /// A packet of the flow has come: it may be what a block waited for.
+    pub(super) fn add_source(
+        &mut self,
+        packet: PacketId,
+        payload: &[u8],
+        solved: &mut Vec<(PacketId, Vec<u8>)>,
+    ) {
+        if self.open.is_empty() {
+            return;
+        }
+        self.open.retain_mut(|block| {
+            let Some((column, _)) = block.packets.iter().find(|(_, member)| *member == packet)
+            else {
+                return true;
+            };
+            // A packet that contradicts the block is genuine all the same: then the repair packet is not.
+            block.decoder.add_source(*column, payload).is_ok() && !block.solve(solved)
+        });
+    }
+}
+
+impl Block {
+    /// Whether nothing is left to do: it is solved, or cannot be.
+    fn solve(&self, solved: &mut Vec<(PacketId, Vec<u8>)>) -> bool {
+        if !self.decoder.is_solvable() {
+            return false;
+        }
+        for (column, payload) in self.decoder.recover().unwrap_or_default() {
+            let member = self.packets.iter().find(|(place, _)| *place == column);
+            solved.extend(member.map(|(_, packet)| (*packet, payload)));
+        }
+        true
+    }
+}
+
+impl<G: Genuine> Receiver<G> {
+    /// Takes a repair packet that was sent because one of its packets was asked for.
+    pub(super) fn take_repair(
+        &mut self,
+        _now: Timestamp,
+        from: Peer,
+        repair: &Repair<'_>,
+    ) -> Result<(), DropReason> {
+        if repair.scope != Scope::InStream {
+            return Err(DropReason::Unexpected);
+        }
+        let first = repair.members.packets().next().ok_or(DropReason::Malformed)?;
+        let state = self.flows.get_mut(&first.flow).ok_or(DropReason::UnknownFlow)?;
+        if state.flow.egress != Some(from) {
+            return Err(DropReason::WrongPeer);
+        }
+        if !repair.members.packets().any(|packet| state.missing.was_asked(packet.sequence)) {
+            return Err(DropReason::NotAsked);
+        }
+        let row = usize::from(repair.row);
+        if let Some(place) = state.blocks.open.iter().position(|b| b.number == repair.block) {
+            let block = &mut state.blocks.open[place];
+            if !block.packets.iter().copied().eq(repair.members.iter()) {
+                return Err(DropReason::Contradiction);
+            }
+            match block.decoder.add_repair(row, repair.symbol) {
+                Ok(true) => {}
+                Ok(false) => return Err(DropReason::Duplicate),
+                Err(_) => return Err(DropReason::Contradiction),
+            }
+            if block.solve(&mut self.solved) {
+                state.blocks.open.remove(place);
+            }
+            return Ok(());
+        }
+        let mut decoder = Decoder::new(repair.members.columns(), usize::from(repair.rows))
+            .map_err(|_| DropReason::Malformed)?;
+        decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Malformed)?;
+        for (column, packet) in repair.members.iter() {
+            if let Some(payload) = self.lent.get(packet) {
+                decoder.add_source(column, payload).map_err(|_| DropReason::Contradiction)?;
+            }
+        }
+        let block =
+            Block { number: repair.block, packets: repair.members.iter().collect(), decoder };
+        if !block.solve(&mut self.solved) {
+            if state.blocks.open.len() >= MOST_BLOCKS {
+                state.blocks.open.pop_front();
+            }
+            state.blocks.open.push_back(block);
+        }
+        Ok(())
+    }
+}

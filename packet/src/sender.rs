@@ -1,0 +1,323 @@
+//! The sender's side of its flows: packets to the Internet path, copies to the ingress relay.
+//!
+//! | service | on the Internet path | to the ingress relay |
+//! |---|---|---|
+//! | direct | every packet | nothing |
+//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet |
+//! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
+//!
+//! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on it first. Copies may be repeated when
+//! the relay does not acknowledge them (`access`).
+
+mod access;
+pub mod select;
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::budget::{Allowance, Budget};
+use crate::event::{DropReason, Event, TimerReason};
+use crate::id::{FlowNumber, PacketId, Peer};
+use crate::message::{
+    COPY_HEADER_BYTES, Class, Feedback, MOST_PAYLOAD_BYTES, Message, Service, Source,
+};
+use crate::outbox::{Outbox, Transmit};
+use crate::timers::Timers;
+use access::AccessLeg;
+pub use access::Arq;
+
+/// Most flows of one sender. Chosen: a gateway of a large site.
+pub const MOST_FLOWS: usize = 65_536;
+/// Most ingress relays of one sender. Chosen: the near regions of all clouds.
+pub const MOST_LEGS: usize = 64;
+/// The part of the uplink's burst that only vital copies may use. Chosen: some key frames.
+const RESERVED_PART: u32 = 4;
+
+/// Over which paths a forwarded flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Paths {
+    /// Over the relays alone.
+    #[default]
+    Overlay,
+    /// Over the Internet, too: the first copy wins.
+    Both,
+}
+
+/// Which packets of a cached or coded flow are copied [JQ 3.5, selective duplication].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Copies {
+    /// All.
+    #[default]
+    All,
+    /// Vital ones, and the last of each window: that after which nothing follows for so long.
+    Chosen {
+        /// How long; `None`: last ones are not copied for that.
+        last_after: Option<Duration>,
+    },
+}
+
+/// A flow at its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderFlow {
+    /// The receiver, over the Internet.
+    pub receiver: Peer,
+    /// The ingress relay; without one the flow goes over the Internet, whatever its service.
+    pub ingress: Option<Peer>,
+    /// The service.
+    pub service: Service,
+    /// Paths of a forwarded flow.
+    pub paths: Paths,
+    /// What is copied of a cached or coded flow.
+    pub copies: Copies,
+}
+
+/// What holds for all flows of a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SenderConfig {
+    /// Repeats copies that are not acknowledged; `None`: never.
+    pub arq: Option<Arq>,
+    /// Bytes of copies that the uplink bears; `None`: any. Vital copies may use the last quarter of the burst alone.
+    pub uplink: Option<Allowance>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    flow: SenderFlow,
+    next: u64,
+    /// The latest packet while it is not copied and may be the last of a window.
+    last: Option<Held>,
+}
+
+#[derive(Debug, Clone)]
+struct Held {
+    sequence: u64,
+    due: Timestamp,
+    payload: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Resend(Peer),
+    LastOfWindow(FlowNumber),
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    config: SenderConfig,
+    uplink: Option<Budget>,
+    flows: BTreeMap<FlowNumber, State>,
+    legs: BTreeMap<Peer, AccessLeg>,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+}
+
+impl Sender {
+    /// A sender without flows.
+    #[must_use]
+    pub fn new(config: SenderConfig) -> Self {
+        Self {
+            config,
+            uplink: config.uplink.map(Budget::new),
+            flows: BTreeMap::new(),
+            legs: BTreeMap::new(),
+            timers: Timers::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Begins a flow, or alters it; its sequences go on.
+    ///
+    /// # Errors
+    /// [`DropReason::TableFull`] when there are too many flows or ingress relays.
+    pub fn set_flow(&mut self, number: FlowNumber, flow: SenderFlow) -> Result<(), DropReason> {
+        let is_new_leg = flow.ingress.is_some_and(|peer| !self.legs.contains_key(&peer));
+        let is_new_flow = !self.flows.contains_key(&number);
+        if (is_new_leg && self.legs.len() >= MOST_LEGS)
+            || (is_new_flow && self.flows.len() >= MOST_FLOWS)
+        {
+            return Err(DropReason::TableFull);
+        }
+        if let Some(peer) = flow.ingress {
+            self.legs.entry(peer).or_insert_with(AccessLeg::new);
+        }
+        let fresh = State { flow, next: 0, last: None };
+        self.flows.entry(number).or_insert(fresh).flow = flow;
+        Ok(())
+    }
+
+    /// Another service for a flow, as its receiver's reports ask for; `false` when there is no such flow.
+    pub fn set_service(&mut self, number: FlowNumber, service: Service) -> bool {
+        let state = self.flows.get_mut(&number);
+        state.map(|state| state.flow.service = service).is_some()
+    }
+
+    /// The packet that the flow's next payload will be, so that it can be sealed as that.
+    #[must_use]
+    pub fn next_packet(&self, number: FlowNumber) -> Option<PacketId> {
+        let sequence = self.flows.get(&number)?.next;
+        Some(PacketId { flow: number, sequence })
+    }
+
+    /// Sends a sealed payload as [`Sender::next_packet`].
+    ///
+    /// # Errors
+    /// [`DropReason::UnknownFlow`], or [`DropReason::Malformed`] when the payload is empty or too long; nothing is sent then.
+    pub fn send(
+        &mut self,
+        now: Timestamp,
+        number: FlowNumber,
+        class: Class,
+        payload: &[u8],
+    ) -> Result<PacketId, DropReason> {
+        if payload.is_empty() || payload.len() > MOST_PAYLOAD_BYTES {
+            return Err(DropReason::Malformed);
+        }
+        let state = self.flows.get_mut(&number).ok_or(DropReason::UnknownFlow)?;
+        let packet = PacketId { flow: number, sequence: state.next };
+        state.next += 1;
+        let flow = state.flow;
+        let source = Source { packet, service: flow.service, class, payload };
+        let is_forwarded = flow.service == Service::Forwarding && flow.ingress.is_some();
+        if !is_forwarded || flow.paths == Paths::Both {
+            self.outbox.send(flow.receiver, &Message::Source(source));
+        }
+        let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
+            return Ok(packet);
+        };
+        let is_chosen = is_forwarded || flow.copies == Copies::All || class == Class::Vital;
+        if is_chosen {
+            state.last = None;
+            self.copy(now, leg, source);
+        } else if let Copies::Chosen { last_after: Some(span) } = flow.copies {
+            let due = now + span;
+            let held = state.last.get_or_insert_with(|| {
+                self.timers.set(due, Timer::LastOfWindow(number));
+                Held { sequence: 0, due, payload: Vec::new() }
+            });
+            (held.sequence, held.due) = (packet.sequence, due);
+            held.payload.clear();
+            held.payload.extend_from_slice(payload);
+        }
+        Ok(packet)
+    }
+
+    fn copy(&mut self, now: Timestamp, peer: Peer, source: Source<'_>) {
+        if let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) {
+            let bytes = u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX);
+            let reserve =
+                if source.class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
+            if !uplink.take_above(now, bytes, reserve) {
+                return self.outbox.drop(DropReason::OverBudget);
+            }
+        }
+        let Some(leg) = self.legs.get_mut(&peer) else { return };
+        let number = leg.next_number();
+        self.outbox.send(peer, &Message::Copy { number, source });
+        self.outbox.tell(Event::CopySent { packet: source.packet, resent: 0 });
+        if let Some(arq) = &self.config.arq
+            && let Some(due) = leg.remember(now, number, source, arq)
+        {
+            self.timers.set(due, Timer::Resend(peer));
+        }
+    }
+
+    /// Takes a message that came from `from` in its session.
+    pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
+        match Message::parse(bytes) {
+            Ok(Message::Acknowledgement(seen)) => match self.legs.get_mut(&from) {
+                None => self.outbox.drop(DropReason::WrongPeer),
+                Some(leg) => {
+                    if !leg.acknowledge(now, seen) {
+                        return self.outbox.drop(DropReason::Contradiction);
+                    }
+                    self.resend(now, from);
+                }
+            },
+            Ok(Message::Feedback(told)) => self.take_feedback(from, told),
+            Ok(Message::Keepalive { is_answer: false, nonce }) if self.knows(from) => {
+                self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
+            }
+            Ok(_) => self.outbox.drop(DropReason::Unexpected),
+            Err(_) => self.outbox.drop(DropReason::Malformed),
+        }
+    }
+
+    fn knows(&self, peer: Peer) -> bool {
+        self.legs.contains_key(&peer)
+            || self.flows.values().any(|state| state.flow.receiver == peer)
+    }
+
+    fn take_feedback(&mut self, from: Peer, told: Feedback) {
+        match self.flows.get(&told.flow) {
+            None => self.outbox.drop(DropReason::UnknownFlow),
+            Some(state) if state.flow.receiver != from => self.outbox.drop(DropReason::WrongPeer),
+            Some(_) => self.outbox.tell(Event::Feedback(told)),
+        }
+    }
+
+    /// Repeats what a leg says is lost.
+    fn resend(&mut self, now: Timestamp, peer: Peer) {
+        let (Some(leg), Some(arq)) = (self.legs.get_mut(&peer), &self.config.arq) else { return };
+        leg.resend(now, arq, |number, source, resent| {
+            self.outbox.send(peer, &Message::Copy { number, source });
+            self.outbox.tell(Event::CopySent { packet: source.packet, resent });
+        });
+        if let Some(due) = leg.rearm(arq) {
+            self.timers.set(due, Timer::Resend(peer));
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Resend(peer) => {
+                    if let Some(leg) = self.legs.get_mut(&peer) {
+                        leg.disarm(at);
+                    }
+                    self.resend(now, peer);
+                }
+                Timer::LastOfWindow(number) => self.copy_last(now, number),
+            }
+        }
+    }
+
+    fn copy_last(&mut self, now: Timestamp, number: FlowNumber) {
+        let Some(state) = self.flows.get_mut(&number) else { return };
+        let Some(held) = state.last.take() else { return };
+        if held.due > now {
+            self.timers.set(held.due, Timer::LastOfWindow(number));
+            state.last = Some(held);
+            return;
+        }
+        let (flow, packet) = (state.flow, PacketId { flow: number, sequence: held.sequence });
+        let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else { return };
+        let source =
+            Source { packet, service: flow.service, class: Class::Usual, payload: &held.payload };
+        self.copy(now, leg, source);
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
+        self.outbox.poll_transmit()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outbox.poll_event()
+    }
+
+    /// When to call [`Sender::handle_timeout`] next, and what for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
+        self.timers.first().map(|(at, timer)| {
+            let reason = match timer {
+                Timer::Resend(_) => TimerReason::Resend,
+                Timer::LastOfWindow(_) => TimerReason::LastOfWindow,
+            };
+            (at, reason)
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Input that should not be: it alters nothing, is answered with nothing, and nothing is ever delivered twice or altered.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod cast;
+
+use cast::*;
+use proptest::prelude::*;
+use tradewind_packet::event::{DropReason, Event};
+use tradewind_packet::id::{FlowNumber, Peer};
+use tradewind_packet::ingress::InStream;
+use tradewind_packet::message::{Message, Nack, Ranges, Service, write_ranges};
+
+fn coding(flows: u64) -> Setting {
+    let mut setting = Setting::of(Service::Coding, flows);
+    setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
+    setting.arq = true;
+    setting
+}
+
+fn nack(flow: u64, sequences: &[u64]) -> Vec<u8> {
+    let (mut ranges, mut bytes) = (Vec::new(), Vec::new());
+    write_ranges(sequences, &mut ranges);
+    let ranges = Ranges::of(&ranges);
+    Message::Nack(Nack { flow: FlowNumber(flow), ranges }).write(&mut bytes);
+    bytes
+}
+
+#[test]
+fn only_its_receiver_may_ask_for_a_flow_and_each_packet_is_answered_twice_at_most() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 2));
+    cast.run(5, &mut losing(&[]));
+    cast.wire.clear();
+    cast.hand_over(receiver_of(1), EGRESS, &nack(0, &[1, 2]));
+    cast.hand_over(sender_of(0), EGRESS, &nack(0, &[1, 2]));
+    cast.settle(&mut losing(&[]));
+    assert!(cast.wire.is_empty(), "{:?}", cast.wire);
+    for _ in 0..5 {
+        cast.hand_over(receiver_of(0), EGRESS, &nack(0, &[1]));
+    }
+    cast.settle(&mut losing(&[]));
+    assert_eq!(cast.sent(EGRESS, receiver_of(0)).len(), 2);
+    let spent = Event::Dropped(DropReason::Answered);
+    assert_eq!(cast.events_of(EGRESS).filter(|event| *event == spent).count(), 3);
+}
+
+#[test]
+fn requests_beyond_the_budget_are_dropped() {
+    let mut setting = Setting::of(Service::Caching, 1);
+    setting.egress.asks.burst = 100;
+    let mut cast = Cast::new(&setting);
+    for first in 0..5 {
+        let sequences: Vec<u64> = (first * 100..first * 100 + 60).collect();
+        cast.hand_over(receiver_of(0), EGRESS, &nack(0, &sequences));
+    }
+    cast.settle(&mut losing(&[]));
+    let spent = Event::Dropped(DropReason::OverBudget);
+    assert_eq!(cast.events_of(EGRESS).filter(|event| *event == spent).count(), 4);
+}
+
+#[test]
+fn what_was_not_asked_for_is_not_taken() {
+    let mut cast = Cast::new(&coding(2));
+    cast.run(3, &mut losing(&[]));
+    let unasked = payload(id(0, 9));
+    let mut bytes = Vec::new();
+    let means = tradewind_packet::message::Means::Cache;
+    Message::Recovered { packet: id(0, 9), means, payload: &unasked }.write(&mut bytes);
+    cast.hand_over(EGRESS, receiver_of(0), &bytes);
+    cast.settle(&mut losing(&[]));
+    assert_eq!(cast.way_of(id(0, 9)), None);
+}
+
+/// Every state of every machine, in text.
+fn states(cast: &Cast) -> String {
+    let (senders, receivers) = (&cast.senders, &cast.receivers);
+    format!("{senders:?} {:?} {:?} {receivers:?}", cast.ingress, cast.egress)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn strangers_and_cut_or_replayed_messages_alter_no_state(
+        lost in 0..30_u64, place in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>(), kind in 0..3_u8,
+    ) {
+        let mut cast = Cast::new(&coding(3));
+        cast.run(30, &mut losing(&[id(0, lost)]));
+        let (from, to, bytes) = place.get(&cast.wire).clone();
+        let before = states(&cast);
+        match kind {
+            // A stranger says what another said.
+            0 => cast.hand_over(Peer(9999), to, &bytes),
+            // The end is missing, within the part whose length is fixed.
+            1 => cast.hand_over(from, to, &bytes[..cut.index(bytes.len().min(18))]),
+            // Source packets, copies, repair packets and what came back come once more.
+            _ => {
+                let message = Message::parse(&bytes).unwrap();
+                let again = matches!(
+                    message,
+                    Message::Source(_) | Message::Repair(_) | Message::Recovered { .. }
+                        | Message::HelpAnswer { .. }
+                );
+                if again {
+                    cast.hand_over(from, to, &bytes);
+                }
+            }
+        }
+        let dropped = |event: &Event| matches!(event, Event::Dropped(_));
+        let told: Vec<Event> = [&mut cast.senders[..]].into_iter().flatten()
+            .flat_map(|sender| std::iter::from_fn(|| sender.poll_event()).collect::<Vec<_>>())
+            .chain(std::iter::from_fn(|| cast.ingress.poll_event()).collect::<Vec<_>>())
+            .chain(std::iter::from_fn(|| cast.egress.poll_event()).collect::<Vec<_>>())
+            .chain(cast.receivers.iter_mut()
+                .flat_map(|receiver| std::iter::from_fn(|| receiver.poll_event()).collect::<Vec<_>>()))
+            .collect();
+        prop_assert!(told.iter().all(dropped), "{told:?}");
+        prop_assert_eq!(states(&cast), before);
+    }
+
+    #[test]
+    fn nothing_is_delivered_twice_or_altered_whatever_the_network_does(
+        fates in prop::collection::vec((0..10_u8, any::<u8>(), any::<prop::sample::Index>()), 200..400),
+    ) {
+        let mut cast = Cast::new(&coding(3));
+        let mut fates = fates.into_iter().cycle();
+        let mut held: Vec<(Peer, Peer, Vec<u8>)> = Vec::new();
+        for _ in 0..40 {
+            for flow in 0..3 {
+                cast.send(flow);
+            }
+            let until = cast.now + ms(10);
+            cast.advance(until, &mut |from, to, message| {
+                let (fate, bit, at) = fates.next().unwrap();
+                let mut bytes = Vec::new();
+                message.write(&mut bytes);
+                match fate {
+                    0 => Fate::Lost,
+                    1 => {
+                        let at = at.index(bytes.len());
+                        bytes[at] ^= 1 << (bit % 8);
+                        Fate::Altered(bytes)
+                    }
+                    2 | 3 => {
+                        held.push((from, to, bytes));
+                        if fate == 2 { Fate::Lost } else { Fate::Goes }
+                    }
+                    _ => Fate::Goes,
+                }
+            });
+            // Held ones come later, some of them for the second time.
+            if held.len() > 20 {
+                for (from, to, bytes) in held.drain(..10) {
+                    cast.hand_over(from, to, &bytes);
+                }
+            }
+        }
+        cast.advance(at(2000), &mut losing(&[]));
+        // That nothing is altered `Cast` checks for each delivery.
+        let mut packets: Vec<_> = cast.delivered.iter().map(|(packet, ..)| *packet).collect();
+        packets.sort_unstable();
+        let count = packets.len();
+        packets.dedup();
+        prop_assert_eq!(packets.len(), count, "delivered twice");
+    }
+}

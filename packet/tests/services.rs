@@ -1,0 +1,279 @@
+//! Each service, by hand: what goes where, and how a lost packet comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod cast;
+
+use cast::*;
+use tradewind_packet::event::{Closed, DropReason, Event, Way};
+use tradewind_packet::id::{FlowNumber, Peer};
+use tradewind_packet::ingress::InStream;
+use tradewind_packet::message::{Class, Message, Scope, Service};
+use tradewind_packet::sender::{Copies, Paths};
+
+#[test]
+fn direct_packets_take_the_internet_and_nothing_else() {
+    let mut cast = Cast::new(&Setting::of(Service::Direct, 1));
+    cast.run(3, &mut losing(&[id(0, 1)]));
+    assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 0);
+    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Internet));
+    assert_eq!(cast.way_of(id(0, 1)), None);
+    assert!(cast.events_of(receiver_of(0)).any(|event| event == Event::Lost(id(0, 1))));
+}
+
+#[test]
+fn forwarded_packets_take_the_relays_or_both_paths() {
+    let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
+    cast.run(2, &mut losing(&[]));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Overlay));
+    assert_eq!(cast.sent(sender_of(0), receiver_of(0)).len(), 0);
+
+    let mut setting = Setting::of(Service::Forwarding, 1);
+    setting.paths = Paths::Both;
+    let mut cast = Cast::new(&setting);
+    let mut fate = |from: Peer, to: Peer, _: &Message<'_>| {
+        if (from, to) == (sender_of(0), receiver_of(0)) { Fate::Lost } else { Fate::Goes }
+    };
+    cast.run(2, &mut losing(&[]));
+    cast.run(2, &mut fate);
+    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Internet));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Overlay));
+    assert_eq!(cast.delivered.len(), 4);
+}
+
+#[test]
+fn a_cached_packet_is_pulled_when_a_gap_shows_it() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    cast.run(6, &mut losing(&[id(0, 2), id(0, 3)]));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Cache));
+    assert_eq!(cast.delivered.len(), 6);
+}
+
+#[test]
+fn the_last_packet_of_a_burst_is_missed_by_the_timer() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    cast.run(20, &mut losing(&[id(0, 19)]));
+    assert_eq!(cast.way_of(id(0, 19)), Some(Way::Cache));
+}
+
+#[test]
+fn a_lost_packet_is_solved_for_with_what_others_lend() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
+    cast.run(5, &mut losing(&[id(0, 2)]));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Way::CrossStream));
+    let full = |event: &Event| {
+        matches!(event, Event::BlockClosed { closed: Closed::Full, members: 3, repairs: 2, .. })
+    };
+    assert_eq!(cast.events_of(INGRESS).filter(full).count(), 5);
+    // Source packets never cross between the relays.
+    assert!(cast.sent(INGRESS, EGRESS).iter().all(|m| matches!(m, Message::Repair(_))));
+    // Of two repair packets and two helpers one is enough: the rest stays unused, without harm.
+    assert_eq!(cast.delivered.len(), 15);
+}
+
+#[test]
+fn two_receivers_that_lose_of_one_block_are_both_served() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
+    cast.run(5, &mut losing(&[id(0, 2), id(1, 2)]));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Way::CrossStream));
+    assert_eq!(cast.way_of(id(1, 2)), Some(Way::CrossStream));
+}
+
+#[test]
+fn three_losses_are_more_than_two_repair_packets_solve() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
+    cast.run(5, &mut losing(&[id(0, 2), id(1, 2), id(2, 2)]));
+    assert_eq!(cast.delivered.len(), 12);
+    let lost = cast.events.iter().filter(|(_, event)| matches!(event, Event::Lost(_))).count();
+    assert_eq!(lost, 3);
+}
+
+#[test]
+fn a_single_loss_within_a_stream_needs_no_helper() {
+    let mut setting = Setting::of(Service::Coding, 1);
+    setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
+    let mut cast = Cast::new(&setting);
+    cast.run(10, &mut losing(&[id(0, 4)]));
+    assert_eq!(cast.way_of(id(0, 4)), Some(Way::InStream));
+    let asked = |(_, event): &&(Peer, Event)| matches!(event, Event::HelpAsked { .. });
+    assert_eq!(cast.events.iter().filter(asked).count(), 0);
+}
+
+#[test]
+fn an_outage_is_followed_while_it_lasts() {
+    let mut setting = Setting::of(Service::Coding, 3);
+    setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
+    let mut cast = Cast::new(&setting);
+    let lost: Vec<_> = (20..120).map(|sequence| id(0, sequence)).collect();
+    cast.run(200, &mut losing(&lost));
+    assert!(lost.iter().all(|packet| cast.way_of(*packet).is_some()));
+    assert!(cast.delivered.iter().all(|(_, _, is_late)| !is_late));
+}
+
+#[test]
+fn a_copy_lost_on_the_access_leg_is_sent_again() {
+    let mut setting = Setting::of(Service::Coding, 3);
+    setting.arq = true;
+    let mut cast = Cast::new(&setting);
+    let mut first = true;
+    // One packet is lost on the Internet and, the first time, on its way to the relay.
+    let mut fate = |_: Peer, to: Peer, message: &Message<'_>| match message {
+        Message::Source(source) if to.0 >= 200 && source.packet == id(0, 3) => Fate::Lost,
+        Message::Copy { source, .. } if source.packet == id(0, 3) && std::mem::take(&mut first) => {
+            Fate::Lost
+        }
+        _ => Fate::Goes,
+    };
+    cast.run(10, &mut fate);
+    assert_eq!(cast.way_of(id(0, 3)), Some(Way::CrossStream));
+    let again = |event: &Event| matches!(event, Event::CopySent { resent: 1, .. });
+    assert_eq!(cast.events_of(sender_of(0)).filter(again).count(), 1);
+}
+
+#[test]
+fn the_last_copy_is_sent_again_when_nothing_acknowledges_it() {
+    let mut setting = Setting::of(Service::Caching, 1);
+    setting.arq = true;
+    let mut cast = Cast::new(&setting);
+    let mut losses = 2;
+    let mut fate = |_: Peer, to: Peer, message: &Message<'_>| match message {
+        Message::Copy { number: 4, .. } if losses > 0 => {
+            losses -= 1;
+            Fate::Lost
+        }
+        Message::Source(source) if to.0 >= 200 && source.packet == id(0, 4) => Fate::Lost,
+        _ => Fate::Goes,
+    };
+    cast.run(5, &mut fate);
+    let copies = cast.sent(sender_of(0), INGRESS);
+    assert_eq!(copies.iter().filter(|m| matches!(m, Message::Copy { number: 4, .. })).count(), 3);
+    assert_eq!(cast.way_of(id(0, 4)), Some(Way::Cache));
+}
+
+#[test]
+fn chosen_packets_and_the_last_of_a_window_are_copied() {
+    let mut setting = Setting::of(Service::Caching, 1);
+    setting.copies = Copies::Chosen { last_after: Some(ms(20)) };
+    let mut cast = Cast::new(&setting);
+    for class in [Class::Usual, Class::Vital, Class::Usual, Class::Usual, Class::Usual] {
+        cast.send_as(0, class);
+        let until = cast.now + ms(5);
+        cast.advance(until, &mut losing(&[]));
+    }
+    cast.advance(at(100), &mut losing(&[]));
+    let copies = cast.sent(sender_of(0), INGRESS);
+    let copied: Vec<u64> = copies
+        .iter()
+        .map(|message| match message {
+            Message::Copy { source, .. } => source.packet.sequence,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(copied, [1, 4]);
+}
+
+#[test]
+fn a_packet_alone_in_every_block_makes_room_for_the_next() {
+    let mut setting = Setting::of(Service::Coding, 1);
+    setting.coding.blocks = 2;
+    let mut cast = Cast::new(&setting);
+    for _ in 0..4 {
+        cast.send(0);
+    }
+    cast.settle(&mut losing(&[]));
+    let uncoded: Vec<Event> =
+        cast.events_of(INGRESS).filter(|event| matches!(event, Event::Uncoded(_))).collect();
+    assert_eq!(uncoded, [Event::Uncoded(id(0, 0)), Event::Uncoded(id(0, 1))]);
+    // The others go when their timer runs out, each with one repair packet: more would be of no use.
+    cast.advance(at(100), &mut losing(&[]));
+    let closed: Vec<Event> =
+        cast.events_of(INGRESS).filter(|e| matches!(e, Event::BlockClosed { .. })).collect();
+    assert_eq!(closed.len(), 2);
+    assert!(closed.iter().all(|event| matches!(
+        event,
+        Event::BlockClosed {
+            scope: Scope::CrossStream,
+            closed: Closed::Timer,
+            members: 1,
+            repairs: 1,
+            ..
+        }
+    )));
+}
+
+#[test]
+fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 5));
+    cast.run(20, &mut losing(&[]));
+    let mut coded = std::collections::BTreeSet::new();
+    for message in cast.sent(INGRESS, EGRESS) {
+        // That a block holds no flow twice the parser has checked.
+        if let Message::Repair(repair) = message
+            && repair.row == 0
+        {
+            for packet in repair.members.packets() {
+                assert!(coded.insert(packet), "{packet:?} is in two blocks");
+            }
+        }
+    }
+    assert_eq!(coded.len(), 100, "every packet is in a block");
+}
+
+#[test]
+fn an_offline_receiver_is_replaced() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 4));
+    // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked.
+    let mut fate = |from: Peer, to: Peer, message: &Message<'_>| match message {
+        _ if from == receiver_of(3) || to == receiver_of(3) => Fate::Lost,
+        Message::Source(source) if to == receiver_of(0) && source.packet.sequence % 3 == 1 => {
+            Fate::Lost
+        }
+        _ => Fate::Goes,
+    };
+    cast.run(300, &mut fate);
+    let offline = Event::Presence { flow: FlowNumber(3), is_online: false };
+    assert!(cast.events_of(INGRESS).any(|event| event == offline));
+    let last = cast.sent(INGRESS, EGRESS).into_iter().rev().find_map(|message| match message {
+        Message::Repair(repair) => Some(repair.members.packets().collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert!(last.unwrap().iter().all(|packet| packet.flow != FlowNumber(3)));
+    // It comes back with its first word.
+    cast.wire.clear();
+    cast.run(600, &mut losing(&[]));
+    let online = Event::Presence { flow: FlowNumber(3), is_online: true };
+    assert!(cast.events_of(INGRESS).any(|event| event == online));
+}
+
+#[test]
+fn a_poisoned_recovery_is_not_taken() {
+    let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
+    let mut fate = |_: Peer, to: Peer, message: &Message<'_>| match message {
+        Message::Source(source) if to.0 >= 200 && source.packet == id(0, 2) => Fate::Lost,
+        Message::HelpAnswer { request, payload } => {
+            let mut poisoned = payload.to_vec();
+            poisoned[5 + usize::try_from(request.packet.flow.0).unwrap()] ^= 1;
+            let mut bytes = Vec::new();
+            Message::HelpAnswer { request: *request, payload: &poisoned }.write(&mut bytes);
+            Fate::Altered(bytes)
+        }
+        _ => Fate::Goes,
+    };
+    cast.run(5, &mut fate);
+    assert_eq!(cast.way_of(id(0, 2)), None);
+    let refused = Event::Dropped(DropReason::NotGenuine);
+    assert!(cast.events_of(receiver_of(0)).any(|event| event == refused));
+}
+
+#[test]
+fn the_sender_is_told_how_its_flow_fares() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    cast.run(90, &mut losing(&[id(0, 4), id(0, 50)]));
+    let told = cast.events_of(sender_of(0)).find_map(|event| match event {
+        Event::Feedback(told) => Some(told),
+        _ => None,
+    });
+    let told = told.unwrap();
+    assert_eq!((told.expected, told.in_time, told.lost_by_internet), (90, 90, 2));
+}
