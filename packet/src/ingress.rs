@@ -5,7 +5,9 @@
 //! | forwarding, caching | the packet |
 //! | coding | repair packets of the blocks it goes into (`coder`) |
 //!
-//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`).
+//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy that comes behind others was most
+//! likely lost there, and so was its packet: both pass the same access path. The egress relay gets such a packet itself, to be kept,
+//! rather than a part in blocks: it costs one packet for each such loss, and the receiver need not wait for a block and for helpers.
 
 mod access;
 mod coder;
@@ -182,6 +184,7 @@ impl Ingress {
             return Err(DropReason::NotServed);
         }
         let arrivals = self.senders.get_mut(&from).ok_or(DropReason::WrongPeer)?;
+        let is_behind = number + 1 < arrivals.end();
         let is_new = arrivals.insert(number);
         if let Some(acknowledging) = self.config.acknowledging {
             match arrivals.owe(now, &acknowledging, !is_new) {
@@ -201,7 +204,12 @@ impl Ingress {
             Seen::Before => return Err(DropReason::Duplicate),
             Seen::TooOld => return Err(DropReason::TooOld),
         }
-        if source.service == Service::Coding {
+        if source.service == Service::Coding && is_behind && self.config.acknowledging.is_some() {
+            let source = Source { service: Service::Caching, ..source };
+            if self.outbox.send(flow.egress, &Message::Source(source)).is_some() {
+                self.outbox.tell(Event::Forwarded(source.packet));
+            }
+        } else if source.service == Service::Coding {
             if is_online {
                 let due = self.coder.add(now, &flow, source, &mut self.outbox);
                 for (at, place) in due.into_iter().flatten() {

@@ -5,6 +5,7 @@
 //! | `detector` | tells when a packet should have come |
 //! | `missing` | what is missing: when to ask for it, ask again, and give it up |
 //! | `solve` | solves in-stream blocks with the flow's own packets |
+//! | `report` | tells senders how their flows fare, and relays that it is there |
 //! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for others |
 //!
 //! A packet is taken only if it is what its sender sealed ([`Genuine`]), by whatever way it came; nothing else alters any state.
@@ -12,6 +13,7 @@
 mod detector;
 mod lend;
 mod missing;
+mod report;
 mod solve;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 use crate::budget::{Allowance, Budget};
 use crate::event::{DropReason, Event, TimerReason, Way};
 use crate::id::{FlowNumber, Genuine, PacketId, Peer};
-use crate::message::{Feedback, Means, Message, Service, Source};
+use crate::message::{Means, Message, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
 use crate::store::{Keep, Store};
 use crate::timers::Timers;
@@ -29,6 +31,7 @@ use crate::window::{Seen, WINDOW, Window};
 use detector::Detector;
 use lend::Waiting;
 use missing::Missing;
+use report::Counts;
 use solve::Blocks;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
@@ -105,15 +108,6 @@ struct State {
     counts: Counts,
     /// The deadline that is set.
     armed: Option<Timestamp>,
-}
-
-/// What the next report to the sender tells.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    in_time: u64,
-    late: u64,
-    lost: u64,
-    lost_by_internet: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -348,26 +342,6 @@ impl<G: Genuine> Receiver<G> {
         outbox.tell(Event::Lost(packet));
     }
 
-    fn take_keepalive(
-        &mut self,
-        now: Timestamp,
-        from: Peer,
-        is_answer: bool,
-        nonce: u64,
-    ) -> Result<(), DropReason> {
-        let is_known = |state: &State| state.flow.sender == from || state.flow.egress == Some(from);
-        if !self.flows.values().any(is_known) {
-            return Err(DropReason::WrongPeer);
-        }
-        if is_answer {
-            let round_trip = now.since(Timestamp::from_nanos(nonce));
-            self.outbox.tell(Event::Alive { peer: from, round_trip });
-        } else {
-            self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
-        }
-        Ok(())
-    }
-
     /// Takes what blocks were solved for, until nothing more comes of it.
     fn accept_solved(&mut self, now: Timestamp) {
         while let Some((packet, payload)) = self.solved.pop() {
@@ -441,30 +415,6 @@ impl<G: Genuine> Receiver<G> {
             } else {
                 self.outbox.drop(DropReason::OverBudget);
             }
-        }
-    }
-
-    /// Tells senders how their flows fared since the last report.
-    fn report(&mut self) {
-        for (number, state) in &mut self.flows {
-            let Counts { in_time, late, lost, lost_by_internet } =
-                std::mem::take(&mut state.counts);
-            let expected = in_time + late + lost;
-            if expected > 0 {
-                let lost_by_internet = lost_by_internet.min(expected);
-                let told = Feedback { flow: *number, expected, in_time, lost_by_internet };
-                self.outbox.send(state.flow.sender, &Message::Feedback(told));
-            }
-        }
-    }
-
-    fn keep_alive(&mut self, now: Timestamp) {
-        let mut peers: Vec<Peer> = self.flows.values().filter_map(|s| s.flow.egress).collect();
-        peers.sort_unstable();
-        peers.dedup();
-        for peer in peers {
-            let nonce = now.as_nanos();
-            self.outbox.send(peer, &Message::Keepalive { is_answer: false, nonce });
         }
     }
 

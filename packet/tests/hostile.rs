@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod cast;
+mod flows;
 
-use cast::*;
+use flows::*;
 use proptest::prelude::*;
 use tradewind_packet::event::{DropReason, Event};
 use tradewind_packet::id::{FlowNumber, Peer};

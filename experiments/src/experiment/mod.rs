@@ -263,6 +263,12 @@ const ALL: &[Experiment] = &[
     numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
     numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
     numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
+    numeric!(
+        "jq-recovery",
+        "JQ 5.2",
+        PacketRecovery,
+        "what coding recovers of what paths lose, with and without ARQ on access paths"
+    ),
     numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
     numeric!(

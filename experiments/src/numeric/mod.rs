@@ -6,7 +6,7 @@
 //! | [`formula`] | `cp-model`, its numeric half [CP IV-C] |
 //! | [`scope`] | `trn-scope` \[TRN\] |
 //! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
-//! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\] |
+//! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\], `jq-recovery` in simulation \[JQ 5.2\] |
 //! | [`rounds`] | `rt-model` [RT II-B] |
 //! | [`fleet`] | `rt-cmax`, `rt-traffic` [RT IV-B1] |
 //!
@@ -74,6 +74,8 @@ pub enum Kind {
     PacketDelay,
     /// `jq-cost`
     PacketCost,
+    /// `jq-recovery`
+    PacketRecovery,
     /// `rt-model`
     Rounds,
     /// `rt-cmax`
@@ -145,6 +147,10 @@ pub(crate) fn run(
         Kind::PacketCost => {
             packet::cost::run(&experiment.read(options, packet::cost::Scenario::parse)?, &mut job)?
         }
+        Kind::PacketRecovery => packet::recovery::run(
+            &experiment.read(options, packet::recovery::Scenario::parse)?,
+            &mut job,
+        )?,
         Kind::Rounds => rounds::run(&experiment.read(options, rounds::Scenario::parse)?, &mut job)?,
         Kind::Cmax => {
             let scenario = experiment.read(options, fleet::cmax::Scenario::parse)?;

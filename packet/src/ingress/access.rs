@@ -37,6 +37,11 @@ impl Arrivals {
         Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None }
     }
 
+    /// One beyond the highest that has come.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Takes a copy; `false` when it came before, or is not waited for any more.
     pub(super) fn insert(&mut self, number: u64) -> bool {
         if self.window.look(number) != Seen::New {

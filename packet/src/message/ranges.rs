@@ -12,7 +12,7 @@ pub struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Takes what [`write_ranges`] wrote; the parser checks foreign bytes by [`Ranges::check`].
+    /// Takes what [`write_ranges`] wrote; foreign bytes are checked by the parser.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
         debug_assert!(Self { bytes }.check().is_ok());

@@ -122,8 +122,9 @@ impl Missing {
                 // Kept for the same time again: it may come late.
                 missed.next = now + patience;
                 lost.push(missed.sequence);
-            } else if missed.asks >= MOST_ASKS {
-                missed.next = end;
+            } else if missed.asks >= if missed.sequence < known { MOST_ASKS } else { 1 } {
+                // What may never have been sent is not asked for again until it shows that it was.
+                missed.next = if missed.asks >= MOST_ASKS { end } else { (now + retry).min(end) };
             } else {
                 asks.push(missed.sequence);
                 missed.asks += 1;

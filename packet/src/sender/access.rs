@@ -13,8 +13,11 @@ use crate::message::{Acknowledgement, Class, Service, Source};
 
 /// Most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms of 100,000 packets a second.
 const MOST_UNACKNOWLEDGED: usize = 1024;
-/// Round trip of an access leg before one is measured. Source: 80 % of hosts reach a region within 20 ms [JQ 1].
-const FIRST_ROUND_TRIP: Duration = Duration::from_millis(40);
+/// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ 5.5].
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// Least that a round trip may take longer than usual. Chosen: what hosts' schedulers add.
+const LEAST_SLACK: Duration = Duration::from_millis(5);
 
 /// How copies are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +151,9 @@ impl AccessLeg {
     }
 
     fn patience(&self, arq: &Arq) -> Duration {
-        let learned = self.round_trip.map(|learned| learned.smoothed + learned.deviation * 4);
+        let learned = self
+            .round_trip
+            .map(|learned| learned.smoothed + (learned.deviation * 4).max(LEAST_SLACK));
         learned.unwrap_or(FIRST_ROUND_TRIP) + arq.acknowledged_within
     }
 

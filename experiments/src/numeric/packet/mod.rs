@@ -1,7 +1,8 @@
-//! Packet services in numbers: how late packets arrive over each [JQ 5.1], and what they cost [JQ 5.1.1].
+//! Packet services in numbers: how late packets arrive over each [JQ 5.1], what they cost [JQ 5.1.1], what coding recovers [JQ 5.2].
 
 pub mod cost;
 pub mod delay;
+pub mod recovery;
 
 use tradewind_model::Continent;
 

@@ -26,6 +26,7 @@ pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
         | Kind::Rtt
         | Kind::PacketDelay
         | Kind::PacketCost
+        | Kind::PacketRecovery
         | Kind::Rounds
         | Kind::Cmax
         | Kind::Traffic => Vec::new(),

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "corpora are files")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod fuzzed;
+mod fuzzed_message;
 
 use tradewind_packet::message::Message;
 
@@ -16,7 +16,7 @@ fn the_corpus_of_messages_holds_and_has_one_of_each_kind() {
     let mut kinds = std::collections::BTreeSet::new();
     for file in files {
         let bytes = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        fuzzed::message(&bytes);
+        fuzzed_message::message(&bytes);
         let name = file.file_name().unwrap().to_str().unwrap();
         match Message::parse(&bytes) {
             Ok(_) => kinds.insert(bytes[1]),

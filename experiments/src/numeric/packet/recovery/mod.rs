@@ -1,0 +1,257 @@
+//! `jq-recovery`, its simulation half: what coding brings back of what 45 wide-area paths lose [JQ 5.2].
+//!
+//! The machines are those of `packet`, the paths those of `wan`. What is lost, on the wide area and on access paths, is our assumption,
+//! stated in the scenario; how much of it is lost on access paths is swept, with and without repeating copies there.
+
+mod account;
+mod machines;
+mod paths;
+mod scenario;
+mod world;
+
+use tradewind_packet::event::Way;
+use tradewind_units::Duration;
+
+use crate::experiment::{Figure, Finding, Record, Row, Spot};
+use crate::numeric::repeats::{Threads, each};
+use crate::numeric::{Job, NumericError, mean, record};
+use crate::report::chart::Scale;
+pub use scenario::{Group, Scenario};
+
+use account::{CLASSES, Loss, losses, recovered, share};
+use world::{Coded, Outcome};
+
+/// What one run is asked: a share of access losses, and whether copies are repeated.
+type Case = (f64, bool);
+
+/// A run's losses and costs.
+struct Found {
+    losses: Vec<Loss>,
+    outcome: Outcome,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the network makes no sense, or the run is told to stop.
+pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
+    let mut scenario = scenario.clone();
+    let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
+    if job.options.quick {
+        let (long, short) = (scenario.on_s, scenario.on_quick_s);
+        scenario.on_s = short;
+        record.assumptions.push(format!("quick: senders send for {short} s instead of {long}"));
+    }
+    let seeds = scenario.runs.seeds(job.options);
+    let mut cases: Vec<Case> = [false, true].map(|arq| (scenario.access_share, arq)).into();
+    for share in &scenario.access_sweep {
+        if *share != scenario.access_share {
+            cases.extend([(*share, false), (*share, true)]);
+        }
+    }
+    let mut found = Vec::new();
+    for (access, arq) in cases {
+        let with = if arq { "with" } else { "without" };
+        let percent = access * 100.0;
+        let step = format!("{}: {percent} % of losses on access paths, {with} ARQ", scenario.name);
+        let runs = each(&step, &seeds, Threads::All, job, |seed| {
+            let outcome = world::run(&scenario, access, arq, seed)?;
+            Ok(Found { losses: losses(&outcome), outcome })
+        })?;
+        found.push(((access, arq), runs));
+    }
+    record.figures = vec![Figure {
+        title: "losses recovered within one round trip".to_owned(),
+        x_label: "losses on access paths (%)".to_owned(),
+        y_label: "recovered (%)".to_owned(),
+        scale: Scale::Linear,
+    }];
+    for ((_, arq), runs) in &found[..2] {
+        rows(&scenario, *arq, runs, &mut record);
+    }
+    sweep(&found, &mut record);
+    findings(&scenario, &found, &mut record);
+    Ok(record)
+}
+
+fn line(arq: bool) -> &'static str {
+    if arq { "with ARQ" } else { "without ARQ" }
+}
+
+/// The values of all runs that have one.
+fn values(runs: &[Found], measure: impl Fn(&Found) -> Option<f64>) -> Vec<f64> {
+    runs.iter().filter_map(measure).collect()
+}
+
+fn all_recovered(found: &Found) -> Option<f64> {
+    recovered(found.losses.iter())
+}
+
+/// Of what is recovered, what came within so much of a round trip.
+fn within(found: &Found, limit: f64) -> Option<f64> {
+    let recovered = found.losses.iter().filter(|loss| loss.is_recovered());
+    share(recovered.map(|loss| loss.after.is_some_and(|(after, _)| after <= limit)))
+}
+
+fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
+    let name = line(arq);
+    let paper = |value: f64| (!arq).then_some(value);
+    let mut row = |case: &str, paper: Option<f64>, values: Vec<f64>, unit: &str| {
+        if !values.is_empty() {
+            record.rows.push(Row::of(&format!("{case}, {name}"), paper, &values, unit, ""));
+        }
+    };
+    let of_losses = "% of losses";
+    row("recovered within one RTT", paper(78.0), values(runs, all_recovered), of_losses);
+    for on_access in [false, true] {
+        let place = if on_access { "access" } else { "wide area" };
+        for (class, (length, ..)) in CLASSES.iter().enumerate() {
+            let is_such = |loss: &&Loss| loss.class == class && loss.on_access == on_access;
+            let part = |found: &Found| {
+                let such = found.losses.iter().filter(is_such).count();
+                Some(100.0 * such as f64 / found.losses.len().max(1) as f64)
+            };
+            let back = |found: &Found| recovered(found.losses.iter().filter(is_such));
+            row(&format!("{place}, {length}: part of all"), None, values(runs, part), of_losses);
+            row(&format!("{place}, {length}: recovered"), None, values(runs, back), of_losses);
+        }
+    }
+    let of_recovered = "% of recovered";
+    row("within 0.5 RTT", paper(95.0), values(runs, |found| within(found, 0.5)), of_recovered);
+    row("within 0.25 RTT", None, values(runs, |found| within(found, 0.25)), of_recovered);
+    let first = |found: &Found| {
+        let of_first =
+            |loss: &&Loss| found.outcome.paths[loss.path].0.group == 0 && loss.is_recovered();
+        share(
+            found.losses.iter().filter(of_first).map(|loss| loss.took <= Duration::from_millis(75)),
+        )
+    };
+    let us_eu = format!("{} within 75 ms", scenario.groups[0].name);
+    row(&us_eu, paper(90.0), values(runs, first), of_recovered);
+    let in_stream = |found: &Found| {
+        let back = found.losses.iter().filter_map(|loss| loss.after);
+        share(back.map(|(_, way)| way == Way::InStream))
+    };
+    row("by in-stream repair packets", None, values(runs, in_stream), of_recovered);
+    let good_paths = |found: &Found| {
+        let paths = 0..found.outcome.paths.len();
+        let shares = paths
+            .filter_map(|path| recovered(found.losses.iter().filter(|loss| loss.path == path)));
+        share(shares.map(|share| share > 80.0))
+    };
+    row("over 80 % recovered", paper(82.0), values(runs, good_paths), "% of paths");
+    costs(scenario, name, runs, record);
+}
+
+/// What goes over the relays and their access legs, beside the packets themselves.
+fn costs(scenario: &Scenario, name: &str, runs: &[Found], record: &mut Record) {
+    let mut row = |case: &str, values: Vec<f64>, unit: &str| {
+        if !values.is_empty() {
+            record.rows.push(Row::of(&format!("{case}, {name}"), None, &values, unit, ""));
+        }
+    };
+    row("between relays, full blocks: repair packets", values(runs, full_overhead), "% of packets");
+    let early = |found: &Found| Some(100.0 * rate(&found.outcome.blocks.early)?);
+    row("between relays, other blocks: repair packets", values(runs, early), "% of packets");
+    let is_early = |found: &Found| {
+        let count =
+            |coded: &[Coded; 2]| coded.iter().map(|coded| coded.packets).sum::<u64>() as f64;
+        let blocks = &found.outcome.blocks;
+        let (early, full) = (count(&blocks.early), count(&blocks.full));
+        Some(100.0 * early / (early + full).max(1.0))
+    };
+    row("packets in blocks that were not full", values(runs, is_early), "% of packets");
+    let bytes = |found: &Found| {
+        let blocks = &found.outcome.blocks;
+        let sent: u64 = blocks.full.iter().chain(&blocks.early).map(|coded| coded.bytes).sum();
+        let packets = found.outcome.traffic.packets as f64 * scenario.payload_bytes as f64;
+        Some(100.0 * sent as f64 / packets)
+    };
+    row("between relays: bytes of repair packets", values(runs, bytes), "% of payload");
+    let per_loss =
+        |count: u64, found: &Found| Some(count as f64 / found.losses.len().max(1) as f64);
+    let asked = |found: &Found| per_loss(found.outcome.traffic.asked, found);
+    row("packets asked for", values(runs, asked), "for each loss");
+    row("helpers asked", values(runs, |f| per_loss(f.outcome.traffic.helps, f)), "for each loss");
+    row("packets lent", values(runs, |f| per_loss(f.outcome.traffic.lent, f)), "for each loss");
+    let per_packet = |count: u64, found: &Found| {
+        Some(100.0 * count as f64 / found.outcome.traffic.packets.max(1) as f64)
+    };
+    let resent = |found: &Found| per_packet(found.outcome.traffic.resent, found);
+    row("copies sent again", values(runs, resent), "% of packets");
+    let kept = |found: &Found| per_packet(found.outcome.traffic.kept, found);
+    row("between relays: copies that came late, as they are", values(runs, kept), "% of packets");
+    let told = |found: &Found| per_packet(found.outcome.traffic.acknowledgements, found);
+    row("acknowledgements", values(runs, told), "% of packets");
+}
+
+/// Repair packets for each packet: cross-stream and in-stream together.
+fn rate(coded: &[Coded; 2]) -> Option<f64> {
+    let rates = coded.iter().filter(|coded| coded.packets > 0);
+    let rates: Vec<f64> = rates.map(|coded| coded.repairs as f64 / coded.packets as f64).collect();
+    (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
+fn full_overhead(found: &Found) -> Option<f64> {
+    Some(100.0 * rate(&found.outcome.blocks.full)?)
+}
+
+fn sweep(found: &[(Case, Vec<Found>)], record: &mut Record) {
+    let mut cases: Vec<&(Case, Vec<Found>)> = found.iter().collect();
+    cases
+        .sort_by(|(a, _), (b, _)| (a.1, a.0).partial_cmp(&(b.1, b.0)).expect("shares are numbers"));
+    for ((access, arq), runs) in cases {
+        let values = values(runs, all_recovered);
+        if values.is_empty() {
+            continue;
+        }
+        let percent = (access * 1000.0).round() / 10.0;
+        let line = line(*arq).to_owned();
+        let case = format!("recovered, {percent} % of losses on access paths, {line}");
+        let spot = Spot { figure: 0, line, x: percent, x_name: format!("{percent} %") };
+        record.rows.push(Row::of(&case, None, &values, "% of losses", "").drawn_at(spot));
+    }
+}
+
+fn findings(scenario: &Scenario, found: &[(Case, Vec<Found>)], record: &mut Record) {
+    let over = |case: usize, measure: &dyn Fn(&Found) -> Option<f64>| {
+        mean(&values(&found[case].1, measure))
+    };
+    let without = over(0, &all_recovered);
+    let mut say = |paper: &str, holds: bool, ours: String| {
+        record.findings.push(Finding::new(paper, holds, ours));
+    };
+    say(
+        "78 % of all lost packets are recovered within one round trip",
+        without >= 78.0,
+        format!("{without:.1} % without ARQ"),
+    );
+    let (fast, fast_arq) = (over(0, &|f| within(f, 0.5)), over(1, &|f| within(f, 0.5)));
+    say(
+        "95 % of these within half a round trip",
+        fast >= 95.0,
+        format!("{fast:.1} % without ARQ, {fast_arq:.1} % with it"),
+    );
+    let with = over(1, &all_recovered);
+    say(
+        "most of what coding cannot recover was lost on access paths; repeating would help",
+        with >= 95.0,
+        format!("{with:.1} % of all losses recovered with ARQ"),
+    );
+    let wide = over(0, &|found| recovered(found.losses.iter().filter(|loss| !loss.on_access)));
+    let access = over(0, &|found| recovered(found.losses.iter().filter(|loss| loss.on_access)));
+    say(
+        "recovery goes up significantly when access losses are left out",
+        wide > without,
+        format!("without ARQ {wide:.1} % of wide-area losses, {access:.1} % of access losses"),
+    );
+    let (full, most) = (over(1, &full_overhead), 100.0 * scenario.overhead());
+    say(
+        "the overhead between the relays is r + s",
+        full <= most + 1e-9,
+        format!("full blocks {full:.1} % of packets, r + s is {most:.1} %"),
+    );
+}
+
+#[cfg(test)]
+mod tests;

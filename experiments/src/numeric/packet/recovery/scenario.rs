@@ -1,0 +1,161 @@
+//! The scenario of `jq-recovery`, as its file states it.
+
+use serde::Deserialize;
+use tradewind_units::{Duration, RegionId, time::duration_from_millis};
+
+use crate::numeric::{Runs, catalogue};
+use crate::scenario::{ScenarioError, from_toml};
+
+/// Flows between the same relays.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// For people, such as `US-EU`.
+    pub name: String,
+    /// The ingress relay's and the egress relay's region.
+    pub regions: [RegionId; 2],
+    /// How many paths.
+    pub paths: usize,
+}
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What it assumes, a sentence each.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// How often, with which seeds.
+    pub runs: Runs,
+    /// The paths by group.
+    pub groups: Vec<Group>,
+    /// How long senders send at a time.
+    pub on_s: f64,
+    /// The same in a quick run.
+    pub on_quick_s: f64,
+    /// Mean time between, exponential.
+    pub off_mean_s: f64,
+    /// How often they send.
+    pub cycles: u32,
+    /// From packet to packet.
+    pub interval_ms: f64,
+    /// Bytes of a packet's payload.
+    pub payload_bytes: usize,
+    /// r: repair packets for so many packets, k.
+    pub cross_stream: [u8; 2],
+    /// s: repair packets for so many packets.
+    pub in_stream: [u8; 2],
+    /// One way between clients and relays: the least, the mean of what comes on top (exponential), the most.
+    pub access_least_ms: f64,
+    /// See there.
+    pub access_more_ms: f64,
+    /// See there.
+    pub access_most_ms: f64,
+    /// Half of all Internet paths take the relays' time within this, in natural logarithms.
+    pub internet_spread: f64,
+    /// Most that the Internet's delay wanders.
+    pub jitter_ms: f64,
+    /// Losses of paths in per cent: the least, what divides usual paths from lossy ones, the most; equal factors equally likely.
+    pub loss_percent: [f64; 3],
+    /// Share of lossy paths.
+    pub lossy_share: f64,
+    /// Share of paths with outages.
+    pub outage_paths: f64,
+    /// Share of their wide-area losses that are outages.
+    pub outage_share: f64,
+    /// How long these are, uniform.
+    pub outage_ms: [f64; 2],
+    /// Share of wide-area losses that are bursts.
+    pub burst_share: f64,
+    /// Packets of a burst, geometric.
+    pub burst_packets: f64,
+    /// How long access losses last, uniform; they hit what a client sends to the receiver and to the relay alike.
+    pub access_outage_ms: [f64; 2],
+    /// Share of access losses on the senders' side.
+    pub access_source_share: f64,
+    /// Share of all losses that happen on access paths, at which all else is reported.
+    pub access_share: f64,
+    /// The same, swept.
+    pub access_sweep: Vec<f64>,
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// When the TOML is malformed, a key is unknown or missing, or a value makes no sense.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        let wrong = |what: String| Err(ScenarioError::Inconsistent { what });
+        let ranges = [
+            ("on_s", scenario.on_s, 0.1, 86_400.0),
+            ("on_quick_s", scenario.on_quick_s, 0.1, 86_400.0),
+            ("off_mean_s", scenario.off_mean_s, 0.0, 86_400.0),
+            ("interval_ms", scenario.interval_ms, 0.1, 10_000.0),
+            ("payload_bytes", scenario.payload_bytes as f64, 16.0, 1_300.0),
+            ("access_least_ms", scenario.access_least_ms, 0.01, 1_000.0),
+            ("access_more_ms", scenario.access_more_ms, 0.0, 1_000.0),
+            ("access_most_ms", scenario.access_most_ms, scenario.access_least_ms, 1_000.0),
+            ("internet_spread", scenario.internet_spread, 0.0, 1.0),
+            ("jitter_ms", scenario.jitter_ms, 0.0, 1_000.0),
+            ("lossy_share", scenario.lossy_share, 0.0, 1.0),
+            ("outage_paths", scenario.outage_paths, 0.0, 1.0),
+            ("outage_share + burst_share", scenario.outage_share + scenario.burst_share, 0.0, 1.0),
+            ("burst_packets", scenario.burst_packets, 1.0, 1_000.0),
+            ("access_source_share", scenario.access_source_share, 0.0, 1.0),
+            ("access_share", scenario.access_share, 0.0, 1.0),
+        ];
+        let [least, middle, most] = scenario.loss_percent;
+        let losses = [("least", least, 1e-6), ("middle", middle, least), ("most", most, middle)];
+        let losses = losses.map(|(_, value, from)| ("loss_percent", value, from, 50.0));
+        let sweep = scenario.access_sweep.iter().map(|share| ("access_sweep", *share, 0.0, 1.0));
+        let spans = [scenario.outage_ms, scenario.access_outage_ms];
+        let spans = spans.into_iter().flat_map(|[shortest, longest]| {
+            [("outage_ms", shortest, 0.001, 1e6), ("outage_ms", longest, shortest, 1e6)]
+        });
+        for (name, value, from, to) in ranges.into_iter().chain(losses).chain(sweep).chain(spans) {
+            if !(from..=to).contains(&value) {
+                return wrong(format!("{name}: {value} given, expected {from} to {to}"));
+            }
+        }
+        let [repairs, packets] = scenario.cross_stream;
+        let [own_repairs, own_packets] = scenario.in_stream;
+        if !(1..=8).contains(&repairs) || !(1..=32).contains(&packets) {
+            return wrong("cross_stream: 1 to 8 repair packets for 1 to 32 packets".to_owned());
+        }
+        if own_repairs > 8 || !(1..=32).contains(&own_packets) {
+            return wrong("in_stream: at most 8 repair packets for 1 to 32 packets".to_owned());
+        }
+        let paths: usize = scenario.groups.iter().map(|group| group.paths).sum();
+        if !(1..=100).contains(&paths) || scenario.groups.len() > 20 || scenario.cycles == 0 {
+            return wrong(
+                "groups: 1 to 20, of 1 to 100 paths in all; cycles: 1 or more".to_owned(),
+            );
+        }
+        let regions = scenario.groups.iter().flat_map(|group| &group.regions);
+        if let Some(id) = regions.into_iter().find(|id| catalogue().region(id).is_none()) {
+            return wrong(format!("groups: `{id}` is not in the catalogue"));
+        }
+        Ok(scenario)
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs_f64(self.interval_ms / 1e3)
+    }
+
+    pub(super) fn on(&self) -> Duration {
+        Duration::from_secs_f64(self.on_s)
+    }
+
+    pub(super) fn jitter(&self) -> Duration {
+        duration_from_millis(self.jitter_ms).unwrap_or_default()
+    }
+
+    /// r + s.
+    pub(super) fn overhead(&self) -> f64 {
+        let rate = |[repairs, packets]: [u8; 2]| f64::from(repairs) / f64::from(packets);
+        rate(self.cross_stream) + rate(self.in_stream)
+    }
+}

@@ -1,0 +1,63 @@
+//! What a receiver says without being asked: how flows fare, and that it is there.
+
+use tradewind_units::Timestamp;
+
+use super::{Receiver, State};
+use crate::event::{DropReason, Event};
+use crate::id::{Genuine, Peer};
+use crate::message::{Feedback, Message};
+
+/// What the next report to the sender tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) in_time: u64,
+    pub(super) late: u64,
+    pub(super) lost: u64,
+    pub(super) lost_by_internet: u64,
+}
+
+impl<G: Genuine> Receiver<G> {
+    /// Tells senders how their flows fared since the last report.
+    pub(super) fn report(&mut self) {
+        for (number, state) in &mut self.flows {
+            let Counts { in_time, late, lost, lost_by_internet } =
+                std::mem::take(&mut state.counts);
+            let expected = in_time + late + lost;
+            if expected > 0 {
+                let lost_by_internet = lost_by_internet.min(expected);
+                let told = Feedback { flow: *number, expected, in_time, lost_by_internet };
+                self.outbox.send(state.flow.sender, &Message::Feedback(told));
+            }
+        }
+    }
+
+    pub(super) fn keep_alive(&mut self, now: Timestamp) {
+        let mut peers: Vec<Peer> = self.flows.values().filter_map(|s| s.flow.egress).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        for peer in peers {
+            let nonce = now.as_nanos();
+            self.outbox.send(peer, &Message::Keepalive { is_answer: false, nonce });
+        }
+    }
+
+    pub(super) fn take_keepalive(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        is_answer: bool,
+        nonce: u64,
+    ) -> Result<(), DropReason> {
+        let is_known = |state: &State| state.flow.sender == from || state.flow.egress == Some(from);
+        if !self.flows.values().any(is_known) {
+            return Err(DropReason::WrongPeer);
+        }
+        if is_answer {
+            let round_trip = now.since(Timestamp::from_nanos(nonce));
+            self.outbox.tell(Event::Alive { peer: from, round_trip });
+        } else {
+            self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
+        }
+        Ok(())
+    }
+}
