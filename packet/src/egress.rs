@@ -9,6 +9,8 @@
 //!    recovery), the block is solved as soon as enough have come, and stragglers are not waited for;
 //! 4. else it waits a while for what may be on its way.
 //!
+//! A repair packet of the flow itself that comes while helpers are asked is sent at once: whichever is first, brings the packet back.
+//!
 //! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a flow's own receiver may ask, each packet is
 //! answered at most twice, packets that no ingress relay vouched for are never answered, and requests and help have budgets.
 

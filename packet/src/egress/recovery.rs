@@ -28,9 +28,26 @@ impl Egress {
         self.set_expiry(now);
         for packet in repair.members.packets() {
             self.serve_if_waiting(now, packet);
+            if repair.scope == Scope::InStream {
+                self.overtake_helpers(packet);
+            }
         }
         self.solve(key);
         Ok(())
+    }
+
+    /// A repair packet of a flow has come while helpers are asked for one of its packets: the receiver gets it, and need not wait for them.
+    fn overtake_helpers(&mut self, packet: PacketId) {
+        let key = self.blocks.covering(packet).and_then(|cover| cover.cross_stream);
+        let Some(block) = key.and_then(|key| self.blocks.get_mut(key)) else { return };
+        let is_wanted = block.column_of(packet).is_some_and(|column| block.wanted.contains(column));
+        if is_wanted
+            && block.recovery.is_some()
+            && let Some(flow) = self.flows.get(&packet.flow)
+        {
+            let receiver = flow.receiver;
+            self.serve_in_stream(packet, receiver);
+        }
     }
 
     /// Sends a repair packet of the packet's own flow, if the receiver can solve the block with it.
