@@ -185,8 +185,18 @@ pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
 /// # Errors
 /// Without CAP_NET_ADMIN; the socket is closed all the same, in the usual way.
 pub fn vanish(socket: impl Into<Socket>) -> io::Result<()> {
-    // A socket under repair (`TCP_REPAIR`, for moving processes to other hosts) is given up silently.
-    set_number(&socket.into(), libc::IPPROTO_TCP, libc::TCP_REPAIR, 1)
+    let socket = socket.into();
+    // A socket under repair (`TCP_REPAIR`, for moving processes to other hosts) is given up silently: by a
+    // disconnection at once, where closing would wait for whoever else holds it, as a process just being started does.
+    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, 1)?;
+    // SAFETY: all zero is a valid address, of no family (AF_UNSPEC).
+    let nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let length = libc::socklen_t::try_from(size_of_val(&nowhere)).expect("sixteen bytes");
+    // SAFETY: `nowhere` is readable for its length.
+    match unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Ends the sending direction: the peer reads an end of file after all data.

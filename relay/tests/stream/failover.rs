@@ -105,7 +105,7 @@ fn a_path_that_dies_is_left_and_taken_again_once_it_is_proven() {
     let mut hop = first.hop("first");
     hop.identity = own.identity.as_ref().unwrap().public();
     drop(first);
-    let first = Running::relay(&own);
+    let first = Running::relay_again(&own);
     let routes = vec![Route::Relays(vec![hop]), over(&second, "second"), Route::Direct];
     let gateway = Running::gateway(&config(routes, echo()));
     wait_for("both paths to be good", || (0..2).all(|way| state(&gateway, way) == "good"));
@@ -119,7 +119,7 @@ fn a_path_that_dies_is_left_and_taken_again_once_it_is_proven() {
     wait_for("the second path to be dead", || state(&gateway, 1) == "dead");
     wait_for("the choice", || chosen(&gateway) == 2);
     goes_through(&gateway, b"direct");
-    let first = Running::relay(&own);
+    let first = Running::relay_again(&own);
     wait_for("the first path to come back", || chosen(&gateway) == 0);
     goes_through(&gateway, b"over the first again");
     wait_for("its account", || first.handle.snapshot().outcome("ended") == 1);

@@ -93,7 +93,7 @@ fn a_relay_that_is_started_again_costs_no_session() {
         wait_for_rest(&chain);
         second.listen = vec![chain.relays[1].address()];
         drop(chain.relays.pop());
-        chain.relays.push(Running::relay(&second));
+        chain.relays.push(Running::relay_again(&second));
         for _ in 0..5 {
             converse(&chain);
         }

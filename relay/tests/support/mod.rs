@@ -134,6 +134,17 @@ impl Running {
         Self::relay_of(Relay::bind(config).unwrap())
     }
 
+    /// A relay where another has just ended. A process that another test starts may hold that one's listener a
+    /// moment longer.
+    pub fn relay_again(config: &RelayConfig) -> Self {
+        let mut relay = None;
+        wait_for("the port to be free", || {
+            relay = Relay::bind(config).ok();
+            relay.is_some()
+        });
+        Self::relay_of(relay.unwrap())
+    }
+
     pub fn relay_of(relay: Relay) -> Self {
         let (handle, identity) = (relay.handle(), relay.identity());
         let shutdown = Shutdown::new();
