@@ -52,7 +52,7 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message
+FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session
 fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \

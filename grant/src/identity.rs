@@ -48,6 +48,12 @@ impl IdentityKey {
         Zeroizing::new(text::encode(IDENTITY_KEY, self.0.as_bytes()))
     }
 
+    /// The secret half as other handshakes than this crate's want it: 32 bytes of an X25519 key.
+    #[must_use]
+    pub fn to_secret_bytes(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0.to_bytes())
+    }
+
     /// What signs handshakes in this identity's name.
     #[must_use]
     pub fn signer(&self) -> IdentitySigner {

@@ -45,6 +45,7 @@ pub mod sysctl;
 pub mod tcp;
 pub mod tcp_info;
 pub mod tun;
+pub mod udp;
 pub mod usage;
 pub mod userns;
 pub mod virtio;

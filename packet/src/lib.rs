@@ -10,6 +10,7 @@
 //! | [`ingress`] | copies in, packets and repair packets out: Algorithm 1 of [JQ A] |
 //! | [`egress`] | what is kept near receivers; recovery |
 //! | [`receiver`] | loss detection, first copy wins, helper's packets |
+//! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
 //! | [`event`] | what machines tell of themselves: metrics come from there alone |
 //! | [`budget`], [`store`], [`outbox`] | what bounds requests, memory and queues |
 //!
@@ -54,6 +55,7 @@ pub mod message;
 pub mod outbox;
 pub mod receiver;
 pub mod sender;
+pub mod session;
 pub mod store;
 mod timers;
 mod window;

@@ -1,0 +1,10 @@
+//! An established session of the packet plane and all that strangers can do to it.
+
+#![no_main]
+
+#[path = "../../packet/tests/cast/mod.rs"]
+mod cast;
+#[path = "../../packet/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::session(data));

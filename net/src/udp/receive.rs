@@ -1,0 +1,146 @@
+//! Datagrams in: trains that the kernel joined, many a call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::UdpPort;
+use super::control::{self, Room, Told};
+
+/// Bytes of a buffer: the longest train.
+const BUFFER: usize = 64 << 10;
+
+/// A message: one datagram, or a train from one sender.
+#[derive(Clone, Copy)]
+struct Message {
+    from: Option<SocketAddr>,
+    length: usize,
+    told: Told,
+}
+
+/// Room for the messages of one call, and the messages of the last.
+pub struct ReceiveBatch {
+    bytes: Vec<u8>,
+    names: Vec<libc::sockaddr_storage>,
+    rooms: Vec<Room>,
+    vectors: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    messages: Vec<Message>,
+    /// Of the socket that was read last, as the kernel counts: modulo 2^32.
+    drops: u32,
+}
+
+impl ReceiveBatch {
+    /// Room for `messages` messages a call, 64 KB each.
+    #[must_use]
+    pub fn new(messages: usize) -> Self {
+        let messages = messages.clamp(1, 1024);
+        // SAFETY: plain data of C, for which all zeroes are a value.
+        let (name, header) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Self {
+            bytes: vec![0; messages * BUFFER],
+            names: vec![name; messages],
+            rooms: vec![Room::EMPTY; messages],
+            vectors: vec![nothing; messages],
+            headers: vec![header; messages],
+            messages: Vec::with_capacity(messages),
+            drops: 0,
+        }
+    }
+
+    /// Fetches what has arrived at `port`; returns how many messages that are, 0 when nothing has.
+    ///
+    /// # Errors
+    /// Those of recvmmsg(2) other than that nothing is there. What ICMP told of datagrams sent before is no error.
+    pub fn receive(&mut self, port: &UdpPort) -> io::Result<usize> {
+        self.messages.clear();
+        self.prepare();
+        let count = self.headers.len() as libc::c_uint;
+        let fd = port.as_fd().as_raw_fd();
+        // SAFETY: each header points to a name, a room and a vector of this batch, which live through the call.
+        let fetched = unsafe {
+            libc::recvmmsg(
+                fd,
+                self.headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(fetched) = usize::try_from(fetched) else {
+            let error = io::Error::last_os_error();
+            return if is_passing(&error) { Ok(0) } else { Err(error) };
+        };
+        for at in 0..fetched {
+            let header = &self.headers[at];
+            let length = header.msg_len as usize;
+            let name_length = header.msg_hdr.msg_namelen as usize;
+            // SAFETY: the kernel filled header, name and room just now.
+            let (told, from) = unsafe {
+                let name = (&raw const self.names[at]).cast::<u8>();
+                (control::read(&header.msg_hdr), control::address(name, name_length))
+            };
+            self.drops = told.drops.unwrap_or(self.drops);
+            self.messages.push(Message { from, length, told });
+        }
+        Ok(fetched)
+    }
+
+    /// Calls `take` for each datagram of the last call in the order of their arrival: who sent it, where it
+    /// went when it was taken off its way, and its bytes.
+    pub fn for_each(&mut self, mut take: impl FnMut(SocketAddr, Option<SocketAddr>, &mut [u8])) {
+        for (message, buffer) in self.messages.iter().zip(self.bytes.chunks_exact_mut(BUFFER)) {
+            let Some(from) = message.from else { continue };
+            let segment = message.told.segment.unwrap_or(message.length).max(1);
+            if message.length == 0 {
+                take(from, message.told.went_to, &mut []);
+            }
+            for datagram in buffer[..message.length].chunks_mut(segment) {
+                take(from, message.told.went_to, datagram);
+            }
+        }
+    }
+
+    /// Datagrams that the kernel dropped at the port read last because its buffer was full, modulo 2^32.
+    #[must_use]
+    pub fn drops(&self) -> u32 {
+        self.drops
+    }
+
+    fn prepare(&mut self) {
+        let name_length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        for at in 0..self.headers.len() {
+            let bytes = &mut self.bytes[at * BUFFER..(at + 1) * BUFFER];
+            self.vectors[at] = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: BUFFER };
+            let header = &mut self.headers[at].msg_hdr;
+            header.msg_name = (&raw mut self.names[at]).cast();
+            header.msg_namelen = name_length;
+            header.msg_iov = &raw mut self.vectors[at];
+            header.msg_iovlen = 1;
+            header.msg_control = self.rooms[at].pointer();
+            header.msg_controllen = Room::len() as _;
+            header.msg_flags = 0;
+        }
+    }
+}
+
+/// Nothing is there, or the kernel tells of an ICMP message once.
+fn is_passing(error: &io::Error) -> bool {
+    let by_icmp = [
+        libc::ECONNREFUSED,
+        libc::EHOSTUNREACH,
+        libc::ENETUNREACH,
+        libc::EMSGSIZE,
+        libc::EPROTO,
+        libc::EHOSTDOWN,
+    ];
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        || error.raw_os_error().is_some_and(|errno| by_icmp.contains(&errno))
+}
+
+impl std::fmt::Debug for ReceiveBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ReceiveBatch({} messages)", self.messages.len())
+    }
+}

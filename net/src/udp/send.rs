@@ -1,0 +1,293 @@
+//! Datagrams out: grouped by next hop and size, each group one super-packet, all groups one call.
+//!
+//! The kernel cuts a super-packet into datagrams of one size, of which the last may be shorter. So a group ends with a
+//! shorter datagram, and a longer one begins the next; to one next hop the order stays.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use socket2::SockAddr;
+
+use super::UdpPort;
+use super::control::{Room, write_segment};
+
+/// Datagrams of a super-packet at most. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
+const MOST_SEGMENTS: usize = 64;
+/// Bytes of a super-packet at most: those of an IPv4 packet, less its headers and some options.
+const MOST_BYTES: usize = 65_535 - 8 - 60;
+/// Bytes of a group's buffer.
+const BUFFER: usize = 64 << 10;
+/// Places in which the newest group to a next hop is looked for.
+const PLACES: usize = 256;
+/// A place that no group took.
+const NOBODY: u16 = u16::MAX;
+
+/// What became of the datagrams of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendCounts {
+    /// Datagrams handed to the kernel.
+    pub sent: u64,
+    /// Calls that took.
+    pub calls: u64,
+    /// Datagrams dropped because the socket's buffer was full.
+    pub full: u64,
+    /// Datagrams dropped because they exceed the path's or the device's MTU.
+    pub too_long: u64,
+    /// Datagrams that the kernel refused for another reason, such as that there is no route.
+    pub refused: u64,
+}
+
+/// Datagrams to one next hop in one buffer.
+struct Group {
+    to: SocketAddr,
+    name: SockAddr,
+    /// Bytes of each but the last.
+    segment: usize,
+    count: usize,
+    bytes: usize,
+    /// The last is shorter than the others.
+    is_closed: bool,
+}
+
+/// Datagrams on their way out.
+pub struct SendBatch {
+    bytes: Vec<u8>,
+    groups: Vec<Group>,
+    places: [u16; PLACES],
+    rooms: Vec<Room>,
+    vectors: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    limit: usize,
+    datagrams: usize,
+}
+
+impl SendBatch {
+    /// Room for `groups` groups, 64 KB each.
+    #[must_use]
+    pub fn new(groups: usize) -> Self {
+        let limit = groups.clamp(1, 1024);
+        Self {
+            bytes: vec![0; limit * BUFFER],
+            groups: Vec::with_capacity(limit),
+            places: [NOBODY; PLACES],
+            rooms: vec![Room::EMPTY; limit],
+            vectors: Vec::with_capacity(limit),
+            headers: Vec::with_capacity(limit),
+            limit,
+            datagrams: 0,
+        }
+    }
+
+    /// Room for a datagram of `length` bytes to `to`, to be written now; `None` when the batch must be flushed first, or
+    /// no datagram is that long.
+    pub fn push(&mut self, to: SocketAddr, length: usize) -> Option<&mut [u8]> {
+        if length > MOST_BYTES {
+            return None;
+        }
+        let place = place_of(to);
+        let at = match self.groups.get(usize::from(self.places[place])) {
+            Some(group) if group.takes(to, length) => usize::from(self.places[place]),
+            _ => self.begin(to, length, place)?,
+        };
+        let group = &mut self.groups[at];
+        let start = at * BUFFER + group.bytes;
+        group.is_closed = length < group.segment;
+        group.count += 1;
+        group.bytes += length;
+        self.datagrams += 1;
+        Some(&mut self.bytes[start..start + length])
+    }
+
+    /// Datagrams in the batch.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.datagrams
+    }
+
+    /// Whether the batch is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.datagrams == 0
+    }
+
+    /// Sends all through `port` and empties the batch.
+    pub fn flush(&mut self, port: &UdpPort) -> SendCounts {
+        let mut counts = SendCounts::default();
+        if self.groups.is_empty() {
+            return counts;
+        }
+        if port.takes_trains() || self.groups.iter().all(|group| group.count == 1) {
+            self.flush_groups(port, &mut counts);
+        } else {
+            for at in 0..self.groups.len() {
+                self.send_singly(port, at, &mut counts);
+            }
+        }
+        self.groups.clear();
+        self.places = [NOBODY; PLACES];
+        self.datagrams = 0;
+        counts
+    }
+
+    fn begin(&mut self, to: SocketAddr, length: usize, place: usize) -> Option<usize> {
+        let at = self.groups.len();
+        if at == self.limit {
+            return None;
+        }
+        let name = SockAddr::from(to);
+        let (segment, count, bytes) = (length, 0, 0);
+        self.groups.push(Group { to, name, segment, count, bytes, is_closed: false });
+        self.places[place] = at as u16;
+        Some(at)
+    }
+
+    fn flush_groups(&mut self, port: &UdpPort, counts: &mut SendCounts) {
+        self.prepare();
+        let fd = port.as_fd().as_raw_fd();
+        let mut done = 0;
+        while done < self.groups.len() {
+            let rest = &mut self.headers[done..];
+            counts.calls += 1;
+            // SAFETY: each header points to a name, a room and a vector of this batch, which live through the call.
+            let taken = unsafe {
+                libc::sendmmsg(
+                    fd,
+                    rest.as_mut_ptr(),
+                    rest.len() as libc::c_uint,
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            if let Ok(taken @ 1..) = usize::try_from(taken) {
+                let groups = &self.groups[done..done + taken];
+                counts.sent += groups.iter().map(|group| group.count as u64).sum::<u64>();
+                done += taken;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            let count = self.groups[done].count as u64;
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    let left = &self.groups[done..];
+                    counts.full += left.iter().map(|group| group.count as u64).sum::<u64>();
+                    return;
+                }
+                // Before the first datagram the kernel may tell of an ICMP message, once.
+                _ if count > 1 || error.raw_os_error() == Some(libc::ECONNREFUSED) => {
+                    self.send_train_singly(port, done, counts);
+                }
+                Some(libc::EMSGSIZE) => counts.too_long += count,
+                _ => counts.refused += count,
+            }
+            done += 1;
+        }
+    }
+
+    /// A train was refused. When its datagrams pass one by one, trains are what the way cannot take: EIO of a device without
+    /// checksum offload, EINVAL of an old kernel. EINVAL for datagrams beyond the MTU says nothing about trains.
+    fn send_train_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
+        let before = counts.sent;
+        self.send_singly(port, at, counts);
+        let group = &self.groups[at];
+        if group.count > 1 && counts.sent - before == group.count as u64 {
+            port.stop_trains();
+        }
+    }
+
+    fn send_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
+        let group = &self.groups[at];
+        let start = at * BUFFER;
+        let train = &self.bytes[start..start + group.bytes];
+        let fd = port.as_fd().as_raw_fd();
+        let mut send = |datagram: &[u8]| {
+            counts.calls += 1;
+            // SAFETY: the datagram and the name live through the call and have these lengths.
+            let sent = unsafe {
+                libc::sendto(
+                    fd,
+                    datagram.as_ptr().cast(),
+                    datagram.len(),
+                    libc::MSG_DONTWAIT,
+                    group.name.as_ptr().cast(),
+                    group.name.len(),
+                )
+            };
+            if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error()) }
+        };
+        let mut outcomes = SendCounts::default();
+        let mut one = |datagram: &[u8]| {
+            let outcome = match send(datagram) {
+                Err(Some(libc::ECONNREFUSED | libc::EINTR)) => send(datagram),
+                outcome => outcome,
+            };
+            match outcome {
+                Ok(()) => outcomes.sent += 1,
+                Err(Some(libc::EAGAIN | libc::ENOBUFS)) => outcomes.full += 1,
+                Err(Some(libc::EMSGSIZE)) => outcomes.too_long += 1,
+                Err(_) => outcomes.refused += 1,
+            }
+        };
+        if group.bytes == 0 {
+            (0..group.count).for_each(|_| one(&[]));
+        }
+        train.chunks(group.segment.max(1)).for_each(one);
+        counts.sent += outcomes.sent;
+        counts.full += outcomes.full;
+        counts.too_long += outcomes.too_long;
+        counts.refused += outcomes.refused;
+    }
+
+    fn prepare(&mut self) {
+        self.vectors.clear();
+        self.headers.clear();
+        for (at, group) in self.groups.iter().enumerate() {
+            let bytes = &mut self.bytes[at * BUFFER..at * BUFFER + group.bytes];
+            let (iov_base, iov_len) = (bytes.as_mut_ptr().cast(), bytes.len());
+            self.vectors.push(libc::iovec { iov_base, iov_len });
+        }
+        for (at, group) in self.groups.iter().enumerate() {
+            // SAFETY: plain data of C, for which all zeroes are a value.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_name = group.name.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = group.name.len();
+            header.msg_hdr.msg_iov = &raw mut self.vectors[at];
+            header.msg_hdr.msg_iovlen = 1;
+            if group.count > 1 {
+                let length = write_segment(&mut self.rooms[at], group.segment as u16);
+                header.msg_hdr.msg_control = self.rooms[at].pointer();
+                header.msg_hdr.msg_controllen = length as _;
+            }
+            self.headers.push(header);
+        }
+    }
+}
+
+impl Group {
+    fn takes(&self, to: SocketAddr, length: usize) -> bool {
+        self.to == to
+            && !self.is_closed
+            && (1..=self.segment).contains(&length)
+            && self.count < MOST_SEGMENTS
+            && self.bytes + length <= MOST_BYTES
+    }
+}
+
+/// Where the newest group to `to` is looked for: two next hops may meet there, which only costs a group more.
+fn place_of(to: SocketAddr) -> usize {
+    let ip = match to {
+        SocketAddr::V4(v4) => u64::from(v4.ip().to_bits()),
+        SocketAddr::V6(v6) => {
+            let bits = v6.ip().to_bits();
+            (bits >> 64) as u64 ^ bits as u64
+        }
+    };
+    let mixed = (ip ^ u64::from(to.port()) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 56) as usize % PLACES
+}
+
+impl std::fmt::Debug for SendBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SendBatch({} datagrams in {} groups)", self.datagrams, self.groups.len())
+    }
+}

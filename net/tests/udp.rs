@@ -1,0 +1,186 @@
+//! Batches of datagrams over loopback: nothing is lost, mixed up or cut.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tradewind_net::epoll::Epoll;
+use tradewind_net::udp::{ReceiveBatch, SendBatch, SendCounts, UdpOptions, UdpPort};
+use tradewind_units::Duration;
+
+const LOCAL: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
+
+fn port(address: &str, options: UdpOptions) -> UdpPort {
+    UdpPort::bind(address.parse().unwrap(), &options).unwrap()
+}
+
+/// Fetches datagrams until `count` have come, or none comes for five seconds.
+fn fetch(port: &UdpPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    let (mut batch, mut epoll) = (ReceiveBatch::new(8), Epoll::new().unwrap());
+    epoll.watch(port, 0).unwrap();
+    let mut fetched = Vec::new();
+    while fetched.len() < count {
+        if epoll.wait(Some(Duration::from_secs(5))).unwrap().count() == 0 {
+            break;
+        }
+        batch.receive(port).unwrap();
+        batch.for_each(|from, _, datagram| fetched.push((from, datagram.to_vec())));
+    }
+    fetched
+}
+
+fn of_length(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (number * 31 + at) as u8).collect()
+}
+
+#[test]
+fn datagrams_of_any_length_come_in_order_to_each_next_hop() {
+    for local in LOCAL {
+        for (gso, gro) in [(true, true), (true, false), (false, true), (false, false)] {
+            let options = UdpOptions { gso, gro, ..UdpOptions::default() };
+            let sender = port(local, options);
+            let receivers = [port(local, options), port(local, options)];
+            let lengths = [1200, 1200, 1200, 80, 1200, 1200, 1, 1400, 1400, 0, 7, 9];
+            let mut datagrams = Vec::new();
+            for number in 0..240 {
+                let to = receivers[number % 3 % 2].address();
+                datagrams.push((to, of_length(number, lengths[number / 3 % lengths.len()])));
+            }
+            let mut batch = SendBatch::new(64);
+            let mut sent = 0;
+            for (to, bytes) in &datagrams {
+                if batch.len() == 40 {
+                    sent += batch.flush(&sender).sent;
+                }
+                batch.push(*to, bytes.len()).unwrap().copy_from_slice(bytes);
+            }
+            sent += batch.flush(&sender).sent;
+            assert_eq!(sent, 240, "{local} gso {gso} gro {gro}");
+            for receiver in &receivers {
+                let here = |(to, _): &&(SocketAddr, Vec<u8>)| *to == receiver.address();
+                let expected: Vec<_> = datagrams
+                    .iter()
+                    .filter(here)
+                    .map(|(_, bytes)| (sender.address(), bytes.clone()))
+                    .collect();
+                assert_eq!(fetch(receiver, expected.len()), expected, "{local} {gso} {gro}");
+            }
+        }
+    }
+}
+
+#[test]
+fn trains_to_one_next_hop_are_few_calls() {
+    let (sender, receiver) =
+        (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], UdpOptions::default()));
+    if !sender.takes_trains() {
+        println!("SKIPPED: this kernel takes no trains (UDP_SEGMENT)");
+        return;
+    }
+    let mut batch = SendBatch::new(64);
+    for number in 0..128 {
+        let datagram = of_length(number, 500);
+        batch.push(receiver.address(), 500).unwrap().copy_from_slice(&datagram);
+    }
+    let counts = batch.flush(&sender);
+    assert_eq!(counts, SendCounts { sent: 128, calls: 1, ..SendCounts::default() });
+    assert_eq!(fetch(&receiver, 128).len(), 128);
+    assert!(sender.takes_trains());
+}
+
+#[test]
+fn what_is_longer_than_the_mtu_is_counted_and_stops_no_trains() {
+    // Loopback's MTU is 65,536; a namespace of its own with a smaller one would need privileges.
+    let (sender, receiver) =
+        (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], UdpOptions::default()));
+    let mut batch = SendBatch::new(4);
+    assert!(batch.push(receiver.address(), 65_536).is_none());
+    batch.push(receiver.address(), 60_000).unwrap().fill(7);
+    assert_eq!(batch.flush(&sender).sent, 1);
+    assert_eq!(fetch(&receiver, 1)[0].1, vec![7; 60_000]);
+    assert_eq!(batch.flush(&sender), SendCounts::default());
+}
+
+#[test]
+fn a_closed_port_on_the_way_costs_the_others_nothing() {
+    let sender = port(LOCAL[0], UdpOptions::default());
+    let receiver = port(LOCAL[0], UdpOptions::default());
+    let closed = port(LOCAL[0], UdpOptions::default()).address();
+    let mut batch = SendBatch::new(16);
+    for number in 0..50 {
+        batch.push(closed, 10).unwrap().fill(0);
+        assert_eq!(batch.flush(&sender).sent, 1);
+        batch.push(receiver.address(), 10).unwrap().fill(number);
+        assert_eq!(batch.flush(&sender).sent, 1);
+    }
+    let fetched = fetch(&receiver, 50);
+    assert!(fetched.iter().enumerate().all(|(at, (_, bytes))| bytes[..] == [at as u8; 10]));
+    assert_eq!(fetched.len(), 50);
+    // ICMP's news is no error of fetching.
+    assert_eq!(ReceiveBatch::new(1).receive(&sender).unwrap(), 0);
+}
+
+#[test]
+fn a_full_batch_says_so_and_a_full_socket_counts_its_drops() {
+    let options = UdpOptions { buffer: 4096, gso: false, ..UdpOptions::default() };
+    let (sender, receiver) = (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], options));
+    let mut batch = SendBatch::new(2);
+    for (length, takes) in [(100, true), (200, true), (300, false)] {
+        let room = batch.push(receiver.address(), length);
+        assert_eq!(room.is_some(), takes, "{length}");
+        if let Some(room) = room {
+            room.fill(0);
+        }
+    }
+    batch.flush(&sender);
+    for _ in 0..100 {
+        batch.push(receiver.address(), 1000).unwrap().fill(1);
+        batch.flush(&sender);
+    }
+    let mut fetched = fetch(&receiver, 1);
+    let mut incoming = ReceiveBatch::new(64);
+    while incoming.receive(&receiver).unwrap() > 0 {
+        incoming.for_each(|from, _, datagram| fetched.push((from, datagram.to_vec())));
+    }
+    // The kernel tells with the next datagram how many were dropped before it.
+    batch.push(receiver.address(), 5).unwrap().fill(2);
+    batch.flush(&sender);
+    let mut epoll = Epoll::new().unwrap();
+    epoll.watch(&receiver, 0).unwrap();
+    assert_eq!(epoll.wait(Some(Duration::from_secs(5))).unwrap().count(), 1);
+    incoming.receive(&receiver).unwrap();
+    assert_eq!(fetched.len() + incoming.drops() as usize, 102);
+    assert!(incoming.drops() > 0);
+}
+
+#[test]
+fn sockets_that_share_an_address_share_its_senders() {
+    let options = UdpOptions { reuse_port: true, ..UdpOptions::default() };
+    let first = port(LOCAL[0], options);
+    let address = first.address();
+    let second = port(&address.to_string(), options);
+    let senders: Vec<_> = (0..32).map(|_| port(LOCAL[0], UdpOptions::default())).collect();
+    let mut batch = SendBatch::new(1);
+    for sender in &senders {
+        for number in 0..2 {
+            batch.push(address, 1).unwrap()[0] = number;
+            batch.flush(sender);
+        }
+    }
+    let mut by_sender = BTreeMap::<SocketAddr, Vec<usize>>::new();
+    let mut incoming = ReceiveBatch::new(64);
+    for (number, port) in [&first, &second].into_iter().enumerate() {
+        while incoming.receive(port).unwrap() > 0 {
+            incoming.for_each(|from, _, _| by_sender.entry(from).or_default().push(number));
+        }
+    }
+    assert_eq!(by_sender.len(), 32);
+    assert!(by_sender.values().all(|ports| ports.len() == 2 && ports[0] == ports[1]));
+}
+
+#[test]
+fn an_address_that_is_not_here_is_named() {
+    let error = UdpPort::bind("192.0.2.1:9".parse().unwrap(), &UdpOptions::default()).unwrap_err();
+    assert!(error.to_string().starts_with("bind the socket of udp 192.0.2.1:9: "), "{error}");
+}

@@ -1,0 +1,141 @@
+//! A neighbour and its sessions: one that seals, one before it that still opens, one that is on its way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tradewind_grant::{Grant, PublicIdentity, SignedGrant};
+use tradewind_units::Timestamp;
+
+use super::cipher::Keys;
+use super::handshake::Initiator;
+use super::replay::ReplayWindow;
+use super::{Link, Now};
+
+/// Names a neighbour as long as it is known; not used again soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerId(pub(super) u32);
+
+/// Questions to one neighbour whose answers are awaited. Chosen: five a second over the slowest path.
+const QUESTIONS: usize = 8;
+
+/// A neighbour.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) identity: PublicIdentity,
+    /// Tells an initiator's sockets apart, which share an identity.
+    pub(super) instance: u64,
+    pub(super) side: Side,
+    /// Where it is: told by configuration, or proven.
+    pub(super) link: Link,
+    /// The session whose keys seal.
+    pub(super) sending: Option<u32>,
+    /// The session before it, whose datagrams may still be on their way.
+    pub(super) previous: Option<u32>,
+    /// The session that the other side has not used yet, or not answered.
+    pub(super) coming: Option<u32>,
+    pub(super) questions: VecDeque<Question>,
+    /// When something of it was opened last.
+    pub(super) heard: Timestamp,
+}
+
+/// Who began.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// This side, which keeps the session alive and shows this grant.
+    Initiator {
+        shown: Option<SignedGrant>,
+        /// No other initiation before this time.
+        next_try: Timestamp,
+        cookie: Option<([u8; 16], Timestamp)>,
+    },
+    /// The other side, which showed this grant; a relay shows none.
+    Responder { grant: Option<Arc<Grant>> },
+}
+
+/// A question whose answer is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question {
+    pub(super) number: u64,
+    pub(super) link: Link,
+    pub(super) asked: Timestamp,
+}
+
+impl Peer {
+    pub(super) fn new(
+        identity: PublicIdentity,
+        instance: u64,
+        side: Side,
+        link: Link,
+        now: Now,
+    ) -> Self {
+        Self {
+            identity,
+            instance,
+            side,
+            link,
+            sending: None,
+            previous: None,
+            coming: None,
+            questions: VecDeque::new(),
+            heard: now.steady,
+        }
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = u32> + use<> {
+        [self.sending, self.previous, self.coming].into_iter().flatten()
+    }
+
+    /// Remembers a question, and forgets the oldest of too many.
+    pub(super) fn remember(&mut self, question: Question) {
+        if self.questions.len() == QUESTIONS {
+            self.questions.pop_front();
+        }
+        self.questions.push_back(question);
+    }
+
+    /// The question that `number` answers when it comes over `link`; it and those before are settled.
+    pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Question> {
+        let found = |question: &Question| question.number == number && question.link == link;
+        let at = self.questions.iter().position(found)?;
+        let question = self.questions[at];
+        // Those to other addresses are still open.
+        let mut index = 0;
+        self.questions.retain(|other| {
+            index += 1;
+            index > at + 1 || other.link != link
+        });
+        Some(question)
+    }
+}
+
+/// One agreement on keys.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) peer: PeerId,
+    pub(super) born: Timestamp,
+    pub(super) phase: Phase,
+    /// Datagrams sealed: the next counter.
+    pub(super) sealed: u64,
+    pub(super) window: ReplayWindow,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The initiation is on its way.
+    Awaited(Box<Awaited>),
+    /// Keys are there.
+    Open { theirs: u32, keys: Box<Keys> },
+}
+
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) handshake: Initiator,
+    /// The initiation, to be sent again with a cookie.
+    pub(super) message: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn new(peer: PeerId, born: Timestamp, phase: Phase) -> Self {
+        Self { peer, born, phase, sealed: 0, window: ReplayWindow::default() }
+    }
+}

@@ -1,0 +1,107 @@
+//! Which counters were seen: each passes once, and none that is too old to tell [RFC 6479].
+//!
+//! Ask only for datagrams whose tag was found true. The copies that come over several paths carry one counter, so the same
+//! window lets the first of them through and drops the others.
+
+/// Counters behind the highest that are still told apart. Chosen: two paths 40 ms apart at 50,000 packets a second
+/// differ by 2,000.
+pub const WINDOW: u64 = 4096 - 64;
+
+const WORDS: usize = 64;
+const BITS: u64 = 64;
+
+/// The counters seen lately, as a ring of bits.
+#[derive(Debug, Clone)]
+pub struct ReplayWindow {
+    words: [u64; WORDS],
+    /// The least counter that is above all seen.
+    next: u64,
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self { words: [0; WORDS], next: 0 }
+    }
+}
+
+impl ReplayWindow {
+    /// Whether `counter` is new; remembers it if so.
+    pub fn admit(&mut self, counter: u64) -> bool {
+        if counter == u64::MAX || counter.saturating_add(WINDOW) < self.next {
+            return false;
+        }
+        if counter >= self.next {
+            self.advance(counter + 1);
+        }
+        let (word, bit) = (Self::word(counter), 1 << (counter % BITS));
+        let is_new = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        is_new
+    }
+
+    /// The least counter that is above all seen.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn advance(&mut self, next: u64) {
+        let (from, to) = (self.next.wrapping_sub(1) / BITS, (next - 1) / BITS);
+        let from = if self.next == 0 { 0 } else { from };
+        for word in (from + 1..=to).take(WORDS) {
+            self.words[(word % WORDS as u64) as usize] = 0;
+        }
+        if to - from >= WORDS as u64 {
+            self.words = [0; WORDS];
+        }
+        self.next = next;
+    }
+
+    fn word(counter: u64) -> usize {
+        (counter / BITS % WORDS as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_window_holds_at_least_2048() {
+        let mut window = ReplayWindow::default();
+        assert!(window.admit(5000));
+        assert!(window.admit(5001 - WINDOW));
+        assert!(!window.admit(5000 - WINDOW));
+        assert!(!window.admit(5000));
+        const { assert!(WINDOW >= 2048) }
+    }
+
+    #[test]
+    fn the_last_counter_never_passes() {
+        let mut window = ReplayWindow::default();
+        assert!(!window.admit(u64::MAX));
+        assert!(window.admit(u64::MAX - 1));
+        assert!(!window.admit(u64::MAX - 1));
+        assert!(!window.admit(0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_answers_as_a_set_of_all_counters_would(
+            steps in prop::collection::vec((0u64..6000, prop::bool::weighted(0.02)), 1..2000),
+        ) {
+            let mut window = ReplayWindow::default();
+            let (mut seen, mut next, mut base) = (BTreeSet::new(), 0u64, 0u64);
+            for (offset, jump) in steps {
+                base += if jump { 10_000 } else { 3 };
+                let counter = base + offset;
+                let expected = counter + WINDOW >= next && seen.insert(counter);
+                prop_assert_eq!(window.admit(counter), expected, "{}", counter);
+                next = next.max(counter + 1);
+                prop_assert_eq!(window.next(), next);
+            }
+        }
+    }
+}

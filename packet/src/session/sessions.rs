@@ -1,0 +1,435 @@
+//! The machine of all sessions of one socket.
+//!
+//! Who connects sends initiations until one is answered, asks again when a question stays open for a second, and
+//! agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session only once the other side has,
+//! which proves that the answer arrived. A neighbour that writes from another address stays where it was until it has
+//! answered a question there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tradewind_grant::{
+    Grant, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant,
+};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Link;
+use super::cookie::{CookieJar, Doorplate};
+use super::event::{DropReason, Event, Now, Opened, SealError};
+use super::peer::{Peer, PeerId, Phase, Question, Session, Side};
+use super::random::Randomness;
+use super::table::Table;
+use super::wire::{
+    self, CONTROL, CONTROL_LIMIT, Control, DATA, Datagram, HEADER_BYTES, OVERHEAD, PAYLOAD_LIMIT,
+    PREFIX_BYTES,
+};
+
+mod accept;
+mod connect;
+mod gate;
+
+use gate::Gate;
+
+/// Age at which new keys are agreed on. Source: WireGuard, 6.1.
+const REKEY_TIME: Duration = Duration::from_secs(120);
+/// Age at which keys are forgotten. Source: WireGuard, 6.1.
+const REJECT_TIME: Duration = Duration::from_secs(180);
+/// Datagrams after which new keys are agreed on. Chosen: what 120 s hold at half a million a second.
+const REKEY_COUNT: u64 = 1 << 26;
+/// Datagrams that one key seals at most. Chosen: with datagrams of 1,500 bytes it stays below what RFC 9001, B.1 gives
+/// AES-GCM for an advantage of 2^-50.
+const REJECT_COUNT: u64 = 1 << 28;
+/// Time between two questions to an address that is not proven yet. Chosen.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How much one machine takes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Neighbours at a time. At most 16,384.
+    pub peers: usize,
+    /// Of these, with one identity that shows a grant.
+    pub peers_each: usize,
+    /// Initiations a second that are looked at without a cookie.
+    pub handshakes: u32,
+    /// Initiations a second that are looked at with one. Chosen: at some 150 us each a sixth of a core.
+    pub handshakes_with_cookie: u32,
+    /// Initiations whose replays are known, each for a minute at most.
+    pub replays: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            peers: 4096,
+            peers_each: 64,
+            handshakes: 100,
+            handshakes_with_cookie: 1000,
+            replays: 1 << 17,
+        }
+    }
+}
+
+/// Who this side is and whom it answers.
+#[derive(Debug, Clone)]
+pub struct SessionsConfig {
+    /// This side.
+    pub identity: IdentityKey,
+    /// Whose grants open sessions.
+    pub operators: Vec<OperatorPublicKey>,
+    /// Who needs no grant: relays that are known.
+    pub neighbours: BTreeSet<PublicIdentity>,
+    /// How much is taken on.
+    pub limits: Limits,
+}
+
+/// A datagram to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub link: Link,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// All sessions of one socket.
+#[derive(Debug)]
+pub struct Sessions {
+    config: SessionsConfig,
+    public: PublicIdentity,
+    doorplate: Doorplate,
+    randomness: Randomness,
+    cookies: CookieJar,
+    gate: Gate,
+    replays: ReplayTable,
+    peers: Table<Peer>,
+    sessions: Table<Session>,
+    /// Neighbours that began, by identity and instance.
+    by_name: BTreeMap<(PublicIdentity, u64), PeerId>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<Event>,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl Sessions {
+    /// How often [`Sessions::handle_timeout`] is to be called.
+    pub const TICK: Duration = Duration::from_millis(100);
+
+    /// A machine without neighbours. `seed` is 32 bytes of the system's entropy that nothing else uses.
+    #[must_use]
+    pub fn new(config: SessionsConfig, now: Now, seed: [u8; 32]) -> Self {
+        let mut randomness = Randomness::new(seed);
+        let mut replays = ReplayTable::new(config.limits.replays);
+        // What was issued before, another process may have seen.
+        replays.refuse_issued_before(now.unix);
+        let public = config.identity.public();
+        let peers = config.limits.peers.min(1 << 14);
+        Self {
+            public,
+            doorplate: Doorplate::of(&public),
+            cookies: CookieJar::new(now.steady, &mut randomness),
+            gate: Gate::new(now.steady, &config.limits),
+            randomness,
+            replays,
+            peers: Table::new(peers),
+            // Three each, and one that is being answered.
+            sessions: Table::new(4 * peers),
+            by_name: BTreeMap::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            drops: [0; DropReason::ALL.len()],
+            config,
+        }
+    }
+
+    /// Takes a datagram that came over `link`; opens it in place.
+    ///
+    /// `None` when it held no payload: part of a handshake, a control datagram, or dropped (see [`Sessions::drops`]).
+    pub fn handle_datagram(&mut self, now: Now, link: Link, datagram: &mut [u8]) -> Option<Opened> {
+        let outcome = match wire::cut(datagram) {
+            Some(Datagram::Sealed { receiver, counter }) => {
+                self.open(now, link, receiver, counter, datagram)
+            }
+            Some(Datagram::Initiation(initiation)) => {
+                self.accept(now, link, &initiation).map(|()| None)
+            }
+            Some(Datagram::Response { initiator, noise }) => {
+                self.finish(now, link, initiator, noise).map(|()| None)
+            }
+            Some(Datagram::Cookie { initiator, cookie, tag }) => {
+                self.take_cookie(now, link, initiator, cookie, &tag).map(|()| None)
+            }
+            None => Err(DropReason::Malformed),
+        };
+        outcome.unwrap_or_else(|reason| {
+            self.drops[reason as usize] += 1;
+            None
+        })
+    }
+
+    /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, room for the tag. Returns
+    /// where the neighbour is.
+    ///
+    /// # Errors
+    /// [`SealError::NoSession`] before a handshake and when keys are worn out.
+    pub fn seal(&mut self, peer: PeerId, datagram: &mut [u8]) -> Result<Link, SealError> {
+        let link = self.peers.get(peer.0).ok_or(SealError::NoSession)?.link;
+        self.seal_as(DATA, peer, datagram)?;
+        Ok(link)
+    }
+
+    fn seal_as(&mut self, kind: u8, peer: PeerId, datagram: &mut [u8]) -> Result<(), SealError> {
+        if !(OVERHEAD..=OVERHEAD + PAYLOAD_LIMIT).contains(&datagram.len()) {
+            return Err(SealError::Length(datagram.len()));
+        }
+        let sending = self.peers.get(peer.0).and_then(|peer| peer.sending);
+        let session = sending.and_then(|id| self.sessions.get_mut(id));
+        let session = session.filter(|session| session.sealed < REJECT_COUNT);
+        let Some(Session { phase: Phase::Open { theirs, keys }, sealed, .. }) = session else {
+            return Err(SealError::NoSession);
+        };
+        datagram[..PREFIX_BYTES].copy_from_slice(&wire::prefix(kind, *theirs));
+        datagram[PREFIX_BYTES..HEADER_BYTES].copy_from_slice(&sealed.to_be_bytes());
+        keys.seal(*sealed, datagram);
+        *sealed += 1;
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        now: Now,
+        link: Link,
+        id: u32,
+        counter: u64,
+        datagram: &mut [u8],
+    ) -> Result<Option<Opened>, DropReason> {
+        let session = self.sessions.get_mut(id).ok_or(DropReason::UnknownSession)?;
+        let Phase::Open { keys, .. } = &session.phase else {
+            return Err(DropReason::UnknownSession);
+        };
+        let length = keys.open(counter, datagram).ok_or(DropReason::FalseTag)?;
+        if !session.window.admit(counter) {
+            return Err(DropReason::Replayed);
+        }
+        let is_newest = counter + 1 == session.window.next();
+        let peer_id = session.peer;
+        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::UnknownSession)?;
+        peer.heard = now.steady;
+        if peer.coming == Some(id) {
+            self.promote(peer_id);
+        } else if is_newest && peer.sending == Some(id) && peer.link != link {
+            self.ask_stranger(now, peer_id, link, datagram.len());
+        }
+        let payload = HEADER_BYTES..HEADER_BYTES + length;
+        if datagram[0] == DATA {
+            return Ok(Some(Opened { peer: peer_id, payload }));
+        }
+        match Control::take(&datagram[payload]) {
+            Some(control) => self.obey(now, link, peer_id, control),
+            None => return Err(DropReason::Malformed),
+        }
+        Ok(None)
+    }
+
+    fn obey(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {
+        match control {
+            Control::Question(number) => self.send_control(peer_id, link, Control::Answer(number)),
+            Control::Answer(number) => {
+                let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
+                let Some(question) = peer.settle(number, link) else { return };
+                let round_trip = now.steady.since(question.asked);
+                if matches!((peer.link, link), (Link::Internet(_), Link::Internet(_)))
+                    && peer.link != link
+                {
+                    peer.link = link;
+                    self.events.push_back(Event::Moved { peer: peer_id, link });
+                }
+                self.events.push_back(Event::Answered { peer: peer_id, link, round_trip });
+            }
+            Control::Confirmation => {}
+            Control::Farewell => self.forget_sessions(peer_id),
+        }
+    }
+
+    /// Asks the neighbour whether it is there; [`Event::Answered`] tells.
+    pub fn ask(&mut self, now: Now, peer: PeerId, link: Link) {
+        let number = self.randomness.draw_u64();
+        let Some(known) = self.peers.get_mut(peer.0) else { return };
+        if known.sending.is_some() {
+            known.remember(Question { number, link, asked: now.steady });
+            self.send_control(peer, link, Control::Question(number));
+        }
+    }
+
+    /// Asks a neighbour at an address that it wrote from for the first time; never more than it wrote.
+    fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
+        let Some(peer) = self.peers.get(peer_id.0) else { return };
+        let elsewhere = |question: &&Question| question.link != peer.link;
+        let asked = peer.questions.iter().rev().find(elsewhere).map(|question| question.asked);
+        let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
+        let both_internet = matches!((peer.link, link), (Link::Internet(_), Link::Internet(_)));
+        if both_internet && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
+            self.ask(now, peer_id, link);
+        }
+    }
+
+    fn send_control(&mut self, peer: PeerId, link: Link, control: Control) {
+        let mut datagram = [0; OVERHEAD + CONTROL_LIMIT];
+        let length = OVERHEAD + control.put(&mut datagram[HEADER_BYTES..]);
+        if self.seal_as(CONTROL, peer, &mut datagram[..length]).is_ok() {
+            self.transmits.push_back(Transmit { link, bytes: datagram[..length].to_vec() });
+        }
+    }
+
+    /// The session on its way is the one that seals from now on.
+    fn promote(&mut self, peer_id: PeerId) {
+        let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
+        let old = peer.previous.take();
+        peer.previous = peer.sending.take();
+        peer.sending = peer.coming.take();
+        peer.questions.clear();
+        let (identity, link) = (peer.identity, peer.link);
+        if let Some(old) = old {
+            self.sessions.remove(old);
+        }
+        self.events.push_back(Event::Established { peer: peer_id, identity, link });
+    }
+
+    fn forget_sessions(&mut self, peer_id: PeerId) {
+        let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
+        peer.sessions().for_each(|id| {
+            self.sessions.remove(id);
+        });
+        (peer.sending, peer.previous, peer.coming) = (None, None, None);
+        if matches!(peer.side, Side::Responder { .. }) {
+            self.forget(peer_id);
+        }
+    }
+
+    fn forget(&mut self, peer_id: PeerId) {
+        let Some(peer) = self.peers.remove(peer_id.0) else { return };
+        peer.sessions().for_each(|id| {
+            self.sessions.remove(id);
+        });
+        self.by_name.remove(&(peer.identity, peer.instance));
+        if matches!(peer.side, Side::Responder { .. }) {
+            self.events.push_back(Event::Closed { peer: peer_id, identity: peer.identity });
+        }
+    }
+
+    /// Ends what is too old and begins what is due.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.cookies.turn(now.steady, &mut self.randomness);
+        let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
+        for id in ids {
+            self.drop_old_sessions(now, id);
+            let Some(peer) = self.peers.get(id.0) else { continue };
+            match &peer.side {
+                Side::Initiator { next_try, .. } => {
+                    if now.steady >= *next_try && self.needs_handshake(now, peer) {
+                        self.initiate(now, id);
+                    }
+                }
+                Side::Responder { grant } => {
+                    let expired =
+                        grant.as_ref().is_some_and(|grant| grant.check_time(now.unix).is_err());
+                    if expired || peer.sessions().next().is_none() {
+                        self.forget(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn drop_old_sessions(&mut self, now: Now, id: PeerId) {
+        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        for held in [&mut peer.sending, &mut peer.previous, &mut peer.coming] {
+            let Some(session) = *held else { continue };
+            let born = self.sessions.get(session).map(|session| session.born);
+            if born.is_none_or(|born| now.steady.since(born) >= REJECT_TIME) {
+                self.sessions.remove(session);
+                *held = None;
+            }
+        }
+    }
+
+    /// A datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Something that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Who this side is.
+    #[must_use]
+    pub fn public(&self) -> PublicIdentity {
+        self.public
+    }
+
+    /// Datagrams dropped for each reason, in the order of [`DropReason::ALL`].
+    #[must_use]
+    pub fn drops(&self) -> [u64; DropReason::ALL.len()] {
+        self.drops
+    }
+
+    /// Neighbours known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Whether no neighbour is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether payloads for this neighbour can be sealed.
+    #[must_use]
+    pub fn is_open(&self, peer: PeerId) -> bool {
+        self.peers.get(peer.0).is_some_and(|peer| peer.sending.is_some())
+    }
+
+    /// The neighbour's identity.
+    #[must_use]
+    pub fn identity_of(&self, peer: PeerId) -> Option<PublicIdentity> {
+        self.peers.get(peer.0).map(|peer| peer.identity)
+    }
+
+    /// The grant that the neighbour showed.
+    #[must_use]
+    pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
+        match &self.peers.get(peer.0)?.side {
+            Side::Responder { grant } => grant.as_deref(),
+            Side::Initiator { .. } => None,
+        }
+    }
+
+    /// Where the neighbour is.
+    #[must_use]
+    pub fn link_of(&self, peer: PeerId) -> Option<Link> {
+        self.peers.get(peer.0).map(|peer| peer.link)
+    }
+
+    /// When something of the neighbour was opened last, by the steady clock.
+    #[must_use]
+    pub fn heard(&self, peer: PeerId) -> Option<Timestamp> {
+        self.peers.get(peer.0).map(|peer| peer.heard)
+    }
+
+    /// Ends what there is with a neighbour and tells it.
+    pub fn close(&mut self, peer: PeerId) {
+        if let Some(link) = self.link_of(peer) {
+            self.send_control(peer, link, Control::Farewell);
+        }
+        self.forget(peer);
+    }
+
+    fn salt(&mut self) -> u16 {
+        self.randomness.draw_u64() as u16
+    }
+}
+
+/// What [`Sessions::connect`] shows.
+pub(super) type Shown = Option<SignedGrant>;

@@ -1,0 +1,165 @@
+//! The responder: from nothing known to a session, from cheap checks to dear ones.
+//!
+//! The first tag; a cookie when many come; Noise's message (two Diffie-Hellman steps), which proves who asks; the grant's
+//! signature, gateway, relays and time; the time of issue and that the message was not seen before. Until the last of
+//! them nothing is kept, and what fails is answered by silence.
+
+use std::sync::Arc;
+
+use tradewind_grant::{Grant, Nonce, PublicIdentity, SignedGrant};
+use tradewind_units::Timestamp;
+
+use super::super::cookie::tags_match;
+use super::super::handshake::Responder;
+use super::super::peer::{Peer, PeerId, Phase, Session, Side};
+use super::super::wire::{self, FIXED_PAYLOAD_BYTES, Initiation};
+use super::{DropReason, Link, Now, Sessions, Transmit};
+
+/// The payload of an initiation.
+struct Payload<'a> {
+    issued_at: Timestamp,
+    instance: u64,
+    grant: &'a [u8],
+}
+
+impl<'a> Payload<'a> {
+    fn cut(bytes: &'a [u8]) -> Option<Self> {
+        let (fixed, grant) = bytes.split_at_checked(FIXED_PAYLOAD_BYTES)?;
+        let ms = u64::from_be_bytes(fixed[..8].try_into().ok()?);
+        let instance = u64::from_be_bytes(fixed[8..16].try_into().ok()?);
+        let length = u16::from_be_bytes(fixed[16..].try_into().ok()?);
+        let issued_at = Timestamp::from_nanos(ms.checked_mul(1_000_000)?);
+        (usize::from(length) == grant.len()).then_some(Self { issued_at, instance, grant })
+    }
+}
+
+impl Sessions {
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        link: Link,
+        initiation: &Initiation<'_>,
+    ) -> Result<(), DropReason> {
+        let first_tag = self.doorplate.first_tag(initiation.first_covers);
+        if !tags_match(&first_tag, &initiation.first_tag) {
+            return Err(DropReason::FirstTag);
+        }
+        self.pass_gate(now, link, initiation)?;
+        let ephemeral = self.randomness.draw();
+        let identity = &self.config.identity;
+        let opened = Responder::open(identity, ephemeral, initiation.prefix, initiation.noise)
+            .ok_or(DropReason::Handshake)?;
+        let payload = Payload::cut(&opened.payload).ok_or(DropReason::Malformed)?;
+        let grant = self.judge(now, &opened.initiator, payload.grant)?;
+        let nonce = initiation.noise[..16].try_into().expect("an ephemeral key is longer");
+        self.replays
+            .admit(now.unix, &opened.initiator, payload.issued_at, &Nonce::from_entropy(nonce))
+            .map_err(|_| DropReason::Stale)?;
+        let peer = self.peer_of(now, link, opened.initiator, payload.instance, grant)?;
+        self.respond(now, link, peer, initiation.initiator, opened)
+    }
+
+    fn pass_gate(
+        &mut self,
+        now: Now,
+        link: Link,
+        initiation: &Initiation<'_>,
+    ) -> Result<(), DropReason> {
+        self.cookies.turn(now.steady, &mut self.randomness);
+        let address = link.proven_bytes();
+        if self.cookies.knows(&address, initiation.second_covers, &initiation.second_tag) {
+            let is_in = self.gate.lets_proven_in(now.steady);
+            return if is_in { Ok(()) } else { Err(DropReason::Busy) };
+        }
+        if self.gate.lets_stranger_in(now.steady) {
+            return Ok(());
+        }
+        let cookie = self.cookies.bake(&address);
+        let tag = self.doorplate.answer_tag(&initiation.first_tag, &cookie);
+        let prefix = wire::prefix(wire::COOKIE, initiation.initiator);
+        let bytes = [&prefix[..], &cookie, &tag].concat();
+        self.transmits.push_back(Transmit { link, bytes });
+        Err(DropReason::CookieNeeded)
+    }
+
+    /// Whether this identity may open a session, and under which grant.
+    fn judge(
+        &self,
+        now: Now,
+        initiator: &PublicIdentity,
+        grant: &[u8],
+    ) -> Result<Option<Arc<Grant>>, DropReason> {
+        if grant.is_empty() {
+            let is_known = self.config.neighbours.contains(initiator);
+            return if is_known { Ok(None) } else { Err(DropReason::NotGranted) };
+        }
+        let signed = SignedGrant::from_bytes(grant).map_err(|_| DropReason::NotGranted)?;
+        // Whose it says to be costs nothing to compare; the signature is the dear part.
+        if signed.unverified().gateway != *initiator {
+            return Err(DropReason::NotGranted);
+        }
+        let grant = signed.verify(&self.config.operators).map_err(|_| DropReason::NotGranted)?;
+        if grant.check_time(now.unix).is_err() || !grant.relays.contain(&self.public) {
+            return Err(DropReason::NotGranted);
+        }
+        Ok(Some(Arc::new(grant.clone())))
+    }
+
+    fn peer_of(
+        &mut self,
+        now: Now,
+        link: Link,
+        identity: PublicIdentity,
+        instance: u64,
+        grant: Option<Arc<Grant>>,
+    ) -> Result<PeerId, DropReason> {
+        if let Some(known) = self.by_name.get(&(identity, instance)).copied()
+            && let Some(peer) = self.peers.get_mut(known.0)
+        {
+            peer.side = Side::Responder { grant };
+            return Ok(known);
+        }
+        let theirs = self.by_name.range((identity, 0)..=(identity, u64::MAX)).count();
+        let most = grant.as_ref().and_then(|grant| grant.sessions);
+        let most = most.map_or(usize::MAX, |most| most.get() as usize);
+        if theirs >= most.min(self.config.limits.peers_each) {
+            return Err(DropReason::Full);
+        }
+        let side = Side::Responder { grant };
+        let salt = self.salt();
+        let peer = Peer::new(identity, instance, side, link, now);
+        let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);
+        self.by_name.insert((identity, instance), id);
+        Ok(id)
+    }
+
+    fn respond(
+        &mut self,
+        now: Now,
+        link: Link,
+        peer_id: PeerId,
+        theirs: u32,
+        opened: Responder,
+    ) -> Result<(), DropReason> {
+        // The place is taken first, so that its id can be told; the keys follow at once.
+        let salt = self.salt();
+        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Full)?;
+        if let Some(unused) = peer.coming.take() {
+            self.sessions.remove(unused);
+        }
+        if peer.sending.is_none() {
+            peer.link = link;
+        }
+        let mut bytes = wire::prefix(wire::RESPONSE, theirs).to_vec();
+        let id = self.sessions.next_id(salt).ok_or(DropReason::Full)?;
+        let keys = opened.respond(id, &mut bytes).ok_or(DropReason::Handshake)?;
+        let phase = Phase::Open { theirs, keys: Box::new(keys) };
+        let taken = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
+        debug_assert_eq!(taken, Some(id), "the next id is the one that is given");
+        if let Some(peer) = self.peers.get_mut(peer_id.0) {
+            peer.coming = taken;
+        }
+        self.transmits.push_back(Transmit { link, bytes });
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! The initiator: initiations until one is answered, and again when keys or patience wear out.
+
+use tradewind_grant::{PublicIdentity, SignedGrant};
+use tradewind_units::Duration;
+
+use super::super::cookie::{COOKIE_TIME, Doorplate, second_tag, tags_match};
+use super::super::handshake::Initiator;
+use super::super::peer::{Awaited, Peer, PeerId, Phase, Session, Side};
+use super::super::wire::{self, Control, TAG_BYTES};
+use super::{DropReason, Link, Now, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit};
+
+/// Time between two initiations, and time after which an open question means that the neighbour has forgotten its session.
+/// Chosen: a neighbour that comes back is found within two seconds, and no path is longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Sessions {
+    /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed. `None` when as many
+    /// neighbours are known as are allowed.
+    pub fn connect(
+        &mut self,
+        now: Now,
+        identity: PublicIdentity,
+        link: Link,
+        grant: Shown,
+    ) -> Option<PeerId> {
+        let side = Side::Initiator { shown: grant, next_try: now.steady, cookie: None };
+        let (instance, salt) = (self.randomness.draw_u64(), self.salt());
+        let id = PeerId(self.peers.insert(salt, Peer::new(identity, instance, side, link, now))?);
+        self.initiate(now, id);
+        Some(id)
+    }
+
+    pub(super) fn needs_handshake(&self, now: Now, peer: &Peer) -> bool {
+        let session = peer.sending.and_then(|id| self.sessions.get(id));
+        let Some(session) = session else { return true };
+        let is_worn = now.steady.since(session.born) >= REKEY_TIME
+            || session.sealed >= REKEY_COUNT
+            || session.window.next() >= REKEY_COUNT;
+        let is_deaf = peer.questions.iter().any(|question| {
+            question.link == peer.link
+                && question.asked >= peer.heard
+                && now.steady.since(question.asked) >= PATIENCE
+        });
+        is_worn || is_deaf
+    }
+
+    /// Sends an initiation; one that was not answered yet is given up.
+    pub(super) fn initiate(&mut self, now: Now, peer_id: PeerId) {
+        let (ephemeral, salt) = (self.randomness.draw(), self.salt());
+        let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
+        if let Some(unanswered) = peer.coming.take() {
+            self.sessions.remove(unanswered);
+        }
+        let Side::Initiator { shown, next_try, cookie } = &mut peer.side else { return };
+        *next_try = now.steady + PATIENCE;
+        cookie.take_if(|(_, since)| now.steady.since(*since) >= COOKIE_TIME);
+        let Some(id) = self.sessions.next_id(salt) else { return };
+        let payload = payload(now, peer.instance, shown.as_ref());
+        let mut message = wire::prefix(wire::INITIATION, id).to_vec();
+        let identity = &self.config.identity;
+        let started = Initiator::start(identity, &peer.identity, ephemeral, &payload, &mut message);
+        let Some(handshake) = started else { return };
+        let first_tag = Doorplate::of(&peer.identity).first_tag(&message);
+        message.extend_from_slice(&first_tag);
+        let second = cookie.as_ref().map_or([0; TAG_BYTES], |(c, _)| second_tag(c, &message));
+        message.extend_from_slice(&second);
+        self.transmits.push_back(Transmit { link: peer.link, bytes: message.clone() });
+        let phase = Phase::Awaited(Box::new(Awaited { handshake, message }));
+        peer.coming = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
+    }
+
+    /// Takes the response to an initiation.
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        link: Link,
+        id: u32,
+        noise: &[u8],
+    ) -> Result<(), DropReason> {
+        let session = self.sessions.get_mut(id).ok_or(DropReason::Unawaited)?;
+        let peer_id = session.peer;
+        let Phase::Awaited(awaited) = &mut session.phase else {
+            return Err(DropReason::Unawaited);
+        };
+        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Unawaited)?;
+        if peer.link != link {
+            return Err(DropReason::Unawaited);
+        }
+        let (theirs, keys) = awaited.handshake.finish(noise).ok_or(DropReason::Handshake)?;
+        session.phase = Phase::Open { theirs, keys: Box::new(keys) };
+        peer.heard = now.steady;
+        self.promote(peer_id);
+        self.send_control(peer_id, link, Control::Confirmation);
+        Ok(())
+    }
+
+    /// Sends an initiation again with the cookie that was asked for.
+    pub(super) fn take_cookie(
+        &mut self,
+        now: Now,
+        link: Link,
+        id: u32,
+        baked: [u8; 16],
+        tag: &[u8; 16],
+    ) -> Result<(), DropReason> {
+        let session = self.sessions.get_mut(id).ok_or(DropReason::Unawaited)?;
+        let Phase::Awaited(awaited) = &mut session.phase else {
+            return Err(DropReason::Unawaited);
+        };
+        let peer = self.peers.get_mut(session.peer.0).ok_or(DropReason::Unawaited)?;
+        let second_at = awaited.message.len() - TAG_BYTES;
+        let (covered, second) = awaited.message.split_at_mut(second_at);
+        let first: [u8; 16] =
+            covered[second_at - TAG_BYTES..].try_into().expect("an initiation ends in two tags");
+        let expected = Doorplate::of(&peer.identity).answer_tag(&first, &baked);
+        if peer.link != link || !tags_match(&expected, tag) {
+            return Err(DropReason::FalseTag);
+        }
+        let Side::Initiator { cookie, .. } = &mut peer.side else {
+            return Err(DropReason::Unawaited);
+        };
+        // One cookie, one more try: whoever sends cookies over and over makes nobody send more.
+        if cookie.replace((baked, now.steady)).is_some_and(|(known, _)| known == baked) {
+            return Err(DropReason::Unawaited);
+        }
+        second.copy_from_slice(&second_tag(&baked, covered));
+        let bytes = awaited.message.clone();
+        self.transmits.push_back(Transmit { link, bytes });
+        Ok(())
+    }
+
+    /// Neighbours that this side connects to are told apart from those that connect here.
+    #[must_use]
+    pub fn is_ours(&self, peer: PeerId) -> bool {
+        let side = self.peers.get(peer.0).map(|peer| &peer.side);
+        matches!(side, Some(Side::Initiator { .. }))
+    }
+}
+
+fn payload(now: Now, instance: u64, shown: Option<&SignedGrant>) -> Vec<u8> {
+    let grant = shown.map_or(&[][..], SignedGrant::as_bytes);
+    let ms = now.unix.as_nanos() / 1_000_000;
+    let length = grant.len() as u16;
+    [&ms.to_be_bytes()[..], &instance.to_be_bytes(), &length.to_be_bytes(), grant].concat()
+}

@@ -1,0 +1,87 @@
+//! Values by an id that names a place and who was put there: found by one step, and never by the id of who was there before.
+
+/// A table of at most 2^16 values.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    places: Vec<Option<(u32, T)>>,
+    free: Vec<u16>,
+    limit: usize,
+    held: usize,
+}
+
+const PLACE_BITS: u32 = 16;
+
+impl<T> Table<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        let limit = limit.min(1 << PLACE_BITS);
+        Self { places: Vec::new(), free: Vec::new(), limit, held: 0 }
+    }
+
+    /// The id that the next value gets with this salt; `None` when the table is full.
+    pub(super) fn next_id(&self, salt: u16) -> Option<u32> {
+        let place = match self.free.last() {
+            Some(place) => usize::from(*place),
+            None if self.places.len() < self.limit => self.places.len(),
+            None => return None,
+        };
+        Some(u32::from(salt) << PLACE_BITS | place as u32)
+    }
+
+    /// Puts a value in; `salt` tells its id from those given before. `None` when the table is full.
+    pub(super) fn insert(&mut self, salt: u16, value: T) -> Option<u32> {
+        let id = self.next_id(salt)?;
+        let place = (id & 0xFFFF) as usize;
+        if self.free.pop().is_none() {
+            self.places.push(None);
+        }
+        self.places[place] = Some((id, value));
+        self.held += 1;
+        Some(id)
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&T> {
+        let place = self.places.get((id & 0xFFFF) as usize)?;
+        place.as_ref().and_then(|(held, value)| (*held == id).then_some(value))
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        let place = self.places.get_mut((id & 0xFFFF) as usize)?;
+        place.as_mut().and_then(|(held, value)| (*held == id).then_some(value))
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<T> {
+        self.get(id)?;
+        self.free.push(id as u16);
+        self.held -= 1;
+        self.places[(id & 0xFFFF) as usize].take().map(|(_, value)| value)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.iter().flatten().map(|(id, _)| *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_who_was_there_before_finds_nothing() {
+        let mut table = Table::new(2);
+        let first = table.insert(1, 'a').unwrap();
+        let second = table.insert(2, 'b').unwrap();
+        assert_eq!(table.insert(3, 'c'), None);
+        assert_eq!(table.remove(first), Some('a'));
+        assert_eq!((table.remove(first), table.get(first), table.len()), (None, None, 1));
+        let third = table.insert(3, 'c').unwrap();
+        assert_ne!(first, third);
+        assert_eq!((table.get(third), table.get(second)), (Some(&'c'), Some(&'b')));
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.get_mut(9), None);
+        assert_eq!(table.ids().count(), 2);
+    }
+}

@@ -1,0 +1,373 @@
+//! Sessions between an endpoint and a relay: what opens them, what keeps them, and that what is forged, replayed,
+//! reordered, truncated or reflected changes nothing and gets no byte back.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod cast;
+
+use cast::*;
+use proptest::prelude::*;
+use tradewind_grant::{IdentityKey, OperatorKey, Relays};
+use tradewind_packet::session::{DropReason, Event, Limits, OVERHEAD, SealError, Sessions};
+
+fn drops(machine: &Sessions, reason: DropReason) -> u64 {
+    machine.drops()[reason as usize]
+}
+
+#[test]
+fn a_handshake_takes_one_round_trip_and_both_send() {
+    let mut pair = Pair::fresh(Limits::default());
+    let there = transmits(&mut pair.endpoint);
+    assert_eq!((there.len(), there[0].link), (1, link(RELAY)));
+    let mut bytes = there[0].bytes.clone();
+    let asked = bytes.len();
+    pair.relay.handle_datagram(at(5), link(ENDPOINT), &mut bytes);
+    assert!(events(&mut pair.relay).is_empty(), "nothing is open before the endpoint has used it");
+    let mut back = transmits(&mut pair.relay);
+    assert!(back.len() == 1 && back[0].bytes.len() < asked);
+    pair.endpoint.handle_datagram(at(10), link(RELAY), &mut back[0].bytes);
+    let established = |event: &Event| matches!(event, Event::Established { .. });
+    assert!(events(&mut pair.endpoint).iter().all(established));
+    let datagram = sealed(&mut pair.endpoint, pair.peer, b"there");
+    assert_eq!(datagram.len(), OVERHEAD + 5);
+    assert_eq!(opened(&mut pair.relay, at(15), link(ENDPOINT), &datagram).unwrap(), b"there");
+    let Event::Established { peer, identity, .. } = events(&mut pair.relay)[0] else { panic!() };
+    assert_eq!(identity, endpoint().public());
+    assert_eq!(pair.relay.grant_of(peer).unwrap().gateway, identity);
+    let datagram = sealed(&mut pair.relay, peer, b"and back");
+    assert_eq!(opened(&mut pair.endpoint, at(20), link(RELAY), &datagram).unwrap(), b"and back");
+}
+
+/// What becomes of an initiation of `identity` that shows `grant`.
+fn refusal(
+    identity: IdentityKey,
+    grant: Option<tradewind_grant::SignedGrant>,
+    sent_at: u64,
+    neighbours: &[tradewind_grant::PublicIdentity],
+) -> (usize, [u64; 12]) {
+    let mut endpoint = machine(identity, &[], Limits::default(), 11);
+    let mut relay = machine(relay(), neighbours, Limits::default(), 12);
+    endpoint.connect(at(sent_at), self::relay().public(), link(RELAY), grant).unwrap();
+    let mut bytes = transmits(&mut endpoint)[0].bytes.clone();
+    relay.handle_datagram(at(1000), link(ENDPOINT), &mut bytes);
+    (transmits(&mut relay).len(), relay.drops())
+}
+
+#[test]
+fn who_may_not_gets_silence() {
+    let grant = |relays| grant_for(endpoint().public(), relays);
+    let other = IdentityKey::from_entropy([9; 32]);
+    let not_granted = DropReason::NotGranted as usize;
+    let refused = |identity: &IdentityKey, grant, sent_at, reason: usize| {
+        let (answers, drops) = refusal(identity.clone(), grant, sent_at, &[]);
+        assert_eq!((answers, drops[reason], drops.iter().sum()), (0, 1, 1u64), "{drops:?}");
+    };
+    refused(&endpoint(), None, 1000, not_granted);
+    let of_another = Some(signed(grant(Relays::Any)));
+    refused(&other, of_another, 1000, not_granted);
+    let by_another = grant(Relays::Any).sign(&OperatorKey::from_entropy([8; 32])).unwrap();
+    refused(&endpoint(), Some(by_another), 1000, not_granted);
+    let elsewhere = signed(grant(Relays::listed(&[other.public()])));
+    refused(&endpoint(), Some(elsewhere), 1000, not_granted);
+    let mut expired = grant(Relays::Any);
+    expired.expires = at(500).unix;
+    refused(&endpoint(), Some(signed(expired)), 1000, not_granted);
+    let good = || Some(signed(grant(Relays::Any)));
+    refused(&endpoint(), good(), 40_000, DropReason::Stale as usize);
+    assert_eq!(refusal(endpoint(), good(), 1000, &[]).0, 1);
+    // A relay that is known needs no grant.
+    assert_eq!(refusal(other.clone(), None, 1000, &[other.public()]).0, 1);
+}
+
+#[test]
+fn who_does_not_know_the_relay_gets_silence_even_under_load() {
+    let limits = Limits { handshakes: 0, ..Limits::default() };
+    let mut relay = machine(relay(), &[], limits, 12);
+    let mut stranger = machine(endpoint(), &[], Limits::default(), 11);
+    let wrong = IdentityKey::from_entropy([7; 32]).public();
+    stranger.connect(at(0), wrong, link(RELAY), None).unwrap();
+    let mut bytes = transmits(&mut stranger)[0].bytes.clone();
+    relay.handle_datagram(at(1), link(ENDPOINT), &mut bytes);
+    assert!(transmits(&mut relay).is_empty());
+    assert_eq!(drops(&relay, DropReason::FirstTag), 1);
+}
+
+#[test]
+fn under_load_an_address_is_proven_before_anything_is_computed() {
+    let mut pair = Pair::fresh(Limits { handshakes: 0, ..Limits::default() });
+    let mut first = transmits(&mut pair.endpoint).remove(0).bytes;
+    let asked = first.len();
+    pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut first);
+    assert_eq!((pair.relay.len(), drops(&pair.relay, DropReason::CookieNeeded)), (0, 1));
+    let cookie = transmits(&mut pair.relay).remove(0).bytes;
+    assert!(cookie.len() < asked, "{} bytes for {asked}", cookie.len());
+    // Somebody who did not see the initiation cannot make one up.
+    let mut forged = cookie.clone();
+    forged[5] ^= 1;
+    pair.endpoint.handle_datagram(at(2), link(RELAY), &mut forged);
+    assert!(transmits(&mut pair.endpoint).is_empty());
+    pair.endpoint.handle_datagram(at(2), link(RELAY), &mut cookie.clone());
+    let again = transmits(&mut pair.endpoint).remove(0).bytes;
+    // A cookie is for one address.
+    pair.relay.handle_datagram(at(3), link(ENDPOINT + 1), &mut again.clone());
+    assert_eq!((pair.relay.len(), transmits(&mut pair.relay).len()), (0, 1));
+    pair.relay.handle_datagram(at(3), link(ENDPOINT), &mut again.clone());
+    assert_eq!(pair.relay.len(), 1);
+    pair.exchange(at(4));
+    assert!(pair.endpoint.is_open(pair.peer));
+    // The same cookie twice makes nobody send twice.
+    pair.endpoint.handle_datagram(at(5), link(RELAY), &mut cookie.clone());
+    assert!(transmits(&mut pair.endpoint).is_empty());
+}
+
+#[test]
+fn an_initiation_that_is_replayed_opens_nothing() {
+    let mut pair = Pair::fresh(Limits::default());
+    let first = transmits(&mut pair.endpoint).remove(0).bytes;
+    pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut first.clone());
+    assert_eq!(transmits(&mut pair.relay).len(), 1);
+    for port in [ENDPOINT, 6666] {
+        pair.relay.handle_datagram(at(2), link(port), &mut first.clone());
+    }
+    assert!(transmits(&mut pair.relay).is_empty());
+    assert_eq!(drops(&pair.relay, DropReason::Stale), 2);
+    // A relay that was started again has forgotten it, and refuses what is older than itself.
+    let mut restarted = machine(relay(), &[], Limits::default(), 13);
+    restarted.handle_datagram(at(60_000), link(6666), &mut first.clone());
+    assert!(transmits(&mut restarted).is_empty());
+}
+
+#[test]
+fn a_forged_response_does_not_disturb_the_true_one() {
+    let mut pair = Pair::fresh(Limits::default());
+    let mut first = transmits(&mut pair.endpoint).remove(0).bytes;
+    pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut first);
+    let response = transmits(&mut pair.relay).remove(0).bytes;
+    for at_byte in 5..response.len() {
+        let mut forged = response.clone();
+        forged[at_byte] ^= 0x10;
+        pair.endpoint.handle_datagram(at(2), link(RELAY), &mut forged);
+    }
+    assert!(!pair.endpoint.is_open(pair.peer));
+    pair.endpoint.handle_datagram(at(2), link(6666), &mut response.clone());
+    assert!(!pair.endpoint.is_open(pair.peer), "it comes from where the initiation went");
+    pair.endpoint.handle_datagram(at(3), link(RELAY), &mut response.clone());
+    assert!(pair.endpoint.is_open(pair.peer));
+}
+
+#[test]
+fn each_datagram_passes_once_in_any_order() {
+    let mut pair = Pair::established();
+    let datagrams: Vec<_> =
+        (0..3000u32).map(|n| sealed(&mut pair.endpoint, pair.peer, &n.to_be_bytes())).collect();
+    for datagram in datagrams.iter().rev() {
+        assert!(opened(&mut pair.relay, at(30), link(ENDPOINT), datagram).is_some());
+    }
+    for datagram in &datagrams {
+        assert!(opened(&mut pair.relay, at(31), link(ENDPOINT), datagram).is_none());
+    }
+    assert_eq!(drops(&pair.relay, DropReason::Replayed), 3000);
+    assert!(transmits(&mut pair.relay).is_empty());
+}
+
+#[test]
+fn a_neighbour_moves_only_when_it_answers_there() {
+    let mut pair = Pair::established();
+    let peer = pair.peer_at_relay();
+    let moved = link(ENDPOINT + 1);
+    // Too short to be worth a question.
+    let short = sealed(&mut pair.endpoint, pair.peer, b"");
+    pair.relay.handle_datagram(at(100), moved, &mut short.clone());
+    assert!(transmits(&mut pair.relay).is_empty());
+    for _ in 0..5 {
+        let long = sealed(&mut pair.endpoint, pair.peer, &[7; 100]);
+        assert!(opened(&mut pair.relay, at(110), moved, &long).is_some());
+    }
+    let questions = transmits(&mut pair.relay);
+    assert_eq!((questions.len(), questions[0].link), (1, moved), "one a second");
+    assert!(questions[0].bytes.len() <= OVERHEAD + 100);
+    assert_eq!(pair.relay.link_of(peer), Some(link(ENDPOINT)));
+    pair.endpoint.handle_datagram(at(120), link(RELAY), &mut questions[0].bytes.clone());
+    let answer = transmits(&mut pair.endpoint).remove(0).bytes;
+    // An answer from elsewhere proves nothing.
+    pair.relay.handle_datagram(at(125), link(6666), &mut answer.clone());
+    assert_eq!(pair.relay.link_of(peer), Some(link(ENDPOINT)));
+    // It was spent there; the next question, a second later, is answered from the right place.
+    transmits(&mut pair.relay);
+    let long = sealed(&mut pair.endpoint, pair.peer, &[7; 100]);
+    pair.relay.handle_datagram(at(2000), moved, &mut long.clone());
+    for mut question in transmits(&mut pair.relay) {
+        pair.endpoint.handle_datagram(at(2010), link(RELAY), &mut question.bytes);
+    }
+    for mut answer in transmits(&mut pair.endpoint) {
+        pair.relay.handle_datagram(at(2020), moved, &mut answer.bytes);
+    }
+    assert_eq!(pair.relay.link_of(peer), Some(moved));
+    assert!(events(&mut pair.relay).contains(&Event::Moved { peer, link: moved }));
+}
+
+#[test]
+fn keys_change_every_two_minutes_and_none_is_lost_meanwhile() {
+    let mut pair = Pair::established();
+    let before = sealed(&mut pair.endpoint, pair.peer, b"on its way");
+    for second in 1..=121 {
+        pair.endpoint.handle_timeout(at(second * 1000));
+        pair.relay.handle_timeout(at(second * 1000));
+        pair.exchange(at(second * 1000));
+    }
+    let renewed = |event: &Event| matches!(event, Event::Established { .. });
+    assert_eq!(events(&mut pair.endpoint).iter().filter(|event| renewed(event)).count(), 1);
+    assert_eq!(pair.relay.len(), 1, "the same neighbour with new keys");
+    assert!(opened(&mut pair.relay, at(122_000), link(ENDPOINT), &before).is_some());
+    let after = sealed(&mut pair.endpoint, pair.peer, b"with new keys");
+    assert!(opened(&mut pair.relay, at(122_000), link(ENDPOINT), &after).is_some());
+    for second in 123..=185 {
+        pair.relay.handle_timeout(at(second * 1000));
+    }
+    let late = sealed(&mut pair.endpoint, pair.peer, b"later");
+    assert!(opened(&mut pair.relay, at(186_000), link(ENDPOINT), &late).is_some());
+}
+
+#[test]
+fn a_relay_that_comes_back_is_found_within_two_seconds() {
+    let mut pair = Pair::established();
+    pair.relay = machine(relay(), &[], Limits::default(), 99);
+    let mut restored = None;
+    for step in 1..60u64 {
+        let now = at(100 * step);
+        if step.is_multiple_of(2) {
+            pair.endpoint.ask(now, pair.peer, link(RELAY));
+        }
+        pair.endpoint.handle_timeout(now);
+        pair.exchange(now);
+        if events(&mut pair.endpoint).iter().any(|e| matches!(e, Event::Established { .. })) {
+            restored = Some(100 * step);
+            break;
+        }
+    }
+    assert!(restored.is_some_and(|millis| millis <= 2000), "{restored:?}");
+}
+
+#[test]
+fn a_grant_that_expires_ends_its_session() {
+    let mut pair = Pair::established();
+    let peer = pair.peer_at_relay();
+    let mut later = at(1000);
+    later.unix = at(3_600_001).unix;
+    pair.relay.handle_timeout(later);
+    let identity = endpoint().public();
+    assert_eq!(events(&mut pair.relay), [Event::Closed { peer, identity }]);
+    let mut buffer = [0; 64];
+    assert_eq!(pair.relay.seal(peer, &mut buffer), Err(SealError::NoSession));
+    assert!(pair.relay.is_empty());
+}
+
+#[test]
+fn a_farewell_ends_a_session_at_once() {
+    let mut pair = Pair::established();
+    pair.endpoint.close(pair.peer);
+    pair.exchange(at(50));
+    assert!(pair.relay.is_empty() && pair.endpoint.is_empty());
+    assert!(matches!(events(&mut pair.relay)[..], [Event::Closed { .. }]));
+}
+
+#[test]
+fn one_identity_takes_its_share_of_neighbours() {
+    let limits = Limits { peers: 100, peers_each: 3, ..Limits::default() };
+    let mut relay = machine(relay(), &[], limits, 12);
+    let mut answers = 0;
+    for seed in 20..30 {
+        let mut endpoint = machine(endpoint(), &[], Limits::default(), seed);
+        let grant = signed(grant_for(self::endpoint().public(), Relays::Any));
+        endpoint.connect(at(1), self::relay().public(), link(RELAY), Some(grant)).unwrap();
+        let mut bytes = transmits(&mut endpoint).remove(0).bytes;
+        relay.handle_datagram(at(2), link(ENDPOINT), &mut bytes);
+        answers += transmits(&mut relay).len();
+    }
+    assert_eq!((answers, relay.len(), drops(&relay, DropReason::Full)), (3, 3, 7));
+}
+
+#[test]
+fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
+    // The same machine between endpoints, one way over the Internet and one over relays: the first copy passes.
+    let mut pair = Pair::established();
+    let overlay = tradewind_packet::session::Link::Overlay(7);
+    let datagram = sealed(&mut pair.endpoint, pair.peer, b"secret of the application");
+    assert!(!datagram.windows(6).any(|window| window == b"secret"));
+    let mut poisoned = datagram.clone();
+    *poisoned.last_mut().unwrap() ^= 1;
+    assert!(opened(&mut pair.relay, at(50), overlay, &poisoned).is_none());
+    assert!(opened(&mut pair.relay, at(50), overlay, &datagram).is_some());
+    assert!(opened(&mut pair.relay, at(51), link(ENDPOINT), &datagram).is_none());
+    assert_eq!(drops(&pair.relay, DropReason::Replayed), 1);
+    assert_eq!(drops(&pair.relay, DropReason::FalseTag), 1);
+}
+
+/// All that a stranger could watch, reset before each try.
+fn watched(machine: &mut Sessions) -> (usize, Vec<Event>, usize) {
+    (machine.len(), events(machine), transmits(machine).len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn what_is_altered_or_cut_changes_nothing(
+        which in 0usize..4, flip in any::<prop::sample::Index>(), bit in 0u8..8,
+        cut in prop::option::of(any::<prop::sample::Index>()), to_relay: bool,
+    ) {
+        let mut pair = Pair::fresh(Limits::default());
+        let initiation = transmits(&mut pair.endpoint).remove(0).bytes;
+        pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut initiation.clone());
+        let response = transmits(&mut pair.relay).remove(0).bytes;
+        pair.endpoint.handle_datagram(at(2), link(RELAY), &mut response.clone());
+        let confirmation = transmits(&mut pair.endpoint).remove(0).bytes;
+        pair.relay.handle_datagram(at(3), link(ENDPOINT), &mut confirmation.clone());
+        let data = sealed(&mut pair.endpoint, pair.peer, b"some payload that matters");
+        let mut bytes = [initiation, response, confirmation, data.clone()][which].clone();
+        match cut {
+            Some(cut) => bytes.truncate(cut.index(bytes.len())),
+            None => { let at = flip.index(bytes.len()); bytes[at] ^= 1 << bit; }
+        }
+        let target = if to_relay { &mut pair.relay } else { &mut pair.endpoint };
+        let before = watched(target).0;
+        let from = if to_relay { link(ENDPOINT) } else { link(RELAY) };
+        prop_assert!(opened(target, at(4), from, &bytes).is_none());
+        prop_assert_eq!(watched(target), (before, vec![], 0));
+        // And the session still works.
+        prop_assert!(opened(&mut pair.relay, at(5), link(ENDPOINT), &data).is_some());
+    }
+
+    #[test]
+    fn what_is_reflected_changes_nothing(payload in prop::collection::vec(any::<u8>(), 0..100)) {
+        let mut pair = Pair::fresh(Limits::default());
+        let mut seen = transmits(&mut pair.endpoint);
+        pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut seen[0].bytes.clone());
+        let response = transmits(&mut pair.relay).remove(0);
+        prop_assert!(opened(&mut pair.relay, at(1), link(ENDPOINT), &response.bytes).is_none());
+        pair.endpoint.handle_datagram(at(2), link(RELAY), &mut response.bytes.clone());
+        seen.extend(transmits(&mut pair.endpoint));
+        events(&mut pair.endpoint);
+        seen.push(tradewind_packet::session::Transmit {
+            link: link(RELAY), bytes: sealed(&mut pair.endpoint, pair.peer, &payload),
+        });
+        for transmit in seen {
+            prop_assert!(opened(&mut pair.endpoint, at(3), link(RELAY), &transmit.bytes).is_none());
+            prop_assert_eq!(watched(&mut pair.endpoint), (1, vec![], 0));
+        }
+    }
+
+    #[test]
+    fn noise_from_strangers_gets_no_byte_back(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 0x10u8..0x17, limits: bool,
+    ) {
+        let limits = Limits { handshakes: if limits { 0 } else { 100 }, ..Limits::default() };
+        let mut relay = machine(relay(), &[], limits, 12);
+        if let Some(first) = bytes.first_mut() {
+            *first = kind;
+        }
+        prop_assert!(opened(&mut relay, at(1), link(6666), &bytes).is_none());
+        prop_assert_eq!(watched(&mut relay), (0, vec![], 0));
+        prop_assert_eq!(relay.drops().iter().sum::<u64>(), 1);
+    }
+}
