@@ -50,6 +50,7 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
 	$(CARGO) run --locked --release --quiet --example planner_times
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
+	$(CARGO) run --locked --release --quiet -p tradewind-net --example udp_loops
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session
