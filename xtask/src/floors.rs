@@ -12,7 +12,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
     (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet"]),
     (2, &["net", "telemetry"]),
-    (3, &["relay", "probe", "tuner"]),
+    (3, &["relay", "node", "probe", "tuner"]),
     (4, &["lab"]),
     (7, &["experiments"]),
     (8, &["cli"]),

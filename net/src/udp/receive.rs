@@ -30,6 +30,9 @@ pub struct ReceiveBatch {
     drops: u32,
 }
 
+// SAFETY: its pointers lead into its own memory, and each call writes them anew.
+unsafe impl Send for ReceiveBatch {}
+
 impl ReceiveBatch {
     /// Room for `messages` messages a call, 64 KB each.
     #[must_use]

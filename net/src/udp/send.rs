@@ -62,6 +62,9 @@ pub struct SendBatch {
     datagrams: usize,
 }
 
+// SAFETY: its pointers lead into its own memory, and each call writes them anew.
+unsafe impl Send for SendBatch {}
+
 impl SendBatch {
     /// Room for `groups` groups, 64 KB each.
     #[must_use]
@@ -97,6 +100,13 @@ impl SendBatch {
         group.bytes += length;
         self.datagrams += 1;
         Some(&mut self.bytes[start..start + length])
+    }
+
+    /// Whether a datagram of `length` bytes to `to` needs a flush first.
+    #[must_use]
+    pub fn is_full_for(&self, to: SocketAddr, length: usize) -> bool {
+        let newest = self.groups.get(usize::from(self.places[place_of(to)]));
+        self.groups.len() == self.limit && !newest.is_some_and(|group| group.takes(to, length))
     }
 
     /// Datagrams in the batch.

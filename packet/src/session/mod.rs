@@ -33,4 +33,5 @@ pub use link::Link;
 pub use peer::PeerId;
 pub use replay::{ReplayWindow, WINDOW};
 pub use sessions::{Limits, Sessions, SessionsConfig, Transmit};
+pub use table::Table;
 pub use wire::{HEADER_BYTES, OVERHEAD, PAYLOAD_LIMIT, TAG_BYTES};

@@ -236,9 +236,7 @@ impl Sessions {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
                 let Some(question) = peer.settle(number, link) else { return };
                 let round_trip = now.steady.since(question.asked);
-                if matches!((peer.link, link), (Link::Internet(_), Link::Internet(_)))
-                    && peer.link != link
-                {
+                if matches!(link, Link::Internet(_)) && peer.link != link {
                     peer.link = link;
                     self.events.push_back(Event::Moved { peer: peer_id, link });
                 }
@@ -262,11 +260,13 @@ impl Sessions {
     /// Asks a neighbour at an address that it wrote from for the first time; never more than it wrote.
     fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
-        let elsewhere = |question: &&Question| question.link != peer.link;
+        let elsewhere = |question: &&Question| {
+            matches!(question.link, Link::Internet(_)) && question.link != peer.link
+        };
         let asked = peer.questions.iter().rev().find(elsewhere).map(|question| question.asked);
         let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
-        let both_internet = matches!((peer.link, link), (Link::Internet(_), Link::Internet(_)));
-        if both_internet && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
+        let is_internet = matches!(link, Link::Internet(_));
+        if is_internet && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
             self.ask(now, peer_id, link);
         }
     }

@@ -2,7 +2,7 @@
 
 /// A table of at most 2^16 values.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub struct Table<T> {
     places: Vec<Option<(u32, T)>>,
     free: Vec<u16>,
     limit: usize,
@@ -12,13 +12,15 @@ pub(super) struct Table<T> {
 const PLACE_BITS: u32 = 16;
 
 impl<T> Table<T> {
-    pub(super) fn new(limit: usize) -> Self {
+    /// An empty table for at most `limit` values.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
         let limit = limit.min(1 << PLACE_BITS);
         Self { places: Vec::new(), free: Vec::new(), limit, held: 0 }
     }
 
     /// The id that the next value gets with this salt; `None` when the table is full.
-    pub(super) fn next_id(&self, salt: u16) -> Option<u32> {
+    pub fn next_id(&self, salt: u16) -> Option<u32> {
         let place = match self.free.last() {
             Some(place) => usize::from(*place),
             None if self.places.len() < self.limit => self.places.len(),
@@ -28,7 +30,7 @@ impl<T> Table<T> {
     }
 
     /// Puts a value in; `salt` tells its id from those given before. `None` when the table is full.
-    pub(super) fn insert(&mut self, salt: u16, value: T) -> Option<u32> {
+    pub fn insert(&mut self, salt: u16, value: T) -> Option<u32> {
         let id = self.next_id(salt)?;
         let place = (id & 0xFFFF) as usize;
         if self.free.pop().is_none() {
@@ -39,28 +41,41 @@ impl<T> Table<T> {
         Some(id)
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<&T> {
+    /// The value of this id.
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<&T> {
         let place = self.places.get((id & 0xFFFF) as usize)?;
         place.as_ref().and_then(|(held, value)| (*held == id).then_some(value))
     }
 
-    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+    /// The value of this id, to be changed.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         let place = self.places.get_mut((id & 0xFFFF) as usize)?;
         place.as_mut().and_then(|(held, value)| (*held == id).then_some(value))
     }
 
-    pub(super) fn remove(&mut self, id: u32) -> Option<T> {
+    /// Takes the value of this id out.
+    pub fn remove(&mut self, id: u32) -> Option<T> {
         self.get(id)?;
         self.free.push(id as u16);
         self.held -= 1;
         self.places[(id & 0xFFFF) as usize].take().map(|(_, value)| value)
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// How many values there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.held
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+    /// Whether there is no value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// The ids of all values.
+    pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.places.iter().flatten().map(|(id, _)| *id)
     }
 }

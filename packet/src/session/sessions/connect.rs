@@ -83,7 +83,7 @@ impl Sessions {
             return Err(DropReason::Unawaited);
         };
         let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Unawaited)?;
-        if peer.link != link {
+        if peer.link != link && matches!(link, Link::Internet(_)) {
             return Err(DropReason::Unawaited);
         }
         let (theirs, keys) = awaited.handshake.finish(noise).ok_or(DropReason::Handshake)?;

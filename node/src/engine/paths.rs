@@ -1,0 +1,243 @@
+//! Overlay paths by label: opened hop by hop with a hop header, then passed on by one look-up a packet.
+//!
+//! A label names the receiving end of one direction at one node. Who opens a path tells the label under which it wants to hear of
+//! it; the answer tells the label under which it is to be spoken to.
+
+use std::net::SocketAddr;
+
+use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_units::{Duration, Timestamp};
+
+use super::{Engine, Far};
+use crate::counts::add;
+use crate::message::Message;
+
+/// Silence after which a label is forgotten. Chosen: questions pass every 200 ms on a path in use.
+const IDLE: Duration = Duration::from_secs(30);
+/// Time between two tries to open the next hop of a path.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+/// The receiving end of one direction of a path.
+#[derive(Debug)]
+pub(super) struct Label {
+    /// The only neighbour that may use it.
+    from: PeerId,
+    used: Timestamp,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    /// On to a neighbour, under its label once that is known.
+    Next { peer: PeerId, label: Option<u32>, opening: Option<Box<Opening>> },
+    /// The path ends here; the other direction has this label at `from`.
+    Here { back: Option<u32> },
+}
+
+/// A hop header on its way to the next hop.
+#[derive(Debug)]
+struct Opening {
+    header: Vec<u8>,
+    /// The label of the other direction.
+    mine: u32,
+    next_try: Timestamp,
+}
+
+impl Engine {
+    /// Passes a packet on, or opens it where its path ends.
+    pub(super) fn take_packet(&mut self, now: Now, from: PeerId, label: u32, body: &mut [u8]) {
+        let known = self.labels.get_mut(label).filter(|known| known.from == from);
+        let Some(known) = known else {
+            add(&self.counts.dropped, 1);
+            return;
+        };
+        known.used = now.steady;
+        match known.to {
+            To::Next { peer, label: Some(next), .. } => {
+                if self.pass(peer, next, body) {
+                    add(&self.counts.forwarded, 1);
+                }
+            }
+            To::Next { .. } => add(&self.counts.dropped, 1),
+            To::Here { .. } => {
+                let opened = self.sessions.handle_datagram(now, Link::Overlay(label), body);
+                if let Some(opened) = opened {
+                    let peer = opened.peer;
+                    self.obey(now, peer, &body[opened.payload]);
+                    // Whoever writes over a path is answered over it.
+                    if let Some(far) = self.fars.get_mut(&peer) {
+                        far.label = Some(label);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a datagram over the path that ends here under `label`.
+    pub(super) fn send_over(&mut self, label: u32, datagram: &[u8]) -> bool {
+        match self.labels.get(label) {
+            Some(Label { from, to: To::Here { back: Some(back) }, .. }) => {
+                self.pass(*from, *back, datagram)
+            }
+            _ => false,
+        }
+    }
+
+    /// A label for a path that this node opens over `first`.
+    pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
+        let salt = self.next_salt();
+        let to = To::Here { back: None };
+        self.labels.insert(salt, Label { from: first, used: now.steady, to })
+    }
+
+    pub(super) fn drop_label(&mut self, label: u32) {
+        self.labels.remove(label);
+        self.opened.retain(|_, mine| *mine != label);
+    }
+
+    pub(super) fn drop_labels_of(&mut self, peer: PeerId) {
+        let labels: Vec<u32> = self.labels.ids().collect();
+        for label in labels {
+            let uses = |known: &Label| {
+                known.from == peer
+                    || matches!(known.to, To::Next { peer: next, .. } if next == peer)
+            };
+            if self.labels.get(label).is_some_and(uses) {
+                self.drop_label(label);
+            }
+        }
+    }
+
+    /// The session with a next hop, which is connected to when there is none.
+    pub(super) fn leg(
+        &mut self,
+        now: Now,
+        identity: PublicIdentity,
+        address: SocketAddr,
+    ) -> Option<PeerId> {
+        if let Some(peer) = self.legs.get(&(identity, address)) {
+            return Some(*peer);
+        }
+        let shown = self.config.grant.clone();
+        let peer = self.sessions.connect(now, identity, Link::Internet(address), shown)?;
+        self.legs.insert((identity, address), peer);
+        Some(peer)
+    }
+
+    /// Opens a path for a neighbour: to the next hop, or, at the last, to this node.
+    pub(super) fn open_path(&mut self, now: Now, from: PeerId, theirs: u32, header: &[u8]) {
+        if let Some(mine) = self.opened.get(&(from, theirs)).copied() {
+            // The answer was lost, or is still awaited.
+            return self.answer(from, theirs, mine);
+        }
+        if let Err(refusal) = self.try_open(now, from, theirs, header) {
+            tracing::debug!(%refusal, "path refused");
+            add(&self.counts.dropped, 1);
+        }
+    }
+
+    fn try_open(
+        &mut self,
+        now: Now,
+        from: PeerId,
+        theirs: u32,
+        header: &[u8],
+    ) -> Result<(), String> {
+        let header = self.verifier.open(now.unix, header).map_err(|refusal| refusal.to_string())?;
+        if self.sessions.identity_of(from) != Some(header.neighbour()) {
+            return Err("another neighbour's path".to_owned());
+        }
+        let (used, full) = (now.steady, || "no label is left".to_owned());
+        let salt = self.next_salt();
+        let Some(next) = header.next_hop().cloned() else {
+            let Destination::Address(to) = header.destination else {
+                return Err("packets go to addresses, not names".to_owned());
+            };
+            let checked = self.config.policy.check(&header.grant, &header.destination, to);
+            checked.map_err(|error| error.to_string())?;
+            let to = To::Here { back: Some(theirs) };
+            let mine = self.labels.insert(salt, Label { from, used, to }).ok_or_else(full)?;
+            self.opened.insert((from, theirs), mine);
+            self.answer(from, theirs, mine);
+            return Ok(());
+        };
+        self.config.policy.check_next_hop(next.address).map_err(|error| error.to_string())?;
+        let sealed = self.verifier.forward(&header).map_err(|error| error.to_string())?;
+        let sealed = sealed.ok_or("no next hop")?;
+        let peer = self.leg(now, next.identity, next.address).ok_or("no session is left")?;
+        let back = To::Next { peer: from, label: Some(theirs), opening: None };
+        let back =
+            self.labels.insert(salt, Label { from: peer, used, to: back }).ok_or_else(full)?;
+        let opening = Opening { header: sealed.bytes, mine: back, next_try: now.steady };
+        let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
+        let mine = self.labels.insert(salt, Label { from, used, to }).ok_or_else(full)?;
+        self.opened.insert((from, theirs), mine);
+        self.tend_label(now, mine);
+        Ok(())
+    }
+
+    fn answer(&mut self, from: PeerId, theirs: u32, mine: u32) {
+        let is_open = match self.labels.get(mine).map(|known| &known.to) {
+            Some(To::Next { label, .. }) => label.is_some(),
+            Some(To::Here { .. }) => true,
+            None => false,
+        };
+        if is_open {
+            self.say(from, &Message::Opened { mine: theirs, theirs: mine });
+        }
+    }
+
+    /// The next hop has opened the path whose other direction has the label `mine` here.
+    pub(super) fn path_opened(&mut self, now: Now, from: PeerId, mine: u32, theirs: u32) {
+        let Some(known) = self.labels.get_mut(mine).filter(|known| known.from == from) else {
+            return;
+        };
+        known.used = now.steady;
+        if let To::Here { back } = &mut known.to {
+            *back = Some(theirs);
+            let goes_there = |(_, far): &(&PeerId, &mut Far)| far.label == Some(mine);
+            let far = self.fars.iter_mut().find(goes_there).map(|(peer, _)| *peer);
+            if let Some(far) = far {
+                self.sessions.ask(now, far, Link::Overlay(mine));
+            }
+            return;
+        }
+        // Of a path through here: find the direction that awaits this answer.
+        let To::Next { peer: upstream, label: Some(upstream_label), .. } = known.to else { return };
+        let Some(other) = self.opened.get(&(upstream, upstream_label)).copied() else { return };
+        if let Some(Label { to: To::Next { label, opening, .. }, .. }) = self.labels.get_mut(other)
+            && opening.take_if(|opening| opening.mine == mine).is_some()
+        {
+            *label = Some(theirs);
+            self.answer(upstream, upstream_label, other);
+        }
+    }
+
+    /// Forgets what is idle, and tries again what was not answered.
+    pub(super) fn tend_labels(&mut self, now: Now) {
+        let labels: Vec<u32> = self.labels.ids().collect();
+        for label in labels {
+            let used = self.labels.get(label).map(|known| known.used);
+            if used.is_some_and(|used| now.steady.since(used) >= IDLE) {
+                self.drop_label(label);
+            } else {
+                self.tend_label(now, label);
+            }
+        }
+    }
+
+    fn tend_label(&mut self, now: Now, label: u32) {
+        let Some(Label { to: To::Next { peer, opening: Some(opening), .. }, .. }) =
+            self.labels.get_mut(label)
+        else {
+            return;
+        };
+        if now.steady < opening.next_try {
+            return;
+        }
+        opening.next_try = now.steady + TRY_AGAIN;
+        let (peer, mine, header) = (*peer, opening.mine, opening.header.clone());
+        self.say(peer, &Message::Open { theirs: mine, header: &header });
+    }
+}

@@ -1,0 +1,121 @@
+//! The packet plane: sockets and threads around the sessions of `tradewind-packet`; so far its forwarding service `[JQ 3.5]`.
+//!
+//! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
+//! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
+//! but counters. An endpoint has one worker, so that copies over the Internet and over relays meet.
+//!
+//! A packet's way: an application writes to a local UDP port; the *flow* that its address belongs to is sealed for the far endpoint
+//! (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
+//! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint lets the first copy
+//! through and writes it to the application's address.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | what a node is told |
+//! | `message` | what travels inside of sessions, byte by byte in `docs/packet-wire.md` |
+//! | `engine` | one worker's state: paths through a relay, flows of an endpoint |
+//! | `worker` | the loop of a thread |
+//! | [`counts`] | what happened, for metrics |
+
+pub mod config;
+pub mod counts;
+mod engine;
+mod message;
+mod worker;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use tradewind_net::NetError;
+use tradewind_net::udp::{UdpOptions, UdpPort};
+
+pub use config::{NodeConfig, Path, Ways};
+pub use counts::{Counts, Snapshot};
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A socket cannot be opened.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// What a path needs is missing or contradicts itself.
+    #[error("{key}: {problem}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// The system has no entropy or no thread to give.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// A running node; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Node {
+    address: SocketAddr,
+    local: Vec<SocketAddr>,
+    counts: Vec<Arc<Counts>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Opens the sockets and starts the workers.
+    ///
+    /// # Errors
+    /// When an address is taken, or the configuration contradicts itself.
+    pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        let config = Arc::new(config);
+        config.check()?;
+        let mut address = config.listen;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut counts, mut threads, mut local) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..config.workers {
+            let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
+            let port = UdpPort::bind(address, &options)?;
+            address = port.address();
+            let count = Arc::new(Counts::default());
+            let worker = worker::Worker::new(Arc::clone(&config), port, Arc::clone(&count))?;
+            local.extend(worker.local_addresses());
+            counts.push(count);
+            let stopped = Arc::clone(&stop);
+            let name = format!("packets-{number}");
+            // A worker holds pointers for the kernel, which stay on its thread once it runs.
+            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
+            threads.push(thread?);
+        }
+        Ok(Self { address, local, counts, stop, threads })
+    }
+
+    /// Where neighbours reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where applications reach it, in the order of the paths.
+    #[must_use]
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.local
+    }
+
+    /// What has happened so far, over all workers.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.counts.iter().map(|counts| counts.snapshot()).fold(Snapshot::default(), Snapshot::plus)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}

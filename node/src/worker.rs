@@ -1,0 +1,124 @@
+//! The loop of one thread: wait, fetch batches, hand them to the engine, send what came of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tradewind_net::epoll::Epoll;
+use tradewind_net::udp::{ReceiveBatch, UdpPort};
+
+use crate::NodeError;
+use crate::config::NodeConfig;
+use crate::counts::{Counts, add};
+use crate::engine::{Engine, TICK, now};
+
+/// Messages fetched at once from neighbours, and from applications.
+const BATCH: usize = 32;
+/// The token of the neighbours' socket; routes follow.
+const NEIGHBOURS: u64 = 0;
+const ROUTES: u64 = 1;
+/// Tokens of flows' sockets: their ids above this.
+const FLOWS: u64 = 1 << 32;
+/// Batches in a row from one socket before the others are looked at.
+const MOST_ROUNDS: usize = 8;
+
+pub(crate) struct Worker {
+    engine: Engine,
+    epoll: Epoll,
+    incoming: ReceiveBatch,
+    tokens: Vec<u64>,
+    counts: Arc<Counts>,
+    overruns: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        config: Arc<NodeConfig>,
+        port: UdpPort,
+        counts: Arc<Counts>,
+    ) -> Result<Self, NodeError> {
+        let engine = Engine::new(config, port, Arc::clone(&counts))?;
+        let epoll = Epoll::new()?;
+        epoll.watch(&engine.port, NEIGHBOURS)?;
+        for (at, route) in engine.routes.iter().enumerate() {
+            epoll.watch(&route.local.port, ROUTES + at as u64)?;
+        }
+        let incoming = ReceiveBatch::new(BATCH);
+        Ok(Self { engine, epoll, incoming, tokens: Vec::new(), counts, overruns: 0 })
+    }
+
+    pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.engine.routes.iter().map(|route| route.local.port.address()).collect()
+    }
+
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
+        let mut next_tick = now().steady;
+        while !stop.load(Ordering::Relaxed) {
+            let wait = next_tick.since(now().steady);
+            self.tokens.clear();
+            match self.epoll.wait(Some(wait)) {
+                Ok(ready) => self.tokens.extend(ready),
+                Err(error) => return tracing::error!(%error, "a packet worker ends"),
+            }
+            for at in 0..self.tokens.len() {
+                self.serve(self.tokens[at]);
+            }
+            let now = now();
+            if now.steady >= next_tick {
+                next_tick = now.steady + TICK;
+                self.engine.tick(now);
+                self.engine.dispatch(now);
+                self.engine.flush();
+            }
+            self.watch_fresh();
+        }
+    }
+
+    /// Fetches what a socket has, batch by batch.
+    fn serve(&mut self, token: u64) {
+        for _ in 0..MOST_ROUNDS {
+            let port = match token {
+                NEIGHBOURS => &self.engine.port,
+                token if token >= FLOWS => match self.engine.inbound.get((token - FLOWS) as u32) {
+                    Some(inbound) => &inbound.local.port,
+                    None => return,
+                },
+                token => &self.engine.routes[(token - ROUTES) as usize].local.port,
+            };
+            match self.incoming.receive(port) {
+                Ok(0) => return,
+                Ok(_) => self.hand_over(token),
+                Err(error) => return tracing::warn!(%error, "a socket cannot be read"),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, token: u64) {
+        let now = now();
+        let engine = &mut self.engine;
+        self.incoming.for_each(|from, _, datagram| match token {
+            NEIGHBOURS => engine.take(now, from, datagram),
+            token if token >= FLOWS => {
+                engine.take_reply(now, (token - FLOWS) as u32, from, datagram);
+            }
+            token => engine.take_application(now, (token - ROUTES) as usize, from, datagram),
+        });
+        if token == NEIGHBOURS {
+            let drops = self.incoming.drops();
+            add(&self.counts.overrun, u64::from(drops.wrapping_sub(self.overruns)));
+            self.overruns = drops;
+        }
+        engine.dispatch(now);
+        engine.flush();
+    }
+
+    fn watch_fresh(&mut self) {
+        while let Some(id) = self.engine.fresh.pop() {
+            if let Some(inbound) = self.engine.inbound.get(id)
+                && let Err(error) = self.epoll.watch(&inbound.local.port, FLOWS + u64::from(id))
+            {
+                tracing::warn!(%error, "a flow's replies are not seen");
+            }
+        }
+    }
+}

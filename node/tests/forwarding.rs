@@ -1,0 +1,210 @@
+//! Two endpoints, two relays and unmodified UDP applications over loopback, each node with sockets and threads of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tradewind_grant::{
+    Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
+};
+use tradewind_node::{Node, NodeConfig, Path, Ways};
+use tradewind_units::Timestamp;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([99; 32])
+}
+
+fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Grant {
+        gateway,
+        not_before: Timestamp::ZERO + (now - Duration::from_secs(60)),
+        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec![destinations.parse().unwrap()],
+    }
+    .sign(&operator())
+    .unwrap()
+}
+
+/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
+fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
+    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
+    NodeConfig {
+        listen,
+        identity: identity(number),
+        workers: 1,
+        operators: vec![operator().public()],
+        neighbours: neighbours
+            .iter()
+            .map(|number| identity(*number).public())
+            .collect::<BTreeSet<_>>(),
+        policy: RelayPolicy {
+            destinations: rules.clone(),
+            next_hops: rules,
+            allow_loopback: true,
+            never: Vec::new(),
+        },
+        grant: None,
+        paths: Vec::new(),
+    }
+}
+
+/// An application that answers every datagram with the same; ends with the test's process.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    });
+    address
+}
+
+struct World {
+    near: Node,
+    relays: Vec<Node>,
+    far: Node,
+    application: UdpSocket,
+}
+
+fn world(ways: Ways, destinations: &str) -> World {
+    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let second = Node::start(plain(3, loopback(), &[2])).unwrap();
+    let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
+    let hop =
+        |node: &Node, number| Hop { address: node.address(), identity: identity(number).public() };
+    let near = NodeConfig {
+        grant: Some(grant(identity(1).public(), destinations)),
+        paths: vec![Path {
+            listen: loopback(),
+            to: echo(),
+            far: hop(&far, 4),
+            relays: vec![hop(&first, 2), hop(&second, 3)],
+            ways,
+        }],
+        ..plain(1, loopback(), &[])
+    };
+    let near = Node::start(near).unwrap();
+    let application = UdpSocket::bind(loopback()).unwrap();
+    application.connect(near.local_addresses()[0]).unwrap();
+    application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    World { near, relays: vec![first, second], far, application }
+}
+
+impl World {
+    /// Sends numbers until the first comes back.
+    fn warm(&self) {
+        self.until("the first answer", |world| world.round_trip(0));
+    }
+
+    fn round_trip(&self, number: u32) -> bool {
+        self.application.send(&number.to_be_bytes()).unwrap();
+        let mut buffer = [0; 64];
+        while let Ok(length) = self.application.recv(&mut buffer) {
+            if buffer[..length] == number.to_be_bytes() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what} did not come: near {:?} first {:?} far {:?}",
+                self.near.snapshot(),
+                self.relays.first().map(Node::snapshot),
+                self.far.snapshot()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn an_application_that_knows_nothing_gets_its_answers_directly() {
+    let world = world(Ways::Direct, "127.0.0.0/8:*");
+    world.warm();
+    assert!((1..100).all(|number| world.round_trip(number)));
+    assert_eq!(world.relays[0].snapshot().forwarded, 0);
+}
+
+#[test]
+fn both_ways_at_once_deliver_each_packet_once() {
+    let world = world(Ways::Both, "127.0.0.0/8:*");
+    world.warm();
+    world.until("the overlay path", |world| world.near.snapshot().paths_up == 1);
+    world.until("packets over relays", |world| {
+        world.round_trip(1) && world.relays.iter().all(|relay| relay.snapshot().forwarded > 10)
+    });
+    let before = world.far.snapshot();
+    let mut answers = Vec::new();
+    for number in 1000..1100u32 {
+        world.application.send(&number.to_be_bytes()).unwrap();
+        let mut buffer = [0; 64];
+        while let Ok(length) = world.application.recv(&mut buffer) {
+            answers.push(u32::from_be_bytes(buffer[..length].try_into().unwrap()));
+            if answers.last() == Some(&number) {
+                break;
+            }
+        }
+    }
+    world.until("the copies", |world| world.far.snapshot().duplicates >= before.duplicates + 90);
+    let numbers: Vec<u32> = answers.into_iter().filter(|number| *number >= 1000).collect();
+    assert_eq!(numbers, (1000..1100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
+    let mut world = world(Ways::Relays, "127.0.0.0/8:*");
+    world.warm();
+    world.until("packets over relays", |world| {
+        world.round_trip(1) && world.relays[1].snapshot().forwarded > 10
+    });
+    let first = world.relays.remove(0);
+    let address = first.address();
+    drop(first);
+    world.until("the way round the dead relay", |world| {
+        (2..12).all(|number| world.round_trip(number))
+    });
+    assert_eq!(world.near.snapshot().paths_up, 0);
+    let again = Node::start(plain(2, address, &[])).unwrap();
+    world.relays.insert(0, again);
+    world.until("the way over the new relay", |world| {
+        world.round_trip(20) && world.relays[0].snapshot().forwarded > 10
+    });
+}
+
+#[test]
+fn what_the_grant_does_not_cover_is_not_delivered() {
+    let world = world(Ways::Both, "10.0.0.0/8:*");
+    for number in 0..20 {
+        assert!(!world.round_trip(number));
+    }
+    assert_eq!(world.far.snapshot().delivered, 0);
+    assert_eq!(world.relays[1].snapshot().forwarded, 0);
+}
+
+#[test]
+fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
+    let error = Node::start(NodeConfig { workers: 0, ..plain(1, loopback(), &[]) }).unwrap_err();
+    assert_eq!(error.to_string(), "workers: expected 1 to 1024 threads");
+}
