@@ -1,9 +1,10 @@
-//! `tradewind gateway`: puts an application's TCP on the overlay.
+//! `tradewind gateway`: puts an application's TCP and UDP on the overlay.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
 
 use crate::output::{Outcome, read_text};
@@ -28,14 +29,28 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let config = GatewayConfig::parse(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let mut gateway = Gateway::bind(&config).with_context(place)?;
+    let packets = packets(&config).with_context(place)?;
+    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
+    let mut gateway = Gateway::bind_with(&config, &register).with_context(place)?;
     gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),
         &gateway.handle(),
+        packets.as_ref(),
     )?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The gateway's packet plane, if it has one.
+fn packets(config: &GatewayConfig) -> anyhow::Result<Option<Node>> {
+    if config.packet.is_empty() && config.packet_endpoint.is_none() {
+        return Ok(None);
+    }
+    let identity = config.identity()?.context("identity_file: missing, and there are packets")?;
+    let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
+    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?;
+    Ok(Some(Node::start(node)?))
 }

@@ -1,9 +1,10 @@
-//! `tradewind relay`: splits TCP sessions for gateways that hold a grant.
+//! `tradewind relay`: splits TCP sessions, and passes packets on, for gateways that hold a grant.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{Handle, Relay, RelayConfig, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
 
@@ -34,10 +35,19 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let config = RelayConfig::parse(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let relay = Relay::bind(&config).with_context(place)?;
-    announce("relay", Some(relay.identity().to_string()), &relay.handle())?;
+    let packets = packets(&config).with_context(place)?;
+    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
+    let relay = Relay::bind_with(&config, &register).with_context(place)?;
+    announce("relay", Some(relay.identity().to_string()), &relay.handle(), packets.as_ref())?;
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The relay's packet plane, if it has one.
+fn packets(config: &RelayConfig) -> anyhow::Result<Option<Node>> {
+    let Some(packet) = &config.packet else { return Ok(None) };
+    let node = NodeConfig::of_relay(packet, config.identity()?, config.operators.clone())?;
+    Ok(Some(Node::start(node)?))
 }
 
 /// Sets the log of a long-running process up.
@@ -54,13 +64,20 @@ pub(crate) fn announce(
     role: &str,
     identity: Option<String>,
     handle: &Handle,
+    packets: Option<&Node>,
 ) -> anyhow::Result<()> {
-    let ready = serde_json::json!({
+    let mut ready = serde_json::json!({
         "schema_version": 1,
         "ready": role,
         "identity": identity,
         "listen": handle.local_addrs(),
         "metrics": handle.metrics_addr(),
     });
+    if let Some(node) = packets {
+        ready["packet"] = serde_json::json!({
+            "listen": node.address(),
+            "applications": node.local_addresses(),
+        });
+    }
     output::line(ready)
 }

@@ -1,11 +1,12 @@
-//! What a node is told.
+//! What a node is told, and the parts of a relay's and a gateway's TOML that tell it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tradewind_grant::{
-    Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
+    DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
 
 use crate::NodeError;
@@ -87,5 +88,133 @@ impl NodeConfig {
             return refused("relays", "missing; expected at least one, or `ways = \"direct\"`");
         }
         Ok(())
+    }
+}
+
+/// `[packet]` of a relay.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RelaySection {
+    listen: SocketAddr,
+    workers: Option<usize>,
+    #[serde(default)]
+    relays: Vec<PublicIdentity>,
+    #[serde(default)]
+    next_hops: Vec<DestinationRule>,
+    #[serde(default)]
+    allow_loopback: bool,
+}
+
+/// `[[packet]]` of a gateway.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PathSection {
+    listen: SocketAddr,
+    to: SocketAddr,
+    far: Hop,
+    #[serde(default)]
+    relays: Vec<Hop>,
+    ways: Option<Ways>,
+}
+
+/// `[packet_endpoint]` of a gateway.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EndpointSection {
+    listen: SocketAddr,
+    operators: Vec<OperatorPublicKey>,
+    relays: Vec<PublicIdentity>,
+    destinations: Vec<DestinationRule>,
+    allow_loopback: bool,
+}
+
+impl Default for EndpointSection {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            operators: Vec::new(),
+            relays: Vec::new(),
+            destinations: Vec::new(),
+            allow_loopback: false,
+        }
+    }
+}
+
+/// Reads one part; the error is one line.
+fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
+    let refused = |error: toml::de::Error| {
+        let problem = error.message().lines().collect::<Vec<_>>().join(" ");
+        NodeError::Config { key, problem }
+    };
+    value.clone().try_into().map_err(refused)
+}
+
+impl NodeConfig {
+    /// A relay's node from its `[packet]`, with the relay's identity and operators.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] with what is wrong.
+    pub fn of_relay(
+        packet: &toml::Value,
+        identity: IdentityKey,
+        operators: Vec<OperatorPublicKey>,
+    ) -> Result<Self, NodeError> {
+        let section: RelaySection = section("packet", packet)?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            listen: section.listen,
+            identity,
+            workers: section.workers.unwrap_or_else(cores),
+            operators,
+            neighbours: section.relays.into_iter().collect(),
+            policy: RelayPolicy {
+                destinations: Vec::new(),
+                next_hops: section.next_hops,
+                allow_loopback: section.allow_loopback,
+                never: vec![section.listen],
+            },
+            grant: None,
+            paths: Vec::new(),
+        })
+    }
+
+    /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] with what is wrong.
+    pub fn of_gateway(
+        packets: &[toml::Value],
+        endpoint: Option<&toml::Value>,
+        identity: IdentityKey,
+        grant: Option<SignedGrant>,
+    ) -> Result<Self, NodeError> {
+        let endpoint: EndpointSection = match endpoint {
+            Some(value) => section("packet_endpoint", value)?,
+            None => EndpointSection::default(),
+        };
+        let path = |value| section("packet", value).map(PathSection::resolve);
+        Ok(Self {
+            listen: endpoint.listen,
+            identity,
+            workers: 1,
+            operators: endpoint.operators,
+            neighbours: endpoint.relays.into_iter().collect(),
+            policy: RelayPolicy {
+                destinations: endpoint.destinations,
+                next_hops: Vec::new(),
+                allow_loopback: endpoint.allow_loopback,
+                never: vec![endpoint.listen],
+            },
+            grant,
+            paths: packets.iter().map(path).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl PathSection {
+    fn resolve(self) -> Path {
+        let default = if self.relays.is_empty() { Ways::Direct } else { Ways::Both };
+        let ways = self.ways.unwrap_or(default);
+        Path { listen: self.listen, to: self.to, far: self.far, relays: self.relays, ways }
     }
 }

@@ -1,6 +1,14 @@
 //! What happened, for metrics: one set of counters a worker, so that no two threads write to one.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use tradewind_telemetry::client::collector::Collector;
+use tradewind_telemetry::client::encoding::{DescriptorEncoder, EncodeMetric};
+use tradewind_telemetry::client::metrics::MetricType;
+use tradewind_telemetry::client::metrics::counter::ConstCounter;
+use tradewind_telemetry::client::metrics::gauge::ConstGauge;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -63,4 +71,29 @@ counters! {
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     // One thread writes: no need for a locked addition.
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+}
+
+/// Adds the workers up when it is scraped.
+#[derive(Debug)]
+pub(crate) struct CountsCollector(pub(crate) Vec<Arc<Counts>>);
+
+impl Collector for CountsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let all = self.0.iter().map(|counts| counts.snapshot());
+        let sum = all.fold(Snapshot::default(), Snapshot::plus);
+        let help = "Datagrams and packets of the packet plane by what became of them";
+        let mut family =
+            encoder.encode_descriptor("packet_datagrams", help, None, MetricType::Counter)?;
+        for (name, count) in sum.entries().filter(|(name, _)| *name != "paths_up") {
+            ConstCounter::new(count).encode(family.encode_family(&[("outcome", name)])?)?;
+        }
+        let help = "Overlay paths of packets that answer";
+        let metric = ConstGauge::new(sum.paths_up as f64);
+        metric.encode(encoder.encode_descriptor(
+            "packet_paths_up",
+            help,
+            None,
+            MetricType::Gauge,
+        )?)
+    }
 }

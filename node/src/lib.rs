@@ -103,6 +103,12 @@ impl Node {
         &self.local
     }
 
+    /// Shows the counters at a metrics port.
+    pub fn register(&self, registry: &tradewind_telemetry::Registry) {
+        let collector = Box::new(counts::CountsCollector(self.counts.clone()));
+        registry.register(|inner| inner.register_collector(collector));
+    }
+
     /// What has happened so far, over all workers.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {

@@ -14,9 +14,9 @@ use crate::engine::{Engine, TICK, now};
 
 /// Messages fetched at once from neighbours, and from applications.
 const BATCH: usize = 32;
-/// The token of the neighbours' socket; routes follow.
+/// The tokens of the neighbours' sockets; routes follow.
 const NEIGHBOURS: u64 = 0;
-const ROUTES: u64 = 1;
+const ROUTES: u64 = 2;
 /// Tokens of flows' sockets: their ids above this.
 const FLOWS: u64 = 1 << 32;
 /// Batches in a row from one socket before the others are looked at.
@@ -28,7 +28,8 @@ pub(crate) struct Worker {
     incoming: ReceiveBatch,
     tokens: Vec<u64>,
     counts: Arc<Counts>,
-    overruns: u32,
+    /// By socket towards neighbours.
+    overruns: [u32; 2],
 }
 
 impl Worker {
@@ -39,12 +40,14 @@ impl Worker {
     ) -> Result<Self, NodeError> {
         let engine = Engine::new(config, port, Arc::clone(&counts))?;
         let epoll = Epoll::new()?;
-        epoll.watch(&engine.port, NEIGHBOURS)?;
+        for (number, port) in engine.ports().enumerate() {
+            epoll.watch(port, NEIGHBOURS + number as u64)?;
+        }
         for (at, route) in engine.routes.iter().enumerate() {
             epoll.watch(&route.local.port, ROUTES + at as u64)?;
         }
         let incoming = ReceiveBatch::new(BATCH);
-        Ok(Self { engine, epoll, incoming, tokens: Vec::new(), counts, overruns: 0 })
+        Ok(Self { engine, epoll, incoming, tokens: Vec::new(), counts, overruns: [0; 2] })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -78,7 +81,10 @@ impl Worker {
     fn serve(&mut self, token: u64) {
         for _ in 0..MOST_ROUNDS {
             let port = match token {
-                NEIGHBOURS => &self.engine.port,
+                token if token < ROUTES => match self.engine.ports().nth(token as usize) {
+                    Some(port) => port,
+                    None => return,
+                },
                 token if token >= FLOWS => match self.engine.inbound.get((token - FLOWS) as u32) {
                     Some(inbound) => &inbound.local.port,
                     None => return,
@@ -97,16 +103,16 @@ impl Worker {
         let now = now();
         let engine = &mut self.engine;
         self.incoming.for_each(|from, _, datagram| match token {
-            NEIGHBOURS => engine.take(now, from, datagram),
+            token if token < ROUTES => engine.take(now, from, datagram),
             token if token >= FLOWS => {
                 engine.take_reply(now, (token - FLOWS) as u32, from, datagram);
             }
             token => engine.take_application(now, (token - ROUTES) as usize, from, datagram),
         });
-        if token == NEIGHBOURS {
+        if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
-            add(&self.counts.overrun, u64::from(drops.wrapping_sub(self.overruns)));
-            self.overruns = drops;
+            add(&self.counts.overrun, u64::from(drops.wrapping_sub(*before)));
+            *before = drops;
         }
         engine.dispatch(now);
         engine.flush();

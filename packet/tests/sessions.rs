@@ -350,6 +350,7 @@ proptest! {
         events(&mut pair.endpoint);
         seen.push(tradewind_packet::session::Transmit {
             link: link(RELAY), bytes: sealed(&mut pair.endpoint, pair.peer, &payload),
+            is_ours: true,
         });
         for transmit in seen {
             prop_assert!(opened(&mut pair.endpoint, at(3), link(RELAY), &transmit.bytes).is_none());

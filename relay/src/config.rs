@@ -46,6 +46,8 @@ pub struct RelayConfig {
     pub metrics: Option<SocketAddr>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
+    /// The packet plane's part, which `tradewind-node` reads.
+    pub packet: Option<toml::Value>,
 }
 
 /// A gateway's configuration.
@@ -100,6 +102,11 @@ pub struct GatewayConfig {
     pub metrics: Option<SocketAddr>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
+    /// UDP ports whose datagrams go to one destination: the packet plane's part, which `tradewind-node` reads.
+    #[serde(default)]
+    pub packet: Vec<toml::Value>,
+    /// What this gateway is as an end of packets' paths: likewise.
+    pub packet_endpoint: Option<toml::Value>,
 }
 
 /// A port whose connections all go to one destination.
@@ -403,7 +410,10 @@ impl RelayConfig {
     }
 
     /// The relay's secret identity.
-    pub(crate) fn identity(&self) -> Result<IdentityKey, RelayError> {
+    ///
+    /// # Errors
+    /// When its file cannot be read or holds no identity.
+    pub fn identity(&self) -> Result<IdentityKey, RelayError> {
         load_identity(self.identity_file.as_ref(), self.identity.as_ref())?
             .ok_or_else(|| refused("identity_file", "missing"))
     }
@@ -421,7 +431,10 @@ impl GatewayConfig {
     }
 
     /// The gateway's secret identity, if it has one.
-    pub(crate) fn identity(&self) -> Result<Option<IdentityKey>, RelayError> {
+    ///
+    /// # Errors
+    /// When its file cannot be read or holds no identity.
+    pub fn identity(&self) -> Result<Option<IdentityKey>, RelayError> {
         load_identity(self.identity_file.as_ref(), self.identity.as_ref())
     }
 
@@ -433,8 +446,9 @@ impl GatewayConfig {
             return Err(refused("leg.accept.encryption", problem));
         }
         let proxies = self.socks5.len() + self.connect.len();
-        if self.forward.is_empty() && self.tproxy.is_empty() && proxies == 0 {
-            let problem = "expected at least one of forward, tproxy, socks5 and connect";
+        let carries_packets = !self.packet.is_empty() || self.packet_endpoint.is_some();
+        if self.forward.is_empty() && self.tproxy.is_empty() && proxies == 0 && !carries_packets {
+            let problem = "expected at least one of forward, tproxy, socks5, connect and packet";
             return Err(refused("forward", problem));
         }
         for (index, tproxy) in self.tproxy.iter().enumerate() {

@@ -24,6 +24,7 @@ use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
     Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
 };
+use tradewind_telemetry::Registry;
 use tradewind_units::Timestamp;
 
 use crate::config::Share;
@@ -62,6 +63,17 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
+        Self::bind_with(config, &|_| {})
+    }
+
+    /// The same, with further metrics at the metrics port.
+    ///
+    /// # Errors
+    /// As [`Relay::bind`].
+    pub fn bind_with(
+        config: &RelayConfig,
+        register: &dyn Fn(&Registry),
+    ) -> Result<Self, RelayError> {
         let identity = config.identity()?;
         let tls = Arc::new(Tls::new(&identity)?);
         let mut verifier = Verifier::new(identity, config.operators.clone());
@@ -82,7 +94,7 @@ impl Relay {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
-            register: &|_| {},
+            register,
         })?;
         let own_listeners = server.handle().own_listeners();
         let policy = config.policy.policy(&own_listeners);

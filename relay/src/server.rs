@@ -304,6 +304,9 @@ impl Bench {
             for accept in accepting {
                 accept.await.expect("accepting does not panic");
             }
+            // Who carries packets alone has no listener, and runs until it is told to end as well.
+            let mut over = phase.clone();
+            let _switch_is_gone = over.wait_for(|phase| *phase > Phase::Running).await;
             tokio::select! {
                 () = self.worker.emptied() => {}
                 () = patience.ends(&mut phase) => {}

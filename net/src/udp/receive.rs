@@ -75,6 +75,8 @@ impl ReceiveBatch {
             let error = io::Error::last_os_error();
             return if is_passing(&error) { Ok(0) } else { Err(error) };
         };
+        // The kernel tells of drops only once there are some, and then with every message.
+        self.drops = 0;
         for at in 0..fetched {
             let header = &self.headers[at];
             let length = header.msg_len as usize;
@@ -105,7 +107,8 @@ impl ReceiveBatch {
         }
     }
 
-    /// Datagrams that the kernel dropped at the port read last because its buffer was full, modulo 2^32.
+    /// Datagrams that the kernel has dropped at the port read last because its buffer was full, modulo 2^32, as the last
+    /// message told; 0 before one has.
     #[must_use]
     pub fn drops(&self) -> u32 {
         self.drops

@@ -187,9 +187,9 @@ impl Engine {
         if ways == Ways::Relays && went {
             return;
         }
+        let is_ours = self.sessions.is_ours(peer);
         if let Link::Internet(to) = link
-            && let Some(room) =
-                Self::place(&mut self.out, &self.port, &self.counts, to, datagram.len())
+            && let Some(room) = self.sockets.room(is_ours, to, datagram.len())
         {
             room.copy_from_slice(datagram);
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tradewind_grant::{PublicIdentity, Sealer, Verifier};
-use tradewind_net::udp::{SendBatch, UdpPort};
+use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::session::{
     DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PeerId, Sessions,
@@ -39,11 +39,10 @@ const GROUPS: usize = 64;
 pub(crate) struct Engine {
     config: Arc<NodeConfig>,
     counts: Arc<Counts>,
-    pub(crate) port: UdpPort,
+    sockets: Sockets,
     sessions: Sessions,
     verifier: Verifier,
     sealer: Option<Sealer>,
-    out: SendBatch,
     labels: Table<Label>,
     /// My label of what a neighbour opened under its own.
     opened: BTreeMap<(PeerId, u32), u32>,
@@ -57,7 +56,59 @@ pub(crate) struct Engine {
     pub(crate) fresh: Vec<u32>,
     scratch: Vec<u8>,
     next_ask: Timestamp,
+    /// Datagrams that sessions dropped and that are counted already.
+    drops_counted: u64,
     salt: u16,
+}
+
+/// A socket towards neighbours and what waits to leave through it.
+pub(crate) struct Outlet {
+    pub(crate) port: UdpPort,
+    out: SendBatch,
+}
+
+/// Who connects to this worker comes through the shared address, where the kernel chose the worker; who this worker
+/// connects to must answer to it alone, so with several workers that takes a socket of its own.
+struct Sockets {
+    shared: Outlet,
+    own: Option<Outlet>,
+    counts: Arc<Counts>,
+}
+
+impl Sockets {
+    /// Room for a datagram of `length` bytes.
+    fn room(&mut self, is_ours: bool, to: SocketAddr, length: usize) -> Option<&mut [u8]> {
+        let outlet = match &mut self.own {
+            Some(own) if is_ours => own,
+            _ => &mut self.shared,
+        };
+        if outlet.out.is_full_for(to, length) {
+            outlet.send(&self.counts);
+        }
+        outlet.out.push(to, length)
+    }
+
+    fn flush(&mut self) {
+        self.shared.send(&self.counts);
+        if let Some(own) = &mut self.own {
+            own.send(&self.counts);
+        }
+    }
+}
+
+impl Outlet {
+    fn new(port: UdpPort) -> Self {
+        Self { port, out: SendBatch::new(GROUPS) }
+    }
+
+    fn send(&mut self, counts: &Counts) {
+        if self.out.is_empty() {
+            return;
+        }
+        let outcome = self.out.flush(&self.port);
+        add(&counts.sent, outcome.sent);
+        add(&counts.unsent, outcome.full + outcome.too_long + outcome.refused);
+    }
 }
 
 /// The time by both clocks.
@@ -74,6 +125,14 @@ impl Engine {
         counts: Arc<Counts>,
     ) -> Result<Self, NodeError> {
         let now = now();
+        let own = match config.workers {
+            1 => None,
+            _ => {
+                let any = SocketAddr::new(config.listen.ip(), 0);
+                Some(Outlet::new(UdpPort::bind(any, &UdpOptions::default())?))
+            }
+        };
+        let sockets = Sockets { shared: Outlet::new(port), own, counts: Arc::clone(&counts) };
         let sessions = Sessions::new(
             SessionsConfig {
                 identity: config.identity.clone(),
@@ -96,11 +155,10 @@ impl Engine {
         };
         let mut engine = Self {
             counts,
-            port,
+            sockets,
             sessions,
             verifier,
             sealer,
-            out: SendBatch::new(GROUPS),
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
             legs: BTreeMap::new(),
@@ -112,6 +170,7 @@ impl Engine {
             fresh: Vec::new(),
             scratch: vec![0; 1 << 16],
             next_ask: Timestamp::ZERO,
+            drops_counted: 0,
             salt: 0,
             config: Arc::clone(&config),
         };
@@ -152,17 +211,17 @@ impl Engine {
         }
     }
 
+    /// The sockets towards neighbours: the shared one, and perhaps one of this worker's own.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &UdpPort> {
+        [Some(&self.sockets.shared), self.sockets.own.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|o| &o.port)
+    }
+
     /// Seals a message for a neighbour.
     fn say(&mut self, peer: PeerId, message: &Message<'_>) {
-        let room = Self::room(
-            &mut self.out,
-            &self.port,
-            &self.counts,
-            &self.sessions,
-            peer,
-            message.len(),
-        );
-        if let Some(room) = room {
+        if let Some(room) = Self::room(&mut self.sockets, &self.sessions, peer, message.len()) {
             message.put(&mut room[HEADER_BYTES..]);
             // The session was open a moment ago.
             let _ = self.sessions.seal(peer, room);
@@ -172,8 +231,7 @@ impl Engine {
     /// Seals a datagram for the neighbour that passes it on under `label`.
     fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
         let length = PACKET_HEADER + body.len();
-        let room =
-            Self::room(&mut self.out, &self.port, &self.counts, &self.sessions, peer, length);
+        let room = Self::room(&mut self.sockets, &self.sessions, peer, length);
         let Some(room) = room else { return false };
         let payload = &mut room[HEADER_BYTES..];
         payload[0] = PACKET;
@@ -184,9 +242,7 @@ impl Engine {
 
     /// Room for a sealed payload of `length` bytes, if a session is open.
     fn room<'a>(
-        out: &'a mut SendBatch,
-        port: &UdpPort,
-        counts: &Counts,
+        sockets: &'a mut Sockets,
         sessions: &Sessions,
         peer: PeerId,
         length: usize,
@@ -195,27 +251,7 @@ impl Engine {
         if !sessions.is_open(peer) {
             return None;
         }
-        Self::place(out, port, counts, to, length + OVERHEAD)
-    }
-
-    /// Room for a datagram of `length` bytes.
-    fn place<'a>(
-        out: &'a mut SendBatch,
-        port: &UdpPort,
-        counts: &Counts,
-        to: SocketAddr,
-        length: usize,
-    ) -> Option<&'a mut [u8]> {
-        if out.is_full_for(to, length) {
-            Self::send(out, port, counts);
-        }
-        out.push(to, length)
-    }
-
-    fn send(out: &mut SendBatch, port: &UdpPort, counts: &Counts) {
-        let outcome = out.flush(port);
-        add(&counts.sent, outcome.sent);
-        add(&counts.unsent, outcome.full + outcome.too_long + outcome.refused);
+        sockets.room(sessions.is_ours(peer), to, length + OVERHEAD)
     }
 
     /// Hands over what the sessions want to be sent, and takes note of what happened to them.
@@ -224,8 +260,7 @@ impl Engine {
             match transmit.link {
                 Link::Internet(to) => {
                     let length = transmit.bytes.len();
-                    let room = Self::place(&mut self.out, &self.port, &self.counts, to, length);
-                    if let Some(room) = room {
+                    if let Some(room) = self.sockets.room(transmit.is_ours, to, length) {
                         room.copy_from_slice(&transmit.bytes);
                     }
                 }
@@ -248,9 +283,7 @@ impl Engine {
 
     /// Sends all that waits.
     pub(crate) fn flush(&mut self) {
-        if !self.out.is_empty() {
-            Self::send(&mut self.out, &self.port, &self.counts);
-        }
+        self.sockets.flush();
         self.flush_local();
     }
 
@@ -268,7 +301,8 @@ impl Engine {
         let duplicates = drops[DropReason::Replayed as usize];
         self.counts.duplicates.store(duplicates, std::sync::atomic::Ordering::Relaxed);
         let others: u64 = drops.iter().sum::<u64>() - duplicates;
-        self.counts.dropped.store(others, std::sync::atomic::Ordering::Relaxed);
+        add(&self.counts.dropped, others - self.drops_counted);
+        self.drops_counted = others;
     }
 
     /// Asks every neighbour whether it is there, over each way that leads to it.

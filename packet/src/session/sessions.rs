@@ -88,6 +88,8 @@ pub struct Transmit {
     pub link: Link,
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// Whether it belongs to a session that this side began: for who connects through another socket than it is connected to.
+    pub is_ours: bool,
 }
 
 /// All sessions of one socket.
@@ -275,7 +277,8 @@ impl Sessions {
         let mut datagram = [0; OVERHEAD + CONTROL_LIMIT];
         let length = OVERHEAD + control.put(&mut datagram[HEADER_BYTES..]);
         if self.seal_as(CONTROL, peer, &mut datagram[..length]).is_ok() {
-            self.transmits.push_back(Transmit { link, bytes: datagram[..length].to_vec() });
+            let (bytes, is_ours) = (datagram[..length].to_vec(), self.is_ours(peer));
+            self.transmits.push_back(Transmit { link, bytes, is_ours });
         }
     }
 

@@ -71,6 +71,17 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
+        Self::bind_with(config, &|_| {})
+    }
+
+    /// The same, with further metrics at the metrics port.
+    ///
+    /// # Errors
+    /// As [`Gateway::bind`].
+    pub fn bind_with(
+        config: &GatewayConfig,
+        register: &dyn Fn(&Registry),
+    ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
@@ -85,7 +96,10 @@ impl Gateway {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
-            register: &|registry| show(registry, &routes),
+            register: &|registry| {
+                show(registry, &routes);
+                register(registry);
+            },
         })?;
         let mut service = GatewayService::new(config, entrances, routes, legs)?;
         service.dialler.own_listeners = server.handle().own_listeners();

@@ -78,7 +78,7 @@ impl Sessions {
         let tag = self.doorplate.answer_tag(&initiation.first_tag, &cookie);
         let prefix = wire::prefix(wire::COOKIE, initiation.initiator);
         let bytes = [&prefix[..], &cookie, &tag].concat();
-        self.transmits.push_back(Transmit { link, bytes });
+        self.transmits.push_back(Transmit { link, bytes, is_ours: false });
         Err(DropReason::CookieNeeded)
     }
 
@@ -159,7 +159,7 @@ impl Sessions {
         if let Some(peer) = self.peers.get_mut(peer_id.0) {
             peer.coming = taken;
         }
-        self.transmits.push_back(Transmit { link, bytes });
+        self.transmits.push_back(Transmit { link, bytes, is_ours: false });
         Ok(())
     }
 }

@@ -64,7 +64,11 @@ impl Sessions {
         message.extend_from_slice(&first_tag);
         let second = cookie.as_ref().map_or([0; TAG_BYTES], |(c, _)| second_tag(c, &message));
         message.extend_from_slice(&second);
-        self.transmits.push_back(Transmit { link: peer.link, bytes: message.clone() });
+        self.transmits.push_back(Transmit {
+            link: peer.link,
+            bytes: message.clone(),
+            is_ours: true,
+        });
         let phase = Phase::Awaited(Box::new(Awaited { handshake, message }));
         peer.coming = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
     }
@@ -125,7 +129,7 @@ impl Sessions {
         }
         second.copy_from_slice(&second_tag(&baked, covered));
         let bytes = awaited.message.clone();
-        self.transmits.push_back(Transmit { link, bytes });
+        self.transmits.push_back(Transmit { link, bytes, is_ours: true });
         Ok(())
     }
 

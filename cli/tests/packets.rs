@@ -1,0 +1,200 @@
+//! The binary as relay and gateways around an unmodified UDP application: packets over a relay and the Internet, and on
+//! when the relay is killed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of the test's files, gone with it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("tradewind-packets-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.0.join(name), content).unwrap();
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = Command::new(PROGRAM).args(arguments).current_dir(&self.0).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Starts `command` with a configuration; returns it with what it says when it is ready.
+    fn start(&self, command: &str, config: &str, content: &str) -> (Process, serde_json::Value) {
+        self.write(config, content);
+        let mut child = Command::new(PROGRAM)
+            .args([command, "--config", config])
+            .current_dir(&self.0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let process = Process(child);
+        (process, serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An application that answers every datagram with the same; ends with the test's process.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    });
+    address
+}
+
+fn until(what: &str, watched: &[&str], mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        if begun.elapsed() > PATIENCE {
+            let shown: Vec<String> = watched.iter().map(|address| metrics(address)).collect();
+            panic!("{what} did not come:\n{}", shown.join("\n\n"));
+        }
+    }
+}
+
+fn round_trip(application: &UdpSocket, number: u32) -> bool {
+    application.send(&number.to_be_bytes()).unwrap();
+    let mut buffer = [0; 64];
+    while let Ok(length) = application.recv(&mut buffer) {
+        if buffer[..length] == number.to_be_bytes() {
+            return true;
+        }
+    }
+    false
+}
+
+/// The metrics of packets as a relay or gateway shows them.
+fn metrics(address: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let packets = text.lines().filter(|line| line.starts_with("tradewind_packet"));
+    packets.collect::<Vec<_>>().join("\n")
+}
+
+/// The value of one of them.
+fn metric(address: &str, name: &str) -> f64 {
+    let metrics = metrics(address);
+    let line = metrics.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+}
+
+#[test]
+fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
+    let files = Files::new();
+    let operator = files.run(&["keygen", "operator", "operator.key"]);
+    let [near, relay, far] = ["near", "relay", "far"]
+        .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
+    files.write(
+        "grant.toml",
+        &format!("gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"),
+    );
+    let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
+    let (_far, ready) = files.start(
+        "gateway",
+        "far.toml",
+        &format!(
+            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
+             relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
+        ),
+    );
+    let far_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
+    let (relay_process, ready) = files.start(
+        "relay",
+        "relay.toml",
+        &format!(
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\nmetrics = '127.0.0.1:0'\n\
+             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
+        ),
+    );
+    let relay_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
+    let relay_metrics = ready["metrics"].as_str().unwrap().to_owned();
+    let (_near, ready) = files.start(
+        "gateway",
+        "near.toml",
+        &format!(
+            "identity_file = 'near.key'\ngrant = '{grant}'\nmetrics = '127.0.0.1:0'\n\
+             [[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nways = 'relays'\n\
+             far = {{ address = '{far_address}', identity = '{far}' }}\n\
+             relays = [{{ address = '{relay_address}', identity = '{relay}' }}]\n",
+            echo()
+        ),
+    );
+    let near_metrics = ready["metrics"].as_str().unwrap().to_owned();
+    let application = UdpSocket::bind("127.0.0.1:0").unwrap();
+    application.connect(ready["packet"]["applications"][0].as_str().unwrap()).unwrap();
+    application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    until("packets over the relay", &[&near_metrics, &relay_metrics], || {
+        round_trip(&application, 1)
+            && metric(&relay_metrics, "tradewind_packet_datagrams_total{outcome=\"forwarded\"}")
+                > 10.0
+    });
+    assert!(metric(&near_metrics, "tradewind_packet_paths_up") > 0.0);
+    drop(relay_process);
+    until("the direct path", &[&near_metrics], || {
+        (10..20).all(|number| round_trip(&application, number))
+    });
+}
+
+#[test]
+fn what_is_wrong_with_packets_is_told_in_one_line() {
+    let files =
+        Files(std::env::temp_dir().join(format!("tradewind-packets-bad-{}", std::process::id())));
+    std::fs::create_dir_all(&files.0).unwrap();
+    let operator = files.run(&["keygen", "operator", "operator.key"]);
+    files.run(&["keygen", "identity", "relay.key"]);
+    for (packet, expected) in [
+        ("workers = 2", "packet: missing field `listen`"),
+        ("listen = '127.0.0.1:0'\nworkers = 0", "workers: expected 1 to 1024 threads"),
+        ("listen = '127.0.0.1:0'\nworker = 1", "packet: unknown field `worker`, expected"),
+        ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
+    ] {
+        let config = format!(
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n[packet]\n{packet}\n"
+        );
+        files.write("relay.toml", &config);
+        let output = Command::new(PROGRAM)
+            .args(["relay", "--config", "relay.toml"])
+            .current_dir(&files.0)
+            .output()
+            .unwrap();
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(line.lines().count() == 1 && line.contains(expected), "{line}");
+    }
+}
