@@ -165,7 +165,9 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
             && metric(&relay_metrics, "tradewind_packet_datagrams_total{outcome=\"forwarded\"}")
                 > 10.0
     });
-    assert!(metric(&near_metrics, "tradewind_packet_paths_up") > 0.0);
+    until("the path's metric", &[&near_metrics], || {
+        metric(&near_metrics, "tradewind_packet_paths_up") > 0.0
+    });
     drop(relay_process);
     until("the direct path", &[&near_metrics], || {
         (10..20).all(|number| round_trip(&application, number))
