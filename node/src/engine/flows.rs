@@ -341,7 +341,7 @@ impl Engine {
         if self.inbound.is_empty() {
             return;
         }
-        for (_, id) in &self.inbound_ids {
+        for id in self.inbound_ids.values() {
             if let Some(inbound) = self.inbound.get_mut(*id) {
                 inbound.local.flush(&self.counts);
             }

@@ -213,6 +213,8 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         leg: legs(),
         metrics: None,
         workers: Some(1),
+        packet: Vec::new(),
+        packet_endpoint: None,
     }
 }
 
