@@ -20,8 +20,13 @@ const FLOORS: &[(u8, &[&str])] = &[
 
 /// The imports on one floor that the house allows: models compute with units, what relays and gateways should run is
 /// compiled from a plan and holds identities, and packet services code by the erasure code.
-const EXCEPTIONS: &[(&str, &str)] =
-    &[("model", "units"), ("desired", "plan"), ("desired", "grant"), ("packet", "fec"), ("packet", "grant")];
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("model", "units"),
+    ("desired", "plan"),
+    ("desired", "grant"),
+    ("packet", "fec"),
+    ("packet", "grant"),
+];
 
 /// Where side-by-side benchmarks live: above the house, importing what they measure.
 const BENCHMARKS: &str = "bench/";
