@@ -1,4 +1,4 @@
-//! How many connections are worth it, found by trying [TRN].
+//! How many connections are worth it, found by trying \[TRN\].
 //!
 //! The number doubles as long as that brings the stream a share of what it would bring if each connection carried
 //! as much as those before. A path that one connection fills gains nothing from a second, and stays at two.

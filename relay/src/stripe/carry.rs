@@ -214,6 +214,10 @@ impl<'a> Carry<'a> {
         moved |= went_up.map_err(MoveError::of_up)?;
         let went_down = down.poll_move(cx, downstream, upstream, worker.means_down());
         moved |= went_down.map_err(MoveError::of_down)?;
+        // One leg is striped, the other may have to wait until more has moved.
+        let carried = up.moved + down.moved;
+        upstream.begin(carried, worker);
+        downstream.begin(carried, worker);
         moved |= upstream.drive_out(cx, now).map_err(Broken::Upstream)?;
         moved |= downstream.drive_out(cx, now).map_err(Broken::Downstream)?;
         self.account();

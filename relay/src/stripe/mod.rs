@@ -1,4 +1,4 @@
-//! Striped legs: one stream over several connections between two neighbours [TRN], for sessions that proved
+//! Striped legs: one stream over several connections between two neighbours \[TRN\], for sessions that proved
 //! bulky.
 //!
 //! A session begins on one connection, without frames, and is moved as every other: a short one pays nothing. Once it

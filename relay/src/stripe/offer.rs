@@ -106,6 +106,13 @@ impl Offer {
     /// Ready when a connection has joined, which [`Offer::take`] returns. The side that dials opens some once the
     /// session has `moved` enough.
     fn poll(&mut self, cx: &mut Context<'_>, moved: u64, worker: &Worker) -> Poll<()> {
+        self.begin(moved, worker);
+        self.poll_arrivals(cx);
+        if self.joined.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Opens the first further connections, of the side that dials, once the session has `moved` enough.
+    pub(super) fn begin(&mut self, moved: u64, worker: &Worker) {
         if let Role::Dials(dialling) = &mut self.role
             && !dialling.begun
             && moved >= dialling.after
@@ -114,8 +121,6 @@ impl Offer {
             dialling.begun = true;
             dialling.open(dialling.growth.wanted().saturating_sub(1));
         }
-        self.poll_arrivals(cx);
-        if self.joined.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Hears of connections that have joined, or could not.

@@ -126,8 +126,8 @@ fn the_stream_is_the_same_over_any_number_of_connections() {
         let chain = Chain::of(relays, echo());
         let striped = |relay: usize| chain.relays[relay].handle.snapshot().striped_connections;
         converse_until(chain.connect(), || {
-            wait_for("a leg to be striped", || {
-                number == 1 || (1..3).any(|relay| striped(relay) > 0)
+            wait_for("both legs to be striped", || {
+                number == 1 || (1..3).all(|relay| striped(relay) > 0)
             });
         });
         wait_for("the sessions to end", || {
