@@ -630,7 +630,10 @@ mod tests {
     #[test]
     fn a_gateway_must_mean_what_opens_it_to_others() {
         for (text, expected) in [
-            ("", "configuration, forward: expected at least one of forward, tproxy, socks5, connect and packet"),
+            (
+                "",
+                "configuration, forward: expected at least one of forward, tproxy, socks5, connect and packet",
+            ),
             (
                 "[[tproxy]]\ndestinations = ['*.example.com:443']",
                 "configuration, tproxy[0].destinations: expected ranges of addresses",
