@@ -268,6 +268,35 @@ impl fmt::Debug for CountsCollector {
     }
 }
 
+impl CountsCollector {
+    /// What became of legs that run over several connections.
+    fn encode_stripes(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        sum: &Snapshot,
+    ) -> Result<(), fmt::Error> {
+        let name = |what: &str| format!("{}_{what}", self.program);
+        let counter = MetricType::Counter;
+        for (what, help, value) in [
+            ("striped_legs", "Legs that run over several connections", sum.striped_legs),
+            ("striped_connections", "Connections of striped legs", sum.striped_connections),
+        ] {
+            let text = name(what);
+            let metric = ConstGauge::new(value as f64);
+            metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
+        }
+        let text = name("reordering");
+        let help = "Bytes that wait at striped legs for some that come before them";
+        let metric = ConstGauge::new(sum.reordering_bytes as f64);
+        let (unit, gauge) = (Some(&Unit::Bytes), MetricType::Gauge);
+        metric.encode(encoder.encode_descriptor(&text, help, unit, gauge)?)?;
+        let text = name("resent");
+        let help = "Bytes that striped legs have sent more than once";
+        let metric = ConstCounter::new(sum.resent_bytes);
+        metric.encode(encoder.encode_descriptor(&text, help, Some(&Unit::Bytes), counter)?)
+    }
+}
+
 impl Collector for CountsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let sum = Snapshot::of(self.workers.iter().map(|worker| &worker.counts));
@@ -302,23 +331,7 @@ impl Collector for CountsCollector {
         let metric = ConstGauge::new(sum.open as f64);
         metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
 
-        for (what, help, value) in [
-            ("striped_legs", "Legs that run over several connections", sum.striped_legs),
-            ("striped_connections", "Connections of striped legs", sum.striped_connections),
-        ] {
-            let text = name(what);
-            let metric = ConstGauge::new(value as f64);
-            metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
-        }
-        let text = name("reordering");
-        let help = "Bytes that wait at striped legs for some that come before them";
-        let metric = ConstGauge::new(sum.reordering_bytes as f64);
-        let (unit, gauge) = (Some(&Unit::Bytes), MetricType::Gauge);
-        metric.encode(encoder.encode_descriptor(&text, help, unit, gauge)?)?;
-        let text = name("resent");
-        let help = "Bytes that striped legs have sent more than once";
-        let metric = ConstCounter::new(sum.resent_bytes);
-        metric.encode(encoder.encode_descriptor(&text, help, Some(&Unit::Bytes), counter)?)?;
+        self.encode_stripes(&mut encoder, &sum)?;
 
         let text = name("sessions");
         let help = "Connections by what became of them";
