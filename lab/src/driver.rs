@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use tradewind_net::arena::{Arena, Slice};
 use tradewind_net::clock::{self, Urgency};
 use tradewind_net::epoll::{Bell, Epoll};
+use tradewind_net::idle::WakefulCpus;
 use tradewind_net::virtio::VirtioHeader;
 use tradewind_units::{Duration, Timestamp};
 use tradewind_wan::{
@@ -47,6 +48,8 @@ const FRAMES_IN_A_THICK_WAKE: u64 = 2;
 /// Failed reads after which a host's device counts as gone. Chosen: a device that goes down and up
 /// again fails once each time.
 const MOST_READ_ERRORS: u32 = 100;
+/// How long after a host's last packet the machine's CPUs are kept awake. Chosen: a program that measures hardly pauses longer.
+const AWAKE: Duration = Duration::from_secs(5);
 /// The bell's token; hosts have their index.
 const BELL: u64 = u64::MAX;
 
@@ -93,6 +96,7 @@ pub(crate) struct Driver {
     meters: Meters,
     urgency: Urgency,
     drops_before: RingDrops,
+    wakeful_cpus: Option<Arc<WakefulCpus>>,
 }
 
 impl Driver {
@@ -103,6 +107,7 @@ impl Driver {
         network: NetworkSettings<'_>,
         bell: Arc<Bell>,
         requests: Receiver<Request>,
+        wakeful_cpus: Option<Arc<WakefulCpus>>,
     ) -> Result<Self, LabError> {
         clock::sharpen_timers();
         let urgency = clock::raise_urgency();
@@ -127,6 +132,7 @@ impl Driver {
             meters: Meters::start(clock::thread_cpu()),
             urgency,
             drops_before: RingDrops::default(),
+            wakeful_cpus,
         };
         driver.drops_before = driver.read_ring_drops()?;
         Ok(driver)
@@ -153,6 +159,9 @@ impl Driver {
                         return Ok(());
                     }
                 } else {
+                    if let Some(cpus) = &self.wakeful_cpus {
+                        cpus.keep_awake_until(looked + AWAKE);
+                    }
                     looked = self.read_host(HostIndex(*token as u16), looked);
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use tradewind_net::NetError;
-use tradewind_net::counters::{self, MachineCpu};
+use tradewind_net::counters;
 use tradewind_net::epoll::Bell;
 use tradewind_net::idle::WakefulCpus;
 use tradewind_net::iproute::{self, Tool};
@@ -24,7 +24,7 @@ use crate::driver::{Driver, Measurement, NetworkSettings, Request};
 use crate::error::LabError;
 use crate::host::{self, Attachment, HostHandle, Wiring};
 use crate::options::{Backend, LabOptions, Passage};
-use crate::validity::{self, Bounds, MachineUse, ValidityRecord};
+use crate::validity::{self, Bounds, MachineMark, MachineUse, ValidityRecord};
 
 /// A running lab. Dropping it ends the programs on its hosts and leaves nothing behind.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub struct Lab {
     requests: Sender<Request>,
     bell: Arc<Bell>,
     lifeline: Option<Lifeline>,
-    machine_before: Mutex<MachineCpu>,
+    machine_before: Mutex<MachineMark>,
     bounds: Bounds,
-    _wakeful_cpus: Option<WakefulCpus>,
+    wakeful_cpus: Option<Arc<WakefulCpus>>,
     notes: Vec<String>,
     attached_by: Backend,
 }
@@ -65,26 +65,29 @@ impl Lab {
                  most {rate}"
             ));
         }
-        let wakeful_cpus = WakefulCpus::hold().ok();
-        if wakeful_cpus.is_none() {
-            notes.push(
-                "CPUs may sleep (only root may forbid it), so round trips are some 0.2 ms longer \
-                 than stated, and more in a virtual machine"
-                    .to_owned(),
-            );
-        }
+        let wakeful_cpus = match WakefulCpus::hold() {
+            Ok(cpus) => Some(Arc::new(cpus)),
+            Err(error) => {
+                notes.push(format!(
+                    "CPUs may sleep ({error}), so round trips are some 0.2 ms longer than stated, and more in a \
+                     virtual machine"
+                ));
+                None
+            }
+        };
         let bell = Arc::new(Bell::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
         let work = {
             let (topology, bell, options) = (topology.clone(), bell.clone(), options.clone());
+            let wakeful_cpus = wakeful_cpus.clone();
             move || {
                 let network = NetworkSettings {
                     topology: &topology,
                     seed: options.seed.unwrap_or(topology.seed),
                     coalesce: options.coalesce,
                 };
-                let driver = Driver::new(attachments, network, bell, inbox)?;
+                let driver = Driver::new(attachments, network, bell, inbox, wakeful_cpus)?;
                 // Whoever waits for this is there until it came.
                 let _ = started.send(());
                 driver.run()
@@ -106,8 +109,8 @@ impl Lab {
             requests,
             bell,
             lifeline: Some(lifeline),
-            machine_before: Mutex::new(counters::machine_cpu()?),
-            _wakeful_cpus: wakeful_cpus,
+            machine_before: Mutex::new(MachineMark::set(wakeful_cpus.as_deref())?),
+            wakeful_cpus,
             notes,
         };
         if has_started.recv().is_err() {
@@ -224,7 +227,7 @@ impl Lab {
     pub fn validity(&self) -> Result<ValidityRecord, LabError> {
         let measured: Measurement = self.ask(Request::Measure)?;
         let before = *self.machine_before.lock().unwrap_or_else(PoisonError::into_inner);
-        let after = counters::machine_cpu()?;
+        let after = MachineMark::set(self.wakeful_cpus.as_deref())?;
         let machine = MachineUse { before, after, tcp_memory: counters::tcp_memory() };
         Ok(validity::judge(&measured, &machine, self.bounds))
     }
@@ -235,7 +238,7 @@ impl Lab {
     /// When the emulator has stopped.
     pub fn reset_validity(&self) -> Result<(), LabError> {
         self.ask(Request::Reset)?;
-        let now = counters::machine_cpu()?;
+        let now = MachineMark::set(self.wakeful_cpus.as_deref())?;
         *self.machine_before.lock().unwrap_or_else(PoisonError::into_inner) = now;
         Ok(())
     }

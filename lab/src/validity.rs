@@ -7,8 +7,10 @@
 //! before the last reset.
 
 use hdrhistogram::Histogram;
+use tradewind_net::NetError;
 use tradewind_net::clock::{self, Urgency};
-use tradewind_net::counters::{MachineCpu, TcpMemory};
+use tradewind_net::counters::{self, MachineCpu, TcpMemory};
+use tradewind_net::idle::WakefulCpus;
 use tradewind_units::{Duration, Timestamp};
 use tradewind_wan::Counters;
 
@@ -83,7 +85,7 @@ pub struct ValidityRecord {
     pub foreign_frames: u64,
     /// The emulator thread's share of one CPU.
     pub emulator_cpu_ratio: f64,
-    /// The share of all CPUs at work, the emulator's among it.
+    /// The share of all CPUs at work, the emulator's among it; what only kept them awake is not.
     pub machine_busy_ratio: f64,
     /// TCP's memory on the whole machine as a share of where pressure begins; `None` where it is
     /// not visible, as inside a user namespace.
@@ -217,11 +219,28 @@ impl RingDrops {
     }
 }
 
+/// What the machine had done by some moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachineMark {
+    /// Its CPUs' time.
+    pub(crate) cpu: MachineCpu,
+    /// What of that went into keeping them awake.
+    pub(crate) spun: Duration,
+}
+
+impl MachineMark {
+    /// As of now.
+    pub(crate) fn set(wakeful_cpus: Option<&WakefulCpus>) -> Result<Self, NetError> {
+        let spun = wakeful_cpus.map_or(Duration::ZERO, WakefulCpus::spun);
+        Ok(Self { cpu: counters::machine_cpu()?, spun })
+    }
+}
+
 /// What the machine did during the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineUse {
-    pub(crate) before: MachineCpu,
-    pub(crate) after: MachineCpu,
+    pub(crate) before: MachineMark,
+    pub(crate) after: MachineMark,
     pub(crate) tcp_memory: Option<TcpMemory>,
 }
 
@@ -232,8 +251,7 @@ pub(crate) fn judge(
     bounds: Bounds,
 ) -> ValidityRecord {
     let meters = &measured.meters;
-    let busy = machine.after.busy.saturating_sub(machine.before.busy) as f64;
-    let total = machine.after.total.saturating_sub(machine.before.total).max(1) as f64;
+    let spun = machine.after.spun.saturating_sub(machine.before.spun);
     let memory_ratio = |memory: TcpMemory| memory.used as f64 / memory.pressure.max(1) as f64;
     let mut record = ValidityRecord {
         valid: true,
@@ -252,7 +270,7 @@ pub(crate) fn judge(
         unroutable: meters.unroutable,
         foreign_frames: meters.foreign_frames,
         emulator_cpu_ratio: meters.cpu.as_secs_f64() / meters.span.as_secs_f64().max(1e-9),
-        machine_busy_ratio: busy / total,
+        machine_busy_ratio: machine.after.cpu.busy_ratio_since(&machine.before.cpu, spun),
         tcp_memory_ratio: machine.tcp_memory.map(memory_ratio),
         unconserved_links: unconserved(&measured.counters),
         arena_bytes: measured.arena_bytes as u64,
@@ -332,8 +350,14 @@ mod tests {
             arena_bytes: 0,
         };
         let machine = MachineUse {
-            before: MachineCpu { busy: 100, total: 1000 },
-            after: MachineCpu { busy: 600, total: 2000 },
+            before: MachineMark {
+                cpu: MachineCpu { busy: 100, total: 1000 },
+                spun: Duration::from_secs(1),
+            },
+            after: MachineMark {
+                cpu: MachineCpu { busy: 1000, total: 2000 },
+                spun: Duration::from_secs(5),
+            },
             tcp_memory: Some(TcpMemory { used: 10, pressure: 100 }),
         };
         (measurement, machine)
@@ -364,7 +388,7 @@ mod tests {
             ),
             (|m, _| m.meters.note_gap(Duration::from_millis(60)), "stood still"),
             (|m, _| m.meters.cpu = Duration::from_secs(8), "of a CPU"),
-            (|_, machine| machine.after.busy = 1000, "busy"),
+            (|_, machine| machine.after.spun = Duration::from_secs(1), "busy"),
             (|m, _| m.ring_drops.add(3, 0), "3 packets lost before"),
             (|m, _| m.meters.write_errors = 2, "2 deliveries"),
             (|_, machine| machine.tcp_memory = Some(TcpMemory { used: 9, pressure: 9 }), "memory"),
@@ -385,7 +409,7 @@ mod tests {
         measured.meters = Meters::start(Duration::ZERO);
         measured.meters.span = Duration::from_millis(7);
         measured.meters.cpu = Duration::from_millis(6);
-        machine.after = MachineCpu { busy: 101, total: 1001 };
+        machine.after.cpu = MachineCpu { busy: 101, total: 1001 };
         let record = judge_run(&measured, &machine);
         assert!(record.valid, "{record}");
         assert!(record.to_string().starts_with("nothing measured yet: "), "{record}");

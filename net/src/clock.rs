@@ -69,6 +69,14 @@ pub fn raise_urgency() -> Urgency {
     Urgency::Ordinary
 }
 
+/// Lets the calling thread run only when no other wants to (SCHED_IDLE), and says whether that could be done.
+#[must_use]
+pub fn stand_back() -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: pid 0 is the calling thread, and `parameters` lives through the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
+}
+
 /// Sleeps until `deadline` on the monotonic clock.
 ///
 /// # Errors

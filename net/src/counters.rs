@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 
+use tradewind_units::Duration;
+
 use crate::error::{NetError, Result};
 
 /// The packet counters of one device, seen from its namespace's side.
@@ -63,13 +65,27 @@ fn parse_device(text: &str, device: &str) -> Option<DeviceCounters> {
     })
 }
 
-/// CPU time of the whole machine since boot, in the kernel's ticks over all CPUs.
+/// CPU time of the whole machine since boot, in the kernel's ticks over all CPUs, without what a host kept from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MachineCpu {
     /// Ticks at work.
     pub busy: u64,
     /// All ticks.
     pub total: u64,
+}
+
+/// Length of a tick: the kernel tells user space of hundredths of a second, whatever it counts itself.
+const TICK: Duration = Duration::from_millis(10);
+
+impl MachineCpu {
+    /// What was used since `earlier`, but for `spared`, which was used to no purpose.
+    #[must_use]
+    pub fn busy_ratio_since(&self, earlier: &Self, spared: Duration) -> f64 {
+        let total = self.total.saturating_sub(earlier.total).max(1) as f64;
+        let busy = self.busy.saturating_sub(earlier.busy) as f64;
+        let spared = spared.as_secs_f64() / TICK.as_secs_f64();
+        (busy - spared).max(0.0) / total
+    }
 }
 
 /// Reads the machine's CPU time.
@@ -82,11 +98,11 @@ pub fn machine_cpu() -> Result<MachineCpu> {
     Ok(parse_machine_cpu(&text))
 }
 
-/// Fields: user nice system idle iowait irq softirq steal; guest time is in user already.
+/// Fields: user nice system idle iowait irq softirq, then stolen and guest time, of which the latter is in user already.
 fn parse_machine_cpu(text: &str) -> MachineCpu {
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
-        line.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+        line.split_whitespace().skip(1).take(7).map_while(|word| word.parse().ok()).collect();
     let total = ticks.iter().sum();
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     MachineCpu { busy: total - idle, total }
@@ -185,7 +201,7 @@ mod tests {
 
     #[test]
     fn machine_time_leaves_out_idle_and_waiting() {
-        let cpu = parse_machine_cpu("cpu  10 1 20 100 9 2 3 0 0 0\ncpu0 1 1 1 1\n");
+        let cpu = parse_machine_cpu("cpu  10 1 20 100 9 2 3 50 0 0\ncpu0 1 1 1 1\n");
         assert_eq!(cpu, MachineCpu { busy: 36, total: 145 });
     }
 
