@@ -23,8 +23,6 @@ use crate::scenario::Scenario;
 const MAX_RELAYS: usize = 2;
 /// Longest time for one plan. Chosen: the two to four rounds together take one to two seconds.
 const PLANNING_TIME: Duration = Duration::from_millis(500);
-/// Rounds of planning and measuring; the last plan may rest on hope. Chosen: two to four suffice on this mesh.
-const MAX_ROUNDS: usize = 6;
 
 /// What was chosen, and from what.
 pub(super) struct Choice {
@@ -82,7 +80,7 @@ pub(super) fn choose(
             .filter(|pair| prober.effort().between_relays || !knowledge.is_between_relays(pair))
             .cloned()
             .collect();
-        if wanted.is_empty() || round + 1 == MAX_ROUNDS {
+        if wanted.is_empty() || round + 1 == prober.effort().rounds {
             let measured = knowledge.measured();
             return Ok(Choice { problem, plan, measured, unmeasured: unmeasured.len() });
         }

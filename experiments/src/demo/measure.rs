@@ -25,6 +25,8 @@ pub(super) struct Effort {
     pub(super) steady_for: Duration,
     /// Whether the rates between relays are measured, too.
     pub(super) between_relays: bool,
+    /// Most rounds of planning and measuring; the last plan may rest on hope.
+    pub(super) rounds: usize,
 }
 
 impl Effort {
@@ -35,6 +37,8 @@ impl Effort {
         rate_duration: Duration::from_secs(8),
         steady_for: Duration::from_secs(1),
         between_relays: true,
+        // Two to four suffice on the demo's mesh.
+        rounds: 6,
     };
     /// Enough on a path without queues.
     pub(super) const QUICK: Self = Self {
@@ -43,6 +47,7 @@ impl Effort {
         rate_duration: Duration::from_secs(4),
         steady_for: Duration::from_millis(500),
         between_relays: false,
+        rounds: 2,
     };
 }
 

@@ -1,7 +1,7 @@
 //! Carries the planned transfers through the lab, several at once where they cannot disturb each other, and keeps the lab's
 //! word on each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,8 +18,9 @@ use crate::lab_run::carry::{self, CarryError, Watch};
 const QUIET: Duration = Duration::from_secs(20);
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(100);
-/// Tries of a group whose run was invalid: a busy moment of the machine should not spoil the whole.
-const TRIES: usize = 2;
+/// Tries of a transfer whose run was invalid, each with half as many others beside it: neither a busy moment of the machine nor
+/// a machine that bears less than this one was built for should spoil the whole.
+const TRIES: usize = 3;
 
 /// Direct, or over the planned path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,23 +95,25 @@ pub(super) fn carry(
     let work: Vec<lanes::Work> = transfers.iter().map(|transfer| work(flows, transfer)).collect();
     let mut carriage = Carriage::default();
     let mut arrived = 0;
-    for group in lanes::groups(&work) {
+    let mut waiting: VecDeque<(usize, Vec<usize>)> =
+        lanes::groups(&work).into_iter().map(|group| (1, group)).collect();
+    while let Some((attempt, group)) = waiting.pop_front() {
         let members: Vec<&Transfer> = group.iter().map(|index| transfers[*index]).collect();
-        for attempt in 1..=TRIES {
-            ground.lab.reset_validity()?;
-            let outcomes =
-                carry_group(ground, deployment, flows, &members, |bytes| done(arrived + bytes))?;
-            let record = ground.lab.validity()?;
-            if !record.valid && attempt < TRIES {
-                continue;
+        ground.lab.reset_validity()?;
+        let outcomes =
+            carry_group(ground, deployment, flows, &members, |bytes| done(arrived + bytes))?;
+        let record = ground.lab.validity()?;
+        if !record.valid && attempt < TRIES {
+            for half in group.chunks(group.len().div_ceil(2)).rev() {
+                waiting.push_front((attempt + 1, half.to_vec()));
             }
-            for (transfer, mut outcome) in members.iter().zip(outcomes) {
-                outcome.valid = record.valid;
-                carriage.outcomes.insert((transfer.flow, transfer.way), outcome);
-            }
-            carriage.reasons.extend(record.reasons);
-            break;
+            continue;
         }
+        for (transfer, mut outcome) in members.iter().zip(outcomes) {
+            outcome.valid = record.valid;
+            carriage.outcomes.insert((transfer.flow, transfer.way), outcome);
+        }
+        carriage.reasons.extend(record.reasons);
         arrived += members.iter().map(|transfer| transfer.volume.as_u64()).sum::<u64>();
     }
     Ok(carriage)
