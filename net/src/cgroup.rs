@@ -1,6 +1,9 @@
-//! The control group that this process is in.
+//! Control groups: the one that this process is in, the top of the hierarchy, and the kernel's numbers of those below one.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{NetError, Result};
@@ -37,10 +40,44 @@ fn read(path: &str) -> Result<String> {
 /// # Errors
 /// When no hierarchy of version 2 is mounted, or its directory cannot be opened.
 pub fn open_own() -> Result<File> {
-    open(
-        &path_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
-            .ok_or(NO_HIERARCHY)?,
-    )
+    open(&own()?)
+}
+
+/// That directory.
+///
+/// # Errors
+/// When no hierarchy of version 2 is mounted.
+pub fn own() -> Result<PathBuf> {
+    path_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?).ok_or(NO_HIERARCHY)
+}
+
+/// The kernel's numbers of the control group (version 2) whose directory is `path` and of all groups below it, as
+/// `sock_diag` tells them of sockets: those of their directories.
+///
+/// # Errors
+/// When `path` is no control group of version 2, or cannot be read.
+///
+/// # Cost
+/// Reads each directory.
+pub fn numbers_below(path: &Path) -> Result<BTreeSet<u64>> {
+    let refused =
+        |source| NetError::system(format!("read the control group {}", path.display()), source);
+    // Only version 2 has this file.
+    if !path.join("cgroup.controllers").is_file() {
+        return Err(refused(io::Error::other("no directory of a control group of version 2")));
+    }
+    let mut numbers = BTreeSet::from([fs::metadata(path).map_err(refused)?.ino()]);
+    let mut left = vec![path.to_owned()];
+    while let Some(directory) = left.pop() {
+        // A group below may go while it is read.
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                numbers.insert(entry.ino());
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(numbers)
 }
 
 /// Where the hierarchy is mounted.
@@ -63,6 +100,14 @@ fn path_of(mountinfo: &str, cgroup: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_group_of_version_2_is_refused() {
+        for path in ["/proc", "/no/such/group"] {
+            let error = numbers_below(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains(path) && error.contains("version 2"), "{error}");
+        }
+    }
 
     #[test]
     fn the_mount_and_the_group_make_the_path() {

@@ -4,9 +4,11 @@
 //! `INET_DIAG_INFO` is `struct tcp_info` in the running kernel's length, which [`TcpInfo::parse`] reads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::cgroup;
 use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_DUMP, NLM_F_REQUEST, Netlink, u16_at, u32_at};
 use crate::tcp_info::TcpInfo;
@@ -20,6 +22,8 @@ const QUESTION: usize = 56;
 const ANSWER: usize = 72;
 /// The attribute that holds `struct tcp_info`.
 const INET_DIAG_INFO: u16 = 2;
+/// The attribute that holds the number of the socket's control group of version 2 (Linux 5.9); it comes unasked.
+const INET_DIAG_CGROUP_ID: u16 = 21;
 /// States that have sent data or can: established, both kinds of half-closed, closing. A bit each.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 
@@ -45,6 +49,9 @@ pub struct Filter {
     pub within: Vec<IpNet>,
     /// Prefixes of the other end that are not wanted.
     pub except: Vec<IpNet>,
+    /// The directory of the control group (version 2) whose sockets are wanted, with those of the groups below it; all
+    /// when absent. A socket belongs to the group in which its process made it.
+    pub cgroup: Option<PathBuf>,
 }
 
 impl Filter {
@@ -76,13 +83,21 @@ impl SockDiag {
     /// socket carries it.
     ///
     /// # Errors
-    /// When this kernel has no `sock_diag` for TCP.
+    /// When this kernel has no `sock_diag` for TCP, or the filter's control group cannot be read or is not told.
     pub fn each(&mut self, filter: &Filter, mut each: impl FnMut(&Connection)) -> Result<()> {
+        // Groups come and go, so they are looked up for each look.
+        let groups = filter.cgroup.as_deref().map(cgroup::numbers_below).transpose()?;
+        let mut group_untold = false;
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut question = question(family as u8);
             let answered = self.netlink.ask(&mut question, |message| {
-                if let Some(connection) = parse(&message[HEADER..], filter) {
-                    each(&connection);
+                let answer = &message[HEADER..];
+                let Some(connection) = parse(answer, filter) else { return };
+                match (&groups, group_of(answer)) {
+                    (None, _) => each(&connection),
+                    (Some(wanted), Some(group)) if wanted.contains(&group) => each(&connection),
+                    (Some(_), Some(_)) => {}
+                    (Some(_), None) => group_untold = true,
                 }
             });
             match answered {
@@ -94,6 +109,12 @@ impl SockDiag {
                 }
                 other => other.map_err(|e| NetError::system("list TCP connections", e))?,
             }
+        }
+        if group_untold {
+            return Err(NetError::Unsupported {
+                ability: "control groups in its list of TCP connections",
+                needs: "Linux 5.9; without it, filter by ports or prefixes",
+            });
         }
         Ok(())
     }
@@ -125,6 +146,12 @@ fn parse(answer: &[u8], filter: &Filter) -> Option<Connection> {
     let cookie = u64::from(u32_at(answer, 44)) | u64::from(u32_at(answer, 48)) << 32;
     let info = TcpInfo::parse(attribute(attributes, INET_DIAG_INFO)?)?;
     Some(Connection { cookie, local, remote, info })
+}
+
+/// The number of the control group, where it is told.
+fn group_of(answer: &[u8]) -> Option<u64> {
+    let number = attribute(answer.get(ANSWER..)?, INET_DIAG_CGROUP_ID)?;
+    Some(u64::from_ne_bytes(number.try_into().ok()?))
 }
 
 fn address(family: i32, bytes: &[u8]) -> Option<IpAddr> {
@@ -199,5 +226,15 @@ mod tests {
         answer[ANSWER] = 0;
         answer[ANSWER + 1] = 0;
         assert_eq!(parse(&answer, &filter), None, "an attribute without a length");
+    }
+
+    #[test]
+    fn a_control_group_is_read_where_it_is_told() {
+        let mut answer = vec![0; ANSWER];
+        assert_eq!(group_of(&answer), None);
+        answer.extend([12_u16.to_ne_bytes(), INET_DIAG_CGROUP_ID.to_ne_bytes()].concat());
+        answer.extend(4711_u64.to_ne_bytes());
+        assert_eq!(group_of(&answer), Some(4711));
+        assert_eq!(group_of(&answer[..ANSWER + 8]), None, "cut short");
     }
 }
