@@ -2,91 +2,100 @@
 //!
 //! Where no program may be loaded (see [`crate::first_window`]), a route can carry the first
 //! congestion window and the first receive window. It speaks for every process of the network
-//! namespace, so one is made for a single address only: a copy of the route that is taken anyway.
+//! namespace, so one is made for a single address only: a copy of the route that is taken anyway
+//! ([`crate::route`] makes its own in the same way, for what was learned).
 
+use std::io;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use nix::net::if_::if_nametoindex;
 use tradewind_units::Segments;
 
 use crate::error::{NetError, Result};
-use crate::iproute::{self, Tool};
+use crate::route::kernel::{Kernel, Mark, prefix_of};
+use crate::route::{self, Windows};
 
-/// Marks these routes among others' (`proto`); free in iproute2's and FRR's lists. Not that of
-/// [`crate::route`], whose owner sweeps all routes of its own.
-const PROTOCOL: &str = "83";
+/// Marks these routes among others': a number that is free in iproute2's and FRR's lists and not that of
+/// [`crate::route`], whose owner sweeps all routes of its own. What an operator asked for goes before what was
+/// learned, so the metric is the lower one.
+const MARK: Mark = Mark { protocol: 83, metric: 8_100_000 };
 
 /// A route with first windows; taken away when dropped. After a kill it stays until the next
 /// process that wants one for the same address replaces it.
 #[derive(Debug)]
 pub struct WindowRoute {
-    prefix: String,
+    kernel: Kernel,
+    route: RouteMessage,
 }
 
 impl WindowRoute {
     /// Makes a route to `address` like the one that is taken now, with first windows of `window`.
     ///
     /// # Errors
-    /// Without CAP_NET_ADMIN, without a route, for addresses of this host, and where `ip` is
-    /// missing.
+    /// Without CAP_NET_ADMIN, without a route, for addresses of this host, and where somebody else has a
+    /// route to this very address.
     pub fn set(address: IpAddr, window: Segments) -> Result<Self> {
-        let found = iproute::ask(Tool::Ip, &["-o", "route", "get", &address.to_string()])?;
-        let way = way_of(&found).ok_or(NetError::Unsupported {
-            ability: "route with windows to an address of this host",
+        let mut kernel = Kernel::open(MARK)?;
+        let prefix = IpNet::from(address);
+        // One that another process has, or had, would be copied in place of what it was copied from.
+        let same = |route: &RouteMessage| prefix_of(route) == Some(prefix);
+        kernel.marked()?.iter().filter(|route| same(route)).try_for_each(|r| kernel.delete(r))?;
+        let base = kernel.leading_to(prefix)?.ok_or(NetError::Unsupported {
+            ability: "route with windows to an address of this host, or to where none leads",
             needs: "only what leaves the host takes a route that can be set",
         })?;
-        let prefix = format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 });
-        let window = window.as_u32().to_string();
-        let mut line = vec!["route", "replace", prefix.as_str()];
-        line.extend(way);
-        line.extend(["proto", PROTOCOL, "initcwnd", &window, "initrwnd", &window]);
-        iproute::ask(Tool::Ip, &line)?;
-        Ok(Self { prefix })
+        // A learned one is a copy itself.
+        let is_learned = base.header.protocol == RouteProtocol::Other(route::PROTOCOL);
+        if base.header.destination_prefix_length == prefix.prefix_len() && !is_learned {
+            return Err(NetError::system(
+                format!("set a route with windows to {address}"),
+                io::Error::other("there is one to this very address, which is left alone"),
+            ));
+        }
+        Self::copy(kernel, base, prefix, window)
     }
-}
 
-impl WindowRoute {
     /// Makes such a route to an address of documentation [RFC 5737] and takes it away.
     ///
     /// # Errors
     /// As [`WindowRoute::set`].
     pub fn try_out() -> Result<()> {
-        let prefix = "192.0.2.82/32".to_owned();
-        let line = ["route", "add", &prefix, "dev", "lo", "proto", PROTOCOL, "initcwnd", "10"];
-        iproute::ask(Tool::Ip, &line)?;
-        drop(Self { prefix });
-        Ok(())
+        let loopback = if_nametoindex("lo")
+            .map_err(|errno| NetError::system("look up the device lo", errno))?;
+        let mut base = RouteMessage::default();
+        base.header = RouteHeader {
+            address_family: AddressFamily::Inet,
+            table: RouteHeader::RT_TABLE_MAIN,
+            scope: RouteScope::Link,
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        base.attributes.push(RouteAttribute::Oif(loopback));
+        let prefix = IpNet::from(IpAddr::from([192, 0, 2, 82]));
+        let window = Segments::new(10).expect("above zero");
+        Self::copy(Kernel::open(MARK)?, base, prefix, window).map(drop)
+    }
+
+    fn copy(
+        mut kernel: Kernel,
+        base: RouteMessage,
+        prefix: IpNet,
+        window: Segments,
+    ) -> Result<Self> {
+        let windows = Windows { congestion: window, receive: Some(window) };
+        let route = kernel.copy(base, prefix, windows)?;
+        Ok(Self { kernel, route })
     }
 }
 
 impl Drop for WindowRoute {
     fn drop(&mut self) {
         // Whoever has removed it already did what is wanted here.
-        let _removed = iproute::ask(Tool::Ip, &["route", "del", &self.prefix, "proto", PROTOCOL]);
-    }
-}
-
-/// Next hop, device and source address of what `ip route get` prints; `None` for addresses of
-/// this host.
-fn way_of(found: &str) -> Option<Vec<&str>> {
-    let words: Vec<&str> = found.split_whitespace().collect();
-    if matches!(words.first(), Some(&("local" | "broadcast" | "multicast"))) {
-        return None;
-    }
-    let pairs = words.windows(2).filter(|pair| matches!(pair[0], "via" | "dev" | "src"));
-    let way: Vec<&str> = pairs.flatten().copied().collect();
-    way.contains(&"dev").then_some(way)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_is_taken_over_and_the_rest_is_not() {
-        let found = "192.0.2.9 via 10.0.0.1 dev eth0 src 10.0.0.7 uid 0 \\    cache expires 9sec";
-        let expected = ["via", "10.0.0.1", "dev", "eth0", "src", "10.0.0.7"];
-        assert_eq!(way_of(found).unwrap(), expected);
-        assert_eq!(way_of("local 127.0.0.1 dev lo src 127.0.0.1 uid 0 \\ cache <local>"), None);
-        assert_eq!(way_of(""), None);
+        let _removed = self.kernel.delete(&self.route);
     }
 }

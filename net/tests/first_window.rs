@@ -6,9 +6,11 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use common::{HERE, Hosts, THERE, USUAL, dial, skipped, window};
+use common::{HERE, Hosts, THERE, THERE_IPV6, USUAL, dial, skipped, window};
+use ipnet::IpNet;
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::iproute::{self, Tool};
+use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
@@ -138,4 +140,39 @@ fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
     let own = hosts.here.run(|| WindowRoute::set(HERE.parse().unwrap(), Segments::new(9).unwrap()));
     let error = own.unwrap().unwrap_err().to_string();
     assert!(error.contains("an address of this host"), "{error}");
+}
+
+#[test]
+fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
+    let Some(hosts) = Hosts::new() else { return };
+    let there = THERE.parse().unwrap();
+    let set = || WindowRoute::set(there, Segments::new(120).unwrap());
+    let foreign = format!("{THERE}/32 dev near0 metric 5 initcwnd 33");
+    iproute::batch(&hosts.here, Tool::Ip, &[format!("route add {foreign}")]).unwrap();
+    let error = hosts.here.run(set).unwrap().unwrap_err().to_string();
+    assert!(error.contains(THERE) && error.contains("left alone"), "{error}");
+    let plain = SocketOptions::default();
+    let listener = hosts.listen(&plain);
+    assert_eq!(window(&hosts.dial(&listener, &plain)), 33);
+    iproute::batch(&hosts.here, Tool::Ip, &[format!("route del {foreign}")]).unwrap();
+    // What was learned is no obstacle, and what an operator asks for goes before it.
+    let six = THERE_IPV6.parse().unwrap();
+    for (address, there) in [(THERE, there), (THERE_IPV6, six)] {
+        let learn = || {
+            let mut routes = Routes::open().unwrap();
+            let windows = Windows { congestion: Segments::new(60).unwrap(), receive: None };
+            assert_eq!(routes.set(IpNet::from(there), windows).unwrap(), Placed::Set);
+            routes
+        };
+        let mut learned = hosts.here.run(learn).unwrap();
+        let listener = hosts.listen_at(address, &plain);
+        assert_eq!(window(&hosts.dial(&listener, &plain)), 60, "{address}");
+        let asked = hosts.here.run(|| WindowRoute::set(there, Segments::new(120).unwrap()));
+        let asked = asked.unwrap().unwrap();
+        assert_eq!(window(&hosts.dial(&listener, &plain)), 120, "{address}");
+        drop(asked);
+        assert_eq!(window(&hosts.dial(&listener, &plain)), 60, "{address}");
+        assert_eq!(learned.sweep().unwrap(), 1);
+        assert_eq!(window(&hosts.dial(&listener, &plain)), USUAL, "{address}");
+    }
 }

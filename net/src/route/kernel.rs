@@ -1,0 +1,251 @@
+//! The kernel's routes, asked and told over netlink: which one leads somewhere, a copy of it with first windows, its
+//! removal.
+//!
+//! Whoever makes routes has a [`Mark`] of its own by which they are known again, so that nobody else's are touched.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
+    RouteNextHopFlags, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::Windows;
+use crate::error::{NetError, Result};
+use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
+
+/// How routes of one purpose are known among all others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// Their protocol number.
+    pub(crate) protocol: u8,
+    /// Their metric: of several routes of one prefix, that with the lowest counts.
+    pub(crate) metric: u32,
+}
+
+/// The routes of the network namespace that this was opened in.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    netlink: Netlink,
+    mark: Mark,
+}
+
+impl Kernel {
+    /// Changes nothing.
+    pub(crate) fn open(mark: Mark) -> Result<Self> {
+        Ok(Self { netlink: Netlink::open(NETLINK_ROUTE)?, mark })
+    }
+
+    /// All routes with our mark, whoever left them.
+    pub(crate) fn marked(&mut self) -> Result<Vec<RouteMessage>> {
+        let mut found = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut all = RouteMessage::default();
+            all.header.address_family = family;
+            found.extend(self.ask(
+                RouteNetlinkMessage::GetRoute(all),
+                NLM_F_DUMP,
+                "list routes",
+            )?);
+        }
+        found.retain(|route| route.header.protocol == RouteProtocol::Other(self.mark.protocol));
+        Ok(found)
+    }
+
+    /// The route that leads to `prefix` now; `None` where none does, or it ends on this host or nowhere.
+    pub(crate) fn leading_to(&mut self, prefix: IpNet) -> Result<Option<RouteMessage>> {
+        let mut question = RouteMessage::default();
+        let (family, length) = family_of(prefix.addr());
+        question.header.address_family = family;
+        question.header.destination_prefix_length = length;
+        question.header.flags = RouteFlags::LookupTable | RouteFlags::FibMatch;
+        question.attributes.push(RouteAttribute::Destination(address(prefix.addr())));
+        let action = format!("look up the route to {prefix}");
+        let found = match self.ask(RouteNetlinkMessage::GetRoute(question), 0, &action) {
+            Ok(found) => found,
+            Err(NetError::System { source, .. }) if is_unreachable(&source) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(found.into_iter().next().filter(|route| route.header.kind == RouteType::Unicast))
+    }
+
+    /// Makes a copy of `base` for `prefix` alone, with `windows` and our mark; returns it.
+    pub(crate) fn copy(
+        &mut self,
+        base: RouteMessage,
+        prefix: IpNet,
+        windows: Windows,
+    ) -> Result<RouteMessage> {
+        let route = copy_of(base, prefix, windows, self.mark);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        let action = format!("set the route to {prefix}");
+        self.ask(RouteNetlinkMessage::NewRoute(route.clone()), flags, &action)?;
+        Ok(route)
+    }
+
+    /// Takes `route` away, if it is there.
+    pub(crate) fn delete(&mut self, route: &RouteMessage) -> Result<()> {
+        let header = RouteHeader {
+            scope: RouteScope::NoWhere,
+            flags: RouteFlags::empty(),
+            ..route.header.clone()
+        };
+        let tells = |attribute: &&RouteAttribute| {
+            matches!(
+                attribute,
+                RouteAttribute::Destination(_)
+                    | RouteAttribute::Table(_)
+                    | RouteAttribute::Priority(_)
+            )
+        };
+        let mut key = RouteMessage::default();
+        key.header = RouteHeader { kind: RouteType::Unspec, ..header };
+        key.attributes = route.attributes.iter().filter(tells).cloned().collect();
+        match self.ask(RouteNetlinkMessage::DelRoute(key), NLM_F_ACK, "remove a route") {
+            // It went with its link, or somebody was faster.
+            Err(NetError::System { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: &str,
+    ) -> Result<Vec<RouteMessage>> {
+        let mut packet = NetlinkMessage::from(message);
+        packet.header.flags = NLM_F_REQUEST | flags;
+        packet.finalize();
+        let mut request = vec![0; packet.buffer_len()];
+        packet.serialize(&mut request);
+        let mut answers = Vec::new();
+        let asked = self.netlink.ask(&mut request, |answer| {
+            let parsed =
+                NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer).map(|m| m.payload);
+            if let Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) = parsed {
+                answers.push(route);
+            }
+        });
+        asked.map(|()| answers).map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => NetError::NotPermitted {
+                action: "change routes",
+                needs: "it takes the capability CAP_NET_ADMIN",
+            },
+            _ => NetError::system(action, source),
+        })
+    }
+}
+
+fn is_unreachable(error: &std::io::Error) -> bool {
+    let codes = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EINVAL, libc::EACCES, libc::ESRCH];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
+fn family_of(address: IpAddr) -> (AddressFamily, u8) {
+    match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    }
+}
+
+fn address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(four) => RouteAddress::Inet(four),
+        IpAddr::V6(six) => RouteAddress::Inet6(six),
+    }
+}
+
+/// The prefix of a route; the default route has no address.
+pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
+    let told = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(four)) => Some(IpAddr::from(*four)),
+        RouteAttribute::Destination(RouteAddress::Inet6(six)) => Some(IpAddr::from(*six)),
+        _ => None,
+    });
+    let unspecified = match route.header.address_family {
+        AddressFamily::Inet => IpAddr::from([0u8; 4]),
+        AddressFamily::Inet6 => IpAddr::from([0u16; 8]),
+        _ => return None,
+    };
+    IpNet::new(told.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
+}
+
+/// The first window that a route has by itself; zero without.
+pub(crate) fn base_window(route: &RouteMessage) -> u32 {
+    metrics_of(route)
+        .find_map(|metric| match metric {
+            RouteMetric::InitCwnd(window) => Some(*window),
+            _ => None,
+        })
+        .unwrap_or(0)
+}
+
+fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {
+    route.attributes.iter().flat_map(|attribute| match attribute {
+        RouteAttribute::Metrics(metrics) => metrics.as_slice(),
+        _ => &[],
+    })
+}
+
+/// `base` for `prefix` alone, with `windows`, under `mark`.
+fn copy_of(base: RouteMessage, prefix: IpNet, windows: Windows, mark: Mark) -> RouteMessage {
+    let replaced = |metric: &RouteMetric| match metric {
+        RouteMetric::InitCwnd(_) => true,
+        RouteMetric::InitRwnd(_) => windows.receive.is_some(),
+        _ => false,
+    };
+    let mut metrics: Vec<RouteMetric> =
+        metrics_of(&base).filter(|metric| !replaced(metric)).cloned().collect();
+    metrics.push(RouteMetric::InitCwnd(windows.congestion.as_u32()));
+    metrics.extend(windows.receive.map(|window| RouteMetric::InitRwnd(window.as_u32())));
+    let by_id =
+        base.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_)));
+    let mut copy = RouteMessage::default();
+    copy.header = RouteHeader {
+        destination_prefix_length: prefix.prefix_len(),
+        protocol: RouteProtocol::Other(mark.protocol),
+        // Where the next hop need not be on the link's own prefix, it need not be for the copy.
+        flags: if by_id { RouteFlags::empty() } else { base.header.flags & RouteFlags::Onlink },
+        ..base.header
+    };
+    copy.attributes = base.attributes.into_iter().filter_map(|kept| copied(kept, by_id)).collect();
+    copy.attributes.push(RouteAttribute::Destination(address(prefix.addr())));
+    copy.attributes.push(RouteAttribute::Priority(mark.metric));
+    copy.attributes.push(RouteAttribute::Metrics(metrics));
+    copy
+}
+
+/// An attribute as the copy has it; a route by next-hop id states no next hops besides.
+fn copied(attribute: RouteAttribute, by_id: bool) -> Option<RouteAttribute> {
+    match attribute {
+        RouteAttribute::Oif(_) | RouteAttribute::Gateway(_) | RouteAttribute::Via(_) if by_id => {
+            None
+        }
+        RouteAttribute::MultiPath(_) if by_id => None,
+        RouteAttribute::MultiPath(mut hops) => {
+            for hop in &mut hops {
+                hop.flags &= RouteNextHopFlags::Onlink;
+            }
+            Some(RouteAttribute::MultiPath(hops))
+        }
+        RouteAttribute::Oif(_)
+        | RouteAttribute::Gateway(_)
+        | RouteAttribute::Via(_)
+        | RouteAttribute::NhId(_)
+        | RouteAttribute::PrefSource(_)
+        | RouteAttribute::Table(_)
+        | RouteAttribute::Realm(_)
+        | RouteAttribute::Preference(_)
+        | RouteAttribute::EncapType(_)
+        | RouteAttribute::Encap(_) => Some(attribute),
+        // Its prefix and metric are ours; ages, caches and metrics are not copied or are merged.
+        _ => None,
+    }
+}
