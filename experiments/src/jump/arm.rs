@@ -7,12 +7,13 @@ use tradewind_jumpstart::{Config, Control, Learner, Mode};
 use tradewind_lab::Lab;
 use tradewind_net::clock::monotonic;
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::tcp_info::TcpInfo;
 use tradewind_tuner::observe::sample_of;
 use tradewind_units::{Bandwidth, HostId, Ratio, Segments};
 
 use crate::demo::DemoError;
 use crate::lab_run::Ground;
-use crate::lab_run::exchange::{Done, Door, Fetch, Link, Over, exchange};
+use crate::lab_run::exchange::{Done, Door, Fetch, Link, Looks, Over, exchange};
 
 /// How connections start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,15 +91,14 @@ impl<'a> Arm<'a> {
         &self.ground.lab
     }
 
-    /// A look at a connection that has just carried something: a round of the learner.
-    pub(crate) fn look(&mut self, link: &Link, id: u64) -> Result<(), DemoError> {
-        let Some(learner) = &mut self.learner else { return Ok(()) };
-        if let Some(sample) = sample_of(id, self.remote, &link.info()?) {
+    /// A look at a connection: a round of the learner.
+    fn look(&mut self, info: &TcpInfo, id: u64) {
+        let Some(learner) = &mut self.learner else { return };
+        if let Some(sample) = sample_of(id, self.remote, info) {
             learner.observe(&sample);
         }
         let _ = learner.decide(monotonic());
         self.looked_at += 1;
-        Ok(())
     }
 
     /// One download over a new connection that starts by default, and a look at it.
@@ -107,17 +107,40 @@ impl<'a> Arm<'a> {
         let fetch =
             Fetch { at: Duration::ZERO, over: Over::New(&self.to, &door), bytes, paced: None };
         let id = 1000 + self.looked_at;
-        let link = one(exchange(self.ground, vec![fetch], settle)?).link;
-        self.look(&link, id)?;
+        let link = one(exchange(self.ground, vec![fetch], settle, None)?).link;
+        self.look(&link.info()?, id);
         Ok(link)
+    }
+
+    /// One download over a new connection that starts by default, with a look every so often while it runs, as a daemon
+    /// does; `also` learns from the same looks. Returns what the last look saw.
+    pub(crate) fn train_by_bulk(
+        &mut self,
+        bytes: u64,
+        every: Duration,
+        also: &mut Self,
+        settle: Duration,
+    ) -> Result<Option<TcpInfo>, DemoError> {
+        let (ground, to) = (self.ground, self.to.clone());
+        let door = Door::open(ground, &self.from, None)?;
+        let fetch = Fetch { at: Duration::ZERO, over: Over::New(&to, &door), bytes, paced: None };
+        let id = 1000 + self.looked_at;
+        let mut last = None;
+        let mut each = |_: usize, info: &TcpInfo| {
+            self.look(info, id);
+            also.look(info, id);
+            last = Some(*info);
+        };
+        exchange(ground, vec![fetch], settle, Some(Looks { every, each: &mut each }))?;
+        Ok(last)
     }
 
     /// One more download over a connection that stands, and a look at it.
     pub(crate) fn again(&mut self, link: Link, bytes: u64) -> Result<Link, DemoError> {
         let id = 1000 + self.looked_at;
         let fetch = Fetch { at: Duration::ZERO, over: Over::Kept(link), bytes, paced: None };
-        let link = one(exchange(self.ground, vec![fetch], Duration::ZERO)?).link;
-        self.look(&link, id)?;
+        let link = one(exchange(self.ground, vec![fetch], Duration::ZERO, None)?).link;
+        self.look(&link.info()?, id);
         Ok(link)
     }
 
@@ -162,7 +185,7 @@ impl<'a> Arm<'a> {
             Fetch { at: *at, over: Over::New(&self.to, door), bytes, paced: given.paced }
         };
         let fetches = starts.iter().zip(&given).zip(&doors).map(fetch).collect();
-        Ok(Burst { done: exchange(self.ground, fetches, settle)?, lent })
+        Ok(Burst { done: exchange(self.ground, fetches, settle, None)?, lent })
     }
 }
 

@@ -302,7 +302,7 @@ impl<'a> Field<'a> {
                 });
             }
         }
-        let mut done = exchange(self.ground, fetches, Duration::ZERO)?;
+        let mut done = exchange(self.ground, fetches, Duration::ZERO, None)?;
         let mut probes = Vec::new();
         for (index, pair) in self.ways.chunks(2).enumerate() {
             for size in 0..sizes.len() {

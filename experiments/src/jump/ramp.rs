@@ -28,11 +28,11 @@ use crate::scenario::{ScenarioError, from_toml};
 const WIRE_SHARE: f64 = 1500.0 / 1448.0;
 /// Within which share of the ideal a jump must come.
 const WITHIN: f64 = 0.15;
-/// A download of the training: half a second at the path's rate. What a shorter one shows of the rate is spread over the
-/// round trip before its first acknowledgement.
-const TRAIN_BYTES: u64 = 12_000_000;
-/// How many: a moving average that keeps three quarters needs a dozen once the window is full.
-const TRAIN_DOWNLOADS: u32 = 14;
+/// What the connection carries that is learned from: some fifteen seconds at the path's rate, a dozen looks and more, after
+/// which little is left of what slow start showed.
+const TRAIN_BYTES: u64 = 360_000_000;
+/// Time between two looks at it: the daemon's default.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(300);
 /// Longest silence of a transfer.
 const QUIET: Duration = Duration::from_secs(20);
@@ -88,6 +88,8 @@ const CASES: [&str; 5] = [
 struct Found {
     ms: [f64; 5],
     learned_mbps: f64,
+    /// Window, in segments, and rate, in Mbit/s, of the connection that was learned from, at the last look.
+    trained: [f64; 2],
     reasons: Vec<String>,
 }
 
@@ -143,9 +145,12 @@ fn once(
         Ok(as_millis_f64(done.fct) - rtt_ms)
     };
     let mut paced = arm(Start::Paced, RECEIVERS[0])?;
-    train(&mut paced)?;
+    // The path to the unprepared receiver is the prepared one's like, and is known as well: what is seen of it is its
+    // receiver's doing.
     let mut stranger = arm(Start::Paced, RECEIVERS[1])?;
-    train_like(&mut stranger, &mut paced)?;
+    let last = paced.train_by_bulk(TRAIN_BYTES, LOOK_EVERY, &mut stranger, SETTLE)?;
+    let window = last.and_then(|info| info.congestion_window).map_or(0, Segments::as_u32);
+    let rate = last.and_then(|info| info.delivery_rate).map_or(0.0, Bandwidth::as_mbps);
     let mut default = arm(Start::Default, RECEIVERS[0])?;
     let learned_mbps = paced.learned_mbps().unwrap_or(0.0);
     let ms = [
@@ -155,7 +160,8 @@ fn once(
         push(&ground, windows, &mut paced, bytes)? - rtt_ms,
         push(&ground, windows, &mut default, bytes)? - rtt_ms,
     ];
-    Ok(Found { ms, learned_mbps, reasons: ground.lab.validity()?.reasons })
+    let trained = [f64::from(window), rate];
+    Ok(Found { ms, learned_mbps, trained, reasons: ground.lab.validity()?.reasons })
 }
 
 fn text(scenario: &Scenario, seed: u64) -> String {
@@ -170,27 +176,6 @@ fn text(scenario: &Scenario, seed: u64) -> String {
         );
     }
     text
-}
-
-/// One connection carries several downloads, a look after each.
-fn train(arm: &mut Arm<'_>) -> Result<(), DemoError> {
-    let mut link = arm.train(TRAIN_BYTES, Duration::ZERO)?;
-    for _ in 1..TRAIN_DOWNLOADS {
-        link = arm.again(link, TRAIN_BYTES)?;
-    }
-    std::thread::sleep(SETTLE);
-    Ok(())
-}
-
-/// The path to an unprepared receiver is the prepared one's like, and is known as well: what it sees is its receiver's doing.
-fn train_like(stranger: &mut Arm<'_>, paced: &mut Arm<'_>) -> Result<(), DemoError> {
-    let mut link = paced.train(TRAIN_BYTES, Duration::ZERO)?;
-    for _ in 1..TRAIN_DOWNLOADS {
-        link = paced.again(link, TRAIN_BYTES)?;
-        stranger.look(&link, 1)?;
-    }
-    std::thread::sleep(SETTLE);
-    Ok(())
 }
 
 /// The sender dials; milliseconds from `connect` to the last byte.
@@ -241,6 +226,11 @@ fn rows(scenario: &Scenario, all: &[Found], record: &mut Record) {
         "Mbit/s",
         "payload; 0.85 of it is used",
     ));
+    for (place, what, unit) in [(0, "window", "segments"), (1, "rate", "Mbit/s")] {
+        let values: Vec<f64> = all.iter().map(|found| found.trained[place]).collect();
+        let case = format!("{what} of the connection that was learned from");
+        record.rows.push(Row::of(&case, None, &values, unit, "at the last look"));
+    }
     let ideal = scenario.ideal_ms();
     let half = ideal - as_millis_f64(scenario.rtt) / 2.0;
     record.rows.push(Row::of("ideal, receiver dials", None, &[ideal], "ms", "RTT + size/rate"));

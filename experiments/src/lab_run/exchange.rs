@@ -23,7 +23,8 @@ use crate::demo::DemoError;
 
 /// Longest that an exchange may take beyond its last start. Chosen: far beyond any transfer here.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Room in the senders' buffers: each file is written at once. The kernel keeps its books in it, too.
+/// Room in the senders' buffers: files of up to 3 MB are written at once, larger ones as room comes. The kernel keeps its
+/// books in it, too.
 const SEND_BUFFER: Bytes = Bytes::new(4 << 20);
 /// Longest wait before it looks whether to give up.
 const LOOK: Duration = Duration::from_millis(100);
@@ -119,6 +120,14 @@ pub(crate) struct Done {
     pub(crate) retransmitted: u32,
 }
 
+/// Looks at senders while they send.
+pub(crate) struct Looks<'l> {
+    /// Time between two looks.
+    pub(crate) every: Duration,
+    /// Is handed what the kernel knows of each sender that has begun and not ended, by its place.
+    pub(crate) each: &'l mut dyn FnMut(usize, &TcpInfo),
+}
+
 /// Carries all fetches out; returns what they came to in their order, `settle` after the last byte.
 ///
 /// # Errors
@@ -127,14 +136,23 @@ pub(crate) fn exchange(
     ground: &Ground,
     fetches: Vec<Fetch<'_>>,
     settle: Duration,
+    mut looks: Option<Looks<'_>>,
 ) -> Result<Vec<Done>, DemoError> {
     let mut floor = Floor::new(ground, fetches)?;
     let begun = Instant::now();
     let latest = floor.running.iter().map(|running| running.at).max().unwrap_or_default();
+    let mut next_look = looks.as_ref().map(|looks| looks.every);
     loop {
         ground.stop.check()?;
         let now = begun.elapsed();
-        let next = floor.act(now)?;
+        let mut next = floor.act(now)?;
+        if let (Some(looks), Some(at)) = (&mut looks, &mut next_look) {
+            if *at <= now {
+                floor.look(looks)?;
+                *at += looks.every;
+            }
+            next = Some(next.map_or(*at, |next| next.min(*at)));
+        }
         if floor.running.iter().all(|running| running.fct.is_some()) {
             break;
         }
@@ -164,6 +182,7 @@ struct Running<'a> {
     begun: bool,
     first_window: u32,
     retransmitted_before: u32,
+    unsent: usize,
     received: u64,
     lift_at: Option<Duration>,
     fct: Option<Duration>,
@@ -175,6 +194,8 @@ struct Floor<'a> {
     doors: Vec<&'a Door>,
     running: Vec<Running<'a>>,
     buffer: Vec<u8>,
+    /// What files are cut from.
+    payload: Vec<u8>,
 }
 
 impl<'a> Floor<'a> {
@@ -194,6 +215,7 @@ impl<'a> Floor<'a> {
                 begun: false,
                 first_window: 0,
                 retransmitted_before: 0,
+                unsent: 0,
                 received: 0,
                 lift_at: None,
                 fct: None,
@@ -215,10 +237,26 @@ impl<'a> Floor<'a> {
             }
             running.push(new);
         }
-        Ok(Self { epoll, doors, running, buffer: vec![0; READ_BYTES] })
+        let largest = running.iter().map(|running| running.bytes).max().unwrap_or(0);
+        let most = largest.min(SEND_BUFFER.as_u64());
+        let payload = vec![0x5a; usize::try_from(most).expect("the buffer's size fits")];
+        Ok(Self { epoll, doors, running, buffer: vec![0; READ_BYTES], payload })
     }
 
-    /// Begins and unpaces what is due; returns when there is more to do.
+    /// Shows each sender that sends.
+    fn look(&self, looks: &mut Looks<'_>) -> Result<(), DemoError> {
+        for (index, running) in self.running.iter().enumerate() {
+            if let (Some(server), true, None) = (&running.server, running.begun, running.fct) {
+                let info =
+                    TcpInfo::of(server).map_err(|source| running.failed("ask about", source))?;
+                (looks.each)(index, &info);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins and unpaces what is due, and writes where there is room; returns when there is more to begin or unpace. Room
+    /// comes as receivers read, and each time they do this is called.
     fn act(&mut self, now: Duration) -> Result<Option<Duration>, DemoError> {
         let mut next: Option<Duration> = None;
         let mut sooner = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
@@ -235,6 +273,7 @@ impl<'a> Floor<'a> {
                     self.epoll.watch(server, FIRST_SERVER + index as u64).map_err(lab)?;
                 }
             }
+            running.write(&self.payload)?;
             match running.lift_at {
                 Some(at) if at <= now => {
                     let server = running.server.as_ref().expect("a paced sender was accepted");
@@ -260,7 +299,7 @@ impl<'a> Floor<'a> {
             if let Some(server) = &running.server {
                 self.epoll.forget(server);
             }
-            return running.asked(begun.elapsed());
+            return running.asked(begun.elapsed(), &self.payload);
         }
         if running.fct.is_none() && running.read(&mut self.buffer)? {
             running.fct = Some(begun.elapsed().saturating_sub(running.at));
@@ -283,7 +322,7 @@ impl<'a> Floor<'a> {
             };
             // A stranger is none of ours.
             let Some(running) = self.running.iter_mut().find(from) else { continue };
-            running.serve(server, begun.elapsed())?;
+            running.serve(server, begun.elapsed(), &self.payload)?;
         }
     }
 
@@ -316,15 +355,16 @@ impl Running<'_> {
     }
 
     /// The request over a kept connection has come.
-    fn asked(&mut self, now: Duration) -> Result<(), DemoError> {
+    fn asked(&mut self, now: Duration, payload: &[u8]) -> Result<(), DemoError> {
         let server = self.server.take().expect("a kept connection has both ends");
         let read = (&server).read(&mut [0; 16]);
         read.map_err(|source| self.failed("read the request of", source))?;
-        self.serve(server, now)
+        self.serve(server, now, payload)
     }
 
-    /// At the sender's end: reads its window, paces it, sends all.
-    fn serve(&mut self, server: TcpStream, now: Duration) -> Result<(), DemoError> {
+    /// At the sender's end: reads its window, paces it, begins to send.
+    fn serve(&mut self, server: TcpStream, now: Duration, payload: &[u8]) -> Result<(), DemoError> {
+        server.set_nonblocking(true).map_err(|source| self.failed("set up", source))?;
         let info = TcpInfo::of(&server).map_err(|source| self.failed("ask about", source))?;
         self.first_window = info.congestion_window.map_or(0, Segments::as_u32);
         self.retransmitted_before = info.retransmitted_segments;
@@ -332,16 +372,20 @@ impl Running<'_> {
             pacing::cap(&server, rate).map_err(|source| self.failed("pace", source))?;
             self.lift_at = Some(now + span);
         }
-        let size = usize::try_from(self.bytes).expect("files fit into memory");
-        let written = (&server).write(&vec![0x5a; size]);
-        match written.map_err(|source| self.failed("send to", source))? {
-            all if all == size => {}
-            part => {
-                let what = format!("the send buffer took {part} of {size} bytes at once");
-                return Err(self.failed("send to", std::io::Error::other(what)));
+        self.unsent = usize::try_from(self.bytes).expect("files fit into memory");
+        self.server = Some(server);
+        self.write(payload)
+    }
+
+    /// Writes what the send buffer has room for.
+    fn write(&mut self, payload: &[u8]) -> Result<(), DemoError> {
+        while let (Some(mut server), 1..) = (self.server.as_ref(), self.unsent) {
+            match server.write(&payload[..self.unsent.min(payload.len())]) {
+                Ok(count) => self.unsent -= count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(source) => return Err(self.failed("send to", source)),
             }
         }
-        self.server = Some(server);
         Ok(())
     }
 
