@@ -44,16 +44,17 @@ lint: setup-lint ## formatting, clippy, floors, licences, sources, docs
 	$(CARGO) run --locked --quiet -p xtask -- layers
 	$(CARGO) deny --locked --log-level error check licenses bans sources
 
-bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; the planner's times
+bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; times of the planner and of jump-start
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)
 	$(CARGO) run --locked --release --quiet -p tradewind-wan --example core_rate
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
 	$(CARGO) run --locked --release --quiet --example planner_times
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
 	$(CARGO) run --locked --release --quiet -p tradewind-net --example udp_loops
+	$(CARGO) run --locked --release --quiet -p tradewind-tuner --example jump_costs
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session
+FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session jumpstart_control jumpstart_config
 fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \

@@ -128,3 +128,133 @@ const fn arm_of(begun: Begun) -> (Arm, u32) {
         Begun::Control => (Arm::Control, 0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Totals;
+    use crate::learner::tests_support::sample;
+    use tradewind_units::{Bytes, Duration};
+
+    /// The same connection with this much acknowledged and sent again.
+    fn seen(connection: u64, acked: u64, retransmitted_segments: u32) -> Sample {
+        Sample {
+            acked: Bytes::new(acked),
+            retransmitted_segments,
+            ..sample(connection, "10.0.0.1")
+        }
+    }
+
+    fn window(segments: u32) -> Segments {
+        Segments::new(segments).unwrap()
+    }
+
+    const fn by_default() -> (Arm, u32) {
+        (Arm::Unlearned, 0)
+    }
+
+    const fn jumped() -> (Arm, u32) {
+        (Arm::Jumped, 50)
+    }
+
+    /// Past the round that is the first look, whose connections began before.
+    fn looking() -> Connections {
+        let mut connections = Connections::default();
+        connections.end_round();
+        connections
+    }
+
+    fn count(connections: &Connections, arm: Arm) -> u64 {
+        connections.arms().get(&arm).map_or(0, |totals| totals.connections)
+    }
+
+    #[test]
+    fn what_was_open_at_the_first_look_began_before() {
+        let mut connections = Connections::default();
+        assert_eq!(connections.see(&seen(1, 1000, 0), jumped), (0, None));
+        connections.end_round();
+        // Its first flight is not ours to judge.
+        assert_eq!(connections.see(&seen(1, 2000, 7), jumped), (1000, None));
+        connections.end_round();
+        connections.end_round();
+        assert_eq!((count(&connections, Arm::Earlier), count(&connections, Arm::Jumped)), (1, 0));
+    }
+
+    #[test]
+    fn a_first_flight_is_judged_once() {
+        let mut connections = looking();
+        let open = Some(FirstFlight::Open);
+        assert_eq!(connections.see(&seen(1, 10_000, 0), jumped), (0, open));
+        connections.end_round();
+        assert_eq!(connections.see(&seen(1, 50_000, 0), jumped).1, Some(FirstFlight::Arrived));
+        connections.end_round();
+        assert_eq!(connections.see(&seen(1, 60_000, 9), jumped).1, None, "a later loss");
+        assert_eq!(connections.see(&seen(2, 20_000, 3), jumped).1, Some(FirstFlight::Lost));
+        connections.end_round();
+        assert_eq!(connections.see(&seen(2, 30_000, 4), jumped), (20_000, None));
+    }
+
+    #[test]
+    fn what_is_told_goes_before_a_guess_whenever_it_comes() {
+        let mut connections = looking();
+        connections.began(1, Begun::Jumped(window(80)));
+        connections.began(2, Begun::Control);
+        for number in 1..=3 {
+            connections.see(&seen(number, 1000, 0), by_default);
+        }
+        connections.began(3, Begun::Jumped(window(80)));
+        connections.end_round();
+        connections.end_round();
+        assert_eq!(count(&connections, Arm::Jumped), 2);
+        assert_eq!(count(&connections, Arm::Control), 1);
+        assert_eq!(count(&connections, Arm::Unlearned), 0);
+    }
+
+    #[test]
+    fn a_loss_that_is_told_counts_once_and_is_judged_no_more() {
+        let mut connections = looking();
+        connections.began(1, Begun::Jumped(window(50)));
+        assert!(connections.lost(1), "told before it is seen");
+        assert!(!connections.lost(1));
+        assert_eq!(connections.see(&seen(1, 1000, 5), jumped).1, None);
+        connections.see(&seen(2, 1000, 0), jumped);
+        assert!(connections.lost(2), "told after it is seen");
+        assert!(!connections.lost(2));
+        assert_eq!(connections.see(&seen(2, 50_000, 5), jumped).1, None);
+    }
+
+    #[test]
+    fn what_was_told_of_a_connection_that_is_never_seen_is_forgotten() {
+        let mut connections = looking();
+        connections.began(7, Begun::Jumped(window(50)));
+        connections.end_round();
+        // It may have begun after this round's look: the next one still knows.
+        assert_eq!(connections.told.len(), 1);
+        connections.end_round();
+        assert!(connections.told.is_empty());
+        connections.see(&seen(7, 1000, 0), by_default);
+        connections.end_round();
+        connections.end_round();
+        assert_eq!(count(&connections, Arm::Unlearned), 1);
+    }
+
+    #[test]
+    fn arms_hold_what_ended_connections_had_at_last() {
+        let mut connections = looking();
+        for acked in [1000, 9000] {
+            connections.see(&seen(1, acked, 2), jumped);
+            connections.end_round();
+        }
+        assert_eq!(count(&connections, Arm::Jumped), 0, "it is open");
+        connections.see(&seen(2, 500, 0), jumped);
+        connections.end_round();
+        connections.end_round();
+        let expected = Totals {
+            connections: 2,
+            acked: Bytes::new(9500),
+            retransmitted_segments: 2,
+            busy: Duration::from_secs(2),
+        };
+        assert_eq!(connections.arms()[&Arm::Jumped], expected);
+    }
+}

@@ -29,6 +29,8 @@ pub(crate) struct Group {
     pub(crate) mss: f64,
     pub(crate) lost: u32,
     pub(crate) clean: u32,
+    /// Whether a connection that was held back showed that the path still carries what it was held to.
+    pub(crate) confirmed: bool,
 }
 
 /// A value with its past.
@@ -126,6 +128,9 @@ impl Destination {
         if group.lost > 0 && config.mode == Mode::Paced {
             self.reason = Reason::FirstFlightLost;
         }
+        if group.confirmed {
+            (self.expires, self.renewed) = (now + config.ttl, true);
+        }
         let Some(average) = group.windows.combined(config.combine) else { return };
         let before = self.windows.value;
         let fell = self.windows.update(config, average);
@@ -149,6 +154,16 @@ impl Destination {
                 _ => self.reason,
             };
         }
+    }
+
+    /// Whether what was learned is more than a connection shows that had this window and this rate.
+    pub(crate) fn exceeds(&self, config: &Config, window: f64, rate_bps: f64) -> bool {
+        let (known, shown) = match config.mode {
+            Mode::Riptide => return false,
+            Mode::Paced => (self.rates.value, rate_bps),
+            Mode::Strict => (self.windows.value, window),
+        };
+        known.is_some_and(|known| known > shown)
     }
 
     /// Makes what was learned into what is to be in force.

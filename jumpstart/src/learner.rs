@@ -167,6 +167,13 @@ impl Learner {
             Mode::Strict => window.min(sample.acked_segments()),
             Mode::Paced | Mode::Riptide => evidence.window,
         };
+        let known = self.destinations.get(&prefix);
+        if evidence.is_held_back
+            && known.is_some_and(|known| known.exceeds(&self.config, window, evidence.rate_bps))
+        {
+            group.confirmed = true;
+            return;
+        }
         group.windows.add(window, bytes);
         group.rates.add(evidence.rate_bps, bytes);
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));

@@ -8,6 +8,10 @@
 //!   path that it has not used for a while,
 //! - and never for more segments than it has had acknowledged: a window that we set cannot prove
 //!   itself right before it has been delivered.
+//!
+//! A connection whose rate is held back, as we do to those that jump, shows that the path carries what it sends, and nothing
+//! beyond: it may raise what was learned and confirm it, and does not lower it ([`Evidence::is_held_back`]). Otherwise those
+//! that jump with a share of the rate would teach that share, and the next ones a share of that.
 
 use tradewind_units::Duration;
 
@@ -22,7 +26,13 @@ pub struct Evidence {
     pub rate_bps: f64,
     /// Least round-trip time.
     pub rtt: Duration,
+    /// Whether the connection's rate is held back, and it came to what a path that carries so much would show.
+    pub is_held_back: bool,
 }
+
+/// A path is taken to carry what a connection is held to when this share of it is seen. Chosen: halfway between a path that
+/// does and one that is lost.
+const SEEN_SHARE: f64 = 0.5;
 
 impl Evidence {
     /// What `sample` shows, if anything; `acked_before` is what it had had acknowledged when it was
@@ -37,7 +47,14 @@ impl Evidence {
         let rate_bps = rate.as_bps() as f64;
         let in_path = rate.as_bytes_per_s() * rtt.as_secs_f64();
         let window = in_path / sample.mss.as_u64().max(1) as f64;
-        Some(Self { window: window.min(sample.acked_segments()), rate_bps, rtt })
+        let is_held_back = sample.rate_limit.is_some_and(|limit| {
+            // The first flight's bytes come in a round trip and their time on the wire.
+            let wire_s = sample.acked.as_u64() as f64 / limit.as_bytes_per_s();
+            let shown = sample.acked.as_u64() as f64 / (rtt.as_secs_f64() + wire_s);
+            rate.as_bytes_per_s() >= SEEN_SHARE * shown
+        });
+        let window = window.min(sample.acked_segments());
+        Some(Self { window, rate_bps, rtt, is_held_back })
     }
 }
 
@@ -73,5 +90,19 @@ mod tests {
         assert_eq!(Evidence::of(&seen, seen.acked.as_u64()), None);
         seen.application_limited = true;
         assert_eq!(Evidence::of(&seen, 0), None);
+    }
+
+    #[test]
+    fn what_is_held_back_is_told_from_a_path_that_carries_less() {
+        let mbps = |rate| Bandwidth::from_mbps(rate).ok();
+        let mut seen = sample(1, "10.0.0.1");
+        (seen.acked, seen.rate_limit) = (Bytes::new(200_000), mbps(40.0));
+        // 200 kB at 40 Mbit/s over 40 ms come in 80 ms: 20 Mbit/s.
+        for (shown, held_back) in [(40.0, true), (20.0, true), (10.1, true), (9.9, false)] {
+            seen.delivery_rate = mbps(shown);
+            assert_eq!(Evidence::of(&seen, 0).unwrap().is_held_back, held_back, "{shown}");
+        }
+        (seen.delivery_rate, seen.rate_limit) = (mbps(40.0), None);
+        assert!(!Evidence::of(&seen, 0).unwrap().is_held_back);
     }
 }

@@ -23,6 +23,8 @@ pub struct Sample {
     pub delivery_rate: Option<Bandwidth>,
     /// Whether that sample shows what the application sent instead of what the path carries.
     pub application_limited: bool,
+    /// Greatest rate that the connection may send at, by its application or by us; `None`: any.
+    pub rate_limit: Option<Bandwidth>,
     /// Payload that the other end acknowledged since the connection began.
     pub acked: Bytes,
     /// Segments sent again since the connection began.

@@ -17,6 +17,7 @@ use crate::error::{NetError, Result};
 use crate::first_window::{FirstWindow, FirstWindows};
 use crate::jump_start::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
+use crate::sock_diag::{Filter, SockDiag};
 use crate::splice::Pipe;
 use crate::tcp::{self, FastOpen, SocketOptions};
 use crate::tcp_info::TcpInfo;
@@ -42,10 +43,11 @@ pub struct Ability {
 
 /// All of them, in the order in which they are to be tried: the last ones may move this process into
 /// a user namespace of its own, for good, so they work only while it has a single thread.
-pub const ABILITIES: [Ability; 14] = [
+pub const ABILITIES: [Ability; 15] = [
     needed("tcp", "sessions", tcp_options),
     needed("splice", "moving bulk without copies", splice),
     optional("sockops", "first windows, of each connection", sockops),
+    optional("table of connections", "jump-start: what is learned from", connections),
     optional("learned windows", "jump-start: windows, rates, shares", learned_windows),
     optional("window routes", "first windows without sockops", window_routes),
     optional("large buffers", "first flights above 64 KB", large_buffers),
@@ -146,6 +148,24 @@ fn sockops() -> Result<String> {
             needs: "a process whose control group is the one that it sees",
         }),
     }
+}
+
+fn connections() -> Result<String> {
+    let listener = listen(&SocketOptions::default())?;
+    let stream = dial(&listener, &SocketOptions::default())?;
+    let end = stream.local_addr().map_err(refused("read an address"))?;
+    let (mut count, mut found) = (0_u32, false);
+    SockDiag::open()?.each(&Filter::default(), |connection| {
+        count += 1;
+        found |= connection.local == end && connection.info.congestion_window.is_some();
+    })?;
+    if found {
+        return Ok(format!("sock_diag lists {count} with their windows"));
+    }
+    Err(NetError::Unsupported {
+        ability: "windows in its list of TCP connections (sock_diag)",
+        needs: "the kernel module tcp_diag (CONFIG_INET_TCP_DIAG)",
+    })
 }
 
 fn learned_windows() -> Result<String> {

@@ -44,6 +44,8 @@ pub struct Observe {
     pub within: Vec<IpNet>,
     /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to learn).
     pub except: Vec<IpNet>,
+    /// The control group (version 2) whose sockets are looked at, with those of the groups below it. Default all.
+    pub cgroup: Option<PathBuf>,
 }
 
 impl Default for Observe {
@@ -54,6 +56,7 @@ impl Default for Observe {
             ports: Vec::new(),
             within: Vec::new(),
             except: left_out.map(|net| net.parse().expect("a prefix")).to_vec(),
+            cgroup: None,
         }
     }
 }
@@ -182,6 +185,7 @@ impl TunerConfig {
             ports: self.observe.ports.clone(),
             within: self.observe.within.clone(),
             except: self.observe.except.clone(),
+            cgroup: self.observe.cgroup.clone(),
         }
     }
 }

@@ -55,6 +55,16 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Reads a question as it comes over the control socket.
+    ///
+    /// # Errors
+    /// In one line what is wrong with it.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        serde_json::from_str(line).map_err(|error| format!("no question of ours: {error}"))
+    }
+}
+
 /// The daemon's end. Dropping it removes the socket.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -111,9 +121,9 @@ fn serve_one(
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
-    let reply = match serde_json::from_str(&line) {
+    let reply = match Request::parse(&line) {
         Ok(request) => answer(request),
-        Err(error) => serde_json::json!({ "error": format!("no question of ours: {error}") }),
+        Err(error) => serde_json::json!({ "error": error }),
     };
     writeln!(stream, "{reply}")
 }

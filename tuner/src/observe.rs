@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use tradewind_jumpstart::Sample;
 use tradewind_net::NetError;
+use tradewind_net::cgroup;
 use tradewind_net::sock_diag::{Filter, SockDiag};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bytes, Duration};
@@ -28,8 +29,11 @@ impl SocketTable {
     /// The table of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When this kernel has none.
+    /// When this kernel has none, or the filter's control group is none.
     pub fn open(filter: Filter) -> Result<Self, NetError> {
+        if let Some(group) = &filter.cgroup {
+            cgroup::numbers_below(group)?;
+        }
         Ok(Self { diag: SockDiag::open()?, filter })
     }
 }
@@ -57,6 +61,7 @@ pub fn sample_of(cookie: u64, remote: IpAddr, info: &TcpInfo) -> Option<Sample> 
         rtt_min: info.rtt_min.or(info.rtt),
         delivery_rate: info.delivery_rate,
         application_limited: info.application_limited,
+        rate_limit: info.pacing_limit,
         acked: info.bytes_acked.unwrap_or(Bytes::ZERO),
         retransmitted_segments: info.retransmitted_segments,
         busy: info.busy.unwrap_or(Duration::ZERO),

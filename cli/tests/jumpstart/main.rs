@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod legs;
 mod missing;
 mod sockops;
 mod world;
@@ -30,7 +31,7 @@ fn the_next_connection_starts_with_what_was_learned_until_it_is_forgotten() {
     // What nobody uses any more is forgotten after its time to live.
     drop(open);
     until("the route's end", || world.ours().is_empty());
-    assert_eq!(world.first_window(), 10);
+    assert_eq!((world.first_window(), world.routes(&[])), (10, before.clone()));
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(world.routes(&[]), before);
     assert!(!world.directory.join("jumpstart.sock").exists());

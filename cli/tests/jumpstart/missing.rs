@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use crate::world::{World, ip, until};
+use tradewind_net::cgroup;
+use tradewind_net::jump_start::{JumpStarts, Options};
+
+use crate::world::{World, ip, skipped, until};
 
 const AUTO: &str = "through = \"auto\"";
 
@@ -19,12 +22,16 @@ const CGROUP_1_ONLY: [&str; 5] = [
     "for at in $(grep -o ' [^ ]* [^ ]* - cgroup2' /proc/self/mountinfo | cut -d' ' -f2); do umount -l $at; done; exec \"$0\" \"$@\"",
 ];
 
-fn has(tool: &str) -> bool {
+fn has(test: &str, tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
-        eprintln!("SKIPPED: needs {tool} (Debian: util-linux)");
+        skipped(test, &format!("needs {tool} (Debian: util-linux)"));
     }
     found
+}
+
+fn may_attach(world: &World) -> bool {
+    world.near.run(|| JumpStarts::attach(&Options::default())).unwrap().is_ok()
 }
 
 #[test]
@@ -34,7 +41,7 @@ fn without_ebpf_or_cgroup_2_it_acts_through_routes_and_says_why() {
         ("missing-cgroup2", &CGROUP_1_ONLY[..], "no control group of version 2"),
     ] {
         let Some(world) = World::new(test) else { return };
-        if !has(wrapper[0]) {
+        if !has(test, wrapper[0]) {
             return;
         }
         let before = world.routes(&[]);
@@ -49,9 +56,35 @@ fn without_ebpf_or_cgroup_2_it_acts_through_routes_and_says_why() {
 }
 
 #[test]
+fn only_connections_of_the_wanted_control_group_are_looked_at() {
+    let Some(world) = World::new("missing-group") else { return };
+    let own = match cgroup::own() {
+        Ok(own) => own,
+        Err(error) => return skipped("missing-group", &error),
+    };
+    let other = own.join(format!("tw-missing-group-{}", std::process::id()));
+    if let Err(error) = std::fs::create_dir(&other) {
+        return skipped("missing-group", &format!("{}: {error}", other.display()));
+    }
+    let _open = world.connection_with_window(40);
+    for (group, connections) in [(&other, 0), (&own, 1)] {
+        world.look_at(group);
+        let (mut daemon, _) = world.daemon_by(&[], "through = \"none\"");
+        // It looks before it answers.
+        let status = world.ask(&["status"]);
+        assert!(status.contains(&format!("connections {connections}\n")), "{status}");
+        assert_eq!(daemon.terminate(), Some(0));
+    }
+    std::fs::remove_dir(&other).unwrap();
+    world.look_at(&other);
+    let (mut daemon, ready) = world.daemon_by(&[], "through = \"none\"");
+    assert_eq!((ready.as_str(), daemon.0.wait().unwrap().success()), ("", false));
+}
+
+#[test]
 fn without_privileges_it_learns_and_shows_and_says_why() {
     let Some(world) = World::new("missing-rights") else { return };
-    if !has(NO_RIGHTS[0]) {
+    if !has("missing-rights", NO_RIGHTS[0]) {
         return;
     }
     let _open = world.connection_with_window(40);
@@ -110,9 +143,13 @@ fn a_host_of_ipv6_alone_jumps_by_sockops_and_by_routes() {
         assert_eq!(world.routes(&[]), "", "no IPv4 here");
         let _open =
             world.with_window(40, "fd10::2", "fd10::/64 dev wa proto kernel metric 256", "");
+        let before = world.routes_of("-6");
         let (mut daemon, _) = world.daemon_by(&[], act);
         until("the learned window", || world.first_window_to("fd10::2") == 40);
+        let by_route = world.routes_of("-6").contains("initcwnd 40");
+        assert_eq!(by_route, act != AUTO || !may_attach(&world), "{act}");
         assert_eq!(daemon.terminate(), Some(0));
         assert_eq!(world.first_window_to("fd10::2"), 10);
+        assert_eq!(world.routes_of("-6"), before, "{act}");
     }
 }

@@ -2,7 +2,7 @@
 
 use tradewind_net::jump_start::{JumpStarts, Options};
 
-use crate::world::{World, until};
+use crate::world::{World, skipped, until};
 
 const ACT: &str = "through = \"sockops\"";
 
@@ -12,7 +12,7 @@ fn world(test: &str) -> Option<World> {
     match world.near.run(|| JumpStarts::attach(&Options::default())).unwrap() {
         Ok(_) => Some(world),
         Err(error) => {
-            eprintln!("SKIPPED {test}: {error}");
+            skipped(test, &error);
             None
         }
     }

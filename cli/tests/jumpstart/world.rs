@@ -1,8 +1,8 @@
 //! Two hosts on one link, with a daemon on the near one.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The far host.
 const FAR: &str = "10.1.0.2";
 
+/// Says that a test did not run, past the capture of tests that pass.
+pub(crate) fn skipped(test: &str, why: &dyn std::fmt::Display) {
+    let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
+}
+
 /// Two hosts on one link, and a listener on the far one.
 pub(crate) struct World {
     pub(crate) near: Namespace,
@@ -31,7 +36,7 @@ impl World {
     /// `None`, said aloud, where no namespaces can be made.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if !may_make_networks() {
-            eprintln!("SKIPPED {test}: no right to make network namespaces");
+            skipped(test, &"no right to make network namespaces");
             return None;
         }
         let (near, far) = (Namespace::create().unwrap(), Namespace::create().unwrap());
@@ -142,6 +147,21 @@ impl World {
     /// The near host's routes of the daemon's protocol.
     pub(crate) fn ours(&self) -> String {
         self.routes(&["proto", "82"])
+    }
+
+    /// The near host's routes of a family, `-4` or `-6`.
+    pub(crate) fn routes_of(&self, family: &str) -> String {
+        let show = || Command::new("ip").args([family, "route", "show"]).output().unwrap();
+        String::from_utf8(self.near.run(show).unwrap().stdout).unwrap()
+    }
+
+    /// Daemons from now on look at the connections of this control group only.
+    pub(crate) fn look_at(&self, group: &Path) {
+        let config = format!(
+            "[observe]\ninterval = \"100 ms\"\ncgroup = \"{}\"\n[act]\nthrough = \"routes\"\n",
+            group.display()
+        );
+        std::fs::write(self.directory.join("config.toml"), config).unwrap();
     }
 
     pub(crate) fn routes(&self, more: &[&str]) -> String {

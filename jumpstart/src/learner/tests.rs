@@ -223,6 +223,40 @@ fn a_lost_first_flight_halves_the_next_window_and_its_rate() {
 }
 
 #[test]
+fn those_that_jump_with_a_share_do_not_teach_the_share() {
+    let mbps = |rate| Bandwidth::from_mbps(rate).ok();
+    let remote: IpAddr = "10.0.0.1".parse().unwrap();
+    for mode in [Mode::Paced, Mode::Strict] {
+        let config = Config { control: Control::Connections(Ratio::ZERO), ..Config::of(mode) };
+        let mut learner = Learner::new(config);
+        busy_round(&mut learner, 0);
+        let before = learner.explain(remote, at(0)).unwrap();
+        // A new connection each second, held to its share: for longer than the time to live.
+        let jumper = |number: u64, rate: f64| Sample {
+            rate_limit: mbps(8.5),
+            delivery_rate: mbps(rate),
+            window: Segments::new(25).unwrap(),
+            acked: Bytes::new(100_000),
+            ..sample(number, "10.0.0.1")
+        };
+        for second in 1..200 {
+            learner.observe(&jumper(100 + second, 6.0));
+            learner.decide(at(second));
+        }
+        let after = learner.explain(remote, at(199)).unwrap();
+        assert_eq!(after.learned_segments, before.learned_segments, "{mode:?}");
+        assert_eq!((after.rate_mbps, after.expires_in_s), (before.rate_mbps, 90.0), "{mode:?}");
+        // A path that does not carry the share is believed.
+        for second in 200..210 {
+            learner.observe(&jumper(100 + second, 1.0));
+            learner.decide(at(second));
+        }
+        let worse = learner.explain(remote, at(209)).unwrap();
+        assert!(worse.learned_segments < 0.7 * before.learned_segments, "{mode:?}");
+    }
+}
+
+#[test]
 fn strict_uses_half_lends_to_one_and_forgets_after_a_loss() {
     let config = Config { control: Control::Connections(Ratio::ZERO), ..Config::of(Mode::Strict) };
     let mut learner = Learner::new(config);

@@ -14,6 +14,7 @@ pub(crate) fn sample(connection: u64, remote: &str) -> Sample {
         rtt_min: Some(Duration::from_millis(40)),
         delivery_rate: Some(Bandwidth::from_mbps(10.0).unwrap()),
         application_limited: false,
+        rate_limit: None,
         acked: Bytes::new(1_000_000),
         retransmitted_segments: 0,
         busy: Duration::from_secs(1),

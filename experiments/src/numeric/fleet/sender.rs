@@ -204,6 +204,7 @@ fn sample(open: &Connection, to: &Destination) -> Sample {
         rtt_min: Some(to.path.rtt),
         delivery_rate: None,
         application_limited: false,
+        rate_limit: None,
         acked: Bytes::new(open.acked * MSS.as_u64()),
         retransmitted_segments: open.lost,
         busy: Duration::ZERO,

@@ -1,0 +1,128 @@
+//! Legs of the overlay begin as other connections do: by what the host's daemon has learned.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
+use tradewind_net::netns::Namespace;
+use tradewind_net::sock_diag::{Filter, SockDiag};
+use tradewind_relay::{Relay, RelayConfig, Shutdown};
+use tradewind_units::Timestamp;
+
+use crate::world::{Guard, PROGRAM, World, until};
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([9; 32])
+}
+
+/// A relay on a thread inside the far host.
+struct FarRelay {
+    address: SocketAddr,
+    identity: String,
+    shutdown: Shutdown,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FarRelay {
+    fn start(far: &Namespace) -> Self {
+        let config = format!(
+            "listen = ['10.1.0.2:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
+            [policy]\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true",
+            *IdentityKey::from_entropy([1; 32]).to_secret_text(),
+            operator().public(),
+        );
+        let bind = || Relay::bind(&RelayConfig::parse(&config).unwrap()).unwrap();
+        let relay = far.run(bind).unwrap();
+        let (address, identity) = (relay.handle().local_addrs()[0], relay.identity().to_string());
+        let shutdown = Shutdown::new();
+        let told = shutdown.clone();
+        // Threads inherit the namespace of the one that starts them.
+        let run = || std::thread::spawn(move || relay.run(&told).unwrap());
+        let thread = Some(far.run(run).unwrap());
+        Self { address, identity, shutdown, thread }
+    }
+}
+
+impl Drop for FarRelay {
+    fn drop(&mut self) {
+        self.shutdown.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A gateway's process on the near host, and where it takes CONNECT.
+fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
+    let key = IdentityKey::from_entropy([3; 32]);
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let grant = Grant {
+        gateway: key.public(),
+        not_before: Timestamp::ZERO + (since_epoch - Duration::from_secs(60)),
+        expires: Timestamp::ZERO + since_epoch + Duration::from_secs(3600),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+    };
+    let text = format!(
+        "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nallow_loopback = true\n
+        [routes]\ndefault = ['far']\n[[routes.relay]]\nname = 'far'\naddress = '{}'\nidentity = '{}'\n",
+        *key.to_secret_text(),
+        grant.sign(&operator()).unwrap(),
+        relay.address,
+        relay.identity,
+    );
+    let file = world.directory.join("gateway.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["gateway", "--config"]).arg(file).env("TRADEWIND_LOG", "off");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut gateway = Guard(world.near.run(|| command.spawn().unwrap()).unwrap());
+    let mut line = String::new();
+    BufReader::new(gateway.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    (gateway, ready["listen"][0].as_str().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_gateways_leg_to_its_relay_begins_with_what_was_learned() {
+    let Some(world) = World::new("jumpstart-legs") else { return };
+    let relay = FarRelay::start(&world.far);
+    let (_gateway, listen) = gateway(&world, &relay);
+    let destination = world.far.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    // The windows of the near host's connections to the relay.
+    let legs = || {
+        let filter = Filter { ports: vec![relay.address.port()], ..Filter::default() };
+        let mut windows = Vec::new();
+        let look = || SockDiag::open().unwrap().each(&filter, |c| windows.push(c.info));
+        world.near.run(look).unwrap().unwrap();
+        let window = |info: &tradewind_net::tcp_info::TcpInfo| info.congestion_window.unwrap();
+        windows.iter().map(|info| window(info).as_u32()).collect::<Vec<_>>()
+    };
+    // A session over the relay; it stands while the stream does.
+    let session = || {
+        let mut stream = world.near.run(|| TcpStream::connect(listen).unwrap()).unwrap();
+        let to = destination.local_addr().unwrap();
+        write!(stream, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();
+        let (mut far, _) = destination.accept().unwrap();
+        far.write_all(b"here").unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"here") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            seen.push(byte[0]);
+        }
+        (stream, far)
+    };
+    let ends = session();
+    assert!(legs().iter().all(|window| *window < 30), "{:?}", legs());
+    drop(ends);
+    // Others' large windows to the relay's host, and a daemon beside them. What is left of the first leg counts, too.
+    let _open = [(); 4].map(|()| world.connection_with_window(90));
+    let mut daemon = world.daemon(&[]);
+    until("a large window", || world.first_window() >= 50);
+    let _ends = session();
+    assert!(legs().iter().any(|window| *window >= 50), "{:?}", legs());
+    assert_eq!(daemon.terminate(), Some(0));
+}

@@ -1,0 +1,8 @@
+//! Questions and orders on the jump-start daemon's control socket.
+
+#![no_main]
+
+#[path = "../../tuner/tests/fuzzed/mod.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::control(data));
