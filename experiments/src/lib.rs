@@ -1,12 +1,15 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
+mod contention;
 pub mod demo;
 mod download;
 pub mod experiment;
 mod jump;
 mod lab_run;
+mod modelled;
 pub mod numeric;
 mod parallel;
+mod rates;
 mod regions;
 pub mod report;
 pub mod scenario;

@@ -112,7 +112,10 @@ fn problem(
 }
 
 /// The plan that users get who name no algorithm, checked by the verifier that knows no solver.
-fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
+///
+/// # Errors
+/// When there is no plan, it does not hold, or the run is told to stop.
+pub(crate) fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
     let solver = default_solver();
     let begun = Instant::now();
     let time_left = || PLANNING_TIME.saturating_sub(begun.elapsed());

@@ -26,6 +26,7 @@ use tradewind_units::{Bytes, HostId, SiteId};
 use tradewind_wan::Topology;
 
 pub use crate::lab_run::carry::CarryError;
+pub(crate) use choose::solve;
 pub use error::DemoError;
 
 use crate::lab_run::Ground;

@@ -1,12 +1,15 @@
 //! Downloads over chains of relays: the experiments of \[CDD\] that fetch a file and time it.
 //!
 //! A [`scenario`] says who fetches what over which chains; the [`network`] is its topology with the losses of a case; a
-//! [`repeat`] is a lab on which every strategy fetches once; the [`outcome`] puts their times beside the paper's.
+//! [`repeat`] is a lab on which every strategy fetches once; the [`outcome`] puts their times beside the paper's, with what
+//! round trips would have [`foretold`], and the [`sequence`] of bytes between two relays.
 
+mod foretold;
 mod network;
 mod outcome;
 mod repeat;
 mod scenario;
+mod sequence;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};

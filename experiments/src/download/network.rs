@@ -97,15 +97,20 @@ impl Network {
         self.topology.pair(a, b).delay + self.topology.pair(b, a).delay
     }
 
-    /// Least time of a fetch over `via`: handshakes on the legs to the end points (direct: on the only leg), one round trip
-    /// end to end, and the file at the rate of the slower end.
-    pub(super) fn floor(&self, pair: &Pair, via: &[RegionId]) -> Duration {
+    /// Round trips of a chain's legs, from the client's on.
+    pub(super) fn legs(&self, pair: &Pair, via: &[RegionId]) -> Vec<Duration> {
         let relays = via.iter().cloned().map(SiteId::from);
         let stops: Vec<SiteId> = std::iter::once(pair.client.clone())
             .chain(relays)
             .chain(std::iter::once(pair.server.clone()))
             .collect();
-        let legs: Vec<Duration> = stops.windows(2).map(|leg| self.rtt(&leg[0], &leg[1])).collect();
+        stops.windows(2).map(|leg| self.rtt(&leg[0], &leg[1])).collect()
+    }
+
+    /// Least time of a fetch over `via`: handshakes on the legs to the end points (direct: on the only leg), one round trip
+    /// end to end, and the file at the rate of the slower end.
+    pub(super) fn floor(&self, pair: &Pair, via: &[RegionId]) -> Duration {
+        let legs = self.legs(pair, via);
         let through: Duration = legs.iter().sum();
         let handshakes: Duration = match &legs[..] {
             [only] => *only,
@@ -177,7 +182,7 @@ impl Network {
     }
 }
 
-/// The host of a site that has but one.
+/// The host of a site that has its name.
 pub(super) fn host_of(site: &SiteId) -> HostId {
     HostId::new(site.as_str()).expect("a site's name is a host's name")
 }
@@ -229,7 +234,7 @@ mod tests {
         let names = ["sf", "mumbai", "aws:us-west-1", "aws:ap-south-1"];
         let places = names.map(site).into_iter().collect();
         let topology = network.with_losses(&scenario, &places, 0.01).unwrap();
-        assert_eq!(topology.hosts.len(), 4);
+        assert_eq!(topology.hosts.len(), 8, "three at each end, one at each relay");
         let loss = |a: &str, b: &str| {
             let index = |name| topology.site(&site(name)).unwrap();
             topology.pair(index(a), index(b)).loss.random.as_f64()

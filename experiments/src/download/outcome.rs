@@ -6,7 +6,7 @@ use tradewind_units::RegionId;
 use super::network::{Network, Via};
 use super::repeat::{Repeat, Sample};
 use super::scenario::{Floor, Order, Pair, Relays, Scenario, Strategy};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
 use crate::report::chart::Scale;
 
 /// All fetches, and what they were.
@@ -21,26 +21,37 @@ pub(super) struct Outcome<'a> {
 
 /// A pair, a loss and a strategy, by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cell {
-    pair: usize,
-    loss: usize,
-    strategy: usize,
+pub(super) struct Cell {
+    pub(super) pair: usize,
+    pub(super) loss: usize,
+    pub(super) strategy: usize,
 }
 
 /// Completion times by repeat.
-struct Times<'a> {
+pub(super) struct Times<'a> {
     repeats: &'a [Repeat],
     samples: &'a [Vec<Sample>],
 }
 
-impl Times<'_> {
-    /// Those of one chain, in the repeats' order.
-    fn of_chain(&self, cell: Cell, chain: usize) -> Vec<f64> {
-        let here = self.repeats.iter().zip(self.samples).filter(|(at, _)| at.loss == cell.loss);
-        let wanted = |sample: &&Sample| {
+impl<'a> Times<'a> {
+    /// What the repeats' labs came to.
+    pub(super) fn new(repeats: &'a [Repeat], samples: &'a [Vec<Sample>]) -> Self {
+        Self { repeats, samples }
+    }
+
+    /// The fetches over one chain, in the repeats' order.
+    pub(super) fn samples(&self, cell: Cell, chain: usize) -> impl Iterator<Item = &'a Sample> {
+        let here =
+            self.repeats.iter().zip(self.samples).filter(move |(at, _)| at.loss == cell.loss);
+        let wanted = move |sample: &&Sample| {
             (sample.pair, sample.strategy, sample.chain) == (cell.pair, cell.strategy, chain)
         };
-        here.flat_map(|(_, samples)| samples.iter().filter(wanted)).map(|s| s.fct_s).collect()
+        here.flat_map(move |(_, samples)| samples.iter().filter(wanted))
+    }
+
+    /// How long those took.
+    pub(super) fn of_chain(&self, cell: Cell, chain: usize) -> Vec<f64> {
+        self.samples(cell, chain).map(|sample| sample.fct_s).collect()
     }
 
     /// The chain with the least median among `chains`.
@@ -53,21 +64,31 @@ impl Times<'_> {
 impl Outcome<'_> {
     /// The record.
     pub(super) fn record(&self, repeats: &[Repeat], samples: &[Vec<Sample>]) -> Record {
-        let times = Times { repeats, samples };
-        let mut invalid_because: Vec<String> = Vec::new();
-        for reason in samples.iter().flatten().flat_map(|sample| &sample.reasons) {
-            if !invalid_because.contains(reason) {
-                invalid_because.push(reason.clone());
-            }
-        }
+        let times = Times::new(repeats, samples);
+        let invalid_because = distinct(samples.iter().flatten().flat_map(|sample| &sample.reasons));
         let mut rows = Vec::new();
         for (pair, known) in self.scenario.pairs.iter().enumerate() {
             for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
                 rows.extend(self.rows(&times, pair, known, loss, *percent));
             }
         }
+        let mut figures = self.figures();
         let orders = self.scenario.orders.iter().filter_map(|order| self.ordered(&times, order));
         let floors = self.scenario.floors.iter().filter_map(|floor| self.near(&times, floor));
+        let mut findings: Vec<Finding> = orders.chain(floors).collect();
+        for estimate in &self.scenario.estimates {
+            if let Some(foretold) = self.foretold(&times, estimate, figures.len()) {
+                rows.extend(foretold.rows);
+                figures.push(foretold.figure);
+                findings.push(foretold.finding);
+            }
+        }
+        if let Some(trace) = &self.scenario.trace {
+            let sequence = self.sequence(&times, trace, figures.len());
+            rows.extend(sequence.rows);
+            figures.push(sequence.figure);
+            findings.extend(sequence.finding);
+        }
         Record {
             schema_version: SCHEMA_VERSION,
             name: self.scenario.name.clone(),
@@ -75,8 +96,8 @@ impl Outcome<'_> {
             valid: invalid_because.is_empty(),
             invalid_because,
             rows,
-            figures: self.figures(),
-            findings: orders.chain(floors).collect(),
+            figures,
+            findings,
         }
     }
 
@@ -213,7 +234,7 @@ impl Outcome<'_> {
         Some(Finding::new(&floor.paper, above <= floor.within_percent, ours))
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
         self.scenario.strategies.iter().position(|known| known.name == name)
     }
 
@@ -249,7 +270,7 @@ impl Outcome<'_> {
 }
 
 /// How much faster `took` is than `direct`, repeat by repeat.
-fn ratios(direct: &[f64], took: &[f64]) -> Vec<f64> {
+pub(super) fn ratios(direct: &[f64], took: &[f64]) -> Vec<f64> {
     direct.iter().zip(took).map(|(direct, took)| direct / took).collect()
 }
 
@@ -261,7 +282,7 @@ fn mean_rate_note(direct: &[f64], took: &[f64]) -> String {
     format!("ratio of mean rates: {:.2}", mean_rate(took) / mean_rate(direct))
 }
 
-fn via_text(via: &[RegionId]) -> String {
+pub(super) fn via_text(via: &[RegionId]) -> String {
     let names: Vec<&str> = via.iter().map(RegionId::as_str).collect();
     if names.is_empty() { "no relay".to_owned() } else { names.join(" > ") }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tradewind_lab::LabOptions;
 use tradewind_units::{HostId, SiteId};
+use tradewind_wan::counters::LinkName;
 
 use super::network::{Network, Via, host_of};
 use super::scenario::{Pair, Scenario, Strategy};
@@ -15,6 +16,7 @@ use crate::lab_run::Ground;
 use crate::lab_run::chain::NewChain;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
+use crate::lab_run::watch::{self, Arrivals};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -49,6 +51,8 @@ pub(super) struct Sample {
     pub(super) chain: usize,
     /// Completion time, in seconds.
     pub(super) fct_s: f64,
+    /// What came to the first relay from the next one, where that is watched.
+    pub(super) arrivals: Arrivals,
     /// Why the lab says that it did not keep time.
     pub(super) reasons: Vec<String>,
 }
@@ -79,10 +83,13 @@ impl Work<'_> {
                 let tries = self.network.tries(pair, strategy);
                 for (chain, via) in tries.iter().enumerate() {
                     options.stop.check()?;
-                    let fetch = Fetch { pair, strategy, via, server, seed: repeat.seed };
-                    let (fct_s, reasons) = self.sample(&ground, &fetch, &mut slots)?;
+                    let every = self.scenario.trace.as_ref().map(|trace| trace.every_ms);
+                    let seed = repeat.seed;
+                    let fetch = Fetch { pair, strategy, via, server, seed, watch_ms: every };
+                    let fetched = self.sample(&ground, &fetch, &mut slots)?;
                     let (pair, strategy) = (pair_index, strategy_index);
-                    samples.push(Sample { pair, strategy, chain, fct_s, reasons });
+                    let Fetched { fct_s, arrivals, reasons } = fetched;
+                    samples.push(Sample { pair, strategy, chain, fct_s, arrivals, reasons });
                 }
             }
         }
@@ -123,17 +130,24 @@ impl Work<'_> {
         ground: &Ground,
         fetch: &Fetch<'_>,
         slots: &mut impl Iterator<Item = u16>,
-    ) -> Result<(f64, Vec<String>), DemoError> {
-        let tries = if self.options.quick { TRIES_QUICK } else { TRIES };
-        let mut last = (f64::NAN, Vec::new());
-        for slot in slots.take(tries) {
-            last = fetch.once(ground, slot)?;
-            if last.1.is_empty() {
-                break;
+    ) -> Result<Fetched, DemoError> {
+        let mut left = if self.options.quick { TRIES_QUICK } else { TRIES };
+        loop {
+            let slot = slots.next().expect("there are more ports than fetches");
+            let fetched = fetch.once(ground, slot)?;
+            left -= 1;
+            if left == 0 || fetched.reasons.is_empty() {
+                return Ok(fetched);
             }
         }
-        Ok(last)
     }
+}
+
+/// What a fetch came to.
+struct Fetched {
+    fct_s: f64,
+    arrivals: Arrivals,
+    reasons: Vec<String>,
 }
 
 /// A fetch to do.
@@ -144,11 +158,13 @@ struct Fetch<'a> {
     /// Where the server listens.
     server: SocketAddr,
     seed: u64,
+    /// How often to look at what comes to the first relay from the next one.
+    watch_ms: Option<f64>,
 }
 
 impl Fetch<'_> {
-    /// Does it over a chain of its own: how long it took, in seconds, and what the lab says against it.
-    fn once(&self, ground: &Ground, slot: u16) -> Result<(f64, Vec<String>), DemoError> {
+    /// Does it over a chain of its own.
+    fn once(&self, ground: &Ground, slot: u16) -> Result<Fetched, DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);
         let relays: Vec<HostId> =
@@ -172,12 +188,20 @@ impl Fetch<'_> {
         }
         ground.lab.reset_validity()?;
         let file = File { bytes: self.pair.size.as_u64(), seed: self.seed };
-        let fetched = fetch::fetch(ground, &client, chain.entrance, file, QUIET)?;
+        let work = || fetch::fetch(ground, &client, chain.entrance, file, QUIET);
+        let (fetched, arrivals) = match (self.watch_ms, &self.via[..]) {
+            (Some(every_ms), [first, next, ..]) => {
+                let link = LinkName::Pair(next.clone().into(), first.clone().into());
+                watch::arrivals(ground, &link, Duration::from_secs_f64(every_ms / 1e3), work)?
+            }
+            _ => (work(), Arrivals::default()),
+        };
+        let fetched = fetched?;
         let mut reasons = ground.lab.validity()?.reasons;
         if !fetched.content_ok {
             reasons.push(format!("{}: the file came with other content", strategy.name));
         }
-        Ok((fetched.fct.as_secs_f64(), reasons))
+        Ok(Fetched { fct_s: fetched.fct.as_secs_f64(), arrivals, reasons })
     }
 }
 

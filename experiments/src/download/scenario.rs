@@ -44,6 +44,11 @@ pub(crate) struct Scenario {
     /// What should be near the floor.
     #[serde(rename = "floor", default)]
     pub(crate) floors: Vec<Floor>,
+    /// What round trips should foretell.
+    #[serde(rename = "estimate", default)]
+    pub(crate) estimates: Vec<Estimate>,
+    /// What is watched on the way between two relays.
+    pub(crate) trace: Option<Trace>,
 }
 
 const fn one() -> usize {
@@ -162,6 +167,52 @@ pub(crate) struct Floor {
     pub(crate) within_percent: f64,
 }
 
+/// Gains that ratios of round trips should foretell, chain by chain.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Estimate {
+    /// The paper's sentence.
+    pub(crate) paper: String,
+    /// Which pair.
+    pub(crate) pair: String,
+    /// Whose chains.
+    pub(crate) strategy: String,
+    /// Over which strategy they gain.
+    pub(crate) over: String,
+    /// Which ratio.
+    pub(crate) by: By,
+    /// Whether the two correlate, as the paper has it.
+    pub(crate) correlates: bool,
+}
+
+/// A ratio of round trips: that of `over` to that of the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum By {
+    /// From end to end.
+    EndToEnd,
+    /// Of the largest leg.
+    LargestLeg,
+    /// Of the largest leg between relays.
+    LargestInnerLeg,
+}
+
+/// Counts what comes to the first relay from the next one, for strategies with two relays or more.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trace {
+    /// How often, in milliseconds.
+    pub(crate) every_ms: f64,
+    /// From which length on a silence counts as a gap, in milliseconds.
+    pub(crate) gap_ms: f64,
+    /// The strategy that sends in bursts, as the paper has it.
+    pub(crate) bursty: String,
+    /// The strategy that sends evenly.
+    pub(crate) even: String,
+    /// Rates within bursts in the paper, in Mbit/s, by strategy.
+    pub(crate) paper_mbps: BTreeMap<String, f64>,
+}
+
 impl Scenario {
     /// Reads a scenario file.
     ///
@@ -204,6 +255,10 @@ impl Scenario {
         if self.at_once == 0 {
             return Some("at_once: at least 1".to_owned());
         }
+        let is_span = |ms: f64| (1.0..=1000.0).contains(&ms);
+        if self.trace.as_ref().is_some_and(|it| !is_span(it.every_ms) || !is_span(it.gap_ms)) {
+            return Some("trace: every_ms, gap_ms: 1 to 1000".to_owned());
+        }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.strategies.iter().find(|known| !names.insert(&known.name)) {
             return Some(format!("strategy: `{}` is there twice", twice.name));
@@ -216,15 +271,19 @@ impl Scenario {
         let strategies: BTreeSet<&String> =
             self.strategies.iter().map(|known| &known.name).collect();
         let in_orders = self.orders.iter().flat_map(|order| order.slowest_first.iter().flatten());
+        let in_estimates = self.estimates.iter().flat_map(|known| [&known.strategy, &known.over]);
+        let in_trace = self.trace.iter().flat_map(|trace| [&trace.bursty, &trace.even]);
         let named = in_orders.chain(self.floors.iter().map(|floor| &floor.strategy));
-        if let Some(name) = named.into_iter().find(|name| !strategies.contains(name)) {
-            return Some(format!("order, floor: no strategy `{name}`"));
+        let mut named = named.chain(in_estimates).chain(in_trace);
+        if let Some(name) = named.find(|name| !strategies.contains(name)) {
+            return Some(format!("order, floor, estimate, trace: no strategy `{name}`"));
         }
         let paper = self.strategies.iter().flat_map(|known| known.paper.keys());
         let named = paper.chain(self.orders.iter().map(|order| &order.pair));
         let named = named.chain(self.floors.iter().map(|floor| &floor.pair));
-        let unknown = named.into_iter().find(|name| !pairs.contains(name));
-        unknown.map(|name| format!("paper, order, floor: no pair `{name}`"))
+        let mut named = named.chain(self.estimates.iter().map(|estimate| &estimate.pair));
+        let unknown = named.find(|name| !pairs.contains(name));
+        unknown.map(|name| format!("paper, order, floor, estimate: no pair `{name}`"))
     }
 }
 
@@ -245,6 +304,10 @@ mod tests {
             include_str!("../../../scenarios/cdd-cc.toml"),
             include_str!("../../../scenarios/cdd-small.toml"),
             include_str!("../../../scenarios/cdd-four.toml"),
+            include_str!("../../../scenarios/cdd-mixed.toml"),
+            include_str!("../../../scenarios/cdd-e2e.toml"),
+            include_str!("../../../scenarios/cdd-sequence.toml"),
+            include_str!("../../../scenarios/cdd-rtt-lab.toml"),
         ] {
             let scenario = Scenario::parse(text).unwrap();
             network.check(&scenario).unwrap();

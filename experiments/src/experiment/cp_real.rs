@@ -1,6 +1,6 @@
 //! `cp-real` `[CP VII-C]`: the demo, as often as asked.
 
-use super::{Experiment, ExperimentError, Record, Row, RunOptions, SCHEMA_VERSION};
+use super::{Experiment, ExperimentError, Record, Row, RunOptions, SCHEMA_VERSION, distinct};
 use crate::demo::{self, DemoOptions, Observer};
 use crate::report::DemoReport;
 
@@ -47,12 +47,7 @@ fn record(reports: &[DemoReport]) -> Record {
         ),
         Row::of("cost", Some(6.0), &values(|r| r.cost_usd), "$", "the paper's is the budget"),
     ];
-    let mut invalid_because: Vec<String> = Vec::new();
-    for reason in reports.iter().flat_map(|report| &report.invalid_because) {
-        if !invalid_because.contains(reason) {
-            invalid_because.push(reason.clone());
-        }
-    }
+    let invalid_because = distinct(reports.iter().flat_map(|report| &report.invalid_because));
     Record {
         schema_version: SCHEMA_VERSION,
         name: reports.first().map_or_else(|| "cp-real".to_owned(), |report| report.name.clone()),

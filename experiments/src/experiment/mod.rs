@@ -10,14 +10,18 @@ mod record;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::contention;
 use crate::demo::{DemoError, Observer, Stop};
 use crate::download;
 use crate::jump;
+use crate::modelled;
 use crate::numeric::{self, NumericError};
+use crate::rates;
 use crate::regions;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sharing;
 
+pub(crate) use record::distinct;
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 
 /// What a run is to be.
@@ -143,9 +147,9 @@ impl Experiment {
         if let Some(file) = &options.scenario {
             return read_text(&file.parent().unwrap_or(Path::new(".")).join(name));
         }
-        let known = TOPOLOGIES.iter().find(|(known, _)| *known == name);
+        let known = NAMED.iter().find(|(known, _)| *known == name);
         known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
-            let what = format!("topology: `{name}` is not built in");
+            let what = format!("`{name}` is not built in");
             ExperimentError::Scenario(ScenarioError::Inconsistent { what })
         })
     }
@@ -168,10 +172,15 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
         .map_err(|error| ExperimentError::File { file: file.to_owned(), what: error.to_string() })
 }
 
-/// Topologies that built-in scenarios name.
-const TOPOLOGIES: [(&str, &str); 2] = [
+/// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
+const NAMED: [(&str, &str); 7] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
+    ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
+    ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
+    ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
+    ("trn-contention-wan.toml", include_str!("../../../scenarios/trn-contention-wan.toml")),
+    ("trn-wan.toml", include_str!("../../../scenarios/trn-wan.toml")),
 ];
 
 /// A numeric experiment of the list.
@@ -213,6 +222,13 @@ const ALL: &[Experiment] = &[
         Model,
         "rates by the paper's formula against the whole model of a transfer"
     ),
+    lab!("cp-model-lab", "CP IV-C", modelled::run, "the same formula against kernel TCP"),
+    lab!(
+        "cp-kinds",
+        "CP IV-A",
+        rates::run,
+        "direct, one forwarding relay, one and two splitting ones, by location"
+    ),
     numeric!("cp-flows", "CP VII-B", Flows, "one source in Tokyo to more and more destinations"),
     numeric!("cp-budget", "CP VII-B", Budget, "what each algorithm makes of more budget"),
     numeric!("cp-cost", "CP VII-B", Cost, "free set-up, then free transfer"),
@@ -245,6 +261,25 @@ const ALL: &[Experiment] = &[
         "raised windows, then one stream over many connections, below a VM's cap"
     ),
     lab!(
+        "trn-scope-lab",
+        "TRN",
+        rates::run,
+        "what a relay gains before and after tuning, on kernel TCP"
+    ),
+    lab!(
+        "trn-vmcap",
+        "TRN",
+        rates::run,
+        "connections share a VM's cap, wherever they go, whoever comes and goes"
+    ),
+    lab!("trn-intra", "TRN", rates::run, "a slow VM sends through a fast one of its own region"),
+    lab!(
+        "trn-contention",
+        "TRN",
+        contention::run,
+        "one VM's flows to several regions, planned per link and per VM"
+    ),
+    lab!(
         "cdd-split",
         "CDD III-A",
         download::run,
@@ -260,7 +295,21 @@ const ALL: &[Experiment] = &[
         "what large first windows do to others at a shared bottleneck"
     ),
     lab!("cdd-four", "CDD III-F", download::run, "four relays by least largest inner leg"),
+    lab!("cdd-mixed", "CDD III-G", download::run, "relays of two clouds against those of one"),
+    lab!(
+        "cdd-sequence",
+        "CDD III-D",
+        download::run,
+        "bytes over time between two relays: slow start's bursts, Quick-Start's slope"
+    ),
+    lab!("cdd-e2e", "CDD V", download::run, "BBR or large windows end to end against relays"),
     numeric!("cdd-rtt", "CDD", Rtt, "which gains round-trip times foretell, and which not"),
+    lab!(
+        "cdd-rtt-lab",
+        "CDD III-F",
+        download::run,
+        "the same on kernel TCP: round trips beside measured gains"
+    ),
     numeric!("jq-delay", "JQ 5.1", PacketDelay, "when packets arrive over each packet service"),
     numeric!("jq-cost", "JQ 5.1.1", PacketCost, "what each packet service costs"),
     numeric!(

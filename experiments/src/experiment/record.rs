@@ -198,6 +198,17 @@ impl Row {
     }
 }
 
+/// Each reason once, in their order.
+pub(crate) fn distinct<'a>(reasons: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for reason in reasons {
+        if !distinct.contains(reason) {
+            distinct.push(reason.clone());
+        }
+    }
+    distinct
+}
+
 fn median_or_nan(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { median(values) }
 }

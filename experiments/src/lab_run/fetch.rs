@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,8 @@ fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
         let mut rest = &block[..];
         while !rest.is_empty() {
             match stream.write(rest) {
+                // Whoever takes a file without end never lets a write time out.
+                Ok(_) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if is_time_out(&error) && !stop.load(Ordering::Relaxed) => {}
                 Err(error) => return Err(error),
@@ -152,8 +154,9 @@ pub(crate) fn fetch(
     })
 }
 
-/// A download without end, until it is dropped; only the lab's counters tell how it goes.
+/// A download without end, until it is dropped.
 pub(crate) struct LongFetch {
+    received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -170,14 +173,20 @@ impl LongFetch {
     ) -> Result<Self, DemoError> {
         let namespace = ground.lab.namespace(client)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let received = Arc::new(AtomicU64::new(0));
+        let (told, count) = (stop.clone(), received.clone());
         // One that breaks off shows in what it no longer takes.
         let thread = std::thread::spawn(move || {
             if let Ok(Ok(stream)) = namespace.run(|| TcpStream::connect(dial)) {
-                let _ended = take_all(stream, &told);
+                let _ended = take_all(stream, &told, &count);
             }
         });
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { received, stop, thread: Some(thread) })
+    }
+
+    /// Bytes that have come so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 }
 
@@ -246,13 +255,15 @@ fn ask_for_all(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(&request)
 }
 
-fn take_all(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+fn take_all(mut stream: TcpStream, stop: &AtomicBool, received: &AtomicU64) -> std::io::Result<()> {
     ask_for_all(&mut stream)?;
     let mut buffer = vec![0; READ_BYTES];
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut buffer) {
             Ok(0) => break,
-            Ok(_) => {}
+            Ok(count) => {
+                received.fetch_add(count as u64, Ordering::Relaxed);
+            }
             Err(error) if is_time_out(&error) => {}
             Err(error) => return Err(error),
         }

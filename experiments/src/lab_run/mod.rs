@@ -11,6 +11,7 @@
 //! | [`fetch`] | files served and fetched over a way, timed and verified |
 //! | [`exchange`] | many files at once, both ends of each connection in hand |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
+//! | [`watch`] | bytes over time on one link, while something else goes on |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
@@ -19,6 +20,7 @@ pub(crate) mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod process;
 pub(crate) mod service;
+pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
 

@@ -309,7 +309,7 @@ fn rows(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {
 }
 
 /// Estimates correlate from here on. Chosen: half of the variance explained; the paper shows plots without a figure.
-const CORRELATES: f64 = 0.7;
+pub(crate) const CORRELATES: f64 = 0.7;
 
 fn findings(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {
     let names = cases(scenario);

@@ -3,7 +3,7 @@
 //! CP measured the rate of 40 s long transfers over some 75 tuples of source, destination and relays, and found its
 //! formula, the least of window over RTT and bandwidth, near to all. Here the place of the measurement is taken by the
 //! completion-time model: dialling, slow start, relays' buffers, and loss, of which the formula knows nothing. So
-//! this half tells what the formula's assumptions cost; the other half, kernel TCP, is `cp-real`'s prediction error.
+//! this half tells what the formula's assumptions cost; the other half, `cp-model-lab`, measures on kernel TCP.
 
 use serde::Deserialize;
 use tradewind_model::fct::{path_completion, path_rate};
@@ -141,14 +141,27 @@ fn place(name: &str) -> Option<Coordinates> {
     Some(catalogue().region(&RegionId::new(name).ok()?)?.location)
 }
 
-/// One tuple: the paths over no, one and two relays.
-struct Tuple([MinMaxPath; KINDS.len()]);
+/// One tuple: source, two relays, destination. The paths over no relay, the first one and both are looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tuple {
+    stops: [Coordinates; 4],
+}
 
 /// Kinds of paths by their number of relays.
-const KINDS: [&str; 3] = ["direct", "one relay", "two relays"];
+pub(crate) const KINDS: [&str; 3] = ["direct", "one relay", "two relays"];
+
+impl Tuple {
+    /// Round trips of the path over so many relays.
+    pub(crate) fn path(&self, relays: usize) -> MinMaxPath {
+        let stops = self.stops;
+        let stops: Vec<Coordinates> = stops[..=relays].iter().chain(&stops[3..]).copied().collect();
+        let rtts = stops.windows(2).map(|ends| RttModel::fitted().rtt_between(ends[0], ends[1]));
+        MinMaxPath { relays: (0..relays).collect(), rtts: rtts.collect() }
+    }
+}
 
 /// Draws a tuple: an end may be a region, and then no relay lies there.
-fn draw(places: &Places, random: &mut Random) -> Tuple {
+pub(crate) fn draw(places: &Places, random: &mut Random) -> Tuple {
     let at = |name: &str| place(name).expect("the scenario was checked");
     let (source, destination) = loop {
         let source = &places.sources[random.draw(places.sources.len())];
@@ -163,13 +176,12 @@ fn draw(places: &Places, random: &mut Random) -> Tuple {
     let first = random.draw(free.len());
     let second = (first + 1 + random.draw(free.len() - 1)) % free.len();
     let (first, second) = (at(free[first].as_str()), at(free[second].as_str()));
-    let stops = [at(source), first, second, at(destination)];
-    let path = |relays: usize| {
-        let stops: Vec<Coordinates> = stops[..=relays].iter().chain(&stops[3..]).copied().collect();
-        let rtts = stops.windows(2).map(|ends| RttModel::fitted().rtt_between(ends[0], ends[1]));
-        MinMaxPath { relays: (0..relays).collect(), rtts: rtts.collect() }
-    };
-    Tuple([path(0), path(1), path(2)])
+    Tuple { stops: [at(source), first, second, at(destination)] }
+}
+
+/// The paper's formula for the path over so many relays.
+pub(crate) fn predicted(scenario: &Scenario, tuple: &Tuple, relays: usize) -> Bandwidth {
+    path_rate(&legs(&tuple.path(relays), &settings(scenario)))
 }
 
 /// The paper's machines; losses are put on legs afterwards.
@@ -238,11 +250,10 @@ fn compare(scenario: &Scenario, tuples: &[Tuple], percent: f64) -> Pairs {
     let settings = settings(scenario);
     let span = Duration::from_secs_f64(scenario.measured_s);
     let mut pairs = Pairs::default();
-    for Tuple(paths) in tuples {
-        let rates: Vec<(f64, f64)> = paths
-            .iter()
-            .map(|path| {
-                let legs = legs(path, &settings);
+    for tuple in tuples {
+        let rates: Vec<(f64, f64)> = (0..KINDS.len())
+            .map(|relays| {
+                let legs = legs(&tuple.path(relays), &settings);
                 let measured = measured_rate(&with_loss(&legs, percent), span);
                 (path_rate(&legs).as_bps() as f64, measured)
             })
@@ -260,7 +271,7 @@ fn compare(scenario: &Scenario, tuples: &[Tuple], percent: f64) -> Pairs {
 }
 
 /// How far predictions are off, in per cent of the measured.
-fn off(pairs: &[(f64, f64)]) -> Vec<f64> {
+pub(crate) fn off(pairs: &[(f64, f64)]) -> Vec<f64> {
     pairs.iter().map(|(predicted, measured)| 100.0 * (predicted / measured - 1.0).abs()).collect()
 }
 
@@ -327,7 +338,7 @@ fn rows(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {
 
 /// Predictions are close when half of them are off by no more. Chosen: what separates the points of a plot from its
 /// diagonal for the eye; the paper says "close" and has no figure.
-const CLOSE_PERCENT: f64 = 10.0;
+pub(crate) const CLOSE_PERCENT: f64 = 10.0;
 
 fn findings(scenario: &Scenario, record: &mut Record) {
     let at = |index: usize| {

@@ -230,7 +230,7 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
 }
 
 /// Pearson's coefficient of pairs; 0 where one side never varies.
-fn correlation(pairs: &[(f64, f64)]) -> f64 {
+pub(crate) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let (x, y) = (mean(&first), mean(&second));
     let covariance: f64 = pairs.iter().map(|(a, b)| (a - x) * (b - y)).sum();

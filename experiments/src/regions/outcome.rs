@@ -8,7 +8,7 @@ use tradewind_units::RegionId;
 
 use super::repeat::Outcome;
 use super::scenario::{Scenario, Strategy, host_of};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
 use crate::report::chart::Scale;
 
 /// TRN's slide: the least and the greatest rate of its matrix, in Mbit/s, and the share of pairs whose rate the best
@@ -23,12 +23,7 @@ const HOMOGENEOUS: f64 = 1.2;
 
 /// The record.
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
-    let mut invalid_because: Vec<String> = Vec::new();
-    for reason in repeats.iter().flat_map(|repeat| &repeat.reasons) {
-        if !invalid_because.contains(reason) {
-            invalid_because.push(reason.clone());
-        }
-    }
+    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));

@@ -6,7 +6,7 @@ use tradewind_wan::Topology;
 
 use super::repeat::{BesideSample, Outcome};
 use super::scenario::{Alone, Scenario};
-use crate::experiment::{Finding, Record, Row, RunOptions, SCHEMA_VERSION};
+use crate::experiment::{Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct};
 
 /// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
 const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
@@ -55,12 +55,7 @@ pub(super) fn record(
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
-    let mut invalid_because: Vec<String> = Vec::new();
-    for reason in repeats.iter().flat_map(|repeat| &repeat.reasons) {
-        if !invalid_because.contains(reason) {
-            invalid_because.push(reason.clone());
-        }
-    }
+    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let (mut rows, mut findings) = (Vec::new(), Vec::new());
     for (index, case) in scenario.alone.iter().enumerate() {
         let all = Case { scenario, repeats, index, case };

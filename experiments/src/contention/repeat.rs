@@ -1,0 +1,121 @@
+//! One repeat: a lab of one seed, on which all flows are carried at once, over one way after the other.
+
+use std::time::Duration;
+
+use tradewind_lab::LabOptions;
+use tradewind_wan::Topology;
+
+use super::scenario::Contention;
+use super::{Way, host_of};
+use crate::demo::DemoError;
+use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Carriage, Chain, NewChain};
+use crate::lab_run::fetch::{self, File, FileServer};
+use crate::lab_run::service::LegText;
+
+/// Where servers listen; each flow has the next port.
+const FIRST_SERVER_PORT: u16 = 8000;
+/// Longest silence in a transfer.
+const QUIET: Duration = Duration::from_secs(60);
+/// Until what a transfer has left in the network is gone.
+const REST: Duration = Duration::from_millis(500);
+/// Tries of a way during which the lab did not keep time, before one counts nevertheless.
+const TRIES: usize = 3;
+
+/// What a repeat came to.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// Completion times in seconds, by way, then by flow.
+    pub(super) fct_s: Vec<Vec<f64>>,
+    /// Why the lab says that it did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+/// What repeats share.
+pub(super) struct Work<'a> {
+    pub(super) problem: &'a Contention,
+    pub(super) ways: &'a [Way],
+    pub(super) topology: &'a Topology,
+    pub(super) options: &'a RunOptions,
+}
+
+impl Work<'_> {
+    /// Runs a repeat.
+    pub(super) fn run(&self, seed: u64) -> Result<Outcome, DemoError> {
+        let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+        let options = self.options;
+        let ground = Ground::start(self.topology, &lab, &options.program, &options.stop)?;
+        let mut outcome = Outcome { fct_s: Vec::new(), reasons: Vec::new() };
+        // Each transfer has ports of its own: what has just ended may hold one for a moment.
+        let mut slot = 0;
+        let tries = if options.quick { 1 } else { TRIES };
+        for way in self.ways {
+            let mut last = (Vec::new(), Vec::new());
+            for _ in 0..tries {
+                let fct_s = self.carry(&ground, way, slot, seed)?;
+                slot += self.problem.flows().len() as u16;
+                last = (fct_s, ground.lab.validity()?.reasons);
+                std::thread::sleep(REST);
+                if last.1.is_empty() {
+                    break;
+                }
+            }
+            outcome.fct_s.push(last.0);
+            outcome.reasons.extend(last.1);
+        }
+        Ok(outcome)
+    }
+
+    /// Carries all flows at once: their completion times in seconds. Each is fetched by its destination.
+    fn carry(
+        &self,
+        ground: &Ground,
+        way: &Way,
+        slot: u16,
+        seed: u64,
+    ) -> Result<Vec<f64>, DemoError> {
+        ground.stop.check()?;
+        let flows = self.problem.flows();
+        let mut ready: Vec<(Chain, FileServer)> = Vec::new();
+        for ((flow, path), slot) in flows.iter().zip(&way.paths).zip(slot..) {
+            let server =
+                FileServer::start(ground, &host_of(&flow.source), FIRST_SERVER_PORT + slot)?;
+            let relays: Vec<_> = path.iter().rev().cloned().collect();
+            let chain = NewChain {
+                slot,
+                client: &host_of(&flow.destination),
+                server: server.address,
+                relays: &relays,
+                carriage: Carriage::Split,
+                leg: &LegText::default(),
+                gateway: &LegText::default(),
+            };
+            ready.push((chain.start(ground)?, server));
+        }
+        ground.lab.reset_validity()?;
+        std::thread::scope(|scope| {
+            let fetches: Vec<_> = flows
+                .iter()
+                .zip(&ready)
+                .map(|(flow, (chain, _))| {
+                    let file = File { bytes: flow.volume.as_u64(), seed };
+                    let client = host_of(&flow.destination);
+                    scope.spawn(move || fetch::fetch(ground, &client, chain.entrance, file, QUIET))
+                })
+                .collect();
+            let joined = fetches.into_iter().map(|it| it.join().expect("a fetch does not panic"));
+            joined
+                .zip(flows)
+                .map(|(fetched, flow)| {
+                    let fetched = fetched?;
+                    if !fetched.content_ok {
+                        let why = "the file came altered".to_owned();
+                        return Err(DemoError::Program { name: flow.id.to_string(), why });
+                    }
+                    Ok(fetched.fct.as_secs_f64())
+                })
+                .collect()
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! One tuple: a lab of its own, on which a download without end is measured over no, one and two relays.
+
+use std::time::Duration;
+
+use tradewind_lab::LabOptions;
+use tradewind_units::HostId;
+
+use super::scenario::{HOSTS, Scenario, topology};
+use crate::demo::DemoError;
+use crate::experiment::{ExperimentError, RunOptions};
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Carriage, NewChain};
+use crate::lab_run::fetch::{self, FileServer};
+use crate::lab_run::service::LegText;
+use crate::numeric::formula::{self, KINDS, Tuple};
+
+/// Where servers listen; each kind of path has the next port.
+const FIRST_SERVER_PORT: u16 = 8000;
+/// Downloads in a row during which the lab did not keep time, before one counts nevertheless.
+const TRIES: usize = 3;
+
+/// A tuple to measure.
+pub(super) struct Work {
+    pub(super) setting: String,
+    pub(super) tuple: Tuple,
+    pub(super) seed: u64,
+}
+
+/// What a tuple came to.
+pub(super) struct Measured {
+    pub(super) setting: String,
+    /// Round trip of the direct path, in ms.
+    pub(super) rtt_ms: f64,
+    /// By the formula and on the lab, in Mbit/s, by kind of path.
+    pub(super) mbps: [(f64, f64); KINDS.len()],
+    /// Why the lab says that it did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+impl Work {
+    /// Measures it.
+    pub(super) fn run(
+        &self,
+        scenario: &Scenario,
+        model: &formula::Scenario,
+        options: &RunOptions,
+    ) -> Result<Measured, ExperimentError> {
+        let topology = topology(model, &self.tuple)?;
+        let lab = LabOptions { seed: Some(self.seed), ..LabOptions::default() };
+        let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
+        let mut measured = Measured {
+            setting: self.setting.clone(),
+            rtt_ms: self.tuple.path(0).rtts[0].as_secs_f64() * 1e3,
+            mbps: [(f64::NAN, f64::NAN); KINDS.len()],
+            reasons: Vec::new(),
+        };
+        // Each chain has ports of its own: what has just ended may hold one for a moment.
+        let mut slots = 0..;
+        for (relays, mbps) in measured.mbps.iter_mut().enumerate() {
+            mbps.0 = formula::predicted(model, &self.tuple, relays).as_mbps();
+            let mut last = Vec::new();
+            for slot in slots.by_ref().take(if options.quick { 1 } else { TRIES }) {
+                (mbps.1, last) = rate(&ground, scenario, relays, slot)?;
+                if last.is_empty() {
+                    break;
+                }
+            }
+            measured.reasons.extend(last);
+        }
+        Ok(measured)
+    }
+}
+
+/// The rate of the payload in Mbit/s over so many relays, and what the lab says against it.
+fn rate(
+    ground: &Ground,
+    scenario: &Scenario,
+    relays: usize,
+    slot: u16,
+) -> Result<(f64, Vec<String>), DemoError> {
+    ground.stop.check()?;
+    let host = |name: &str| HostId::new(name).expect("names of hosts are names");
+    let [source, .., destination] = HOSTS;
+    let destination = host(destination);
+    let server = FileServer::start(ground, &host(source), FIRST_SERVER_PORT + slot)?;
+    // The destination dials, so that its relays are told from there.
+    let via: Vec<HostId> = HOSTS[1..=relays].iter().rev().map(|name| host(name)).collect();
+    let chain = NewChain {
+        slot,
+        client: &destination,
+        server: server.address,
+        relays: &via,
+        carriage: Carriage::Split,
+        leg: &LegText::default(),
+        gateway: &LegText::default(),
+    };
+    let chain = chain.start(ground)?;
+    let settle = Duration::from_secs_f64(scenario.settle_s);
+    let span = Duration::from_secs_f64(scenario.measure_s);
+    let rate = fetch::steady_rate(ground, &destination, chain.entrance, settle, span)?;
+    Ok((rate.as_mbps(), ground.lab.validity()?.reasons))
+}

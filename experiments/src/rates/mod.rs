@@ -1,0 +1,51 @@
+//! Rates of flows that run at once: `trn-vmcap`, `trn-intra`, `trn-scope-lab` \[TRN\] and `cp-kinds` [CP IV-A].
+//!
+//! A [`scenario`] lists cases: flows with a number of connections each, direct or over relays, which may come and go
+//! meanwhile. A [`repeat`] is a lab on which every case runs by itself, one after the other; what arrives is counted once slow
+//! start is over. The [`outcome`] puts the rates beside the paper's sentences.
+
+mod outcome;
+mod repeat;
+mod scenario;
+
+use tradewind_model::Catalogue;
+use tradewind_wan::Topology;
+
+use crate::demo::Observer;
+use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::parallel;
+use crate::scenario::ScenarioError;
+use scenario::Scenario;
+
+/// Runs an experiment whose scenario is one of rates.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let text = experiment.beside(options, &scenario.topology)?;
+    let topology = experiment.read(options, |_| topology(&scenario, &text))?;
+    let scenario = if options.quick { scenario.quick() } else { scenario };
+    let seeds = scenario.runs.seeds(options);
+    let step = "measure rates";
+    let repeats = parallel::each(step, &seeds, 1, observer, |seed| {
+        repeat::run(&scenario, &topology, options, *seed)
+    })?;
+    Ok(outcome::record(&scenario, options, &repeats))
+}
+
+/// The scenario's topology, which has all hosts that it names.
+fn topology(scenario: &Scenario, text: &str) -> Result<Topology, ScenarioError> {
+    let file = &scenario.topology;
+    let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
+    let topology = Topology::parse(text, &Catalogue::builtin());
+    let topology = topology.map_err(|error| wrong(error.to_string()))?;
+    match scenario.hosts().into_iter().find(|host| topology.host(host).is_none()) {
+        Some(host) => Err(wrong(format!("no host `{host}`"))),
+        None => Ok(topology),
+    }
+}

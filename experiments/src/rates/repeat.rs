@@ -1,0 +1,166 @@
+//! One repeat: a lab of one seed, on which every case runs, one after the other.
+
+use std::time::{Duration, Instant};
+
+use tradewind_lab::LabOptions;
+use tradewind_wan::Topology;
+
+use super::scenario::{Case, Flow, Scenario};
+use crate::demo::DemoError;
+use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Chain, NewChain};
+use crate::lab_run::fetch::{FileServer, LongFetch};
+use crate::lab_run::service::LegText;
+
+/// Where servers listen; each flow of a case has the next port.
+const FIRST_SERVER_PORT: u16 = 8000;
+/// Until what a case has left in the network is gone.
+const REST: Duration = Duration::from_millis(500);
+/// Longest sleep between two looks at who is to come and go.
+const LOOK: Duration = Duration::from_millis(50);
+/// Runs of a case during which the lab did not keep time, before one counts nevertheless.
+const TRIES: usize = 3;
+
+/// What a repeat came to.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// By case, in the scenario's order.
+    pub(super) cases: Vec<Vec<Interval>>,
+    /// Why the lab says that it did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+/// A span of a case.
+#[derive(Debug, Clone)]
+pub(super) struct Interval {
+    /// When it began, in seconds from the case's begin.
+    pub(super) from_s: f64,
+    /// What each flow received meanwhile, payload in Mbit/s.
+    pub(super) mbps: Vec<f64>,
+}
+
+impl Interval {
+    /// All flows together.
+    pub(super) fn sum(&self) -> f64 {
+        self.mbps.iter().sum()
+    }
+}
+
+/// Runs a repeat.
+///
+/// # Errors
+/// When the lab or what runs on it fails, or the run is told to stop.
+pub(super) fn run(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    seed: u64,
+) -> Result<Outcome, DemoError> {
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
+    let mut outcome = Outcome { cases: Vec::new(), reasons: Vec::new() };
+    // Each flow has ports of its own: what has just ended may hold one for a moment.
+    let mut slot = 0;
+    let tries = if options.quick { 1 } else { TRIES };
+    for case in &scenario.cases {
+        let mut last = (Vec::new(), Vec::new());
+        for _ in 0..tries {
+            let intervals = measure(&ground, scenario, case, slot)?;
+            slot += case.flows.len() as u16;
+            last = (intervals, ground.lab.validity()?.reasons);
+            std::thread::sleep(REST);
+            if last.1.is_empty() {
+                break;
+            }
+        }
+        outcome.cases.push(last.0);
+        outcome.reasons.extend(last.1);
+    }
+    Ok(outcome)
+}
+
+/// Runs a case; the lab's validity record is of what is measured alone.
+fn measure(
+    ground: &Ground,
+    scenario: &Scenario,
+    case: &Case,
+    slot: u16,
+) -> Result<Vec<Interval>, DemoError> {
+    let flows = case.flows.iter().zip(slot..);
+    let running: Result<Vec<Running<'_>>, DemoError> =
+        flows.map(|(flow, slot)| Running::new(ground, flow, slot)).collect();
+    let (mut running, began) = (running?, Instant::now());
+    let mut counts: Vec<(f64, Vec<u64>)> = Vec::new();
+    for mark_s in scenario.marks(case) {
+        let until = Duration::from_secs_f64(mark_s);
+        loop {
+            ground.stop.check()?;
+            for flow in &mut running {
+                flow.come_or_go(ground, began.elapsed().as_secs_f64())?;
+            }
+            match until.checked_sub(began.elapsed()) {
+                Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
+                _ => break,
+            }
+        }
+        if counts.is_empty() {
+            ground.lab.reset_validity()?;
+        }
+        let received = running.iter().map(Running::received).collect();
+        counts.push((began.elapsed().as_secs_f64(), received));
+    }
+    let between = |two: &[(f64, Vec<u64>)]| {
+        let (from_s, before) = &two[0];
+        let (to_s, after) = &two[1];
+        let rate =
+            |(after, before): (&u64, &u64)| (after - before) as f64 * 8.0 / 1e6 / (to_s - from_s);
+        Interval { from_s: *from_s, mbps: after.iter().zip(before).map(rate).collect() }
+    };
+    Ok(counts.windows(2).map(between).collect())
+}
+
+/// A flow whose server and relays run. What is first ends first: connections, then what carries them.
+struct Running<'a> {
+    flow: &'a Flow,
+    fetches: Vec<LongFetch>,
+    /// What connections received that have ended.
+    ended_bytes: u64,
+    chain: Chain,
+    _server: FileServer,
+}
+
+impl<'a> Running<'a> {
+    fn new(ground: &Ground, flow: &'a Flow, slot: u16) -> Result<Self, DemoError> {
+        let server = FileServer::start(ground, &flow.from, FIRST_SERVER_PORT + slot)?;
+        let leg = LegText { accept: flow.leg.clone(), dial: flow.leg.clone() };
+        let chain = NewChain {
+            slot,
+            client: &flow.to,
+            server: server.address,
+            relays: &flow.relays,
+            carriage: flow.carriage,
+            leg: &leg,
+            gateway: &LegText::default(),
+        };
+        let chain = chain.start(ground)?;
+        Ok(Self { flow, fetches: Vec::new(), ended_bytes: 0, chain, _server: server })
+    }
+
+    /// Starts its connections, or ends them, once they are due.
+    fn come_or_go(&mut self, ground: &Ground, now_s: f64) -> Result<(), DemoError> {
+        let over = self.flow.until_s.is_some_and(|until_s| now_s >= until_s);
+        if over {
+            self.ended_bytes = self.received();
+            self.fetches.clear();
+        } else if self.fetches.is_empty() && now_s >= self.flow.from_s {
+            let start = |_| LongFetch::start(ground, &self.flow.to, self.chain.entrance);
+            self.fetches = (0..self.flow.connections).map(start).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    fn received(&self) -> u64 {
+        self.ended_bytes + self.fetches.iter().map(LongFetch::received).sum::<u64>()
+    }
+}

@@ -1,0 +1,294 @@
+//! The scenario file of rates: which flows run at once over which relays, and what the paper says of their sums.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use tradewind_desired::LegProfile;
+use tradewind_units::HostId;
+
+use crate::lab_run::chain::Carriage;
+use crate::numeric::Runs;
+use crate::scenario::{ScenarioError, from_toml};
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Its name.
+    pub(crate) name: String,
+    /// The topology's file, beside it.
+    pub(crate) topology: String,
+    /// What it assumes, a sentence each.
+    #[serde(default)]
+    pub(crate) assumptions: Vec<String>,
+    /// How often, with which seeds.
+    pub(crate) runs: Runs,
+    /// How long connections have before they are measured, in seconds.
+    pub(crate) settle_s: f64,
+    /// How long they are measured, in seconds.
+    pub(crate) measure_s: f64,
+    /// The same in a quick run.
+    pub(crate) measure_s_quick: f64,
+    /// What runs to the right where cases are drawn.
+    pub(crate) x_label: String,
+    /// What is measured, one after the other.
+    #[serde(rename = "case")]
+    pub(crate) cases: Vec<Case>,
+    /// What the paper says of two cases.
+    #[serde(rename = "claim", default)]
+    pub(crate) claims: Vec<Claim>,
+    /// What it says of one in which flows come and go.
+    #[serde(default)]
+    pub(crate) steady: Vec<Steady>,
+}
+
+/// Flows that run at once.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    /// Its name.
+    pub(crate) name: String,
+    /// The flows.
+    #[serde(rename = "flow")]
+    pub(crate) flows: Vec<Flow>,
+    /// The sum of their rates in the paper, in Mbit/s.
+    pub(crate) paper_mbps: Option<f64>,
+    /// Where it is drawn, if it is.
+    pub(crate) at: Option<At>,
+    /// How often it is measured from its begin on, in seconds; else once, when slow start is over.
+    pub(crate) every_s: Option<f64>,
+    /// How long it lasts, where it is measured often; else as long as the scenario says.
+    pub(crate) lasts_s: Option<f64>,
+    /// Whether quick runs have it, too.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+}
+
+/// A place in the plot of all cases.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct At {
+    /// In which line.
+    pub(crate) line: String,
+    /// Above which name.
+    pub(crate) x: String,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> u16 {
+    1
+}
+
+const fn split() -> Carriage {
+    Carriage::Split
+}
+
+/// A flow.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Flow {
+    /// Who sends.
+    pub(crate) from: HostId,
+    /// Who receives; it dials.
+    pub(crate) to: HostId,
+    /// On how many connections.
+    #[serde(default = "one")]
+    pub(crate) connections: u16,
+    /// Over which relays, from the receiver's side.
+    #[serde(default)]
+    pub(crate) relays: Vec<HostId>,
+    /// What they do.
+    #[serde(default = "split")]
+    pub(crate) carriage: Carriage,
+    /// How relays set up their connections.
+    pub(crate) leg: Option<LegProfile>,
+    /// When they begin, in seconds from the case's begin.
+    #[serde(default)]
+    pub(crate) from_s: f64,
+    /// When they end; with the case when absent.
+    pub(crate) until_s: Option<f64>,
+}
+
+impl Flow {
+    /// It in a few words.
+    pub(crate) fn told(&self) -> String {
+        let until = self.until_s.map(|until_s| format!(" to {until_s}")).unwrap_or_default();
+        let when = match (self.from_s > 0.0, self.until_s) {
+            (false, None) => String::new(),
+            _ => format!(", from {}{until} s", self.from_s),
+        };
+        format!("{} to {}{when}", self.connections, self.to)
+    }
+}
+
+/// A sentence about two cases: the rate of one is so many times that of the other.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Claim {
+    /// The paper's sentence.
+    pub(crate) paper: String,
+    /// Whose rate.
+    pub(crate) of: String,
+    /// Over whose.
+    pub(crate) over: String,
+    /// Least ratio for the sentence to hold.
+    pub(crate) least: Option<f64>,
+    /// Largest ratio for the sentence to hold.
+    pub(crate) most: Option<f64>,
+}
+
+/// A sentence about a case that is measured often: all its flows together have the same rate throughout.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Steady {
+    /// The paper's sentence.
+    pub(crate) paper: String,
+    /// Which case.
+    pub(crate) case: String,
+    /// How far it may be off its median.
+    pub(crate) within_percent: f64,
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// When the TOML is malformed, a key is unknown or missing, or the parts do not fit together.
+    pub(crate) fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        match scenario.problem() {
+            Some(what) => Err(ScenarioError::Inconsistent { what }),
+            None => Ok(scenario),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let names: BTreeSet<&String> = self.cases.iter().map(|case| &case.name).collect();
+        let claimed = self.claims.iter().flat_map(|claim| [&claim.of, &claim.over]);
+        let mut named = claimed.chain(self.steady.iter().map(|steady| &steady.case));
+        if let Some(name) = named.find(|name| !names.contains(name)) {
+            return Some(format!("claim, steady: no case `{name}`"));
+        }
+        if self.cases.is_empty() || names.len() < self.cases.len() {
+            return Some("case: at least one, and no name twice".to_owned());
+        }
+        let spans = [self.settle_s, self.measure_s, self.measure_s_quick];
+        if !spans.iter().all(|span| (0.1..=3600.0).contains(span)) {
+            return Some("settle_s, measure_s, measure_s_quick: 0.1 to 3600".to_owned());
+        }
+        self.cases.iter().find_map(|case| case.problem(self.settle_s))
+    }
+
+    /// When a case is looked at, in seconds from its begin: each span between two is a measurement.
+    pub(crate) fn marks(&self, case: &Case) -> Vec<f64> {
+        let Some(every_s) = case.every_s else {
+            return vec![self.settle_s, self.settle_s + self.measure_s];
+        };
+        let lasts_s = case.lasts_s.unwrap_or(self.settle_s + self.measure_s);
+        let count = (lasts_s / every_s).floor() as u32;
+        (0..=count).map(|mark| f64::from(mark) * every_s).collect()
+    }
+
+    /// The names along the plot of all cases, in the order of the cases.
+    pub(crate) fn x_names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for at in self.cases.iter().filter_map(|case| case.at.as_ref()) {
+            if !names.contains(&at.x.as_str()) {
+                names.push(at.x.as_str());
+            }
+        }
+        names
+    }
+
+    /// The same, shortened.
+    pub(crate) fn quick(mut self) -> Self {
+        let before = self.cases.len();
+        self.cases.retain(|case| case.quick);
+        self.assumptions.push(format!(
+            "a quick run measures {} of {before} cases for {} s instead of {} s",
+            self.cases.len(),
+            self.measure_s_quick,
+            self.measure_s
+        ));
+        self.measure_s = self.measure_s_quick;
+        self
+    }
+
+    /// All hosts that it names.
+    pub(crate) fn hosts(&self) -> BTreeSet<&HostId> {
+        let flows = self.cases.iter().flat_map(|case| &case.flows);
+        flows.flat_map(|flow| [&flow.from, &flow.to].into_iter().chain(&flow.relays)).collect()
+    }
+}
+
+impl Case {
+    fn problem(&self, settle_s: f64) -> Option<String> {
+        let name = &self.name;
+        if self.flows.is_empty() || self.flows.iter().any(|flow| flow.connections == 0) {
+            return Some(format!("case `{name}`: at least one flow, of at least one connection"));
+        }
+        if self.every_s.is_some_and(|every_s| !(0.1..=60.0).contains(&every_s)) {
+            return Some(format!("case `{name}`: every_s: 0.1 to 60"));
+        }
+        let least = settle_s + self.every_s.unwrap_or_default();
+        if self.lasts_s.is_some_and(|lasts_s| !(least..=3600.0).contains(&lasts_s)) {
+            return Some(format!("case `{name}`: lasts_s: longer than settle_s, at most 3600"));
+        }
+        let in_order = |flow: &Flow| {
+            flow.from_s >= 0.0 && flow.until_s.is_none_or(|until_s| until_s > flow.from_s)
+        };
+        (!self.flows.iter().all(in_order))
+            .then(|| format!("case `{name}`: from_s, until_s: 0 or more, and one after the other"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::topology;
+    use super::*;
+
+    #[test]
+    fn every_built_in_scenario_has_all_that_it_names() {
+        let texts = [
+            include_str!("../../../scenarios/trn-vmcap.toml"),
+            include_str!("../../../scenarios/trn-intra.toml"),
+            include_str!("../../../scenarios/trn-scope-lab.toml"),
+            include_str!("../../../scenarios/cp-kinds.toml"),
+        ];
+        for text in texts {
+            let scenario = Scenario::parse(text).unwrap();
+            let wan = match scenario.topology.as_str() {
+                "trn-wan.toml" => include_str!("../../../scenarios/trn-wan.toml"),
+                _ => include_str!("../../../scenarios/cp-real-wan.toml"),
+            };
+            topology(&scenario, wan).unwrap();
+            let error = topology(&scenario, "[[site]]\nregion = \"gcp:us-west1\"\n").unwrap_err();
+            assert!(error.to_string().contains("no host `"), "{error}");
+            let quick = scenario.clone().quick();
+            let least: f64 = quick.cases.iter().filter_map(|case| quick.marks(case).pop()).sum();
+            assert!(least <= 40.0, "{}: a quick run takes {least} s", quick.name);
+            assert!(!scenario.clone().quick().cases.is_empty());
+            let unknown = text.replace("\nover = \"", "\nover = \"no ");
+            assert!(Scenario::parse(&unknown).is_err(), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_told() {
+        let text = include_str!("../../../scenarios/trn-vmcap.toml");
+        for (from, to, what) in [
+            ("settle_s = 3", "settle_s = 0", "settle_s, measure_s, measure_s_quick"),
+            ("connections = 16", "connections = 0", "of at least one connection"),
+            ("every_s = 1", "every_s = 0", "every_s: 0.1 to 60"),
+            ("lasts_s = ", "lasts_s = 0.", "lasts_s: longer than settle_s"),
+            ("until_s = ", "until_s = 0.0", "from_s, until_s"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let error = Scenario::parse(&text.replacen(from, to, 1)).unwrap_err();
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
+}
