@@ -8,27 +8,13 @@ use serde::de::DeserializeOwned;
 use tradewind_grant::{
     DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
+use tradewind_packet::ingress::{Coding, InStream, Sharing};
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_units::time::as_text;
+use tradewind_units::{Duration, PricePerGb};
 
 use crate::NodeError;
-
-/// Which ways a flow's packets take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u8)]
-pub enum Ways {
-    /// The Internet alone.
-    Direct = 1,
-    /// The relays, and the Internet while they do not answer.
-    Relays = 2,
-    /// Both; the first copy counts.
-    Both = 3,
-}
-
-impl Ways {
-    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Direct, Self::Relays, Self::Both].into_iter().find(|ways| *ways as u8 == byte)
-    }
-}
 
 /// One local port whose datagrams go to one destination behind a far endpoint.
 #[derive(Debug, Clone)]
@@ -39,10 +25,10 @@ pub struct Path {
     pub to: SocketAddr,
     /// The far endpoint.
     pub far: Hop,
-    /// The relays before it, in order; may be empty when `ways` is direct.
+    /// The relays before it, in order; may be empty when the service is direct.
     pub relays: Vec<Hop>,
-    /// Which ways the packets take.
-    pub ways: Ways,
+    /// How its packets are carried.
+    pub carriage: Carriage,
 }
 
 /// A node's configuration.
@@ -64,8 +50,41 @@ pub struct NodeConfig {
     pub grant: Option<SignedGrant>,
     /// Its own paths.
     pub paths: Vec<Path>,
+    /// How it serves others as a relay.
+    pub services: RelayServices,
 }
 
+/// How a relay serves caching and coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelayServices {
+    /// Blocks of several flows.
+    pub coding: Coding,
+    /// Blocks of one flow; `None`: none are made.
+    pub in_stream: Option<InStream>,
+    /// Whether packets of several gateways may be coded together.
+    pub sharing: Sharing,
+    /// What its cloud charges for what leaves it to other relays.
+    pub to_relays: PricePerGb,
+    /// And to endpoints.
+    pub to_endpoints: PricePerGb,
+}
+
+impl Default for RelayServices {
+    /// k = 10, two repair packets; in-stream one for five `[JQ 4, 5.2]`; each gateway for itself; nothing is charged.
+    fn default() -> Self {
+        Self {
+            coding: Coding::default(),
+            in_stream: Some(InStream { packets: 5, repairs: 1 }),
+            sharing: Sharing::Own,
+            to_relays: PricePerGb::FREE,
+            to_endpoints: PricePerGb::FREE,
+        }
+    }
+}
+
+/// Most repair packets of a block, and most packets.
+const MOST_REPAIRS: usize = 8;
+const MOST_SOURCES: usize = 32;
 /// More threads than any machine that this is meant for has cores.
 const MOST_WORKERS: usize = 1024;
 
@@ -84,8 +103,31 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
-        if self.paths.iter().any(|path| path.ways != Ways::Direct && path.relays.is_empty()) {
-            return refused("relays", "missing; expected at least one, or `ways = \"direct\"`");
+        let needs_relays = |path: &Path| path.carriage.service != Service::Direct;
+        if self.paths.iter().any(|path| needs_relays(path) && path.relays.is_empty()) {
+            return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
+        }
+        let recovers =
+            |path: &Path| matches!(path.carriage.service, Service::Caching | Service::Coding);
+        if self.paths.iter().any(|path| recovers(path) && path.relays.len() > 2) {
+            return refused("relays", "caching and coding take one relay or two");
+        }
+        self.services.check()
+    }
+}
+
+impl RelayServices {
+    fn check(&self) -> Result<(), NodeError> {
+        let is_right = |repairs: u8, packets: u8| {
+            (1..=MOST_REPAIRS).contains(&usize::from(repairs))
+                && (1..=MOST_SOURCES).contains(&usize::from(packets))
+        };
+        let Self { coding, in_stream, .. } = self;
+        if !is_right(coding.repairs, coding.packets)
+            || in_stream.is_some_and(|coding| !is_right(coding.repairs, coding.packets))
+        {
+            let problem = "expected 1 to 8 repair packets for 1 to 32 packets".to_owned();
+            return Err(NodeError::Config { key: "coding", problem });
         }
         Ok(())
     }
@@ -103,6 +145,43 @@ struct RelaySection {
     next_hops: Vec<DestinationRule>,
     #[serde(default)]
     allow_loopback: bool,
+    #[serde(default)]
+    coding: CodingSection,
+    #[serde(default)]
+    usd_per_gb: PricesSection,
+}
+
+/// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PricesSection {
+    to_relays: PricePerGb,
+    to_endpoints: PricePerGb,
+}
+
+/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CodingSection {
+    cross_stream: Option<[u8; 2]>,
+    in_stream: Option<[u8; 2]>,
+    across_gateways: bool,
+}
+
+impl CodingSection {
+    fn resolve(&self) -> RelayServices {
+        let mut services = RelayServices::default();
+        if let Some([repairs, packets]) = self.cross_stream {
+            services.coding = Coding { repairs, packets, ..services.coding };
+        }
+        if let Some([repairs, packets]) = self.in_stream {
+            services.in_stream = (repairs > 0).then_some(InStream { packets, repairs });
+        }
+        if self.across_gateways {
+            services.sharing = Sharing::Any;
+        }
+        services
+    }
 }
 
 /// `[[packet]]` of a gateway.
@@ -114,7 +193,32 @@ struct PathSection {
     far: Hop,
     #[serde(default)]
     relays: Vec<Hop>,
+    service: Option<Wanted>,
     ways: Option<Ways>,
+    #[serde(default)]
+    budget: Budget,
+}
+
+/// `service` of a `[[packet]]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Wanted {
+    Direct,
+    Forwarding,
+    Caching,
+    Coding,
+}
+
+/// `budget` of a `[[packet]]`.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+struct Budget(#[serde(with = "as_text")] Duration);
+
+/// `ways` of a `[[packet]]`: over which paths a forwarded flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Ways {
+    Relays,
+    Both,
 }
 
 /// `[packet_endpoint]` of a gateway.
@@ -175,6 +279,11 @@ impl NodeConfig {
             },
             grant: None,
             paths: Vec::new(),
+            services: RelayServices {
+                to_relays: section.usd_per_gb.to_relays,
+                to_endpoints: section.usd_per_gb.to_endpoints,
+                ..section.coding.resolve()
+            },
         })
     }
 
@@ -192,7 +301,7 @@ impl NodeConfig {
             Some(value) => section("packet_endpoint", value)?,
             None => EndpointSection::default(),
         };
-        let path = |value| section("packet", value).map(PathSection::resolve);
+        let path = |value| section("packet", value).and_then(PathSection::resolve);
         Ok(Self {
             listen: endpoint.listen,
             identity,
@@ -207,14 +316,34 @@ impl NodeConfig {
             },
             grant,
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
+            services: RelayServices::default(),
         })
     }
 }
 
 impl PathSection {
-    fn resolve(self) -> Path {
-        let default = if self.relays.is_empty() { Ways::Direct } else { Ways::Both };
-        let ways = self.ways.unwrap_or(default);
-        Path { listen: self.listen, to: self.to, far: self.far, relays: self.relays, ways }
+    fn resolve(self) -> Result<Path, NodeError> {
+        let default = if self.relays.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
+        let service = match self.service.unwrap_or(default) {
+            Wanted::Direct => Service::Direct,
+            Wanted::Forwarding => Service::Forwarding,
+            Wanted::Caching => Service::Caching,
+            Wanted::Coding => Service::Coding,
+        };
+        let paths = match self.ways {
+            Some(_) if service != Service::Forwarding => {
+                let problem = "expected only with `service = \"forwarding\"`".to_owned();
+                return Err(NodeError::Config { key: "ways", problem });
+            }
+            Some(Ways::Relays) => Paths::Overlay,
+            Some(Ways::Both) | None => Paths::Both,
+        };
+        let Ok(budget_ms) = u16::try_from(self.budget.0.as_millis()) else {
+            let problem = "expected at most 65 s".to_owned();
+            return Err(NodeError::Config { key: "budget", problem });
+        };
+        let carriage = Carriage { service, paths, budget_ms };
+        let Self { listen, to, far, relays, .. } = self;
+        Ok(Path { listen, to, far, relays, carriage })
     }
 }

@@ -64,6 +64,28 @@ counters! {
     duplicates,
     /// Datagrams dropped for another reason.
     dropped,
+    /// Copies sent to an ingress relay, and sent again.
+    copied,
+    /// Packets asked for at an egress relay.
+    asked,
+    /// Packets that came back from what an egress relay had kept.
+    recovered_cache,
+    /// Packets solved for with repair packets of their own flow.
+    recovered_in_stream,
+    /// Packets that an egress relay solved for with helpers' packets.
+    recovered_cross_stream,
+    /// Packets that came later than their latency budget allows.
+    late,
+    /// Packets that did not come in their budget.
+    lost,
+    /// Packets lent to others.
+    lent,
+    /// Packets kept as an egress relay.
+    kept,
+    /// Repair packets made as an ingress relay.
+    repairs,
+    /// Requests answered as an egress relay.
+    answered,
     /// Overlay paths that answer, as of the last second.
     paths_up,
 }

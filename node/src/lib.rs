@@ -4,23 +4,23 @@
 //! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
 //! but counters. An endpoint has one worker, so that copies over the Internet and over relays meet.
 //!
-//! A packet's way: an application writes to a local UDP port; the *flow* that its address belongs to is sealed for the far endpoint
-//! (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
+//! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
+//! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
 //! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint lets the first copy
 //! through and writes it to the application's address.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | what a node is told |
-//! | `message` | what travels inside of sessions, byte by byte in `docs/packet-wire.md` |
-//! | `engine` | one worker's state: paths through a relay, flows of an endpoint |
+//! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
+//! | [`status`] | how each flow fares |
 
 pub mod config;
 pub mod counts;
 mod engine;
-mod message;
+pub mod status;
 mod worker;
 
 use std::net::SocketAddr;
@@ -31,8 +31,10 @@ use std::thread::JoinHandle;
 use tradewind_net::NetError;
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{NodeConfig, Path, Ways};
+pub use config::{NodeConfig, Path, RelayServices};
 pub use counts::{Counts, Snapshot};
+use status::Board;
+pub use status::PacketReport;
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,7 @@ pub struct Node {
     address: SocketAddr,
     local: Vec<SocketAddr>,
     counts: Vec<Arc<Counts>>,
+    boards: Vec<Board>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -74,21 +77,25 @@ impl Node {
         let mut address = config.listen;
         let stop = Arc::new(AtomicBool::new(false));
         let (mut counts, mut threads, mut local) = (Vec::new(), Vec::new(), Vec::new());
+        let mut boards = Vec::new();
         for number in 0..config.workers {
             let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
             let port = UdpPort::bind(address, &options)?;
             address = port.address();
             let count = Arc::new(Counts::default());
-            let worker = worker::Worker::new(Arc::clone(&config), port, Arc::clone(&count))?;
+            let board = Board::default();
+            let worker =
+                worker::Worker::new(Arc::clone(&config), port, Arc::clone(&count), board.clone())?;
             local.extend(worker.local_addresses());
             counts.push(count);
+            boards.push(board);
             let stopped = Arc::clone(&stop);
             let name = format!("packets-{number}");
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
             threads.push(thread?);
         }
-        Ok(Self { address, local, counts, stop, threads })
+        Ok(Self { address, local, counts, boards, stop, threads })
     }
 
     /// Where neighbours reach it.
@@ -103,10 +110,20 @@ impl Node {
         &self.local
     }
 
-    /// Shows the counters at a metrics port.
+    /// Shows the counters at a metrics port, and the flows at `/packets` beside them.
     pub fn register(&self, registry: &tradewind_telemetry::Registry) {
         let collector = Box::new(counts::CountsCollector(self.counts.clone()));
         registry.register(|inner| inner.register_collector(collector));
+        let boards = self.boards.clone();
+        registry.add_page("/packets", move |_| {
+            serde_json::to_string(&status::report(&boards)).map_err(|error| error.to_string())
+        });
+    }
+
+    /// How the flows that begin or end here fare, as of the last second.
+    #[must_use]
+    pub fn report(&self) -> PacketReport {
+        status::report(&self.boards)
     }
 
     /// What has happened so far, over all workers.

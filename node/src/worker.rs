@@ -6,12 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tradewind_net::epoll::Epoll;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
+use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::engine::{Engine, TICK, now};
+use crate::status::Board;
 
+/// Time between two reports on flows.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Messages fetched at once from neighbours, and from applications.
 const BATCH: usize = 32;
 /// The tokens of the neighbours' sockets; routes follow.
@@ -28,6 +32,7 @@ pub(crate) struct Worker {
     incoming: ReceiveBatch,
     tokens: Vec<u64>,
     counts: Arc<Counts>,
+    board: Board,
     /// By socket towards neighbours.
     overruns: [u32; 2],
 }
@@ -37,6 +42,7 @@ impl Worker {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
+        board: Board,
     ) -> Result<Self, NodeError> {
         let engine = Engine::new(config, port, Arc::clone(&counts))?;
         let epoll = Epoll::new()?;
@@ -47,7 +53,8 @@ impl Worker {
             epoll.watch(&route.local.port, ROUTES + at as u64)?;
         }
         let incoming = ReceiveBatch::new(BATCH);
-        Ok(Self { engine, epoll, incoming, tokens: Vec::new(), counts, overruns: [0; 2] })
+        let (tokens, overruns) = (Vec::new(), [0; 2]);
+        Ok(Self { engine, epoll, incoming, tokens, counts, board, overruns })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -56,8 +63,10 @@ impl Worker {
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         let mut next_tick = now().steady;
+        let mut next_report = next_tick;
         while !stop.load(Ordering::Relaxed) {
-            let wait = next_tick.since(now().steady);
+            let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
+            let wait = due.since(now().steady);
             self.tokens.clear();
             match self.epoll.wait(Some(wait)) {
                 Ok(ready) => self.tokens.extend(ready),
@@ -70,6 +79,14 @@ impl Worker {
             if now.steady >= next_tick {
                 next_tick = now.steady + TICK;
                 self.engine.tick(now);
+                self.engine.dispatch(now);
+                self.engine.flush();
+                if now.steady >= next_report {
+                    next_report = now.steady + REPORT_EVERY;
+                    self.board.write(self.engine.report(now));
+                }
+            } else if self.engine.due().is_some_and(|due| due <= now.steady) {
+                self.engine.time_out(now);
                 self.engine.dispatch(now);
                 self.engine.flush();
             }

@@ -2,79 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use std::collections::BTreeSet;
-use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+mod nodes;
 
-use tradewind_grant::{
-    Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
-};
-use tradewind_node::{Node, NodeConfig, Path, Ways};
-use tradewind_units::Timestamp;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn identity(number: u8) -> IdentityKey {
-    IdentityKey::from_entropy([number; 32])
-}
-
-fn operator() -> OperatorKey {
-    OperatorKey::from_entropy([99; 32])
-}
-
-fn loopback() -> SocketAddr {
-    ([127, 0, 0, 1], 0).into()
-}
-
-fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    Grant {
-        gateway,
-        not_before: Timestamp::ZERO + (now - Duration::from_secs(60)),
-        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
-        sessions: None,
-        relays: Relays::Any,
-        destinations: vec![destinations.parse().unwrap()],
-    }
-    .sign(&operator())
-    .unwrap()
-}
-
-/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
-fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
-    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
-    NodeConfig {
-        listen,
-        identity: identity(number),
-        workers: 1,
-        operators: vec![operator().public()],
-        neighbours: neighbours
-            .iter()
-            .map(|number| identity(*number).public())
-            .collect::<BTreeSet<_>>(),
-        policy: RelayPolicy {
-            destinations: rules.clone(),
-            next_hops: rules,
-            allow_loopback: true,
-            never: Vec::new(),
-        },
-        grant: None,
-        paths: Vec::new(),
-    }
-}
-
-/// An application that answers every datagram with the same; ends with the test's process.
-fn echo() -> SocketAddr {
-    let socket = UdpSocket::bind(loopback()).unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 2048];
-        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-            let _ = socket.send_to(&buffer[..length], from);
-        }
-    });
-    address
-}
+use nodes::*;
+use tradewind_node::{Node, NodeConfig, Path};
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
 
 struct World {
     near: Node,
@@ -83,12 +19,16 @@ struct World {
     application: UdpSocket,
 }
 
-fn world(ways: Ways, destinations: &str) -> World {
+/// Forwarded over these paths.
+const fn over(paths: Paths) -> Carriage {
+    Carriage { service: Service::Forwarding, paths, budget_ms: 0 }
+}
+
+fn world(carriage: Carriage, destinations: &str) -> World {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let second = Node::start(plain(3, loopback(), &[2])).unwrap();
     let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
-    let hop =
-        |node: &Node, number| Hop { address: node.address(), identity: identity(number).public() };
+    let hop = |node: &Node, number| hop(node.address(), number);
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), destinations)),
         paths: vec![Path {
@@ -96,7 +36,7 @@ fn world(ways: Ways, destinations: &str) -> World {
             to: echo(),
             far: hop(&far, 4),
             relays: vec![hop(&first, 2), hop(&second, 3)],
-            ways,
+            carriage,
         }],
         ..plain(1, loopback(), &[])
     };
@@ -141,7 +81,7 @@ impl World {
 
 #[test]
 fn an_application_that_knows_nothing_gets_its_answers_directly() {
-    let world = world(Ways::Direct, "127.0.0.0/8:*");
+    let world = world(Carriage::DIRECT, "127.0.0.0/8:*");
     world.warm();
     assert!((1..100).all(|number| world.round_trip(number)));
     assert_eq!(world.relays[0].snapshot().forwarded, 0);
@@ -149,7 +89,7 @@ fn an_application_that_knows_nothing_gets_its_answers_directly() {
 
 #[test]
 fn both_ways_at_once_deliver_each_packet_once() {
-    let world = world(Ways::Both, "127.0.0.0/8:*");
+    let world = world(over(Paths::Both), "127.0.0.0/8:*");
     world.warm();
     world.until("the overlay path", |world| world.near.snapshot().paths_up == 1);
     world.until("packets over relays", |world| {
@@ -174,7 +114,7 @@ fn both_ways_at_once_deliver_each_packet_once() {
 
 #[test]
 fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
-    let mut world = world(Ways::Relays, "127.0.0.0/8:*");
+    let mut world = world(over(Paths::Overlay), "127.0.0.0/8:*");
     world.warm();
     world.until("packets over relays", |world| {
         world.round_trip(1) && world.relays[1].snapshot().forwarded > 10
@@ -195,7 +135,7 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
 
 #[test]
 fn what_the_grant_does_not_cover_is_not_delivered() {
-    let world = world(Ways::Both, "10.0.0.0/8:*");
+    let world = world(over(Paths::Both), "10.0.0.0/8:*");
     for number in 0..20 {
         assert!(!world.round_trip(number));
     }

@@ -157,21 +157,26 @@ impl Egress {
 
     /// Takes a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
-        let done = match Message::parse(bytes) {
-            Ok(Message::Source(source)) => self.take_source(now, from, source),
-            Ok(Message::Repair(repair)) => self.take_repair(now, from, &repair),
-            Ok(Message::Nack(nack)) => self.take_nack(now, from, &nack),
-            Ok(Message::HelpAnswer { request, payload }) => {
-                self.take_help(now, from, request, payload)
-            }
-            Ok(Message::Keepalive { is_answer, nonce }) if self.knows(from) => {
+        match Message::parse(bytes) {
+            Ok(message) => self.handle_message(now, from, message),
+            Err(_) => self.outbox.drop(DropReason::Malformed),
+        }
+    }
+
+    /// The same for one that has been read.
+    pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
+        let done = match message {
+            Message::Source(source) => self.take_source(now, from, source),
+            Message::Repair(repair) => self.take_repair(now, from, &repair),
+            Message::Nack(nack) => self.take_nack(now, from, &nack),
+            Message::HelpAnswer { request, payload } => self.take_help(now, from, request, payload),
+            Message::Keepalive { is_answer, nonce } if self.knows(from) => {
                 if !is_answer {
                     self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
                 }
                 Ok(())
             }
-            Ok(_) => Err(DropReason::Unexpected),
-            Err(_) => Err(DropReason::Malformed),
+            _ => Err(DropReason::Unexpected),
         };
         match done {
             Err(reason) => self.outbox.drop(reason),

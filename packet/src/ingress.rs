@@ -148,15 +148,22 @@ impl Ingress {
 
     /// Takes a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
-        let done = match Message::parse(bytes) {
-            Ok(Message::Copy { number, source }) => self.take_copy(now, from, number, source),
-            Ok(Message::Presence { flow, is_online }) => self.note_presence(from, flow, is_online),
-            Ok(Message::Keepalive { is_answer: false, nonce }) if self.knows(from) => {
+        match Message::parse(bytes) {
+            Ok(message) => self.handle_message(now, from, message),
+            Err(_) => self.outbox.drop(DropReason::Malformed),
+        }
+    }
+
+    /// The same for one that has been read.
+    pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
+        let done = match message {
+            Message::Copy { number, source } => self.take_copy(now, from, number, source),
+            Message::Presence { flow, is_online } => self.note_presence(from, flow, is_online),
+            Message::Keepalive { is_answer: false, nonce } if self.knows(from) => {
                 self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
                 Ok(())
             }
-            Ok(_) => Err(DropReason::Unexpected),
-            Err(_) => Err(DropReason::Malformed),
+            _ => Err(DropReason::Unexpected),
         };
         if let Err(reason) = done {
             self.outbox.drop(reason);

@@ -1,28 +1,39 @@
-//! What endpoints and relays say to each other: eleven messages, byte by byte in `docs/packet-wire.md`.
+//! What endpoints and relays say to each other inside of sessions, byte by byte in `docs/packet-wire.md`.
 //!
-//! These are the plain messages inside of sessions; payloads are sealed end to end and opaque here. All numbers are big-endian. The
-//! parser is strict: what it takes is written back byte for byte, and whatever differs is refused whole. It borrows and allocates nothing.
+//! | family | between | messages |
+//! |---|---|---|
+//! | paths | neighbours on an overlay path | a datagram on its way, opening the path, which flows are served along it |
+//! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams, numbered where a service may bring them back |
+//! | services | endpoints and relays | copies, repair packets, requests, what comes back |
+//!
+//! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the other, as it travels over the Internet:
+//! relays and helpers see that and nothing else. All numbers are big-endian. The parser is strict: what it takes is written back byte for
+//! byte, and whatever differs is refused whole. It borrows and allocates nothing. The version is that of the sessions.
 
+mod conversation;
 mod error;
 mod members;
 mod parse;
 mod ranges;
 mod write;
 
+pub use conversation::{Carriage, path_packet, write_numbered, write_on_path};
 pub use error::MessageError;
 pub use members::MemberList;
 pub use ranges::{Ranges, write_ranges};
 
+use std::net::SocketAddr;
+
 use crate::id::{FlowNumber, PacketId};
 
-/// The version of this format: the first byte of each message.
-pub const VERSION: u8 = 1;
 /// Longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
 pub const MOST_PAYLOAD_BYTES: usize = 9_000;
 /// Bytes of a source packet before its payload.
-pub const SOURCE_HEADER_BYTES: usize = 20;
+pub const SOURCE_HEADER_BYTES: usize = 19;
 /// Bytes of a copy before its payload.
-pub const COPY_HEADER_BYTES: usize = 28;
+pub const COPY_HEADER_BYTES: usize = 27;
+/// Bytes before the datagram that travels on an overlay path.
+pub const PATH_HEADER_BYTES: usize = 5;
 /// Most ranges of a NACK. Chosen: losses that are known at one time are few bursts.
 pub const MOST_NACK_RANGES: usize = 16;
 /// Most packets that one NACK may ask for. Chosen: 0.6 s of outage at 100 packets a second; more take more messages, and budgets.
@@ -167,13 +178,90 @@ pub struct Feedback {
     pub expected: u64,
     /// Those that came in time, by whatever way.
     pub in_time: u64,
+    /// Those that came too late.
+    pub late: u64,
     /// Those that the Internet lost, recovered or not.
     pub lost_by_internet: u64,
+    /// Those that came back: kept, solved in-stream, solved cross-stream.
+    pub recovered: [u64; 3],
 }
 
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
+    /// A datagram on an overlay path: passed on, or opened where the path ends.
+    OnPath {
+        /// The receiving end's name for the path.
+        label: u32,
+        /// A datagram of the session between the endpoints.
+        datagram: &'a [u8],
+    },
+    /// Opens an overlay path.
+    Open {
+        /// The label under which the sender wants to hear of it.
+        label: u32,
+        /// Who may do that, over which hops (`tradewind_grant`).
+        header: &'a [u8],
+    },
+    /// A path is open to its end.
+    Opened {
+        /// The label of the [`Message::Open`] that this answers.
+        label: u32,
+        /// The label to send to.
+        next: u32,
+    },
+    /// A flow that comes along a path is to be served; said again each second.
+    Serve {
+        /// The receiving end's name for the path.
+        label: u32,
+        /// The flow.
+        flow: FlowNumber,
+        /// How.
+        service: Service,
+    },
+    /// What a relay that serves a flow has sent for it since it began to; goes back along the path.
+    Bill {
+        /// The receiving end's name for the path.
+        label: u32,
+        /// The flow.
+        flow: FlowNumber,
+        /// Whether its egress relay tells, not its ingress relay.
+        is_egress: bool,
+        /// What left the relay for the flow, with all headers.
+        bytes: u64,
+        /// What its cloud charges for that.
+        nano_usd: u64,
+    },
+    /// A datagram of a conversation that the other endpoint knows.
+    Datagram {
+        /// Which conversation.
+        conversation: u32,
+        /// The application's.
+        payload: &'a [u8],
+    },
+    /// A datagram of one that it perhaps does not know.
+    First {
+        /// Which conversation.
+        conversation: u32,
+        /// How it is carried, so that replies are carried likewise.
+        carriage: Carriage,
+        /// Where it is delivered.
+        to: SocketAddr,
+        /// The application's.
+        payload: &'a [u8],
+    },
+    /// The conversation is known.
+    Known {
+        /// Which conversation.
+        conversation: u32,
+    },
+    /// A datagram of a conversation that can be brought back when it is lost.
+    Numbered {
+        /// Its name for those who bring it back.
+        packet: PacketId,
+        /// A [`Message::Datagram`] or [`Message::First`].
+        message: &'a [u8],
+    },
     /// A source packet, on the Internet path or between relays.
     Source(Source<'a>),
     /// A source packet on its sender's access leg.

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_nobody_takes_is_bounded_and_counted() {
         let mut outbox = Outbox::default();
-        let most = MOST_QUEUED_BYTES / 11 + 10;
+        let most = MOST_QUEUED_BYTES / 10 + 10;
         for round in 0..most {
             outbox.send(Peer(1), &ping(round as u64));
         }

@@ -10,105 +10,32 @@
 //!
 //! A packet is taken only if it is what its sender sealed ([`Genuine`]), by whatever way it came; nothing else alters any state.
 
+mod config;
 mod detector;
 mod lend;
 mod missing;
 mod report;
 mod solve;
+mod state;
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{Bytes, Duration, Timestamp};
+use tradewind_units::{Duration, Timestamp};
 
-use crate::budget::{Allowance, Budget};
+use crate::budget::Budget;
 use crate::event::{DropReason, Event, TimerReason, Way};
 use crate::id::{FlowNumber, Genuine, PacketId, Peer};
 use crate::message::{Means, Message, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
-use crate::store::{Keep, Store};
+use crate::store::Store;
 use crate::timers::Timers;
-use crate::window::{Seen, WINDOW, Window};
-use detector::Detector;
+use crate::window::{Seen, WINDOW};
+pub use config::{Delivery, ReceiverConfig, ReceiverFlow};
 use lend::Waiting;
-use missing::Missing;
-use report::Counts;
-use solve::Blocks;
+use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
-
-/// A flow at its receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceiverFlow {
-    /// Who sends it over the Internet.
-    pub sender: Peer,
-    /// Who keeps packets of it near by; without one nothing is asked for.
-    pub egress: Option<Peer>,
-    /// The round trip of the Internet path, as measured when the flow began.
-    pub round_trip: Duration,
-    /// How much later than it should have come a packet is still worth having: the latency budget less the path's delay.
-    pub patience: Duration,
-}
-
-/// What holds for all flows of a receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceiverConfig {
-    /// What is kept to be lent. Its age should be one to two round trips [JQ 3.2].
-    pub lend: Keep,
-    /// Packets lent.
-    pub lends: Allowance,
-    /// Packets that each flow may ask for.
-    pub asks: Allowance,
-    /// How often senders are told how their flows fare; `None`: never.
-    pub feedback_every: Option<Duration>,
-    /// How often egress relays hear that this receiver is there; `None`: never.
-    pub keepalive_every: Option<Duration>,
-}
-
-impl Default for ReceiverConfig {
-    /// Chosen: packets of 400 ms, two round trips of most paths; requests and loans as [`EgressConfig`](crate::egress::EgressConfig)
-    /// allows them; reports each second, keepalives each 5 s.
-    fn default() -> Self {
-        let allowance = Allowance { per_second: 1000, burst: 1000 };
-        Self {
-            lend: Keep {
-                age: Duration::from_millis(400),
-                bytes: Bytes::new(64 << 20),
-                packets: 65_536,
-            },
-            lends: allowance,
-            asks: allowance,
-            feedback_every: Some(Duration::from_secs(1)),
-            keepalive_every: Some(Duration::from_secs(5)),
-        }
-    }
-}
-
-/// A packet for the application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery<'a> {
-    /// Which.
-    pub packet: PacketId,
-    /// How it came.
-    pub way: Way,
-    /// Whether it is later than the flow's patience.
-    pub is_late: bool,
-    /// The sealed payload.
-    pub payload: &'a [u8],
-}
-
-#[derive(Debug, Clone)]
-struct State {
-    flow: ReceiverFlow,
-    window: Window,
-    detector: Detector,
-    missing: Missing,
-    blocks: Blocks,
-    asks: Budget,
-    counts: Counts,
-    /// The deadline that is set.
-    armed: Option<Timestamp>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -117,11 +44,19 @@ enum Timer {
     Keepalive,
 }
 
+/// How it is known that a packet is what its sender sealed.
+#[derive(Clone, Copy)]
+enum Proof<'a> {
+    /// The caller has opened it, and delivered it.
+    Opened,
+    /// This is to be asked.
+    Ask(&'a dyn Genuine),
+}
+
 /// The machine.
 #[derive(Debug, Clone)]
-pub struct Receiver<G> {
+pub struct Receiver {
     config: ReceiverConfig,
-    genuine: G,
     flows: BTreeMap<FlowNumber, State>,
     lent: Store,
     lends: Budget,
@@ -133,10 +68,10 @@ pub struct Receiver<G> {
     outbox: Outbox,
 }
 
-impl<G: Genuine> Receiver<G> {
-    /// A receiver without flows, at `now`; `genuine` tells what its senders sealed.
+impl Receiver {
+    /// A receiver without flows, at `now`.
     #[must_use]
-    pub fn new(now: Timestamp, config: ReceiverConfig, genuine: G) -> Self {
+    pub fn new(now: Timestamp, config: ReceiverConfig) -> Self {
         let mut timers = Timers::default();
         let first =
             [(config.feedback_every, Timer::Feedback), (config.keepalive_every, Timer::Keepalive)];
@@ -147,7 +82,6 @@ impl<G: Genuine> Receiver<G> {
         }
         Self {
             config,
-            genuine,
             flows: BTreeMap::new(),
             lent: Store::new(config.lend),
             lends: Budget::new(config.lends),
@@ -171,16 +105,7 @@ impl<G: Genuine> Receiver<G> {
         if self.flows.len() >= MOST_FLOWS {
             return Err(DropReason::TableFull);
         }
-        let state = State {
-            flow,
-            window: Window::new(),
-            detector: Detector::new(flow.round_trip),
-            missing: Missing::new(flow.round_trip, flow.patience),
-            blocks: Blocks::default(),
-            asks: Budget::new(self.config.asks),
-            counts: Counts::default(),
-            armed: None,
-        };
+        let state = State::new(flow, self.config.asks);
         self.flows.insert(number, state);
         Ok(())
     }
@@ -190,25 +115,80 @@ impl<G: Genuine> Receiver<G> {
         self.flows.remove(&number).is_some()
     }
 
-    /// Takes a message that came from `from` in its session.
-    pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
-        let done = match Message::parse(bytes) {
-            Ok(Message::Source(source)) => self.take_source(now, from, source),
-            Ok(Message::Recovered { packet, means, payload }) => {
-                self.take_recovered(now, from, packet, means, payload)
+    /// Whether there is a flow of that number.
+    #[must_use]
+    pub fn has_flow(&self, number: FlowNumber) -> bool {
+        self.flows.contains_key(&number)
+    }
+
+    /// Takes what has been learned of a flow's paths since it began; `false` when there is no such flow.
+    pub fn set_path(&mut self, number: FlowNumber, path: ReceiverFlow) -> bool {
+        let Some(state) = self.flows.get_mut(&number) else { return false };
+        if state.flow != path {
+            state.flow = path;
+            state.detector.set_round_trip(path.round_trip);
+            state.missing.set_path(path.round_trip, path.patience);
+            self.rearm(number);
+        }
+        true
+    }
+
+    /// Takes a message that came from `from` in its session; `genuine` tells what its senders sealed.
+    pub fn handle_datagram(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        bytes: &[u8],
+        genuine: &impl Genuine,
+    ) {
+        match Message::parse(bytes) {
+            Ok(message) => self.handle_message(now, from, message, genuine),
+            Err(_) => self.outbox.drop(DropReason::Malformed),
+        }
+    }
+
+    /// The same for one that has been read.
+    pub fn handle_message(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        message: Message<'_>,
+        genuine: &impl Genuine,
+    ) {
+        let proof = Proof::Ask(genuine);
+        let done = match message {
+            Message::Source(source) => self.take_source(now, from, source, proof),
+            Message::Recovered { packet, means, payload } => {
+                self.take_recovered(now, from, (packet, means), payload, proof)
             }
-            Ok(Message::Repair(repair)) => self.take_repair(now, from, &repair),
-            Ok(Message::HelpRequest(request)) => self.take_help_request(now, from, request),
-            Ok(Message::Keepalive { is_answer, nonce }) => {
+            Message::Repair(repair) => self.take_repair(now, from, &repair),
+            Message::HelpRequest(request) => self.take_help_request(now, from, request),
+            Message::Keepalive { is_answer, nonce } => {
                 self.take_keepalive(now, from, is_answer, nonce)
             }
-            Ok(_) => Err(DropReason::Unexpected),
-            Err(_) => Err(DropReason::Malformed),
+            _ => Err(DropReason::Unexpected),
         };
+        self.settle(now, done, proof);
+    }
+
+    /// Takes note of a packet that came by its usual way, and that the caller has opened and delivered; `sealed` is what came.
+    pub fn handle_opened(
+        &mut self,
+        now: Timestamp,
+        packet: PacketId,
+        way: Way,
+        sealed: &[u8],
+        genuine: &impl Genuine,
+    ) {
+        let done = self.accept(now, packet, sealed, way, Proof::Opened);
+        self.settle(now, done, Proof::Ask(genuine));
+    }
+
+    fn settle(&mut self, now: Timestamp, done: Result<(), DropReason>, proof: Proof<'_>) {
         if let Err(reason) = done {
             self.outbox.drop(reason);
         }
-        self.accept_solved(now);
+        self.accept_solved(now, proof);
     }
 
     fn take_source(
@@ -216,6 +196,7 @@ impl<G: Genuine> Receiver<G> {
         now: Timestamp,
         from: Peer,
         source: Source<'_>,
+        proof: Proof<'_>,
     ) -> Result<(), DropReason> {
         let packet = source.packet;
         let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
@@ -226,16 +207,16 @@ impl<G: Genuine> Receiver<G> {
         } else {
             return Err(DropReason::WrongPeer);
         };
-        self.accept(now, packet, source.payload, way)
+        self.accept(now, packet, source.payload, way, proof)
     }
 
     fn take_recovered(
         &mut self,
         now: Timestamp,
         from: Peer,
-        packet: PacketId,
-        means: Means,
+        (packet, means): (PacketId, Means),
         payload: &[u8],
+        proof: Proof<'_>,
     ) -> Result<(), DropReason> {
         let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         if Some(from) != state.flow.egress {
@@ -251,7 +232,7 @@ impl<G: Genuine> Receiver<G> {
             Means::Cache => Way::Cache,
             Means::CrossStream => Way::CrossStream,
         };
-        self.accept(now, packet, payload, way)
+        self.accept(now, packet, payload, way, proof)
     }
 
     /// Takes a packet, if it is the first copy and genuine.
@@ -261,6 +242,7 @@ impl<G: Genuine> Receiver<G> {
         packet: PacketId,
         payload: &[u8],
         way: Way,
+        proof: Proof<'_>,
     ) -> Result<(), DropReason> {
         let state = self.flows.get_mut(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         match state.window.look(packet.sequence) {
@@ -268,31 +250,12 @@ impl<G: Genuine> Receiver<G> {
             Seen::Before => return Err(DropReason::Duplicate),
             Seen::TooOld => return Err(DropReason::TooOld),
         }
-        if !self.genuine.is_genuine(packet, payload) {
+        if matches!(proof, Proof::Ask(seal) if !seal.is_genuine(packet, payload)) {
             return Err(DropReason::NotGenuine);
         }
         state.window.insert(packet.sequence);
         let usual = matches!(way, Way::Internet | Way::Overlay);
-        let missed = state.missing.remove(packet.sequence);
-        let after = missed.map_or(Duration::ZERO, |missed| now.since(missed.expected));
-        let is_late = after > state.flow.patience;
-        match missed {
-            Some(missed) if usual => {
-                state.detector.came_late(now.since(missed.expected));
-                // It had been counted as lost.
-                let counted = u64::from(missed.is_lost);
-                state.counts.lost -= counted.min(state.counts.lost);
-                state.counts.lost_by_internet -= counted.min(state.counts.lost_by_internet);
-            }
-            Some(missed) => {
-                state.missing.came_back(now, &missed);
-                state.counts.lost_by_internet += u64::from(!missed.is_lost);
-                state.counts.lost -= u64::from(missed.is_lost).min(state.counts.lost);
-            }
-            None => {}
-        }
-        state.counts.in_time += u64::from(!is_late);
-        state.counts.late += u64::from(is_late);
+        let (after, is_late) = state.count(now, packet.sequence, way);
         let newly = if usual {
             state.detector.arrive(now, packet.sequence)
         } else {
@@ -301,10 +264,12 @@ impl<G: Genuine> Receiver<G> {
         if !newly.is_empty() {
             Self::miss(now, state, newly, packet.flow, &mut self.outbox);
         }
-        let pushed =
-            self.deliveries.push((packet, way, is_late), |out| out.extend_from_slice(payload));
-        if pushed.is_none() {
-            self.outbox.drop(DropReason::QueueFull);
+        if matches!(proof, Proof::Ask(_)) {
+            let pushed =
+                self.deliveries.push((packet, way, is_late), |out| out.extend_from_slice(payload));
+            if pushed.is_none() {
+                self.outbox.drop(DropReason::QueueFull);
+            }
         }
         self.outbox.tell(Event::Delivered { packet, way, after, is_late });
         self.lent.insert(now, packet, payload);
@@ -343,9 +308,9 @@ impl<G: Genuine> Receiver<G> {
     }
 
     /// Takes what blocks were solved for, until nothing more comes of it.
-    fn accept_solved(&mut self, now: Timestamp) {
+    fn accept_solved(&mut self, now: Timestamp, proof: Proof<'_>) {
         while let Some((packet, payload)) = self.solved.pop() {
-            if let Err(reason) = self.accept(now, packet, &payload, Way::InStream) {
+            if let Err(reason) = self.accept(now, packet, &payload, Way::InStream, proof) {
                 self.outbox.drop(reason);
             }
         }

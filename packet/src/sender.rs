@@ -134,6 +134,9 @@ impl Sender {
     pub fn set_flow(&mut self, number: FlowNumber, flow: SenderFlow) -> Result<(), DropReason> {
         let is_new_leg = flow.ingress.is_some_and(|peer| !self.legs.contains_key(&peer));
         let is_new_flow = !self.flows.contains_key(&number);
+        if is_new_leg && self.legs.len() >= MOST_LEGS {
+            self.forget_unused_legs();
+        }
         if (is_new_leg && self.legs.len() >= MOST_LEGS)
             || (is_new_flow && self.flows.len() >= MOST_FLOWS)
         {
@@ -145,6 +148,18 @@ impl Sender {
         let fresh = State { flow, next: 0, last: None };
         self.flows.entry(number).or_insert(fresh).flow = flow;
         Ok(())
+    }
+
+    /// Ends a flow; `false` when there is none.
+    pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
+        self.flows.remove(&number).is_some()
+    }
+
+    /// Forgets legs that no flow uses. Not before there is need: a relay that knows a leg takes no number of it twice.
+    fn forget_unused_legs(&mut self) {
+        let flows = &self.flows;
+        let is_used = |peer: &Peer| flows.values().any(|state| state.flow.ingress == Some(*peer));
+        self.legs.retain(|peer, _| is_used(peer));
     }
 
     /// Another service for a flow, as its receiver's reports ask for; `false` when there is no such flow.
@@ -226,7 +241,15 @@ impl Sender {
     /// Takes a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
         match Message::parse(bytes) {
-            Ok(Message::Acknowledgement(seen)) => match self.legs.get_mut(&from) {
+            Ok(message) => self.handle_message(now, from, message),
+            Err(_) => self.outbox.drop(DropReason::Malformed),
+        }
+    }
+
+    /// The same for one that has been read.
+    pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
+        match message {
+            Message::Acknowledgement(seen) => match self.legs.get_mut(&from) {
                 None => self.outbox.drop(DropReason::WrongPeer),
                 Some(leg) => {
                     if !leg.acknowledge(now, seen) {
@@ -235,12 +258,11 @@ impl Sender {
                     self.resend(now, from);
                 }
             },
-            Ok(Message::Feedback(told)) => self.take_feedback(from, told),
-            Ok(Message::Keepalive { is_answer: false, nonce }) if self.knows(from) => {
+            Message::Feedback(told) => self.take_feedback(from, told),
+            Message::Keepalive { is_answer: false, nonce } if self.knows(from) => {
                 self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
             }
-            Ok(_) => self.outbox.drop(DropReason::Unexpected),
-            Err(_) => self.outbox.drop(DropReason::Malformed),
+            _ => self.outbox.drop(DropReason::Unexpected),
         }
     }
 

@@ -1,28 +1,39 @@
-//! One worker's state: sessions, overlay paths, flows. It does no input by itself: the worker hands datagrams in.
+//! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
 
-mod flows;
+mod bills;
+mod conversations;
+mod ends;
+mod local;
 mod paths;
+mod routes;
+mod services;
+mod serving;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tradewind_grant::{PublicIdentity, Sealer, Verifier};
-use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
+use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
+use tradewind_packet::event::Way;
+use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
 use tradewind_packet::session::{
     DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PeerId, Sessions,
-    SessionsConfig, TAG_BYTES, Table,
+    SessionsConfig, Table,
 };
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::message::{Message, PACKET, PACKET_HEADER, packet};
 
-use flows::{Far, Inbound, Outbound, Route};
+use conversations::{Inbound, Outbound};
 use paths::Label;
+use routes::{Far, Route};
+use services::Services;
+use sockets::{Outlet, Sockets};
 
 /// Time between two looks at what is due.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
@@ -33,8 +44,6 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const DEAD_AFTER: Duration = Duration::from_millis(600);
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
-/// Trains that are gathered before they leave.
-const GROUPS: usize = 64;
 
 pub(crate) struct Engine {
     config: Arc<NodeConfig>,
@@ -54,61 +63,19 @@ pub(crate) struct Engine {
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
     /// Local ports that are to be watched.
     pub(crate) fresh: Vec<u32>,
+    /// A message while it is written.
     scratch: Vec<u8>,
+    /// A datagram while it is sealed end to end.
+    sealed: Vec<u8>,
+    /// What came from a far endpoint, as it was before it was opened; empty where nobody asks for it.
+    original: Vec<u8>,
+    services: Services,
+    /// Ends may have lost their last conversation.
+    ends_are_due: bool,
     next_ask: Timestamp,
     /// Datagrams that sessions dropped and that are counted already.
     drops_counted: u64,
     salt: u16,
-}
-
-/// A socket towards neighbours and what waits to leave through it.
-pub(crate) struct Outlet {
-    pub(crate) port: UdpPort,
-    out: SendBatch,
-}
-
-/// Who connects to this worker comes through the shared address, where the kernel chose the worker; who this worker
-/// connects to must answer to it alone, so with several workers that takes a socket of its own.
-struct Sockets {
-    shared: Outlet,
-    own: Option<Outlet>,
-    counts: Arc<Counts>,
-}
-
-impl Sockets {
-    /// Room for a datagram of `length` bytes.
-    fn room(&mut self, is_ours: bool, to: SocketAddr, length: usize) -> Option<&mut [u8]> {
-        let outlet = match &mut self.own {
-            Some(own) if is_ours => own,
-            _ => &mut self.shared,
-        };
-        if outlet.out.is_full_for(to, length) {
-            outlet.send(&self.counts);
-        }
-        outlet.out.push(to, length)
-    }
-
-    fn flush(&mut self) {
-        self.shared.send(&self.counts);
-        if let Some(own) = &mut self.own {
-            own.send(&self.counts);
-        }
-    }
-}
-
-impl Outlet {
-    fn new(port: UdpPort) -> Self {
-        Self { port, out: SendBatch::new(GROUPS) }
-    }
-
-    fn send(&mut self, counts: &Counts) {
-        if self.out.is_empty() {
-            return;
-        }
-        let outcome = self.out.flush(&self.port);
-        add(&counts.sent, outcome.sent);
-        add(&counts.unsent, outcome.full + outcome.too_long + outcome.refused);
-    }
 }
 
 /// The time by both clocks.
@@ -164,11 +131,15 @@ impl Engine {
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
             routes: Vec::new(),
-            outbound: Table::new(flows::FLOWS),
-            inbound: Table::new(flows::FLOWS),
+            outbound: Table::new(conversations::MOST),
+            inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
             fresh: Vec::new(),
-            scratch: vec![0; 1 << 16],
+            scratch: Vec::new(),
+            sealed: Vec::new(),
+            original: Vec::new(),
+            services: Services::new(now, &config.services),
+            ends_are_due: false,
             next_ask: Timestamp::ZERO,
             drops_counted: 0,
             salt: 0,
@@ -186,28 +157,49 @@ impl Engine {
     pub(crate) fn take(&mut self, now: Now, from: SocketAddr, datagram: &mut [u8]) {
         add(&self.counts.received, 1);
         let link = Link::Internet(from);
+        self.keep_original(datagram);
         let Some(Opened { peer, payload }) = self.sessions.handle_datagram(now, link, datagram)
         else {
             return;
         };
         let payload = &mut datagram[payload];
-        match packet(payload) {
+        match path_packet(payload) {
             Some((label, body)) => self.take_packet(now, peer, label, body),
-            None => self.obey(now, peer, payload),
+            None => self.obey(now, peer, payload, Way::Internet),
+        }
+    }
+
+    /// Receivers lend packets as they were sealed, and solve blocks with them.
+    fn keep_original(&mut self, datagram: &[u8]) {
+        self.original.clear();
+        if !self.services.ends.is_empty() {
+            self.original.extend_from_slice(datagram);
         }
     }
 
     /// Takes a message of a neighbour or far endpoint.
-    fn obey(&mut self, now: Now, peer: PeerId, payload: &[u8]) {
+    fn obey(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Way) {
         match Message::parse(payload) {
-            Some(Message::Open { theirs, header }) => self.open_path(now, peer, theirs, header),
-            Some(Message::Opened { mine, theirs }) => self.path_opened(now, peer, mine, theirs),
-            Some(Message::Datagram { flow, payload }) => self.deliver(now, peer, flow, payload),
-            Some(Message::First { flow, ways, to, payload }) => {
-                self.deliver_first(now, peer, (flow, ways, to), payload);
+            Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
+            Ok(Message::Opened { label, next }) => self.path_opened(now, peer, label, next),
+            Ok(Message::Datagram { conversation, payload }) => {
+                self.deliver(now, peer, conversation, payload);
             }
-            Some(Message::Known { flow }) => self.flow_known(peer, flow),
-            None => add(&self.counts.dropped, 1),
+            Ok(Message::First { conversation, carriage, to, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+            }
+            Ok(Message::Known { conversation }) => self.conversation_known(peer, conversation),
+            Ok(Message::Numbered { packet, message }) => {
+                self.take_numbered(now, peer, (packet, message), way);
+            }
+            Ok(Message::Serve { label, flow, service }) => {
+                self.serve(now, peer, (label, flow, service));
+            }
+            Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
+                self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
+            }
+            Ok(message) => self.take_service(now, peer, message),
+            Err(_) => add(&self.counts.dropped, 1),
         }
     }
 
@@ -221,22 +213,33 @@ impl Engine {
 
     /// Seals a message for a neighbour.
     fn say(&mut self, peer: PeerId, message: &Message<'_>) {
-        if let Some(room) = Self::room(&mut self.sockets, &self.sessions, peer, message.len()) {
-            message.put(&mut room[HEADER_BYTES..]);
-            // The session was open a moment ago.
-            let _ = self.sessions.seal(peer, room);
+        self.scratch.clear();
+        message.write(&mut self.scratch);
+        Self::post(&mut self.sockets, &mut self.sessions, peer, &self.scratch);
+    }
+
+    /// Seals a payload for a neighbour; `false` when no session is open.
+    fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
+        let Some(room) = Self::room(sockets, sessions, peer, payload.len()) else { return false };
+        room[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+        sessions.seal(peer, room).is_ok()
+    }
+
+    /// Sends a sealed datagram to a far endpoint over the Internet.
+    fn send_internet(sockets: &mut Sockets, sessions: &Sessions, peer: PeerId, sealed: &[u8]) {
+        if let Some(Link::Internet(to)) = sessions.link_of(peer)
+            && let Some(room) = sockets.room(sessions.is_ours(peer), to, sealed.len())
+        {
+            room.copy_from_slice(sealed);
         }
     }
 
     /// Seals a datagram for the neighbour that passes it on under `label`.
     fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
-        let length = PACKET_HEADER + body.len();
+        let length = PATH_HEADER_BYTES + body.len();
         let room = Self::room(&mut self.sockets, &self.sessions, peer, length);
         let Some(room) = room else { return false };
-        let payload = &mut room[HEADER_BYTES..];
-        payload[0] = PACKET;
-        payload[1..PACKET_HEADER].copy_from_slice(&label.to_be_bytes());
-        payload[PACKET_HEADER..length].copy_from_slice(body);
+        write_on_path(label, body, &mut room[HEADER_BYTES..HEADER_BYTES + length]);
         self.sessions.seal(peer, room).is_ok()
     }
 
@@ -254,8 +257,9 @@ impl Engine {
         sockets.room(sessions.is_ours(peer), to, length + OVERHEAD)
     }
 
-    /// Hands over what the sessions want to be sent, and takes note of what happened to them.
+    /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.
     pub(crate) fn dispatch(&mut self, now: Now) {
+        self.drive(now);
         while let Some(transmit) = self.sessions.poll_transmit() {
             match transmit.link {
                 Link::Internet(to) => {
@@ -271,10 +275,13 @@ impl Engine {
         }
         while let Some(event) = self.sessions.poll_event() {
             match event {
-                Event::Answered { peer, link, .. } => self.answered(now, peer, link),
+                Event::Answered { peer, link, round_trip } => {
+                    self.answered(now, peer, link, round_trip);
+                }
                 Event::Closed { peer, .. } => self.forget(peer),
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
+                    self.introduce_again(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),
             }
@@ -294,9 +301,12 @@ impl Engine {
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
             self.ask_all(now);
+            self.tend_served(now);
         }
+        self.time_out(now);
         self.tend_routes(now);
-        self.tend_flows(now);
+        self.tend_ends(now);
+        self.tend_conversations(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];
         self.counts.duplicates.store(duplicates, std::sync::atomic::Ordering::Relaxed);
@@ -316,6 +326,13 @@ impl Engine {
             if let Some(label) = far.label {
                 self.sessions.ask(now, *peer, Link::Overlay(label));
             }
+            // Those that this node connects to are among the legs.
+            if !self.sessions.is_ours(*peer)
+                && self.services.ends.has(*peer)
+                && let Some(link) = self.sessions.link_of(*peer)
+            {
+                self.sessions.ask(now, *peer, link);
+            }
         }
     }
 
@@ -332,9 +349,4 @@ impl Engine {
         self.salt = self.salt.wrapping_add(1);
         self.salt
     }
-}
-
-/// What sealing a payload of `length` bytes end to end makes of it.
-const fn sealed_length(length: usize) -> usize {
-    HEADER_BYTES + length + TAG_BYTES
 }

@@ -6,12 +6,15 @@
 use std::net::SocketAddr;
 
 use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_packet::event::Way;
+use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
-use super::{Engine, Far};
+use super::Engine;
+use super::routes::Far;
+use super::serving::Place;
 use crate::counts::add;
-use crate::message::Message;
 
 /// Silence after which a label is forgotten. Chosen: questions pass every 200 ms on a path in use.
 const IDLE: Duration = Duration::from_secs(30);
@@ -24,7 +27,21 @@ pub(super) struct Label {
     /// The only neighbour that may use it.
     from: PeerId,
     used: Timestamp,
+    /// Where on the path this is; told by the path's header.
+    place: Option<Place>,
+    /// The label of the other direction here, where the path goes on.
+    other: Option<u32>,
     to: To,
+}
+
+impl Label {
+    /// Where to send what is to go back, if the path ends here: the neighbour, and its label.
+    pub(super) fn way_back(&self) -> Option<(PeerId, u32)> {
+        match self.to {
+            To::Here { back: Some(back) } => Some((self.from, back)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,6 +50,13 @@ enum To {
     Next { peer: PeerId, label: Option<u32>, opening: Option<Box<Opening>> },
     /// The path ends here; the other direction has this label at `from`.
     Here { back: Option<u32> },
+}
+
+/// Where what comes under a label goes.
+pub(super) struct Along {
+    pub(super) place: Option<Place>,
+    /// The neighbour that it goes on to, and its label there; `None` where the path ends.
+    pub(super) next: Option<(PeerId, u32)>,
 }
 
 /// A hop header on its way to the next hop.
@@ -61,10 +85,11 @@ impl Engine {
             }
             To::Next { .. } => add(&self.counts.dropped, 1),
             To::Here { .. } => {
+                self.keep_original(body);
                 let opened = self.sessions.handle_datagram(now, Link::Overlay(label), body);
                 if let Some(opened) = opened {
                     let peer = opened.peer;
-                    self.obey(now, peer, &body[opened.payload]);
+                    self.obey(now, peer, &body[opened.payload], Way::Overlay);
                     // Whoever writes over a path is answered over it.
                     if let Some(far) = self.fars.get_mut(&peer) {
                         far.label = Some(label);
@@ -76,11 +101,28 @@ impl Engine {
 
     /// Sends a datagram over the path that ends here under `label`.
     pub(super) fn send_over(&mut self, label: u32, datagram: &[u8]) -> bool {
-        match self.labels.get(label) {
-            Some(Label { from, to: To::Here { back: Some(back) }, .. }) => {
-                self.pass(*from, *back, datagram)
-            }
-            _ => false,
+        match self.labels.get(label).and_then(Label::way_back) {
+            Some((neighbour, back)) => self.pass(neighbour, back, datagram),
+            None => false,
+        }
+    }
+
+    /// Where on its path this node is, and who comes after it, if anyone: for what `from` says under `label`.
+    pub(super) fn along(&mut self, now: Now, from: PeerId, label: u32) -> Option<Along> {
+        let known = self.labels.get_mut(label).filter(|known| known.from == from)?;
+        known.used = now.steady;
+        let next = match known.to {
+            To::Next { peer, label, .. } => Some((peer, label?)),
+            To::Here { .. } => None,
+        };
+        Some(Along { place: known.place, next })
+    }
+
+    /// Where what is to go back along the path of `label` is to be sent, from a relay on it.
+    pub(super) fn backwards(&self, label: u32) -> Option<(PeerId, u32)> {
+        match self.labels.get(self.labels.get(label)?.other?)?.to {
+            To::Next { peer, label, .. } => Some((peer, label?)),
+            To::Here { .. } => None,
         }
     }
 
@@ -88,7 +130,8 @@ impl Engine {
     pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
         let salt = self.next_salt();
         let to = To::Here { back: None };
-        self.labels.insert(salt, Label { from: first, used: now.steady, to })
+        self.labels
+            .insert(salt, Label { from: first, used: now.steady, place: None, other: None, to })
     }
 
     pub(super) fn drop_label(&mut self, label: u32) {
@@ -150,6 +193,11 @@ impl Engine {
         }
         let (used, full) = (now.steady, || "no label is left".to_owned());
         let salt = self.next_salt();
+        let place = Place {
+            gateway: header.grant.gateway,
+            is_first: header.hop == 0,
+            is_last: header.hop + 2 == header.route.hops().len(),
+        };
         let Some(next) = header.next_hop().cloned() else {
             let Destination::Address(to) = header.destination else {
                 return Err("packets go to addresses, not names".to_owned());
@@ -157,7 +205,8 @@ impl Engine {
             let checked = self.config.policy.check(&header.grant, &header.destination, to);
             checked.map_err(|error| error.to_string())?;
             let to = To::Here { back: Some(theirs) };
-            let mine = self.labels.insert(salt, Label { from, used, to }).ok_or_else(full)?;
+            let label = Label { from, used, place: Some(place), other: None, to };
+            let mine = self.labels.insert(salt, label).ok_or_else(full)?;
             self.opened.insert((from, theirs), mine);
             self.answer(from, theirs, mine);
             return Ok(());
@@ -167,11 +216,17 @@ impl Engine {
         let sealed = sealed.ok_or("no next hop")?;
         let peer = self.leg(now, next.identity, next.address).ok_or("no session is left")?;
         let back = To::Next { peer: from, label: Some(theirs), opening: None };
-        let back =
-            self.labels.insert(salt, Label { from: peer, used, to: back }).ok_or_else(full)?;
+        let place = Some(place);
+        let turned = place.map(Place::back);
+        let back = Label { from: peer, used, place: turned, other: None, to: back };
+        let back = self.labels.insert(salt, back).ok_or_else(full)?;
         let opening = Opening { header: sealed.bytes, mine: back, next_try: now.steady };
         let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
-        let mine = self.labels.insert(salt, Label { from, used, to }).ok_or_else(full)?;
+        let label = Label { from, used, place, other: Some(back), to };
+        let mine = self.labels.insert(salt, label).ok_or_else(full)?;
+        if let Some(back) = self.labels.get_mut(back) {
+            back.other = Some(mine);
+        }
         self.opened.insert((from, theirs), mine);
         self.tend_label(now, mine);
         Ok(())
@@ -184,7 +239,7 @@ impl Engine {
             None => false,
         };
         if is_open {
-            self.say(from, &Message::Opened { mine: theirs, theirs: mine });
+            self.say(from, &Message::Opened { label: theirs, next: mine });
         }
     }
 
@@ -238,6 +293,6 @@ impl Engine {
         }
         opening.next_try = now.steady + TRY_AGAIN;
         let (peer, mine, header) = (*peer, opening.mine, opening.header.clone());
-        self.say(peer, &Message::Open { theirs: mine, header: &header });
+        self.say(peer, &Message::Open { label: mine, header: &header });
     }
 }

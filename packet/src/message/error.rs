@@ -1,7 +1,5 @@
 //! What can be wrong with a message.
 
-use super::VERSION;
-
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -16,11 +14,8 @@ pub enum MessageError {
     /// Bytes follow a message of fixed length.
     #[error("{0} bytes after the end of a message")]
     Trailing(usize),
-    /// Another version.
-    #[error("version {0}: {VERSION} is spoken here")]
-    Version(u8),
     /// No such message.
-    #[error("message {0}: there are 1 to 11")]
+    #[error("message {0:#04x}: no such kind")]
     Kind(u8),
     /// A field holds what it cannot mean.
     #[error("`{field}` is {value}: expected {expected}")]

@@ -1,15 +1,18 @@
 //! Bytes to messages.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use tradewind_fec::{LENGTH_BYTES, MOST_REPAIRS, Members};
 
 use super::members::{MEMBER_BYTES, MemberList};
 use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
-    ACKNOWLEDGED_WORDS, Acknowledgement, Class, Feedback, HelpRequest, MOST_PAYLOAD_BYTES, Means,
-    Message, MessageError, Nack, Repair, Scope, Service, Source, VERSION,
+    ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Feedback, HelpRequest,
+    MOST_PAYLOAD_BYTES, Means, Message, MessageError, Nack, Repair, Scope, Service, Source,
 };
 use crate::id::{FlowNumber, PacketId};
+use crate::sender::Paths;
 
 impl<'a> Message<'a> {
     /// Reads a message that fills `bytes`.
@@ -18,61 +21,121 @@ impl<'a> Message<'a> {
     /// When the bytes are no message of this version; the error names the field.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MessageError> {
         let mut reader = Reader { bytes, at: 0 };
-        let version = reader.byte("version")?;
-        if version != VERSION {
-            return Err(MessageError::Version(version));
-        }
-        let message = match reader.byte("kind")? {
-            kind::SOURCE => Self::Source(source(&mut reader)?),
-            kind::COPY => {
-                let number = reader.number("copy number")?;
-                if number > MOST_SEQUENCE {
-                    return refuse("copy number", number, "below 2^63");
-                }
-                Self::Copy { number, source: source(&mut reader)? }
-            }
-            kind::REPAIR => Self::Repair(repair(&mut reader)?),
-            kind::NACK => Self::Nack(nack(&mut reader)?),
-            kind::HELP_REQUEST => Self::HelpRequest(help_request(&mut reader)?),
-            kind::HELP_ANSWER => {
-                let request = help_request(&mut reader)?;
-                Self::HelpAnswer { request, payload: payload(&mut reader)? }
-            }
-            kind::RECOVERED => {
-                let means = match reader.byte("means")? {
-                    0 => Means::Cache,
-                    1 => Means::CrossStream,
-                    other => return refuse("means", other, "0 or 1"),
-                };
-                let packet = reader.packet()?;
-                Self::Recovered { packet, means, payload: payload(&mut reader)? }
-            }
-            kind::ACKNOWLEDGEMENT => {
-                let next = reader.number("next")?;
-                let mut beyond = [0; ACKNOWLEDGED_WORDS];
-                for word in &mut beyond {
-                    *word = reader.number("beyond")?;
-                }
-                if next > MOST_SEQUENCE {
-                    return refuse("next", next, "below 2^63");
-                }
-                Self::Acknowledgement(Acknowledgement { next, beyond })
-            }
-            kind::FEEDBACK => Self::Feedback(feedback(&mut reader)?),
-            kind::PRESENCE => {
-                let flow = FlowNumber(reader.number("flow")?);
-                Self::Presence { flow, is_online: reader.flag("is online")? }
-            }
-            kind::KEEPALIVE => {
-                let is_answer = reader.flag("is answer")?;
-                Self::Keepalive { is_answer, nonce: reader.number("nonce")? }
-            }
-            other => return Err(MessageError::Kind(other)),
+        let kind = reader.byte("kind")?;
+        let message = match kind >> 4 {
+            2 => path_message(kind, &mut reader)?,
+            3 => conversation_message(kind, &mut reader)?,
+            _ => service_message(kind, &mut reader)?,
         };
         match bytes.len() - reader.at {
             0 => Ok(message),
             more => Err(MessageError::Trailing(more)),
         }
+    }
+}
+
+fn path_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {
+    let label = reader.word("label")?;
+    match kind {
+        kind::ON_PATH => Ok(Message::OnPath { label, datagram: reader.rest() }),
+        kind::OPEN => Ok(Message::Open { label, header: reader.rest() }),
+        kind::OPENED => Ok(Message::Opened { label, next: reader.word("next")? }),
+        kind::SERVE => {
+            let flow = FlowNumber(reader.number("flow")?);
+            Ok(Message::Serve { label, flow, service: service(reader)? })
+        }
+        kind::BILL => Ok(Message::Bill {
+            label,
+            flow: FlowNumber(reader.number("flow")?),
+            is_egress: reader.flag("egress")?,
+            bytes: reader.number("bytes")?,
+            nano_usd: reader.number("nano-dollars")?,
+        }),
+        other => Err(MessageError::Kind(other)),
+    }
+}
+
+fn conversation_message<'a>(
+    kind: u8,
+    reader: &mut Reader<'a>,
+) -> Result<Message<'a>, MessageError> {
+    if kind == kind::NUMBERED {
+        return Ok(Message::Numbered { packet: reader.packet()?, message: reader.rest() });
+    }
+    let conversation = reader.word("conversation")?;
+    match kind {
+        kind::DATAGRAM => Ok(Message::Datagram { conversation, payload: reader.rest() }),
+        kind::FIRST => {
+            let service = service(reader)?;
+            let paths = if reader.flag("both paths")? { Paths::Both } else { Paths::Overlay };
+            let budget_ms = reader.half_word("budget")?;
+            let ip = Ipv6Addr::from(reader.array::<16>("address")?);
+            let to = SocketAddr::new(IpAddr::V6(ip).to_canonical(), reader.half_word("port")?);
+            let carriage = Carriage { service, paths, budget_ms };
+            Ok(Message::First { conversation, carriage, to, payload: reader.rest() })
+        }
+        kind::KNOWN => Ok(Message::Known { conversation }),
+        other => Err(MessageError::Kind(other)),
+    }
+}
+
+fn service_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {
+    Ok(match kind {
+        kind::SOURCE => Message::Source(source(reader)?),
+        kind::COPY => {
+            let number = reader.number("copy number")?;
+            if number > MOST_SEQUENCE {
+                return refuse("copy number", number, "below 2^63");
+            }
+            Message::Copy { number, source: source(reader)? }
+        }
+        kind::REPAIR => Message::Repair(repair(reader)?),
+        kind::NACK => Message::Nack(nack(reader)?),
+        kind::HELP_REQUEST => Message::HelpRequest(help_request(reader)?),
+        kind::HELP_ANSWER => {
+            let request = help_request(reader)?;
+            Message::HelpAnswer { request, payload: payload(reader)? }
+        }
+        kind::RECOVERED => {
+            let means = match reader.byte("means")? {
+                0 => Means::Cache,
+                1 => Means::CrossStream,
+                other => return refuse("means", other, "0 or 1"),
+            };
+            let packet = reader.packet()?;
+            Message::Recovered { packet, means, payload: payload(reader)? }
+        }
+        kind::ACKNOWLEDGEMENT => Message::Acknowledgement(acknowledgement(reader)?),
+        kind::FEEDBACK => Message::Feedback(feedback(reader)?),
+        kind::PRESENCE => {
+            let flow = FlowNumber(reader.number("flow")?);
+            Message::Presence { flow, is_online: reader.flag("is online")? }
+        }
+        kind::KEEPALIVE => {
+            let is_answer = reader.flag("is answer")?;
+            Message::Keepalive { is_answer, nonce: reader.number("nonce")? }
+        }
+        other => return Err(MessageError::Kind(other)),
+    })
+}
+
+fn acknowledgement(reader: &mut Reader<'_>) -> Result<Acknowledgement, MessageError> {
+    let next = reader.number("next")?;
+    let mut beyond = [0; ACKNOWLEDGED_WORDS];
+    for word in &mut beyond {
+        *word = reader.number("beyond")?;
+    }
+    if next > MOST_SEQUENCE {
+        return refuse("next", next, "below 2^63");
+    }
+    Ok(Acknowledgement { next, beyond })
+}
+
+fn service(reader: &mut Reader<'_>) -> Result<Service, MessageError> {
+    let service = reader.byte("service")?;
+    match Service::ALL.get(usize::from(service)) {
+        Some(service) => Ok(*service),
+        None => refuse("service", service, "0 to 3"),
     }
 }
 
@@ -85,10 +148,7 @@ fn refuse<T>(
 }
 
 fn source<'a>(reader: &mut Reader<'a>) -> Result<Source<'a>, MessageError> {
-    let service = reader.byte("service")?;
-    let Some(service) = Service::ALL.get(usize::from(service)).copied() else {
-        return refuse("service", service, "0 to 3");
-    };
+    let service = service(reader)?;
     let class = match reader.byte("class")? {
         0 => Class::Usual,
         1 => Class::Vital,
@@ -166,11 +226,19 @@ fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
         flow: FlowNumber(reader.number("flow")?),
         expected: reader.number("expected")?,
         in_time: reader.number("in time")?,
+        late: reader.number("late")?,
         lost_by_internet: reader.number("lost by the Internet")?,
+        recovered: [
+            reader.number("recovered: kept")?,
+            reader.number("recovered: in-stream")?,
+            reader.number("recovered: cross-stream")?,
+        ],
     };
-    let most = told.in_time.max(told.lost_by_internet);
+    let came = told.in_time.saturating_add(told.late);
+    let most = told.recovered.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
+    let most = most.max(came).max(told.lost_by_internet);
     if most > told.expected {
-        return refuse("in time, lost by the Internet", most, "at most what was expected");
+        return refuse("in time and late, lost, recovered", most, "at most what was expected");
     }
     Ok(told)
 }
@@ -217,12 +285,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], MessageError> {
+        Ok(self.take(N, field)?.try_into().expect("as many bytes as were asked for"))
+    }
+
+    fn half_word(&mut self, field: &'static str) -> Result<u16, MessageError> {
+        Ok(u16::from_be_bytes(self.array(field)?))
+    }
+
     fn word(&mut self, field: &'static str) -> Result<u32, MessageError> {
-        Ok(u32::from_be_bytes(self.take(4, field)?.try_into().expect("4 bytes")))
+        Ok(u32::from_be_bytes(self.array(field)?))
     }
 
     fn number(&mut self, field: &'static str) -> Result<u64, MessageError> {
-        Ok(u64::from_be_bytes(self.take(8, field)?.try_into().expect("8 bytes")))
+        Ok(u64::from_be_bytes(self.array(field)?))
     }
 
     fn packet(&mut self) -> Result<PacketId, MessageError> {

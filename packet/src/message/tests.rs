@@ -1,6 +1,9 @@
 //! Round trips, and what is refused.
 
+use std::net::IpAddr;
+
 use super::*;
+use crate::sender::Paths;
 use proptest::prelude::*;
 use tradewind_fec::Members;
 
@@ -54,7 +57,10 @@ proptest! {
     ) {
         let flow = FlowNumber(flow);
         let expected = u64::from(expected);
-        let told = Feedback { flow, expected, in_time: expected / 2, lost_by_internet: expected };
+        let (in_time, late, third) = (expected / 2, expected / 3, expected / 3);
+        let recovered = [third, 0, third];
+        let lost_by_internet = expected;
+        let told = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
         assert_round_trip(&Message::Acknowledgement(Acknowledgement { next, beyond }));
         assert_round_trip(&Message::Feedback(told));
         assert_round_trip(&Message::Presence { flow, is_online: flag });
@@ -98,9 +104,41 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..13_u8) {
-        if let [version, second, ..] = &mut bytes[..] {
-            (*version, *second) = (VERSION, kind);
+    fn paths_and_conversations_survive_a_round_trip(
+        label: u32, next: u32, flow: u64, service in 0..4_usize, both: bool, budget_ms: u16, ip: u128, port: u16,
+        rest in prop::collection::vec(any::<u8>(), 0..60), packet in id(),
+    ) {
+        let (service, flow) = (Service::ALL[service], FlowNumber(flow));
+        let paths = if both { Paths::Both } else { Paths::Overlay };
+        let to = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
+        let carriage = Carriage { service, paths, budget_ms };
+        let first = Message::First { conversation: next, carriage, to, payload: &rest };
+        assert_round_trip(&Message::OnPath { label, datagram: &rest });
+        assert_round_trip(&Message::Open { label, header: &rest });
+        assert_round_trip(&Message::Opened { label, next });
+        assert_round_trip(&Message::Serve { label, flow, service });
+        let (bytes, nano_usd) = (flow.0 / 2, flow.0 / 3);
+        assert_round_trip(&Message::Bill { label, flow, is_egress: both, bytes, nano_usd });
+        assert_round_trip(&Message::Datagram { conversation: next, payload: &rest });
+        assert_round_trip(&first);
+        assert_round_trip(&Message::Known { conversation: next });
+        let (mut inner, mut outer) = (written(&first), Vec::new());
+        let numbered = Message::Numbered { packet, message: &inner };
+        assert_round_trip(&numbered);
+        write_numbered(packet, &first, &mut outer);
+        prop_assert_eq!(&outer, &written(&numbered));
+        let mut on_path = vec![0; PATH_HEADER_BYTES + rest.len()];
+        write_on_path(label, &rest, &mut on_path);
+        prop_assert_eq!(&on_path, &written(&Message::OnPath { label, datagram: &rest }));
+        let cut = path_packet(&mut on_path).map(|(label, datagram)| (label, datagram.to_vec()));
+        prop_assert_eq!(cut, Some((label, rest)));
+        prop_assert_eq!(path_packet(&mut inner), None);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0x20..0x50_u8) {
+        if let [first, ..] = &mut bytes[..] {
+            *first = kind;
         }
         if let Ok(message) = Message::parse(&bytes) {
             prop_assert_eq!(written(&message), bytes);
@@ -111,10 +149,10 @@ proptest! {
 #[test]
 fn what_is_wrong_is_named() {
     let parse = |bytes: &[u8]| Message::parse(bytes).unwrap_err().to_string();
-    assert_eq!(parse(&[]), "a message of 0 bytes: `version` ends beyond it");
-    assert_eq!(parse(&[2, 1]), "version 2: 1 is spoken here");
-    assert_eq!(parse(&[1, 12]), "message 12: there are 1 to 11");
-    let mut long = vec![1, 1, 0, 0];
+    assert_eq!(parse(&[]), "a message of 0 bytes: `kind` ends beyond it");
+    assert_eq!(parse(&[0x4c]), "message 0x4c: no such kind");
+    assert_eq!(parse(&[0x33, 0, 0, 0]), "a message of 4 bytes: `conversation` ends beyond it");
+    let mut long = vec![0x41, 0, 0];
     long.resize(SOURCE_HEADER_BYTES + MOST_PAYLOAD_BYTES + 1, 0);
     assert_eq!(parse(&long), "`payload` is 9001: expected 1 to 9000 bytes");
 }

@@ -1,21 +1,35 @@
 //! Messages to bytes.
 
-use super::{Message, Source, VERSION};
-use crate::id::PacketId;
+use std::net::{IpAddr, SocketAddr};
 
-/// The second byte of each message.
+use super::{Message, Source};
+use crate::id::PacketId;
+use crate::sender::Paths;
+
+/// The first byte of each message; the high half tells its family.
 pub(super) mod kind {
-    pub(crate) const SOURCE: u8 = 1;
-    pub(crate) const COPY: u8 = 2;
-    pub(crate) const REPAIR: u8 = 3;
-    pub(crate) const NACK: u8 = 4;
-    pub(crate) const HELP_REQUEST: u8 = 5;
-    pub(crate) const HELP_ANSWER: u8 = 6;
-    pub(crate) const RECOVERED: u8 = 7;
-    pub(crate) const ACKNOWLEDGEMENT: u8 = 8;
-    pub(crate) const FEEDBACK: u8 = 9;
-    pub(crate) const PRESENCE: u8 = 10;
-    pub(crate) const KEEPALIVE: u8 = 11;
+    pub(crate) const ON_PATH: u8 = 0x21;
+    pub(crate) const OPEN: u8 = 0x22;
+    pub(crate) const OPENED: u8 = 0x23;
+    pub(crate) const SERVE: u8 = 0x24;
+    pub(crate) const BILL: u8 = 0x25;
+
+    pub(crate) const DATAGRAM: u8 = 0x31;
+    pub(crate) const FIRST: u8 = 0x32;
+    pub(crate) const KNOWN: u8 = 0x33;
+    pub(crate) const NUMBERED: u8 = 0x34;
+
+    pub(crate) const SOURCE: u8 = 0x41;
+    pub(crate) const COPY: u8 = 0x42;
+    pub(crate) const REPAIR: u8 = 0x43;
+    pub(crate) const NACK: u8 = 0x44;
+    pub(crate) const HELP_REQUEST: u8 = 0x45;
+    pub(crate) const HELP_ANSWER: u8 = 0x46;
+    pub(crate) const RECOVERED: u8 = 0x47;
+    pub(crate) const ACKNOWLEDGEMENT: u8 = 0x48;
+    pub(crate) const FEEDBACK: u8 = 0x49;
+    pub(crate) const PRESENCE: u8 = 0x4a;
+    pub(crate) const KEEPALIVE: u8 = 0x4b;
 }
 
 impl Message<'_> {
@@ -24,7 +38,72 @@ impl Message<'_> {
     /// The caller keeps the bounds that the parser checks: payloads of 1 to [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes,
     /// lists that are in order.
     pub fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, self.kind()]);
+        out.push(self.kind());
+        match self {
+            Self::OnPath { .. }
+            | Self::Open { .. }
+            | Self::Opened { .. }
+            | Self::Serve { .. }
+            | Self::Bill { .. } => self.write_path(out),
+            Self::Datagram { .. }
+            | Self::First { .. }
+            | Self::Known { .. }
+            | Self::Numbered { .. } => {
+                self.write_conversation(out);
+            }
+            _ => self.write_service(out),
+        }
+    }
+
+    fn write_path(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::OnPath { label, datagram: rest } | Self::Open { label, header: rest } => {
+                out.extend_from_slice(&label.to_be_bytes());
+                out.extend_from_slice(rest);
+            }
+            Self::Opened { label, next } => {
+                out.extend_from_slice(&label.to_be_bytes());
+                out.extend_from_slice(&next.to_be_bytes());
+            }
+            Self::Serve { label, flow, service } => {
+                out.extend_from_slice(&label.to_be_bytes());
+                put(out, &[flow.0]);
+                out.push(*service as u8);
+            }
+            Self::Bill { label, flow, is_egress, bytes, nano_usd } => {
+                out.extend_from_slice(&label.to_be_bytes());
+                put(out, &[flow.0]);
+                out.push(u8::from(*is_egress));
+                put(out, &[*bytes, *nano_usd]);
+            }
+            _ => {}
+        }
+    }
+
+    fn write_conversation(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Datagram { conversation, payload } => {
+                out.extend_from_slice(&conversation.to_be_bytes());
+                out.extend_from_slice(payload);
+            }
+            Self::First { conversation, carriage, to, payload } => {
+                out.extend_from_slice(&conversation.to_be_bytes());
+                let is_both = carriage.paths == Paths::Both;
+                out.extend_from_slice(&[carriage.service as u8, u8::from(is_both)]);
+                out.extend_from_slice(&carriage.budget_ms.to_be_bytes());
+                put_address(out, *to);
+                out.extend_from_slice(payload);
+            }
+            Self::Known { conversation } => out.extend_from_slice(&conversation.to_be_bytes()),
+            Self::Numbered { packet, message } => {
+                put_packet(out, *packet);
+                out.extend_from_slice(message);
+            }
+            _ => {}
+        }
+    }
+
+    fn write_service(&self, out: &mut Vec<u8>) {
         match self {
             Self::Source(source) => write_source(source, out),
             Self::Copy { number, source } => {
@@ -61,7 +140,9 @@ impl Message<'_> {
                 put(out, &seen.beyond);
             }
             Self::Feedback(told) => {
-                put(out, &[told.flow.0, told.expected, told.in_time, told.lost_by_internet]);
+                put(out, &[told.flow.0, told.expected, told.in_time, told.late]);
+                put(out, &[told.lost_by_internet]);
+                put(out, &told.recovered);
             }
             Self::Presence { flow, is_online } => {
                 put(out, &[flow.0]);
@@ -71,11 +152,21 @@ impl Message<'_> {
                 out.push(u8::from(*is_answer));
                 put(out, &[*nonce]);
             }
+            _ => {}
         }
     }
 
     fn kind(&self) -> u8 {
         match self {
+            Self::OnPath { .. } => kind::ON_PATH,
+            Self::Open { .. } => kind::OPEN,
+            Self::Opened { .. } => kind::OPENED,
+            Self::Serve { .. } => kind::SERVE,
+            Self::Bill { .. } => kind::BILL,
+            Self::Datagram { .. } => kind::DATAGRAM,
+            Self::First { .. } => kind::FIRST,
+            Self::Known { .. } => kind::KNOWN,
+            Self::Numbered { .. } => kind::NUMBERED,
             Self::Source(_) => kind::SOURCE,
             Self::Copy { .. } => kind::COPY,
             Self::Repair(_) => kind::REPAIR,
@@ -97,7 +188,16 @@ fn put(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-fn put_packet(out: &mut Vec<u8>, packet: PacketId) {
+fn put_address(out: &mut Vec<u8>, to: SocketAddr) {
+    let ip = match to.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    out.extend_from_slice(&ip.octets());
+    out.extend_from_slice(&to.port().to_be_bytes());
+}
+
+pub(super) fn put_packet(out: &mut Vec<u8>, packet: PacketId) {
     put(out, &[packet.flow.0, packet.sequence]);
 }
 

@@ -64,6 +64,11 @@ impl Detector {
         }
     }
 
+    /// Another round trip was measured.
+    pub(super) fn set_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip = round_trip;
+    }
+
     /// The highest sequence that came, or was brought back.
     pub(super) fn known(&self) -> u64 {
         self.known

@@ -6,7 +6,7 @@ use tradewind_units::Timestamp;
 
 use super::Receiver;
 use crate::event::{DropReason, Event};
-use crate::id::{Genuine, PacketId, Peer};
+use crate::id::{PacketId, Peer};
 use crate::message::{HelpRequest, Message};
 use crate::window::Seen;
 
@@ -19,7 +19,7 @@ pub(super) struct Waiting {
     requests: BTreeMap<PacketId, (HelpRequest, Timestamp)>,
 }
 
-impl<G: Genuine> Receiver<G> {
+impl Receiver {
     pub(super) fn take_help_request(
         &mut self,
         now: Timestamp,

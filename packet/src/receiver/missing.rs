@@ -43,6 +43,11 @@ impl Missing {
         Self { list: VecDeque::new(), round_trip, patience, answer: None }
     }
 
+    /// Other paths were measured.
+    pub(super) fn set_path(&mut self, round_trip: Duration, patience: Duration) {
+        (self.round_trip, self.patience) = (round_trip, patience);
+    }
+
     fn place(&self, sequence: u64) -> Result<usize, usize> {
         match self.list.back() {
             Some(last) if last.sequence < sequence => Err(self.list.len()),

@@ -2,9 +2,10 @@
 
 use tradewind_units::Timestamp;
 
-use super::{Receiver, State};
+use super::Receiver;
+use super::state::State;
 use crate::event::{DropReason, Event};
-use crate::id::{Genuine, Peer};
+use crate::id::Peer;
 use crate::message::{Feedback, Message};
 
 /// What the next report to the sender tells.
@@ -14,18 +15,21 @@ pub(super) struct Counts {
     pub(super) late: u64,
     pub(super) lost: u64,
     pub(super) lost_by_internet: u64,
+    /// Kept, in-stream, cross-stream.
+    pub(super) recovered: [u64; 3],
 }
 
-impl<G: Genuine> Receiver<G> {
+impl Receiver {
     /// Tells senders how their flows fared since the last report.
     pub(super) fn report(&mut self) {
         for (number, state) in &mut self.flows {
-            let Counts { in_time, late, lost, lost_by_internet } =
+            let Counts { in_time, late, lost, lost_by_internet, recovered } =
                 std::mem::take(&mut state.counts);
             let expected = in_time + late + lost;
             if expected > 0 {
                 let lost_by_internet = lost_by_internet.min(expected);
-                let told = Feedback { flow: *number, expected, in_time, lost_by_internet };
+                let flow = *number;
+                let told = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
                 self.outbox.send(state.flow.sender, &Message::Feedback(told));
             }
         }

@@ -7,7 +7,7 @@ use tradewind_units::Timestamp;
 
 use super::Receiver;
 use crate::event::DropReason;
-use crate::id::{Genuine, PacketId, Peer};
+use crate::id::{PacketId, Peer};
 use crate::message::{Repair, Scope};
 
 /// Blocks of a flow that wait for more of their packets; of more the oldest goes. Chosen: those of half a second at 100 packets a second.
@@ -62,7 +62,7 @@ impl Block {
     }
 }
 
-impl<G: Genuine> Receiver<G> {
+impl Receiver {
     /// Takes a repair packet that was sent because one of its packets was asked for.
     pub(super) fn take_repair(
         &mut self,

@@ -15,6 +15,18 @@ use super::{Link, Now};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerId(pub(super) u32);
 
+impl From<PeerId> for crate::id::Peer {
+    fn from(peer: PeerId) -> Self {
+        Self(peer.0)
+    }
+}
+
+impl From<crate::id::Peer> for PeerId {
+    fn from(peer: crate::id::Peer) -> Self {
+        Self(peer.0)
+    }
+}
+
 /// Questions to one neighbour whose answers are awaited. Chosen: five a second over the slowest path.
 const QUESTIONS: usize = 8;
 

@@ -26,6 +26,7 @@ use super::wire::{
 mod accept;
 mod connect;
 mod gate;
+mod peek;
 
 use gate::Gate;
 

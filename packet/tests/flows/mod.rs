@@ -67,7 +67,7 @@ pub struct Cast {
     pub senders: Vec<Sender>,
     pub ingress: Ingress,
     pub egress: Egress,
-    pub receivers: Vec<Receiver<Seal>>,
+    pub receivers: Vec<Receiver>,
     /// What receivers delivered, in order.
     pub delivered: Vec<(PacketId, Way, bool)>,
     pub events: Vec<(Peer, Event)>,
@@ -134,7 +134,7 @@ impl Cast {
             ingress.set_flow(number, at_ingress).unwrap();
             let at_egress = EgressFlow { ingress: INGRESS, receiver: receiver_of(flow) };
             egress.set_flow(number, at_egress).unwrap();
-            let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default(), Seal);
+            let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default());
             let at_receiver = ReceiverFlow {
                 sender: sender_of(flow),
                 egress: Some(EGRESS),
@@ -203,7 +203,7 @@ impl Cast {
             INGRESS => self.ingress.handle_datagram(self.now, from, bytes),
             EGRESS => self.egress.handle_datagram(self.now, from, bytes),
             Peer(100..200) => self.senders[place(100)].handle_datagram(self.now, from, bytes),
-            _ => self.receivers[place(200)].handle_datagram(self.now, from, bytes),
+            _ => self.receivers[place(200)].handle_datagram(self.now, from, bytes, &Seal),
         }
     }
 

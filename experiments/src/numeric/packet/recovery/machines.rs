@@ -38,7 +38,7 @@ impl Genuine for Marked {
 /// A machine at a host.
 pub(super) enum Node {
     Sender(Box<Sender>),
-    Receiver(Box<Receiver<Marked>>),
+    Receiver(Box<Receiver>),
     Ingress(Box<Ingress>),
     Egress(Box<Egress>),
 }
@@ -66,15 +66,8 @@ pub(super) fn new_sender(number: FlowNumber, receiver: Peer, ingress: Peer, arq:
     Node::Sender(Box::new(sender))
 }
 
-pub(super) fn new_receiver(
-    scenario: &Scenario,
-    number: FlowNumber,
-    sender: Peer,
-    egress: Peer,
-    path: &Path,
-) -> Node {
-    let marked = Marked { bytes: scenario.payload_bytes };
-    let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default(), marked);
+pub(super) fn new_receiver(number: FlowNumber, sender: Peer, egress: Peer, path: &Path) -> Node {
+    let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default());
     let round_trip = path.internet * 2;
     let flow = ReceiverFlow { sender, egress: Some(egress), round_trip, patience: round_trip };
     receiver.add_flow(number, flow).expect("few flows");

@@ -144,8 +144,7 @@ impl<'a> World<'a> {
                 let flow = EgressFlow { ingress: peer(ingress), receiver: peer(receiver) };
                 at_egress.set_flow(number, flow).expect("few flows");
                 nodes[sender] = Some(new_sender(number, peer(receiver), peer(ingress), arq));
-                nodes[receiver] =
-                    Some(new_receiver(scenario, number, peer(sender), peer(egress), path));
+                nodes[receiver] = Some(new_receiver(number, peer(sender), peer(egress), path));
                 hosts.push((index, [sender, receiver]));
             }
             nodes[ingress] = Some(Node::Ingress(Box::new(at_ingress)));
@@ -207,6 +206,7 @@ impl<'a> World<'a> {
 
     /// Does all that happens up to `limit`.
     fn run_until(&mut self, limit: Timestamp) {
+        let marked = Marked { bytes: self.scenario.payload_bytes };
         loop {
             let timer = self.timers.peek().map(|Reverse((at, _))| *at);
             let next = timer.into_iter().chain(self.wan.next_deadline()).min();
@@ -217,7 +217,9 @@ impl<'a> World<'a> {
                 let from = Peer(u32::from(from.0));
                 match &mut self.nodes[to] {
                     Node::Sender(node) => node.handle_datagram(now, from, &delivery.content),
-                    Node::Receiver(node) => node.handle_datagram(now, from, &delivery.content),
+                    Node::Receiver(node) => {
+                        node.handle_datagram(now, from, &delivery.content, &marked);
+                    }
                     Node::Ingress(node) => node.handle_datagram(now, from, &delivery.content),
                     Node::Egress(node) => node.handle_datagram(now, from, &delivery.content),
                 }

@@ -1,0 +1,294 @@
+//! Conversations of an endpoint: applications' datagrams in and out, over whichever ways are alive.
+//!
+//! A conversation is what one address of an application says to one destination, and the replies.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tradewind_grant::Destination;
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_packet::session::{HEADER_BYTES, Now, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use super::local::Local;
+use crate::counts::add;
+
+/// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
+pub(super) const MOST: usize = 1024;
+/// Silence after which a conversation is forgotten. Chosen: as long as NATs remember UDP that answers.
+const IDLE: Duration = Duration::from_secs(120);
+/// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
+const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
+
+/// A conversation that begins here.
+pub(super) struct Outbound {
+    route: usize,
+    source: SocketAddr,
+    is_known: bool,
+    used: Timestamp,
+}
+
+/// A conversation that ends here.
+pub(crate) struct Inbound {
+    pub(crate) local: Local,
+    to: SocketAddr,
+    far: PeerId,
+    conversation: u32,
+    carriage: Carriage,
+    /// The flow that replies are in, when a service carries them.
+    end: Option<FlowNumber>,
+    used: Timestamp,
+}
+
+impl Engine {
+    /// Takes a datagram that an application wrote to the port of route `at`.
+    pub(crate) fn take_application(
+        &mut self,
+        now: Now,
+        at: usize,
+        source: SocketAddr,
+        payload: &[u8],
+    ) {
+        let route = &self.routes[at];
+        let (far, carriage, to, end) = (route.far, route.carriage, route.to, route.end);
+        let conversation = match route.sources.get(&source) {
+            Some(conversation) => *conversation,
+            None => match self.begin(now, at, source) {
+                Some(conversation) => conversation,
+                None => return add(&self.counts.refused, 1),
+            },
+        };
+        let Some(outbound) = self.outbound.get_mut(conversation) else { return };
+        outbound.used = now.steady;
+        let message = match outbound.is_known {
+            true => Message::Datagram { conversation, payload },
+            false => Message::First { conversation, carriage, to, payload },
+        };
+        match end {
+            Some(flow) => self.send_numbered(now, flow, &message),
+            None => self.send_far(now, far, carriage, &message),
+        }
+    }
+
+    /// Takes a datagram of the application that conversation `id` ends at.
+    pub(crate) fn take_reply(&mut self, now: Now, id: u32, source: SocketAddr, payload: &[u8]) {
+        let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
+            return add(&self.counts.refused, 1);
+        };
+        inbound.used = now.steady;
+        let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
+        let message = Message::Datagram { conversation: inbound.conversation, payload };
+        match end {
+            Some(flow) => self.send_numbered(now, flow, &message),
+            None => self.send_far(now, far, carriage, &message),
+        }
+    }
+
+    fn begin(&mut self, now: Now, route: usize, source: SocketAddr) -> Option<u32> {
+        let salt = self.next_salt();
+        let outbound = Outbound { route, source, is_known: false, used: now.steady };
+        let conversation = self.outbound.insert(salt, outbound)?;
+        self.routes[route].sources.insert(source, conversation);
+        Some(conversation)
+    }
+
+    /// Seals a message end to end and sends it over the ways that its conversation wants and that are alive.
+    pub(super) fn send_far(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        carriage: Carriage,
+        message: &Message<'_>,
+    ) {
+        let mut sealed = std::mem::take(&mut self.sealed);
+        sealed.clear();
+        sealed.resize(HEADER_BYTES, 0);
+        message.write(&mut sealed);
+        if sealed.len() > MOST_MESSAGE {
+            add(&self.counts.refused, 1);
+        } else {
+            sealed.resize(sealed.len() + TAG_BYTES, 0);
+            match self.sessions.seal(peer, &mut sealed) {
+                Ok(_) => {
+                    add(&self.counts.taken, 1);
+                    self.send_ways(now, peer, carriage, &sealed);
+                }
+                Err(_) => add(&self.counts.refused, 1),
+            }
+        }
+        self.sealed = sealed;
+    }
+
+    fn send_ways(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
+        let far = self.fars.get(&peer);
+        let is_forwarded = carriage.service == Service::Forwarding;
+        let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
+        let is_alive = far.is_some_and(|far| far.is_overlay_alive(now));
+        let is_both = carriage.paths == Paths::Both;
+        let went = match label {
+            Some(label) if is_alive || is_both => self.send_over(label, sealed),
+            _ => false,
+        };
+        if is_both || !went {
+            Self::send_internet(&mut self.sockets, &self.sessions, peer, sealed);
+        }
+    }
+
+    /// Hands a payload to the application that its conversation belongs to: at its end, or back at its beginning.
+    pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
+        if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
+            if let Some(inbound) = self.inbound.get_mut(id) {
+                inbound.used = now.steady;
+                inbound.local.push(&self.counts, inbound.to, payload);
+            }
+            return;
+        }
+        let Some(outbound) = self.outbound.get_mut(conversation) else {
+            return add(&self.counts.dropped, 1);
+        };
+        let route = &mut self.routes[outbound.route];
+        if route.far == peer {
+            outbound.used = now.steady;
+            route.local.push(&self.counts, outbound.source, payload);
+        }
+    }
+
+    /// The same for one that is perhaps new here: whether it may be is asked of the grant and the policy.
+    pub(super) fn deliver_first(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        payload: &[u8],
+    ) {
+        if !self.inbound_ids.contains_key(&(peer, conversation)) {
+            let policy = &self.config.policy;
+            let is_granted = self
+                .sessions
+                .grant_of(peer)
+                .is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok());
+            if !is_granted || self.end_here(now, peer, conversation, carriage, to).is_none() {
+                return add(&self.counts.dropped, 1);
+            }
+        }
+        self.say(peer, &Message::Known { conversation });
+        self.deliver(now, peer, conversation, payload);
+    }
+
+    fn end_here(
+        &mut self,
+        now: Now,
+        far: PeerId,
+        conversation: u32,
+        carriage: Carriage,
+        to: SocketAddr,
+    ) -> Option<()> {
+        let any = match to {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let local = Local::bind(any).ok()?;
+        let salt = self.next_salt();
+        let (end, used) = (None, now.steady);
+        let inbound = Inbound { local, to, far, conversation, carriage, end, used };
+        let id = self.inbound.insert(salt, inbound)?;
+        self.inbound_ids.insert((far, conversation), id);
+        self.fars.entry(far).or_default();
+        self.fresh.push(id);
+        Some(())
+    }
+
+    /// Whether a conversation with `peer` ends here.
+    pub(super) fn ends_here(&self, peer: PeerId, conversation: u32) -> bool {
+        self.inbound_ids.contains_key(&(peer, conversation))
+    }
+
+    /// The flow that this side of a conversation with `peer` is in, if a service carries it.
+    pub(super) fn end_of(&self, peer: PeerId, conversation: u32) -> Option<FlowNumber> {
+        if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
+            return self.inbound.get(*id)?.end;
+        }
+        let route = &self.routes[self.outbound.get(conversation)?.route];
+        route.end.filter(|_| route.far == peer)
+    }
+
+    pub(super) fn carry_replies_by(
+        &mut self,
+        peer: PeerId,
+        conversation: u32,
+        end: Option<FlowNumber>,
+    ) {
+        let id = self.inbound_ids.get(&(peer, conversation));
+        if let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) {
+            inbound.end = end;
+        }
+    }
+
+    pub(super) fn conversation_known(&mut self, peer: PeerId, conversation: u32) {
+        if let Some(outbound) = self.outbound.get_mut(conversation)
+            && self.routes[outbound.route].far == peer
+        {
+            outbound.is_known = true;
+        }
+    }
+
+    /// A far endpoint with which keys were agreed on anew may be another process, which knows no conversation.
+    pub(super) fn introduce_again(&mut self, peer: PeerId) {
+        for route in self.routes.iter().filter(|route| route.far == peer) {
+            for conversation in route.sources.values() {
+                if let Some(outbound) = self.outbound.get_mut(*conversation) {
+                    outbound.is_known = false;
+                }
+            }
+        }
+    }
+
+    pub(super) fn drop_inbound(&mut self, id: u32) {
+        if let Some(inbound) = self.inbound.remove(id) {
+            self.inbound_ids.remove(&(inbound.far, inbound.conversation));
+            self.ends_are_due |= inbound.end.is_some();
+        }
+    }
+
+    pub(super) fn tend_conversations(&mut self, now: Now) {
+        let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
+        let outbound: Vec<u32> = self.outbound.ids().collect();
+        for id in outbound {
+            if self.outbound.get(id).is_some_and(|flow| is_idle(flow.used))
+                && let Some(flow) = self.outbound.remove(id)
+            {
+                self.routes[flow.route].sources.remove(&flow.source);
+            }
+        }
+        let inbound: Vec<u32> = self.inbound.ids().collect();
+        for id in inbound {
+            if self.inbound.get(id).is_some_and(|flow| is_idle(flow.used)) {
+                self.drop_inbound(id);
+            }
+        }
+        if std::mem::take(&mut self.ends_are_due) {
+            let ids = self.inbound_ids.values();
+            let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
+            let routes = self.routes.iter().filter_map(|route| route.end);
+            let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
+            self.forget_ends(|flow| used.contains(&flow));
+        }
+    }
+
+    pub(super) fn flush_local(&mut self) {
+        for route in &mut self.routes {
+            route.local.flush(&self.counts);
+        }
+        if self.inbound.is_empty() {
+            return;
+        }
+        for id in self.inbound_ids.values() {
+            if let Some(inbound) = self.inbound.get_mut(*id) {
+                inbound.local.flush(&self.counts);
+            }
+        }
+    }
+}

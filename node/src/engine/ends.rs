@@ -1,0 +1,337 @@
+//! Flows of packet services at their endpoints.
+//!
+//! An *end* is one endpoint's part of two flows, one in each direction, that carry the conversations of one route. Packets of both are numbered,
+//! go over the Internet, and as copies to the relay near here as long as the path over it answers. Numbers of flows are drawn at
+//! random by who sends: an endpoint that starts again begins another flow.
+
+mod reports;
+
+use std::collections::BTreeMap;
+
+use tradewind_net::entropy;
+use tradewind_packet::event::Way;
+use tradewind_packet::id::{FlowNumber, PacketId};
+use tradewind_packet::message::{
+    Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
+};
+use tradewind_packet::receiver::ReceiverFlow;
+use tradewind_packet::sender::{Copies, Paths, SenderFlow};
+use tradewind_packet::session::{HEADER_BYTES, Now, PeerId, TAG_BYTES};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use super::bills::Bills;
+use super::serving::Place;
+use crate::counts::add;
+use crate::status::Fared;
+
+/// Ends of one worker. Chosen: as many as conversations.
+const MOST: usize = super::conversations::MOST;
+/// Time between two words to the relays on how a flow is to be served.
+const SERVE_EVERY: Duration = Duration::from_secs(1);
+/// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
+/// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
+/// asked for before it is sent.
+const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// One endpoint's part of two flows.
+#[derive(Debug)]
+pub(super) struct End {
+    far: PeerId,
+    carriage: Carriage,
+    incoming: Option<FlowNumber>,
+    /// The relay near here: of the last path that answered.
+    relay: Option<PeerId>,
+    is_up: bool,
+    next_serve: Timestamp,
+    sent: Sent,
+    /// What its receiver tells of the flow that is sent.
+    told: Fared,
+    /// What becomes of the flow that comes in.
+    received: Fared,
+    bills: Bills,
+}
+
+/// What an end has sent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    packets: u64,
+    bytes: u64,
+    copies: u64,
+    resent: u64,
+}
+
+/// All ends, by the flow that each sends.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    by_outgoing: BTreeMap<FlowNumber, End>,
+    outgoing: BTreeMap<FlowNumber, FlowNumber>,
+}
+
+impl Ends {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_outgoing.is_empty()
+    }
+
+    /// Who sends the flow that comes in.
+    pub(super) fn far_of(&self, incoming: FlowNumber) -> Option<PeerId> {
+        let outgoing = self.outgoing.get(&incoming)?;
+        self.by_outgoing.get(outgoing).map(|end| end.far)
+    }
+
+    fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
+        if let Some(end) = self.by_outgoing.get_mut(&outgoing) {
+            end.sent.packets += 1;
+            end.sent.bytes += bytes as u64;
+        }
+    }
+
+    /// A copy of a packet was sent.
+    pub(super) fn note_copy(&mut self, outgoing: FlowNumber, resent: u8) {
+        if let Some(end) = self.by_outgoing.get_mut(&outgoing) {
+            end.sent.copies += 1;
+            end.sent.resent += u64::from(resent > 0);
+        }
+    }
+
+    /// A receiver tells how a flow fares: this one, or another of what is sent here.
+    pub(super) fn note_report(&mut self, told: &Feedback) {
+        if let Some(end) = self.by_outgoing.get_mut(&told.flow) {
+            return end.told.add(told);
+        }
+        let outgoing = self.outgoing.get(&told.flow);
+        if let Some(end) = outgoing.and_then(|flow| self.by_outgoing.get_mut(flow)) {
+            end.received.add(told);
+        }
+    }
+
+    /// Whether a far endpoint is at the other side of one.
+    pub(super) fn has(&self, far: PeerId) -> bool {
+        self.by_outgoing.values().any(|end| end.far == far)
+    }
+}
+
+impl Engine {
+    /// A new end towards `far`; the flow that it sends.
+    pub(super) fn new_end(
+        &mut self,
+        now: Now,
+        far: PeerId,
+        carriage: Carriage,
+    ) -> Option<FlowNumber> {
+        let ends = &mut self.services.ends;
+        if ends.by_outgoing.len() >= MOST {
+            return None;
+        }
+        let outgoing = FlowNumber(u64::from_be_bytes(entropy::bytes().ok()?));
+        let next_serve = now.steady;
+        let end = End {
+            far,
+            carriage,
+            incoming: None,
+            relay: None,
+            is_up: false,
+            next_serve,
+            sent: Sent::default(),
+            told: Fared::default(),
+            received: Fared::default(),
+            bills: Bills::default(),
+        };
+        self.services.sender.set_flow(outgoing, end.at_sender()).ok()?;
+        ends.by_outgoing.insert(outgoing, end);
+        Some(outgoing)
+    }
+
+    /// Numbers a message of a conversation, seals it, and sends it over the Internet and to the relay.
+    pub(super) fn send_numbered(&mut self, now: Now, outgoing: FlowNumber, message: &Message<'_>) {
+        let far = self.services.ends.by_outgoing.get(&outgoing).map(|end| end.far);
+        let packet = self.services.sender.next_packet(outgoing);
+        let (Some(far), Some(packet)) = (far, packet) else {
+            return add(&self.counts.refused, 1);
+        };
+        let mut sealed = std::mem::take(&mut self.sealed);
+        sealed.clear();
+        sealed.resize(HEADER_BYTES, 0);
+        write_numbered(packet, message, &mut sealed);
+        sealed.resize(sealed.len() + TAG_BYTES, 0);
+        let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
+        if is_short && self.sessions.seal(far, &mut sealed).is_ok() {
+            add(&self.counts.taken, 1);
+            self.services.ends.note_sent(outgoing, sealed.len());
+            // The flow is there, and the length was looked at.
+            let _ = self.services.sender.send(now.steady, outgoing, Class::Usual, &sealed);
+            self.send_packets();
+        } else if is_short {
+            add(&self.counts.refused, 1);
+        }
+        self.sealed = sealed;
+        if !is_short {
+            // No relay keeps packets as long as that.
+            self.send_far(now, far, Carriage::DIRECT, message);
+        }
+    }
+
+    /// A numbered message came in.
+    pub(super) fn take_numbered(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        (packet, message): (PacketId, &[u8]),
+        way: Way,
+    ) {
+        let Some((conversation, carriage)) = self.converse(now, peer, message) else {
+            return add(&self.counts.dropped, 1);
+        };
+        match self.services.ends.far_of(packet.flow) {
+            Some(far) if far == peer => {}
+            Some(_) => return add(&self.counts.dropped, 1),
+            None if self.bind(now, peer, conversation, carriage, packet.flow) => {}
+            None => return,
+        }
+        if carriage.is_some() {
+            let outgoing = self.services.ends.outgoing.get(&packet.flow).copied();
+            self.carry_replies_by(peer, conversation, outgoing);
+        }
+        if !self.original.is_empty() {
+            self.note_arrival(now, packet, way);
+        }
+    }
+
+    /// Hands what is in a numbered message to its application; tells its conversation, and how that is carried if the message does.
+    pub(super) fn converse(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        message: &[u8],
+    ) -> Option<(u32, Option<Carriage>)> {
+        match Message::parse(message) {
+            Ok(Message::Datagram { conversation, payload }) => {
+                self.deliver(now, peer, conversation, payload);
+                Some((conversation, None))
+            }
+            Ok(Message::First { conversation, carriage, to, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+                Some((conversation, Some(carriage)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A flow comes in that was not known: it belongs to the end of its conversation.
+    fn bind(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        conversation: u32,
+        carriage: Option<Carriage>,
+        incoming: FlowNumber,
+    ) -> bool {
+        let outgoing = match (self.end_of(peer, conversation), carriage) {
+            (Some(outgoing), _) => Some(outgoing),
+            (None, Some(carriage)) if self.ends_here(peer, conversation) => {
+                self.new_end(now, peer, carriage)
+            }
+            _ => None,
+        };
+        let ends = &mut self.services.ends;
+        let Some(outgoing) = outgoing else { return false };
+        let Some(end) = ends.by_outgoing.get_mut(&outgoing) else { return false };
+        // Its far endpoint has started again.
+        if let Some(before) = end.incoming.replace(incoming) {
+            ends.outgoing.remove(&before);
+            self.services.receiver.remove_flow(before);
+        }
+        ends.outgoing.insert(incoming, outgoing);
+        let round_trip = self.fars.get(&peer).and_then(|far| far.round_trip);
+        self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_ok()
+    }
+
+    /// The path of `label` ends here, and a flow that comes in is served along it.
+    pub(super) fn served_to_here(&mut self, label: u32, flow: FlowNumber, place: Option<Place>) {
+        let (Some(far), Some(place)) = (self.services.ends.far_of(flow), place) else { return };
+        if self.sessions.identity_of(far) == Some(place.gateway)
+            && let Some(known) = self.fars.get_mut(&far)
+        {
+            // Replies have their relays at the other ends of that path.
+            known.label = Some(label);
+        }
+    }
+
+    /// Follows the paths, and has the relays serve what is sent.
+    pub(super) fn tend_ends(&mut self, now: Now) {
+        let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
+        for flow in flows {
+            self.tend_end(now, flow);
+        }
+    }
+
+    fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
+        let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
+        let Some(far) = self.fars.get(&end.far) else { return };
+        let label = far.label.filter(|_| far.is_overlay_alive(now));
+        let path =
+            label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
+        let was = (end.relay, end.is_up);
+        end.is_up = path.is_some();
+        end.relay = path.map(|(relay, _)| relay).or(end.relay);
+        let is_changed = was != (end.relay, end.is_up);
+        if !is_changed && now.steady < end.next_serve {
+            return;
+        }
+        end.next_serve = now.steady + SERVE_EVERY;
+        let service = end.carriage.service;
+        // Without room the flow stays as it is: over the Internet.
+        let _ = self.services.sender.set_flow(outgoing, end.at_sender());
+        if let Some(incoming) = end.incoming {
+            self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
+        }
+        if let Some((relay, label)) = path {
+            self.say(relay, &Message::Serve { label, flow: outgoing, service });
+        }
+    }
+
+    /// Forgets ends that `is_used` does not name.
+    pub(super) fn forget_ends(&mut self, is_used: impl Fn(FlowNumber) -> bool) {
+        let ends = &mut self.services.ends;
+        let unused: Vec<FlowNumber> =
+            ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
+        for flow in unused {
+            self.services.sender.remove_flow(flow);
+            let incoming = ends.by_outgoing.remove(&flow).and_then(|end| end.incoming);
+            if let Some(incoming) = incoming {
+                ends.outgoing.remove(&incoming);
+                self.services.receiver.remove_flow(incoming);
+            }
+        }
+    }
+}
+
+impl End {
+    fn at_sender(&self) -> SenderFlow {
+        SenderFlow {
+            receiver: self.far.into(),
+            ingress: self.relay.map(Into::into),
+            service: if self.is_up { self.carriage.service } else { Service::Direct },
+            paths: Paths::Overlay,
+            copies: Copies::All,
+        }
+    }
+
+    /// Without a budget a packet is worth waiting for a round trip more.
+    fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
+        let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
+        let round_trip = measured.max(LEAST_ROUND_TRIP);
+        let patience = match self.carriage.budget_ms {
+            0 => round_trip,
+            millis => Duration::from_millis(millis.into()).saturating_sub(measured / 2),
+        };
+        let relay = self.relay.filter(|_| self.is_up);
+        ReceiverFlow {
+            sender: self.far.into(),
+            egress: relay.map(Into::into),
+            round_trip,
+            patience,
+        }
+    }
+}

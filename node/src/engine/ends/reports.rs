@@ -1,0 +1,129 @@
+//! What is told of flows at their endpoints.
+
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::Service;
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::Timestamp;
+
+use super::super::Engine;
+use super::super::routes::Route;
+use super::{Ends, Sent};
+use crate::status::{Direction, FlowStatus};
+
+/// Names of services in reports.
+fn name(service: Service) -> &'static str {
+    match service {
+        Service::Direct => "direct",
+        Service::Forwarding => "forwarding",
+        Service::Caching => "caching",
+        Service::Coding => "coding",
+    }
+}
+
+impl Ends {
+    /// How the flows of one end fare: the one that is sent, the one that comes in.
+    fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
+        let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
+        let service = if end.is_up { end.carriage.service } else { Service::Direct };
+        let why = match end.is_up {
+            true => "as configured",
+            false => "the path over the relays does not answer",
+        };
+        let Sent { packets, bytes, copies, resent } = end.sent;
+        let sent = FlowStatus {
+            direction: Direction::Sent,
+            far: far.to_owned(),
+            listen: None,
+            to: None,
+            service: name(service).to_owned(),
+            why: why.to_owned(),
+            packets,
+            bytes,
+            copies,
+            resent,
+            fared: Some(end.told),
+            billed: Some(end.bills.told()),
+        };
+        let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
+        let (direction, fared) = (Direction::Received, Some(end.received));
+        let received = FlowStatus {
+            direction,
+            packets,
+            bytes,
+            copies,
+            resent,
+            fared,
+            billed: None,
+            ..sent.clone()
+        };
+        vec![sent, received]
+    }
+
+    /// A relay tells what it has sent for a flow: the one near here, or another through it.
+    pub(in super::super) fn take_bill(
+        &mut self,
+        now: Timestamp,
+        from: PeerId,
+        outgoing: FlowNumber,
+        bill: (bool, u64, u64),
+    ) {
+        let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
+        if let Some(end) = end {
+            end.bills.take(now, bill);
+        }
+    }
+
+    /// The flows that are sent.
+    fn flows(&self) -> impl Iterator<Item = (FlowNumber, PeerId)> + '_ {
+        self.by_outgoing.iter().map(|(flow, end)| (*flow, end.far))
+    }
+}
+
+impl Engine {
+    /// How the flows that begin or end here fare.
+    pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
+        let mut flows = Vec::new();
+        for route in &self.routes {
+            let (listen, to) = (Some(route.local.port.address()), Some(route.to));
+            let told = match route.end {
+                Some(end) => self.services.ends.report(end, &self.name_of(route.far)),
+                None => vec![self.plain_report(now, route)],
+            };
+            flows.extend(told.into_iter().map(|flow| FlowStatus { listen, to, ..flow }));
+        }
+        let is_own = |flow: FlowNumber| self.routes.iter().any(|route| route.end == Some(flow));
+        for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
+            flows.extend(self.services.ends.report(flow, &self.name_of(far)));
+        }
+        flows
+    }
+
+    fn name_of(&self, far: PeerId) -> String {
+        self.sessions.identity_of(far).map_or_else(String::new, |far| far.to_string())
+    }
+
+    /// Of a route whose packets nobody numbers.
+    fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
+        let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
+        let wanted = route.carriage.service;
+        let is_as_wanted = wanted == Service::Direct || is_alive;
+        let why = match is_as_wanted {
+            true => "as configured",
+            false => "the path over the relays does not answer",
+        };
+        FlowStatus {
+            direction: Direction::Sent,
+            far: self.name_of(route.far),
+            listen: None,
+            to: None,
+            service: name(if is_as_wanted { wanted } else { Service::Direct }).to_owned(),
+            why: why.to_owned(),
+            packets: 0,
+            bytes: 0,
+            copies: 0,
+            resent: 0,
+            fared: None,
+            billed: None,
+        }
+    }
+}

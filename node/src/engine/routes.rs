@@ -1,0 +1,125 @@
+//! Routes: local ports of the configuration, the far endpoints that they lead to, and the overlay paths on the way.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tradewind_grant::{Destination, Hop, Nonce, Request};
+use tradewind_net::entropy;
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_units::{Duration, FlowId, Timestamp};
+
+use super::local::Local;
+use super::{DEAD_AFTER, Engine};
+use crate::NodeError;
+use crate::config::Path;
+
+/// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
+/// path is to be back two seconds after its relay.
+const OPEN_EVERY: Duration = Duration::from_secs(1);
+
+/// A far endpoint: which ways to it are alive.
+#[derive(Debug, Default)]
+pub(super) struct Far {
+    /// The overlay path to it that was heard of last.
+    pub(super) label: Option<u32>,
+    overlay_heard: Option<Timestamp>,
+    /// The round trip of the Internet path, smoothed.
+    pub(super) round_trip: Option<Duration>,
+}
+
+/// A path of the configuration.
+pub(crate) struct Route {
+    pub(crate) local: Local,
+    pub(super) to: SocketAddr,
+    pub(super) carriage: Carriage,
+    /// The flow that a service carries it in.
+    pub(super) end: Option<FlowNumber>,
+    hops: Vec<Hop>,
+    pub(super) far: PeerId,
+    first: Option<PeerId>,
+    flow: FlowId,
+    next_open: Timestamp,
+    pub(super) sources: BTreeMap<SocketAddr, u32>,
+}
+
+impl Engine {
+    pub(super) fn add_route(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
+        let local = Local::bind(path.listen)?;
+        let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
+        let far = self.leg(now, path.far.identity, path.far.address).ok_or_else(full)?;
+        let first = match path.relays.first() {
+            Some(hop) => Some(self.leg(now, hop.identity, hop.address).ok_or_else(full)?),
+            None => None,
+        };
+        self.fars.entry(far).or_default();
+        let hops = path.relays.iter().chain([&path.far]).cloned().collect();
+        let (to, carriage, next_open) = (path.to, path.carriage, now.steady);
+        let flow = FlowId::new("packet").expect("a short word");
+        let sources = BTreeMap::new();
+        let end = match carriage.service {
+            Service::Caching | Service::Coding => self.new_end(now, far, carriage),
+            Service::Direct | Service::Forwarding => None,
+        };
+        let route = Route { local, to, carriage, end, hops, far, first, flow, next_open, sources };
+        self.routes.push(route);
+        Ok(())
+    }
+
+    pub(super) fn answered(&mut self, now: Now, peer: PeerId, link: Link, round_trip: Duration) {
+        let Some(far) = self.fars.get_mut(&peer) else { return };
+        match link {
+            Link::Overlay(_) => far.overlay_heard = Some(now.steady),
+            Link::Internet(_) => {
+                let before = far.round_trip.unwrap_or(round_trip);
+                far.round_trip = Some((before * 7 + round_trip) / 8);
+            }
+        }
+    }
+
+    /// Opens overlay paths where there is none that answers.
+    pub(super) fn tend_routes(&mut self, now: Now) {
+        let mut up = 0;
+        for at in 0..self.routes.len() {
+            let route = &self.routes[at];
+            let is_direct = route.carriage.service == Service::Direct;
+            let Some(first) = route.first.filter(|_| !is_direct) else { continue };
+            let far = self.fars.get(&route.far);
+            if far.is_some_and(|far| far.is_overlay_alive(now)) {
+                up += 1;
+                continue;
+            }
+            if now.steady >= route.next_open && self.sessions.is_open(first) {
+                self.open_route(now, at, first);
+            }
+        }
+        self.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn open_route(&mut self, now: Now, at: usize, first: PeerId) {
+        let route = &mut self.routes[at];
+        route.next_open = now.steady + OPEN_EVERY;
+        let destination = Destination::Address(route.to);
+        let Ok(hops) = tradewind_grant::Route::new(route.hops.clone()) else { return };
+        let request = Request { flow: &route.flow, destination: &destination, route: &hops };
+        let (Some(sealer), Ok(nonce)) = (&mut self.sealer, entropy::bytes()) else { return };
+        let sealed = match sealer.seal(now.unix, Nonce::from_entropy(nonce), &request) {
+            Ok(sealed) => sealed,
+            Err(error) => return tracing::warn!(%error, "no overlay path"),
+        };
+        let far = route.far;
+        let Some(label) = self.new_path(now, first) else { return };
+        let old = self.fars.get_mut(&far).and_then(|far| far.label.replace(label));
+        if let Some(old) = old {
+            self.drop_label(old);
+        }
+        self.say(first, &Message::Open { label, header: &sealed.bytes });
+    }
+}
+
+impl Far {
+    pub(super) fn is_overlay_alive(&self, now: Now) -> bool {
+        self.overlay_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
+    }
+}

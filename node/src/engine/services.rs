@@ -1,0 +1,258 @@
+//! The machines of packet services on this worker, and what they have to say.
+//!
+//! A relay serves flows as their ingress relay, their egress relay, or both (`serving`); an endpoint sends and receives them
+//! (`ends`). Neither keeps a thread or a queue for it: whatever comes in is handed to a machine, and what that says leaves with the batch.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use tradewind_grant::PublicIdentity;
+use tradewind_packet::egress::{Egress, EgressConfig};
+use tradewind_packet::event::{Event, Way};
+use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
+use tradewind_packet::ingress::{Acknowledging, Ingress, IngressConfig};
+use tradewind_packet::message::Message;
+use tradewind_packet::receiver::{Receiver, ReceiverConfig};
+use tradewind_packet::sender::{Arq, Sender, SenderConfig};
+use tradewind_packet::session::{Link, Now, Opened, PeerId, Sessions};
+use tradewind_units::Timestamp;
+
+use super::Engine;
+use super::ends::Ends;
+use super::serving::{Served, charge};
+use crate::config::RelayServices;
+use crate::counts::{Counts, add};
+
+/// This node itself, where one relay is both relays of a flow. No session has this number.
+pub(super) const SELF: Peer = Peer(u32::MAX);
+/// The way of what came back: no path, so nothing is ever answered over it.
+const BACK: Link = Link::Overlay(u32::MAX);
+
+/// The machines of one worker.
+pub(super) struct Services {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) ingress: Ingress,
+    pub(super) egress: Egress,
+    pub(super) ends: Ends,
+    pub(super) served: BTreeMap<FlowNumber, Served>,
+    pub(super) tenants: BTreeMap<PublicIdentity, Tenant>,
+    pub(super) next_tenant: u32,
+}
+
+impl Services {
+    pub(super) fn new(now: Now, config: &RelayServices) -> Self {
+        Self {
+            sender: Sender::new(SenderConfig { arq: Some(Arq::default()), uplink: None }),
+            receiver: Receiver::new(now.steady, ReceiverConfig::default()),
+            ingress: Ingress::new(IngressConfig {
+                coding: config.coding,
+                acknowledging: Some(Acknowledging::default()),
+                // Another process may have served under this identity before.
+                first_block: now.unix.as_nanos(),
+            }),
+            egress: Egress::new(EgressConfig::default()),
+            ends: Ends::default(),
+            served: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            next_tenant: 0,
+        }
+    }
+
+    /// When the first of the machines is to be called.
+    fn due(&self) -> Option<Timestamp> {
+        let all = [
+            self.sender.poll_timeout(),
+            self.receiver.poll_timeout(),
+            self.ingress.poll_timeout(),
+            self.egress.poll_timeout(),
+        ];
+        all.into_iter().flatten().map(|(at, _)| at).min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.sender
+            .poll_event()
+            .or_else(|| self.receiver.poll_event())
+            .or_else(|| self.ingress.poll_event())
+            .or_else(|| self.egress.poll_event())
+    }
+}
+
+/// Tells whether a payload is what the flow's sender sealed as that packet, and remembers nothing.
+struct Seal<'a> {
+    sessions: &'a Sessions,
+    ends: &'a Ends,
+    copy: RefCell<Vec<u8>>,
+}
+
+impl Genuine for Seal<'_> {
+    fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool {
+        let mut copy = self.copy.borrow_mut();
+        let Some(Opened { peer, payload }) = self.sessions.peek(payload, &mut copy) else {
+            return false;
+        };
+        let is_named = matches!(
+            Message::parse(&copy[payload]),
+            Ok(Message::Numbered { packet: named, .. }) if named == packet
+        );
+        is_named && self.ends.far_of(packet.flow) == Some(peer)
+    }
+}
+
+impl Engine {
+    /// When something is due before the next tick.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        self.services.due()
+    }
+
+    /// Does what is due by the machines' clocks.
+    pub(crate) fn time_out(&mut self, now: Now) {
+        let services = &mut self.services;
+        services.sender.handle_timeout(now.steady);
+        services.receiver.handle_timeout(now.steady);
+        services.ingress.handle_timeout(now.steady);
+        services.egress.handle_timeout(now.steady);
+    }
+
+    /// Hands a message of a service to the machine that it is for.
+    pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        let (now, from) = (now.steady, Peer::from(from));
+        let Services { sender, receiver, ingress, egress, ends, .. } = &mut self.services;
+        let seal = Seal { sessions: &self.sessions, ends, copy: RefCell::default() };
+        match message {
+            Message::Copy { .. } | Message::Presence { .. } => {
+                ingress.handle_message(now, from, message);
+            }
+            Message::Source(_) | Message::Nack(_) | Message::HelpAnswer { .. } => {
+                egress.handle_message(now, from, message);
+            }
+            Message::Keepalive { is_answer: false, .. } => {
+                egress.handle_message(now, from, message);
+            }
+            Message::Repair(repair) => {
+                let flow = repair.members.packets().next().map(|packet| packet.flow);
+                if flow.is_some_and(|flow| receiver.has_flow(flow)) {
+                    receiver.handle_message(now, from, message, &seal);
+                } else {
+                    egress.handle_message(now, from, message);
+                }
+            }
+            Message::Recovered { .. }
+            | Message::HelpRequest(_)
+            | Message::Keepalive { is_answer: true, .. } => {
+                receiver.handle_message(now, from, message, &seal);
+            }
+            Message::Acknowledgement(_) | Message::Feedback(_) => {
+                sender.handle_message(now, from, message);
+            }
+            _ => add(&self.counts.dropped, 1),
+        }
+    }
+
+    /// A packet came by its usual way, as `self.original`, and was delivered.
+    pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Way) {
+        let Services { receiver, ends, .. } = &mut self.services;
+        let seal = Seal { sessions: &self.sessions, ends, copy: RefCell::default() };
+        receiver.handle_opened(now.steady, packet, way, &self.original, &seal);
+    }
+
+    /// Sends what the machines have to say, hands over what came back, and counts.
+    pub(super) fn drive(&mut self, now: Now) {
+        self.send_packets();
+        let Self { services, sockets, sessions, .. } = self;
+        let Services { ingress, egress, receiver, ends, served, .. } = services;
+        while let Some(sent) = ingress.poll_transmit() {
+            if sent.to == SELF {
+                egress.handle_datagram(now.steady, SELF, sent.bytes);
+            } else {
+                charge(served, 0, sent.bytes);
+                Self::post(sockets, sessions, sent.to.into(), sent.bytes);
+            }
+        }
+        while let Some(sent) = egress.poll_transmit() {
+            if sent.to == SELF {
+                ingress.handle_datagram(now.steady, SELF, sent.bytes);
+            } else {
+                charge(served, 1, sent.bytes);
+                Self::post(sockets, sessions, sent.to.into(), sent.bytes);
+            }
+        }
+        while let Some(sent) = receiver.poll_transmit() {
+            if let Ok(Message::Feedback(told)) = Message::parse(sent.bytes) {
+                ends.note_report(&told);
+            }
+            Self::post(sockets, sessions, sent.to.into(), sent.bytes);
+        }
+        self.hand_over_recovered(now);
+        while let Some(event) = self.services.poll_event() {
+            match event {
+                Event::CopySent { packet, resent } => {
+                    self.services.ends.note_copy(packet.flow, resent);
+                }
+                Event::Feedback(told) => self.services.ends.note_report(&told),
+                _ => {}
+            }
+            count(&self.counts, event);
+        }
+    }
+
+    /// Sends what the sender has: sealed payloads as they are over the Internet, copies to the ingress relay.
+    pub(super) fn send_packets(&mut self) {
+        let Self { services, sockets, sessions, .. } = self;
+        while let Some(sent) = services.sender.poll_transmit() {
+            let to = sent.to.into();
+            match Message::parse(sent.bytes) {
+                Ok(Message::Source(source)) => {
+                    Self::send_internet(sockets, sessions, to, source.payload);
+                }
+                _ => {
+                    Self::post(sockets, sessions, to, sent.bytes);
+                }
+            }
+        }
+    }
+
+    /// Opens what was brought back, now for good, and hands it to its application.
+    fn hand_over_recovered(&mut self, now: Now) {
+        let mut sealed = std::mem::take(&mut self.original);
+        while let Some(delivery) = self.services.receiver.poll_delivery() {
+            sealed.clear();
+            sealed.extend_from_slice(delivery.payload);
+            let opened = self.sessions.handle_datagram(now, BACK, &mut sealed);
+            if let Some(Opened { peer, payload }) = opened
+                && let Ok(Message::Numbered { message, .. }) = Message::parse(&sealed[payload])
+            {
+                self.converse(now, peer, message);
+            }
+        }
+        self.original = sealed;
+    }
+}
+
+/// Metrics come from events alone.
+fn count(counts: &Counts, event: Event) {
+    let one = |counter| add(counter, 1);
+    match event {
+        Event::Delivered { way, is_late, .. } => {
+            if is_late {
+                one(&counts.late);
+            }
+            match way {
+                Way::Internet | Way::Overlay => {}
+                Way::Cache => one(&counts.recovered_cache),
+                Way::InStream => one(&counts.recovered_in_stream),
+                Way::CrossStream => one(&counts.recovered_cross_stream),
+            }
+        }
+        Event::Lost(_) => one(&counts.lost),
+        Event::CopySent { .. } => one(&counts.copied),
+        Event::NackSent { items, .. } => add(&counts.asked, items.into()),
+        Event::Answered { .. } => one(&counts.answered),
+        Event::Helped(_) => one(&counts.lent),
+        Event::Kept(_) => one(&counts.kept),
+        Event::BlockClosed { repairs, .. } => add(&counts.repairs, repairs.into()),
+        Event::Dropped(_) => one(&counts.dropped),
+        _ => {}
+    }
+}

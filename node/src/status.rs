@@ -1,0 +1,125 @@
+//! How the flows of a node fare, for people and programs: what `tradewind packet status` shows.
+//!
+//! A gateway tells of the flows that it sends what their receivers report, and of those that it receives what it sees. Workers write it down
+//! once a second; nobody waits for who reads it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tradewind_packet::message::Feedback;
+
+/// What became of a flow's packets, since the flow began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Fared {
+    /// Packets that should have come.
+    pub expected: u64,
+    /// Those that came within the latency budget.
+    pub in_time: u64,
+    /// Those that came later.
+    pub late: u64,
+    /// Those that did not come in their budget.
+    pub lost: u64,
+    /// Those that the Internet lost, recovered or not.
+    pub lost_by_internet: u64,
+    /// Those that an egress relay had kept.
+    pub recovered_cache: u64,
+    /// Those solved for with repair packets of their own flow.
+    pub recovered_in_stream: u64,
+    /// Those solved for with helpers' packets.
+    pub recovered_cross_stream: u64,
+}
+
+impl Fared {
+    /// Adds what a receiver told of an interval.
+    pub(crate) fn add(&mut self, told: &Feedback) {
+        let [cache, in_stream, cross_stream] = told.recovered;
+        self.expected += told.expected;
+        self.in_time += told.in_time;
+        self.late += told.late;
+        self.lost += told.expected - told.in_time - told.late;
+        self.lost_by_internet += told.lost_by_internet;
+        self.recovered_cache += cache;
+        self.recovered_in_stream += in_stream;
+        self.recovered_cross_stream += cross_stream;
+    }
+}
+
+/// Which way a flow goes, seen from who tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// It is sent here.
+    Sent,
+    /// It is received here.
+    Received,
+}
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Whether it is sent or received here.
+    pub direction: Direction,
+    /// The far gateway's identity.
+    pub far: String,
+    /// Where applications write to, at the gateway where conversations begin.
+    pub listen: Option<SocketAddr>,
+    /// Where the far gateway delivers.
+    pub to: Option<SocketAddr>,
+    /// The service that carries it now.
+    pub service: String,
+    /// Why that.
+    pub why: String,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes of them, as sealed.
+    pub bytes: u64,
+    /// Copies sent to the ingress relay, and those sent again.
+    pub copies: u64,
+    /// Those sent again.
+    pub resent: u64,
+    /// What became of its packets; `None` where nobody numbers them.
+    pub fared: Option<Fared>,
+    /// What left the relays for it, as they tell; of flows that are sent here.
+    pub billed: Option<Billed>,
+}
+
+/// What the relays of a flow have sent for it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Billed {
+    /// Bytes with all headers, out of both relays.
+    pub bytes: u64,
+    /// What their clouds charge for that, in dollars.
+    pub usd: f64,
+    /// The same for an hour at the rate of the last interval; `None` before the first has passed.
+    pub usd_per_hour: Option<f64>,
+}
+
+/// All flows of a node.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PacketReport {
+    /// The form of this report.
+    pub schema_version: u32,
+    /// In the order of the configuration, then those of others.
+    pub flows: Vec<FlowStatus>,
+}
+
+/// What one worker has written down, for others to read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Board(Arc<Mutex<Vec<FlowStatus>>>);
+
+impl Board {
+    pub(crate) fn write(&self, flows: Vec<FlowStatus>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = flows;
+    }
+
+    fn read(&self) -> Vec<FlowStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What all workers have written down.
+pub(crate) fn report(boards: &[Board]) -> PacketReport {
+    let flows = boards.iter().flat_map(Board::read).collect();
+    PacketReport { schema_version: 1, flows }
+}

@@ -1,0 +1,85 @@
+//! Nodes on loopback, and applications around them.
+
+#![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+pub mod wire;
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tradewind_grant::{
+    Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
+};
+use tradewind_node::{NodeConfig, RelayServices};
+use tradewind_units::Timestamp;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+pub fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([99; 32])
+}
+
+pub fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Grant {
+        gateway,
+        not_before: Timestamp::ZERO + (now - Duration::from_secs(60)),
+        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec![destinations.parse().unwrap()],
+    }
+    .sign(&operator())
+    .unwrap()
+}
+
+/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
+pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
+    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
+    NodeConfig {
+        listen,
+        identity: identity(number),
+        workers: 1,
+        operators: vec![operator().public()],
+        neighbours: neighbours
+            .iter()
+            .map(|number| identity(*number).public())
+            .collect::<BTreeSet<_>>(),
+        policy: RelayPolicy {
+            destinations: rules.clone(),
+            next_hops: rules,
+            allow_loopback: true,
+            never: Vec::new(),
+        },
+        grant: None,
+        paths: Vec::new(),
+        services: RelayServices::default(),
+    }
+}
+
+/// An application that answers every datagram with the same; ends with the test's process.
+pub fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    });
+    address
+}
+
+pub fn hop(address: SocketAddr, number: u8) -> Hop {
+    Hop { address, identity: identity(number).public() }
+}

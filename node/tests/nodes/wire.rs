@@ -1,0 +1,106 @@
+//! A piece of the Internet: passes datagrams on both ways, and loses those that the test names.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+
+/// A sealed datagram with an application's packet in it is longer than everything else that is said.
+const LONG: usize = 900;
+
+/// What becomes of datagrams.
+#[derive(Debug, Default)]
+pub struct Weather {
+    /// Whose long datagrams may get lost.
+    pub from: Option<SocketAddr>,
+    /// Every so many of them is lost; 0: none.
+    pub lose_each: usize,
+    /// How many have come.
+    pub seen: usize,
+    /// How many were lost.
+    pub lost: usize,
+    /// What went back to others than `from`.
+    pub back: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+/// The wire in front of one node. Its threads end with the test's process.
+pub struct Wire {
+    pub address: SocketAddr,
+    pub weather: Arc<Mutex<Weather>>,
+    socket: UdpSocket,
+}
+
+impl Wire {
+    pub fn to(node: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(super::loopback()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let weather = Arc::new(Mutex::new(Weather::default()));
+        let wire =
+            Self { address, weather: Arc::clone(&weather), socket: socket.try_clone().unwrap() };
+        std::thread::spawn(move || {
+            let mut others: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
+            let mut buffer = [0; 65_536];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                if weather.lock().unwrap().loses(from, length) {
+                    continue;
+                }
+                let up = others.entry(from).or_insert_with(|| {
+                    let up = UdpSocket::bind(super::loopback()).unwrap();
+                    up.connect(node).unwrap();
+                    carry_back(
+                        up.try_clone().unwrap(),
+                        socket.try_clone().unwrap(),
+                        from,
+                        &weather,
+                    );
+                    up
+                });
+                let _ = up.send(&buffer[..length]);
+            }
+        });
+        wire
+    }
+
+    /// Sends something to who is before the wire, as if it came from the node behind it.
+    pub fn inject(&self, to: SocketAddr, datagram: &[u8]) {
+        self.socket.send_to(datagram, to).unwrap();
+    }
+
+    /// From now on every so many of the long datagrams of `from` is lost.
+    pub fn lose_each(&self, from: SocketAddr, each: usize) {
+        let mut weather = self.weather.lock().unwrap();
+        (weather.from, weather.lose_each, weather.seen) = (Some(from), each, 0);
+    }
+
+    pub fn lost(&self) -> usize {
+        self.weather.lock().unwrap().lost
+    }
+}
+
+impl Weather {
+    fn loses(&mut self, from: SocketAddr, length: usize) -> bool {
+        if self.from != Some(from) || length < LONG || self.lose_each == 0 {
+            return false;
+        }
+        self.seen += 1;
+        let is_lost = self.seen.is_multiple_of(self.lose_each);
+        self.lost += usize::from(is_lost);
+        is_lost
+    }
+}
+
+fn carry_back(up: UdpSocket, down: UdpSocket, to: SocketAddr, weather: &Arc<Mutex<Weather>>) {
+    let weather = Arc::clone(weather);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 65_536];
+        loop {
+            // What a node that is gone refuses comes as an error, once.
+            let Ok(length) = up.recv(&mut buffer) else { continue };
+            let mut weather = weather.lock().unwrap();
+            if weather.from != Some(to) && weather.back.len() < 10_000 {
+                weather.back.push((to, buffer[..length].to_vec()));
+            }
+            drop(weather);
+            let _ = down.send_to(&buffer[..length], to);
+        }
+    });
+}

@@ -1,0 +1,75 @@
+//! What a receiver knows of one flow.
+
+use tradewind_units::{Duration, Timestamp};
+
+use super::ReceiverFlow;
+use super::detector::Detector;
+use super::missing::Missing;
+use super::report::Counts;
+use super::solve::Blocks;
+use crate::budget::{Allowance, Budget};
+use crate::event::Way;
+use crate::window::Window;
+
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) flow: ReceiverFlow,
+    pub(super) window: Window,
+    pub(super) detector: Detector,
+    pub(super) missing: Missing,
+    pub(super) blocks: Blocks,
+    pub(super) asks: Budget,
+    pub(super) counts: Counts,
+    /// The deadline that is set.
+    pub(super) armed: Option<Timestamp>,
+}
+
+impl State {
+    pub(super) fn new(flow: ReceiverFlow, asks: Allowance) -> Self {
+        Self {
+            flow,
+            window: Window::new(),
+            detector: Detector::new(flow.round_trip),
+            missing: Missing::new(flow.round_trip, flow.patience),
+            blocks: Blocks::default(),
+            asks: Budget::new(asks),
+            counts: Counts::default(),
+            armed: None,
+        }
+    }
+
+    /// A packet has come: how much later than expected, and whether that is too late.
+    pub(super) fn count(&mut self, now: Timestamp, sequence: u64, way: Way) -> (Duration, bool) {
+        let place = match way {
+            Way::Internet | Way::Overlay => None,
+            Way::Cache => Some(0),
+            Way::InStream => Some(1),
+            Way::CrossStream => Some(2),
+        };
+        let is_usual = place.is_none();
+        if let Some(place) = place {
+            self.counts.recovered[place] += 1;
+        }
+        let missed = self.missing.remove(sequence);
+        let after = missed.map_or(Duration::ZERO, |missed| now.since(missed.expected));
+        let is_late = after > self.flow.patience;
+        match missed {
+            Some(missed) if is_usual => {
+                self.detector.came_late(now.since(missed.expected));
+                // It had been counted as lost.
+                let counted = u64::from(missed.is_lost);
+                self.counts.lost -= counted.min(self.counts.lost);
+                self.counts.lost_by_internet -= counted.min(self.counts.lost_by_internet);
+            }
+            Some(missed) => {
+                self.missing.came_back(now, &missed);
+                self.counts.lost_by_internet += u64::from(!missed.is_lost);
+                self.counts.lost -= u64::from(missed.is_lost).min(self.counts.lost);
+            }
+            None => {}
+        }
+        self.counts.in_time += u64::from(!is_late);
+        self.counts.late += u64::from(is_late);
+        (after, is_late)
+    }
+}
