@@ -16,6 +16,7 @@ mod keygen;
 mod lab;
 mod netcheck;
 mod output;
+mod packet;
 mod ping;
 mod plan;
 mod probe;
@@ -88,6 +89,9 @@ enum Command {
     /// Works alone on any Linux host, with nothing else of Tradewind (docs/jumpstart.md).
     #[command(subcommand)]
     Jumpstart(jumpstart::JumpstartCommand),
+    /// Packets over relays: how the flows of a running gateway fare
+    #[command(subcommand)]
+    Packet(packet::PacketCommand),
     Route(route::RouteArgs),
     Forecast(forecast::ForecastArgs),
 }
@@ -112,6 +116,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Probe(command) => probe::run(command),
         Command::Jumpstart(command) => jumpstart::run(command),
+        Command::Packet(command) => packet::run(&command),
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),
     };

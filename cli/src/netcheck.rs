@@ -81,7 +81,7 @@ impl From {
     }
 }
 
-fn read_config(file: &Path) -> anyhow::Result<GatewayConfig> {
+pub(crate) fn read_config(file: &Path) -> anyhow::Result<GatewayConfig> {
     let text = read_text(file)?;
     GatewayConfig::parse(&text).with_context(|| file.display().to_string())
 }
@@ -102,14 +102,20 @@ fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
     if query.contains(|c: char| c.is_whitespace() || c.is_control()) {
         bail!("destination `{}`: expected HOST:PORT", to.unwrap_or_default());
     }
+    let page = page(address, &format!("/paths{query}"))?;
+    serde_json::from_str(&page).context("the answer is no report of paths")
+}
+
+/// What a running process shows at `target` of its `metrics` address.
+pub(crate) fn page(address: SocketAddr, target: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect_timeout(&reachable(address), PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /paths{query} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is no HTTP")?;
     match head.split(' ').nth(1) {
-        Some("200") => serde_json::from_str(body).context("the answer is no report of paths"),
+        Some("200") => Ok(body.to_owned()),
         Some("404") => bail!("whatever listens there is no gateway of this version"),
         _ => bail!("{}", body.trim()),
     }

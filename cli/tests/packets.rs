@@ -168,6 +168,13 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
     until("the path's metric", &[&near_metrics], || {
         metric(&near_metrics, "tradewind_packet_paths_up") > 0.0
     });
+    until("the status", &[&near_metrics], || {
+        let status = files.run(&["packet", "status", "--gateway", &near_metrics, "-o", "json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let flow = &status["flows"][0];
+        assert!(flow.is_null() || flow["listen"] == ready["packet"]["applications"][0], "{status}");
+        flow["service"] == "forwarding"
+    });
     drop(relay_process);
     until("the direct path", &[&near_metrics], || {
         (10..20).all(|number| round_trip(&application, number))

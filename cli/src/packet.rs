@@ -1,0 +1,119 @@
+//! `tradewind packet`: how the flows of packets of a running gateway fare.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use tradewind_node::PacketReport;
+use tradewind_node::status::{Direction, FlowStatus};
+use tradewind_units::Bytes;
+
+use crate::netcheck::{page, read_config};
+use crate::output::{self, Format, Outcome, table};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum PacketCommand {
+    /// Each flow of a running gateway: its service and why, what was recovered by what, late, lost
+    Status(StatusArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// The gateway's configuration; the gateway is asked at its `metrics` address
+    #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
+    config: Option<PathBuf>,
+    /// Ask the gateway whose metrics are at this address instead
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    gateway: Option<SocketAddr>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(crate) fn run(command: &PacketCommand) -> Outcome {
+    match command {
+        PacketCommand::Status(args) => status(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(args: &StatusArgs) -> anyhow::Result<()> {
+    let address = match (args.gateway, &args.config) {
+        (Some(address), _) => address,
+        (None, Some(file)) => {
+            let named = read_config(file)?.metrics.filter(|address| address.port() != 0);
+            let place = file.display();
+            named.with_context(|| {
+                format!("{place}: `metrics` names no port to ask at; --gateway does")
+            })?
+        }
+        (None, None) => bail!("--config or --gateway is needed"),
+    };
+    let asked = || format!("gateway at {address}");
+    let page = page(address, "/packets").with_context(asked)?;
+    let report: PacketReport = serde_json::from_str(&page)
+        .context("the answer is no report of packets")
+        .with_context(asked)?;
+    match args.output {
+        Format::Json => output::json(&report),
+        Format::Table => print(&report),
+    }
+}
+
+fn print(report: &PacketReport) -> anyhow::Result<()> {
+    let rows: Vec<_> = report.flows.iter().map(row).collect();
+    let heading = [
+        "flow",
+        "service",
+        "why",
+        "packets",
+        "copies",
+        "kept",
+        "in-stream",
+        "cross-stream",
+        "late",
+        "lost",
+        "billed",
+        "$ an hour",
+    ];
+    table::print(&heading, &rows, 3)?;
+    output::say(
+        "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, as their receivers tell",
+    );
+    Ok(())
+}
+
+fn row(flow: &FlowStatus) -> Vec<String> {
+    let shown =
+        |address: Option<SocketAddr>| address.map_or_else(|| "?".to_owned(), |a| a.to_string());
+    let far: String = flow.far.chars().take(14).collect();
+    let (here, there) = match flow.listen {
+        Some(_) => (shown(flow.listen), shown(flow.to)),
+        None => ("here".to_owned(), far),
+    };
+    let name = match flow.direction {
+        Direction::Sent => format!("{here} > {there}"),
+        Direction::Received => format!("{here} < {there}"),
+    };
+    let mut row = vec![name, flow.service.clone(), flow.why.clone()];
+    row.extend([flow.packets, flow.copies].map(|count| count.to_string()));
+    let fared = flow.fared.map(|fared| {
+        [
+            fared.recovered_cache,
+            fared.recovered_in_stream,
+            fared.recovered_cross_stream,
+            fared.late,
+            fared.lost,
+        ]
+    });
+    match fared {
+        Some(counts) => row.extend(counts.map(|count| count.to_string())),
+        None => row.extend(std::iter::repeat_n("-".to_owned(), 5)),
+    }
+    let unknown = || "-".to_owned();
+    row.push(flow.billed.map_or_else(unknown, |billed| Bytes::new(billed.bytes).to_string()));
+    let an_hour = flow.billed.and_then(|billed| billed.usd_per_hour);
+    row.push(an_hour.map_or_else(unknown, |usd| format!("{usd:.6}")));
+    row
+}
