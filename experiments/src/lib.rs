@@ -14,3 +14,4 @@ mod regions;
 pub mod report;
 pub mod scenario;
 mod sharing;
+mod soak;

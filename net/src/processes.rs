@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::error::{NetError, Result};
 use crate::netns::Namespace;
 
 /// The processes other than this one whose main thread is inside `namespace`.
@@ -32,6 +33,27 @@ pub fn kill_all_in(namespace: &Namespace) {
     }
 }
 
+/// Stops a process where it is (SIGSTOP).
+///
+/// # Errors
+/// When there is no such process, or it is another user's.
+pub fn pause(process: u32) -> Result<()> {
+    send(process, Signal::SIGSTOP)
+}
+
+/// Lets a process that was stopped go on (SIGCONT).
+///
+/// # Errors
+/// As [`pause`].
+pub fn resume(process: u32) -> Result<()> {
+    send(process, Signal::SIGCONT)
+}
+
+fn send(process: u32, signal: Signal) -> Result<()> {
+    kill(Pid::from_raw(process as i32), signal)
+        .map_err(|errno| NetError::system(format!("send {signal} to process {process}"), errno))
+}
+
 /// Leaves the terminal that this process was started from, so that closing it does no harm.
 /// Nothing happens to a process that leads a group: it is on its own already.
 pub fn leave_terminal() {
@@ -39,9 +61,37 @@ pub fn leave_terminal() {
     let _ = nix::unistd::setsid();
 }
 
+/// Lets the session that this process leads have little of a CPU that others want (where the kernel groups sessions: autogroup,
+/// sched(7)), so that its threads of no urgency take nothing from programs of other sessions.
+pub fn stand_back_as_session() {
+    // Where sessions are not grouped, threads stand back one by one.
+    let _ = fs::write("/proc/self/autogroup", "19");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_paused_and_goes_on() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let state = || {
+            let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        pause(child.id()).unwrap();
+        while state() != 'T' {
+            std::thread::yield_now();
+        }
+        resume(child.id()).unwrap();
+        while state() == 'T' {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = pause(child.id()).unwrap_err().to_string();
+        assert!(error.contains("SIGSTOP"), "{error}");
+    }
 
     #[test]
     fn this_process_is_never_among_those_found() {

@@ -115,6 +115,7 @@ fn start_gateway(
         relays: inventory.relays.values().map(|hop| hop.identity).collect(),
         routes,
         leg: &LegText::default(),
+        metrics: service::metrics_at(service::FIRST_GATEWAY),
     };
     gateway.start(ground, operator)
 }

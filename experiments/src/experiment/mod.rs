@@ -20,6 +20,7 @@ use crate::rates;
 use crate::regions;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sharing;
+use crate::soak;
 
 pub(crate) use record::distinct;
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
@@ -173,12 +174,13 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
 }
 
 /// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
-const NAMED: [(&str, &str); 7] = [
+const NAMED: [(&str, &str); 8] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
     ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
     ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
     ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
+    ("soak-wan.toml", include_str!("../../../scenarios/soak-wan.toml")),
     ("trn-contention-wan.toml", include_str!("../../../scenarios/trn-contention-wan.toml")),
     ("trn-wan.toml", include_str!("../../../scenarios/trn-wan.toml")),
 ];
@@ -338,6 +340,7 @@ const ALL: &[Experiment] = &[
         jump::guard::run,
         "what jumps cost on shallow queues, in crowds, on links that got worse"
     ),
+    lab!("soak", "ours", soak::run, "sessions of all kinds for a quarter of an hour, under faults"),
     lab!("rt-ramp", "ours", jump::ramp::run, "1 MB against a round trip and its time on the wire"),
 ];
 

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
-use tradewind_desired::{Route, RouteTable};
-use tradewind_grant::Destination;
+use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_grant::{Destination, DestinationRule, OperatorKey};
 use tradewind_lab::LabError;
 use tradewind_net::sysctl;
 use tradewind_units::{FlowId, HostId, RelayId};
@@ -63,7 +63,11 @@ impl NewChain<'_> {
         }
         match self.carriage {
             Carriage::Forward => self.forward(ground),
-            Carriage::Split => self.split(ground),
+            Carriage::Split => {
+                let SplitChain { entrance, gateway, relays, .. } = self.split(ground)?;
+                let relays = relays.into_iter().filter_map(|relay| relay.service);
+                Ok(Chain { entrance, _services: relays.chain([gateway]).collect() })
+            }
         }
     }
 
@@ -80,7 +84,44 @@ impl NewChain<'_> {
         Ok(Chain { entrance: next, _services: services })
     }
 
-    fn split(&self, ground: &Ground) -> Result<Chain, DemoError> {
+    /// Starts its relays, which split, and a gateway on the client's host.
+    ///
+    /// # Errors
+    /// When a host is not there or a process cannot be started.
+    pub(crate) fn split(&self, ground: &Ground) -> Result<SplitChain, DemoError> {
+        self.prepare_hosts(ground)?;
+        let operator = service::operator()?;
+        let destination = Destination::address(self.server)?;
+        let rule = destination.as_rule();
+        let mut relays = Vec::new();
+        for (place, host) in self.relays.iter().enumerate() {
+            ground.stop.check()?;
+            let name = RelayId::new(format!("relay-{}-{}", self.slot, place + 1))?;
+            let relay = NewRelay::new(ground, name, host.clone(), FIRST_PORT + self.slot)?;
+            let service = relay.start(ground, &operator, std::slice::from_ref(&rule), self.leg)?;
+            relays.push(SplitRelay { relay, service: Some(service) });
+        }
+        let hops: Vec<Hop> = relays.iter().map(|relay| relay.relay.hop.clone()).collect();
+        let identities = hops.iter().map(|hop| hop.identity).collect();
+        let routes = RouteTable::new(vec![(rule.clone(), Route::Relays(hops))], Route::Refuse)?;
+        let flow = FlowId::new(format!("chain-{}", self.slot))?;
+        let metrics = service::metrics_at(service::FIRST_GATEWAY + self.slot);
+        let gateway = NewGateway {
+            name: &format!("gateway-{}", self.slot),
+            host: self.client,
+            forwards: vec![(&flow, &destination)],
+            relays: identities,
+            routes: &routes,
+            leg: self.gateway,
+            metrics,
+        };
+        let (service, listening) = gateway.start(ground, &operator)?;
+        let entrance = listening.first().copied().expect("one port for one flow");
+        let leg = self.leg.clone();
+        Ok(SplitChain { entrance, gateway: service, metrics, relays, operator, rule, leg })
+    }
+
+    fn prepare_hosts(&self, ground: &Ground) -> Result<(), DemoError> {
         for host in self.relays.iter().chain([self.client]) {
             // A relay of an earlier chain that kept warm connections has left the other way behind.
             let name = "net.ipv4.tcp_slow_start_after_idle";
@@ -94,33 +135,47 @@ impl NewChain<'_> {
                 set.map_err(LabError::from)?;
             }
         }
-        let operator = service::operator()?;
-        let destination = Destination::address(self.server)?;
-        let rule = destination.as_rule();
-        let mut services = Vec::new();
-        let mut hops = Vec::new();
-        for (place, host) in self.relays.iter().enumerate() {
-            ground.stop.check()?;
-            let name = RelayId::new(format!("relay-{}-{}", self.slot, place + 1))?;
-            let relay = NewRelay::new(ground, name, host.clone(), FIRST_PORT + self.slot)?;
-            let rules = std::slice::from_ref(&rule);
-            services.push(relay.start(ground, &operator, rules, self.leg)?);
-            hops.push(relay.hop);
-        }
-        let relays = hops.iter().map(|hop| hop.identity).collect();
-        let routes = RouteTable::new(vec![(rule.clone(), Route::Relays(hops))], Route::Refuse)?;
-        let flow = FlowId::new(format!("chain-{}", self.slot))?;
-        let gateway = NewGateway {
-            name: &format!("gateway-{}", self.slot),
-            host: self.client,
-            forwards: vec![(&flow, &destination)],
-            relays,
-            routes: &routes,
-            leg: self.gateway,
-        };
-        let (service, listening) = gateway.start(ground, &operator)?;
-        services.push(service);
-        let entrance = listening.first().copied().expect("one port for one flow");
-        Ok(Chain { entrance, _services: services })
+        Ok(())
+    }
+}
+
+/// A chain of splitting relays with all of its processes at hand; ended when dropped.
+pub(crate) struct SplitChain {
+    /// Where the client dials.
+    pub(crate) entrance: SocketAddr,
+    /// The gateway.
+    pub(crate) gateway: Service,
+    /// Where the gateway tells of itself.
+    pub(crate) metrics: SocketAddr,
+    /// The relays, from the client on.
+    pub(crate) relays: Vec<SplitRelay>,
+    operator: OperatorKey,
+    rule: DestinationRule,
+    leg: LegText,
+}
+
+/// A relay of such a chain.
+pub(crate) struct SplitRelay {
+    /// What it is.
+    pub(crate) relay: NewRelay,
+    /// Its process, unless it was killed.
+    pub(crate) service: Option<Service>,
+}
+
+impl SplitChain {
+    /// Kills a relay (SIGKILL).
+    pub(crate) fn kill(&mut self, place: usize) {
+        self.relays[place].service = None;
+    }
+
+    /// Starts a relay that was killed again, as it was.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn revive(&mut self, ground: &Ground, place: usize) -> Result<(), DemoError> {
+        let SplitRelay { relay, service } = &mut self.relays[place];
+        let rules = std::slice::from_ref(&self.rule);
+        *service = Some(relay.start(ground, &self.operator, rules, &self.leg)?);
+        Ok(())
     }
 }

@@ -119,6 +119,11 @@ pub(crate) struct Ready {
 }
 
 impl Service {
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts a service and waits until it says that it is ready.
     pub(crate) fn start(
         mut command: Command,

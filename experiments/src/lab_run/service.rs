@@ -20,10 +20,19 @@ use crate::demo::DemoError;
 
 /// Where relays may dial other relays: the lab's own range, the relays' ports.
 const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
+/// What stands for the port of a host's first gateway, which takes any; each further one counts on.
+pub(crate) const FIRST_GATEWAY: u16 = 6001;
+/// How far metrics' ports lie above those of what they tell of.
+const METRICS_ABOVE: u16 = 2000;
 /// How long grants hold: longer than any run.
 const GRANT_LASTS: Duration = Duration::from_secs(24 * 3600);
 /// Relays of clocks that run behind take a grant at once.
 const GRANT_BACKDATED: Duration = Duration::from_secs(60);
+
+/// Where a process tells of itself that listens at `port`, on its host alone.
+pub(crate) fn metrics_at(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], METRICS_ABOVE + port))
+}
 
 /// A new operator of relays.
 ///
@@ -46,12 +55,12 @@ pub(crate) struct LegText {
 }
 
 impl LegText {
-    /// The same without encryption: the papers' relays carry plain bytes, and all hosts of the lab share
+    /// The same without encryption where none is named: the papers' relays carry plain bytes, and all hosts of the lab share
     /// the cores of one machine. A gateway's applications are not asked.
     fn plain(&self, is_relay: bool) -> Self {
-        let plain = |profile: &Option<LegProfile>| LegProfile {
-            encryption: Some(Encryption::None),
-            ..profile.clone().unwrap_or_default()
+        let plain = |profile: &Option<LegProfile>| {
+            let profile = profile.clone().unwrap_or_default();
+            LegProfile { encryption: profile.encryption.or(Some(Encryption::None)), ..profile }
         };
         let accept = if is_relay { Some(plain(&self.accept)) } else { self.accept.clone() };
         Self { accept, dial: Some(plain(&self.dial)) }
@@ -69,6 +78,7 @@ struct RelayText<'a> {
     listen: [SocketAddr; 1],
     identity_file: &'a Path,
     operators: [String; 1],
+    metrics: SocketAddr,
     policy: PolicyText<'a>,
     leg: LegText,
 }
@@ -85,6 +95,7 @@ struct GatewayText<'a> {
     identity_file: &'a Path,
     grant: SignedGrant,
     direct: bool,
+    metrics: SocketAddr,
     forward: Vec<ForwardText<'a>>,
     routes: &'a RouteTable,
     leg: LegText,
@@ -123,6 +134,11 @@ impl NewRelay {
         Ok(Self { hop: Hop { name, address, identity: key.public() }, host, key })
     }
 
+    /// Where it tells of itself, on its host alone.
+    pub(crate) fn metrics(&self) -> SocketAddr {
+        metrics_at(self.hop.address.port())
+    }
+
     /// Starts it; it dials `destinations` and other relays, nothing else.
     ///
     /// # Errors
@@ -140,6 +156,7 @@ impl NewRelay {
             listen: [self.hop.address],
             identity_file: &key,
             operators: [operator.public().to_string()],
+            metrics: self.metrics(),
             policy: PolicyText { destinations, next_hops: [NEXT_HOPS] },
             leg: leg.plain(true),
         })?;
@@ -164,6 +181,8 @@ pub(crate) struct NewGateway<'a> {
     pub(crate) routes: &'a RouteTable,
     /// How its connections are set up.
     pub(crate) leg: &'a LegText,
+    /// Where it tells of itself.
+    pub(crate) metrics: SocketAddr,
 }
 
 impl NewGateway<'_> {
@@ -184,6 +203,7 @@ impl NewGateway<'_> {
             identity_file: &key_file,
             grant: self.grant(&key, operator)?,
             direct: true,
+            metrics: self.metrics,
             forward: forwards
                 .map(|(flow, to)| ForwardText { listen: "127.0.0.1:0", to, flow })
                 .collect(),

@@ -19,7 +19,7 @@ pub mod formula;
 pub mod packet;
 pub mod placement;
 pub mod pops;
-mod random;
+pub(crate) mod random;
 mod repeats;
 pub mod rounds;
 mod rtts;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
+use tradewind_net::clock::Urgency;
 use tradewind_net::signals::Signals;
 use tradewind_net::{descriptor, epoll::Epoll, pidns::PidNamespace, userns};
 use tradewind_units::{Duration, HostId};
@@ -63,6 +64,10 @@ fn hold(
     tradewind_net::processes::leave_terminal();
     let programs = PidNamespace::create()?;
     let lab = Lab::start(topology, options)?;
+    if lab.validity()?.urgency == Urgency::RealTime {
+        // The emulator needs no share of a CPU. What keeps CPUs awake would have one, as a session's, from programs of `exec`.
+        tradewind_net::processes::stand_back_as_session();
+    }
     let socket = place.socket();
     let at_socket = |source| LabError::File { path: socket.clone(), source };
     place.prepare()?;

@@ -1,0 +1,108 @@
+//! A soak: sessions of all kinds for a long time, while the network and the relays are hurt in turn.
+//!
+//! Two chains of a gateway and two relays run side by side, one plain and one encrypted. In each round clients open sessions
+//! as fast as they end ([`session`]), and [`faults`] come one after the other; then all is left to rest, and what each
+//! process still holds is written down ([`process`]). No byte may be altered, no end come early, no session break without a
+//! fault that may break it, every session must be accounted for, and what processes hold must not grow. The [`outcome`] says whether that held.
+
+mod faults;
+mod outcome;
+mod process;
+mod scenario;
+mod session;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tradewind_desired::{Encryption, LegProfile};
+use tradewind_lab::LabOptions;
+use tradewind_model::Catalogue;
+use tradewind_wan::Topology;
+
+use crate::demo::{DemoError, Observer};
+use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::lab_run::Ground;
+use crate::lab_run::chain::{Carriage, NewChain, SplitChain};
+use crate::lab_run::service::LegText;
+use crate::scenario::ScenarioError;
+use faults::Faults;
+use outcome::{Round, Soaked};
+use scenario::Scenario;
+use session::{Server, Sessions};
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let text = experiment.beside(options, &scenario.topology)?;
+    let topology = experiment.read(options, |_| {
+        let file = &scenario.topology;
+        let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
+        let topology =
+            Topology::parse(&text, &Catalogue::builtin()).map_err(|e| wrong(e.to_string()))?;
+        scenario.fits(&topology).map_or(Ok(topology), |what| Err(wrong(what)))
+    })?;
+    let soaked = soak(&scenario, &topology, options, observer)?;
+    Ok(outcome::record(&scenario, &soaked))
+}
+
+fn soak(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Soaked, DemoError> {
+    let seed = options.seed.unwrap_or(scenario.seed);
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
+    let server = Server::start(&ground, &scenario.server)?;
+    let mut chains = start_chains(&ground, scenario, &server)?;
+    let entrances = chains.iter().map(|chain| chain.entrance).collect();
+    let sessions = Sessions::new(&ground, scenario, seed, entrances);
+    let mut faults = Faults::new(&ground, scenario);
+    let mut rounds = Vec::new();
+    let count = scenario.rounds(options.quick);
+    observer.begin("sessions and faults", u64::from(count));
+    for round in 1..=count {
+        let over = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            let running = scope.spawn(|| sessions.run(&over));
+            let hurt = faults.hurt_for(scenario.round(options.quick), &mut chains);
+            over.store(true, Ordering::Relaxed);
+            let ended = running.join().expect("sessions do not panic");
+            hurt.and(ended)
+        })?;
+        let rest = process::at_rest(&ground, scenario, &chains)?;
+        rounds.push(Round { ended, rest });
+        observer.advance_to(u64::from(round));
+    }
+    Ok(Soaked { rounds, faults: faults.past(), server: server.wrongs() })
+}
+
+/// A plain chain and an encrypted one, over the same hosts.
+fn start_chains(
+    ground: &Ground,
+    scenario: &Scenario,
+    server: &Server,
+) -> Result<Vec<SplitChain>, DemoError> {
+    let mut chains = Vec::new();
+    for (slot, encryption) in (0..).zip([Encryption::None, Encryption::Tls]) {
+        let leg = LegProfile { encryption: Some(encryption), ..LegProfile::default() };
+        let chain = NewChain {
+            slot,
+            client: &scenario.client,
+            server: server.address,
+            relays: &scenario.relays,
+            carriage: Carriage::Split,
+            leg: &LegText { accept: Some(leg.clone()), dial: Some(leg.clone()) },
+            gateway: &LegText { accept: None, dial: Some(leg) },
+        };
+        chains.push(chain.split(ground)?);
+    }
+    Ok(chains)
+}

@@ -1,0 +1,229 @@
+//! What a soak came to: how sessions ended, which faults explain it, and what processes held after each round.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::faults::Past;
+use super::process::{CHAINS, Sample};
+use super::scenario::Scenario;
+use super::session::{End, Ended, Kind};
+use crate::experiment::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
+use crate::report::chart::Scale;
+
+/// How long after a fault its traces may show: a gateway has noticed by then, and so has TCP.
+const AFTERMATH: Duration = Duration::from_secs(5);
+/// Memory that a process may gain from the second rest to the last: as a share, and in bytes beyond it.
+const GAIN: f64 = 0.1;
+const GAIN_BYTES: f64 = 4e6;
+/// Descriptors that a process may gain: pipes that rest until they are used again, two each, for each worker.
+const GAIN_DESCRIPTORS: u64 = 2 * 64 * 2;
+
+/// A round and the rest after it.
+pub(super) struct Round {
+    /// Its sessions.
+    pub(super) ended: Vec<Ended>,
+    /// What processes held then.
+    pub(super) rest: Vec<Sample>,
+}
+
+/// A whole soak.
+pub(super) struct Soaked {
+    /// Its rounds.
+    pub(super) rounds: Vec<Round>,
+    /// Its faults.
+    pub(super) faults: Vec<Past>,
+    /// Uploads that ended early at the server, and those altered there.
+    pub(super) server: (u64, u64),
+}
+
+impl Soaked {
+    fn sessions(&self) -> impl Iterator<Item = &Ended> {
+        self.rounds.iter().flat_map(|round| &round.ended)
+    }
+
+    fn count(&self, end: End) -> usize {
+        self.sessions().filter(|session| session.end == end).count()
+    }
+
+    /// Whether a fault that may break sessions was there during this one.
+    fn explains(&self, session: &Ended) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.what.may_break()
+                && fault.chain.is_none_or(|chain| chain == session.chain)
+                && session.begun <= fault.ended + AFTERMATH
+                && session.ended >= fault.began
+        })
+    }
+}
+
+/// The record of a soak. It asserts no times, so that the lab's lateness does not matter to it.
+pub(super) fn record(scenario: &Scenario, soaked: &Soaked) -> Record {
+    let mut rows = session_rows(soaked);
+    rows.extend(fault_rows(soaked));
+    rows.extend(held_rows(soaked));
+    let mut assumptions = scenario.assumptions.clone();
+    assumptions.push(format!(
+        "{} sessions at once, {} rounds; a session may break while a relay of its chain is killed or has no descriptors, and {} s after",
+        scenario.sessions,
+        soaked.rounds.len(),
+        AFTERMATH.as_secs()
+    ));
+    let figure = |title: &str, y_label: &str| Figure {
+        title: title.to_owned(),
+        x_label: "round".to_owned(),
+        y_label: y_label.to_owned(),
+        scale: Scale::Linear,
+    };
+    Record {
+        schema_version: SCHEMA_VERSION,
+        name: scenario.name.clone(),
+        assumptions,
+        valid: true,
+        invalid_because: Vec::new(),
+        rows,
+        figures: vec![figure("memory at rest", "MB"), figure("descriptors at rest", "descriptors")],
+        findings: findings(soaked),
+    }
+}
+
+fn session_rows(soaked: &Soaked) -> Vec<Row> {
+    let mut ends: BTreeMap<Kind, BTreeMap<End, usize>> = BTreeMap::new();
+    for session in soaked.sessions() {
+        *ends.entry(session.kind).or_default().entry(session.end).or_default() += 1;
+    }
+    ends.into_iter()
+        .map(|(kind, ends)| {
+            let all: usize = ends.values().sum();
+            let told = ends.iter().filter(|(end, _)| **end != End::Done);
+            let told: Vec<String> =
+                told.map(|(end, count)| format!("{count} {}", end.name())).collect();
+            let note = told.join(", ");
+            Row::of(&format!("sessions: {}", kind.name()), None, &[all as f64], "", &note)
+        })
+        .collect()
+}
+
+fn fault_rows(soaked: &Soaked) -> Vec<Row> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for fault in &soaked.faults {
+        *counts.entry(fault.what.name()).or_default() += 1;
+    }
+    let row = |(name, count): (&str, usize)| {
+        Row::of(&format!("faults: {name}"), None, &[count as f64], "", "")
+    };
+    counts.into_iter().map(row).collect()
+}
+
+fn held_rows(soaked: &Soaked) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (round, held) in soaked.rounds.iter().enumerate() {
+        for sample in &held.rest {
+            let round = round + 1;
+            let spot = |figure| Spot {
+                figure,
+                line: sample.name.clone(),
+                x: round as f64,
+                x_name: format!("round {round}"),
+            };
+            let note = format!("process {}", sample.process);
+            let row = |what: &str, value: f64, unit: &str, figure: usize| {
+                let case = format!("round {round}: {}: {what}", sample.name);
+                Row::of(&case, None, &[value], unit, &note).drawn_at(spot(figure))
+            };
+            rows.push(row("memory", sample.memory as f64 / 1e6, "MB", 0));
+            rows.push(row("descriptors", sample.descriptors as f64, "", 1));
+        }
+    }
+    rows
+}
+
+fn findings(soaked: &Soaked) -> Vec<Finding> {
+    let all = soaked.sessions().count();
+    let (server_early, server_altered) = soaked.server;
+    let early = soaked.count(End::Early) as u64 + server_early;
+    let altered = soaked.count(End::Altered) as u64 + server_altered;
+    let stuck = soaked.count(End::Stuck);
+    let broken: Vec<&Ended> =
+        soaked.sessions().filter(|session| session.end == End::Broken).collect();
+    let unexplained = broken.iter().filter(|session| !soaked.explains(session)).count();
+    let of_all = |count: u64| format!("{count} of {all} sessions");
+    vec![
+        Finding::new("no byte is altered", altered == 0 && all > 0, of_all(altered)),
+        Finding::new(
+            "no stream ends before all has come",
+            early == 0,
+            format!("{}, {server_early} of them at the server", of_all(early)),
+        ),
+        Finding::new("no session stands still for a minute", stuck == 0, of_all(stuck as u64)),
+        Finding::new(
+            "sessions break only by what may break them",
+            unexplained == 0,
+            format!("{} of {all} broke, {unexplained} without such a fault", broken.len()),
+        ),
+        accounted(soaked),
+        flat(
+            "descriptors do not grow",
+            soaked,
+            |sample| sample.descriptors as f64,
+            |first| first + GAIN_DESCRIPTORS as f64,
+        ),
+        flat(
+            "memory does not grow",
+            soaked,
+            |sample| sample.memory as f64,
+            |first| first * (1.0 + GAIN) + GAIN_BYTES,
+        ),
+    ]
+}
+
+/// Whether every connection that was accepted has an outcome, and gateways know as many sessions as were opened.
+fn accounted(soaked: &Soaked) -> Finding {
+    let mut wrong = Vec::new();
+    let mut opened = [0_u64; CHAINS.len()];
+    for round in &soaked.rounds {
+        for session in &round.ended {
+            opened[session.chain] += 1;
+        }
+        for sample in &round.rest {
+            let told = sample.told;
+            if told.accepted != told.ended || told.open != 0 {
+                wrong.push(format!("{}: {told:?}", sample.name));
+            }
+        }
+        for (chain, opened) in CHAINS.iter().zip(opened) {
+            let gateway =
+                round.rest.iter().find(|sample| sample.name == format!("gateway, {chain}"));
+            let accepted = gateway.map_or(0, |sample| sample.told.accepted);
+            if accepted != opened {
+                wrong.push(format!("{chain}: {opened} opened, {accepted} accepted"));
+            }
+        }
+    }
+    let all: u64 = opened.iter().sum();
+    let ours = match wrong.first() {
+        None => format!("{all} sessions, each with one outcome at each process"),
+        Some(first) => format!("{} times not, first {first}", wrong.len()),
+    };
+    Finding::new("every session is accounted for", wrong.is_empty(), ours)
+}
+
+/// Whether no process holds more at its last rest than it may, by what it held at its second one (its first when there are but two).
+fn flat(paper: &str, soaked: &Soaked, held: fn(&Sample) -> f64, most: fn(f64) -> f64) -> Finding {
+    let mut by_process: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
+    for sample in soaked.rounds.iter().flat_map(|round| &round.rest) {
+        by_process.entry((&sample.name, sample.process)).or_default().push(held(sample));
+    }
+    let mut worst: Option<(f64, String)> = None;
+    let mut holds = true;
+    for ((name, _), values) in by_process {
+        let [first, .., last] = values[..] else { continue };
+        let first = if values.len() > 2 { values[1] } else { first };
+        holds &= last <= most(first);
+        let gain = last / first.max(1.0);
+        if worst.as_ref().is_none_or(|(most, _)| gain > *most) {
+            worst = Some((gain, format!("{name}: {first:.0}, at last {last:.0}")));
+        }
+    }
+    let ours = worst.map_or_else(|| "no process rested twice".to_owned(), |(_, text)| text);
+    Finding::new(paper, holds, format!("largest gain: {ours}"))
+}

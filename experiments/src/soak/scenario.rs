@@ -1,0 +1,148 @@
+//! The scenario file of a soak: who takes part, for how long, and what hurts them.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tradewind_units::{Bytes, HostId};
+use tradewind_wan::Topology;
+
+use crate::scenario::{ScenarioError, from_toml};
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scenario {
+    /// Its name.
+    pub(super) name: String,
+    /// The topology's file, beside it.
+    pub(super) topology: String,
+    /// What it assumes, a sentence each.
+    #[serde(default)]
+    pub(super) assumptions: Vec<String>,
+    /// Seed of sessions and of the lab.
+    pub(super) seed: u64,
+    /// Who opens sessions.
+    pub(super) client: HostId,
+    /// The relays, from the client's side; what is between them is hurt.
+    pub(super) relays: [HostId; 2],
+    /// Who answers.
+    pub(super) server: HostId,
+    /// Sessions at once, over both chains.
+    pub(super) sessions: u16,
+    /// The largest file of a session.
+    pub(super) largest: Bytes,
+    /// Rounds, each with a rest after it.
+    rounds: u32,
+    /// How long one is, in seconds.
+    round_s: f64,
+    /// Rounds of a quick run.
+    quick_rounds: u32,
+    /// How long one of a quick run is, in seconds.
+    quick_round_s: f64,
+    /// How long nothing is hurt between two faults, in seconds.
+    calm_s: f64,
+    /// What hurts, in turn.
+    #[serde(rename = "fault")]
+    pub(super) faults: Vec<Fault>,
+}
+
+/// A fault.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fault {
+    /// What it is.
+    pub(super) what: What,
+    /// How long it lasts, in seconds.
+    lasts_s: f64,
+}
+
+/// What a fault is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum What {
+    /// A fiftieth of what passes between the relays is lost.
+    Loss,
+    /// Nothing passes between the relays.
+    Outage,
+    /// The second relay is killed (SIGKILL), and started again at the end.
+    Kill,
+    /// The first relay stands still (SIGSTOP).
+    Pause,
+    /// The first relay may open no more descriptors than it has.
+    Descriptors,
+}
+
+impl What {
+    /// Its name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Outage => "outage",
+            Self::Kill => "kill -9 of a relay",
+            Self::Pause => "SIGSTOP of a relay",
+            Self::Descriptors => "no descriptors",
+        }
+    }
+
+    /// Whether sessions may break by it. What the network does to them TCP repairs, and a relay that stands still goes on.
+    pub(super) const fn may_break(self) -> bool {
+        matches!(self, Self::Kill | Self::Descriptors)
+    }
+}
+
+impl Fault {
+    /// How long it lasts.
+    pub(super) fn lasts(self) -> Duration {
+        Duration::from_secs_f64(self.lasts_s)
+    }
+}
+
+/// Longest time of anything here, in seconds.
+const A_DAY_S: f64 = 86_400.0;
+
+impl Scenario {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is no TOML of this form, or a number makes no sense.
+    pub(super) fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        let wrong = |what: &str| Err(ScenarioError::Inconsistent { what: what.to_owned() });
+        let is_span = |seconds: f64| (0.0..=A_DAY_S).contains(&seconds);
+        let spans = [scenario.round_s, scenario.quick_round_s, scenario.calm_s];
+        if !spans.into_iter().chain(scenario.faults.iter().map(|it| it.lasts_s)).all(is_span) {
+            return wrong("round_s, quick_round_s, calm_s, lasts_s: from 0 to 86400 seconds");
+        }
+        if scenario.rounds == 0 || scenario.quick_rounds == 0 || scenario.sessions == 0 {
+            return wrong("rounds, quick_rounds, sessions: 1 at least");
+        }
+        if scenario.largest.as_u64() == 0 {
+            return wrong("largest: 1 byte at least");
+        }
+        Ok(scenario)
+    }
+
+    /// What the topology lacks.
+    pub(super) fn fits(&self, topology: &Topology) -> Option<String> {
+        let hosts = self.relays.iter().chain([&self.client, &self.server]);
+        hosts
+            .filter(|host| !topology.hosts.iter().any(|known| known.id == **host))
+            .map(|host| format!("no host `{host}`"))
+            .next()
+    }
+
+    /// Rounds of a run.
+    pub(super) const fn rounds(&self, quick: bool) -> u32 {
+        if quick { self.quick_rounds } else { self.rounds }
+    }
+
+    /// How long a round is.
+    pub(super) fn round(&self, quick: bool) -> Duration {
+        Duration::from_secs_f64(if quick { self.quick_round_s } else { self.round_s })
+    }
+
+    /// How long nothing is hurt between two faults.
+    pub(super) fn calm(&self) -> Duration {
+        Duration::from_secs_f64(self.calm_s)
+    }
+}
