@@ -15,14 +15,19 @@ as_root() {
   fi
 }
 
-# debian COMMAND PACKAGE ...: installs the packages unless the command is there.
-debian() {
-  local command=$1; shift
-  command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || [ -x "/sbin/$command" ] && return 0
-  command -v apt-get >/dev/null || { say "$command is missing and this is no Debian: install it (Debian calls it $*)"; exit 1; }
+# packages WHAT PACKAGE ...: installs the packages, because WHAT is missing.
+packages() {
+  local what=$1; shift
+  command -v apt-get >/dev/null || { say "$what is missing and this is no Debian: install it (Debian calls it $*)"; exit 1; }
   say "installing Debian packages: $*"
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# debian COMMAND PACKAGE ...: installs the packages unless the command is there.
+debian() {
+  local command=$1; shift
+  command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || [ -x "/sbin/$command" ] || packages "$command" "$@"
 }
 
 # cargo_tool COMMAND CRATE: builds a Cargo subcommand unless it is there.
@@ -39,10 +44,13 @@ rust() {
     curl --proto '=https' --tlsv1.2 -sSf https://static.rust-lang.org/rustup/rustup-init.sh | sh -s -- -y --quiet --profile minimal --default-toolchain none >/dev/null
   fi
   # rust-toolchain.toml names the version; asking for it installs it.
-  if ! rustc --version >/dev/null 2>&1; then
-    say "installing the Rust toolchain named in rust-toolchain.toml"
-    rustup toolchain install
-  fi
+  local wanted found
+  wanted=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+  found=$(rustc --version 2>/dev/null | cut -d' ' -f2 || true)
+  case $found in "$wanted" | "$wanted".*) return 0 ;; esac
+  command -v rustup >/dev/null || { say "Rust ${found:-is missing,} is not the $wanted of rust-toolchain.toml: install rustup (https://rustup.rs), or that version"; exit 1; }
+  say "installing the Rust toolchain named in rust-toolchain.toml"
+  rustup toolchain install
 }
 
 # HiGHS, the planner's exact solver, is C++ built by CMake; bindgen reads its headers by libclang.
@@ -54,13 +62,11 @@ highs() {
   [ -n "$found" ] && return 0
   # Whoever has it elsewhere tells bindgen so.
   [ -n "${LIBCLANG_PATH:-}" ] && return 0
-  command -v apt-get >/dev/null || { say "libclang is missing and this is no Debian: install it (Debian calls it libclang-dev)"; exit 1; }
-  say "installing Debian packages: libclang-dev"
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libclang-dev >/dev/null
+  packages libclang libclang-dev
 }
 
 debian cc build-essential
+debian kill procps
 debian ip iproute2
 # The programs of bpf/ are C, compiled for the kernel's virtual machine; they read the kernel's headers.
 debian clang clang linux-libc-dev
@@ -74,11 +80,7 @@ case $purpose in
   lint) cargo_tool cargo-deny cargo-deny ;;
   bench)
     debian haproxy haproxy
-    [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || {
-      say "installing Debian packages: nginx libnginx-mod-stream"
-      as_root apt-get update -qq
-      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx libnginx-mod-stream >/dev/null
-    } ;;
+    [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || packages "nginx's module stream" nginx libnginx-mod-stream ;;
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;

@@ -6,7 +6,7 @@
 //! in turn, in an order that turns too, so that whatever disturbs the machine disturbs all; ratios are
 //! taken within a round.
 //!
-//! `cargo run --release -p tradewind-bench-relay` (`make bench-relay` builds `tradewind` first).
+//! `cargo run --release -p tradewind-bench-relay` (`make bench` builds `tradewind` first).
 
 mod access;
 mod measure;

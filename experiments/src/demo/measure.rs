@@ -27,6 +27,8 @@ pub(super) struct Effort {
     pub(super) between_relays: bool,
     /// Most rounds of planning and measuring; the last plan may rest on hope.
     pub(super) rounds: usize,
+    /// From the begin of the run: later, what was late is not carried again, so that a run ends in its time.
+    pub(super) repeats_until: Duration,
 }
 
 impl Effort {
@@ -39,6 +41,7 @@ impl Effort {
         between_relays: true,
         // Two to four suffice on the demo's mesh.
         rounds: 6,
+        repeats_until: Duration::from_secs(140),
     };
     /// Enough on a path without queues.
     pub(super) const QUICK: Self = Self {
@@ -48,6 +51,7 @@ impl Effort {
         steady_for: Duration::from_millis(500),
         between_relays: false,
         rounds: 2,
+        repeats_until: Duration::from_secs(32),
     };
 }
 

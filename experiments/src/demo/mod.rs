@@ -91,12 +91,13 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let scenario = &options.scenario;
     let topology = read_topology(scenario)?;
     let mut watch = StepWatch { observer, steps: Vec::new(), begun: None };
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let repeats_until = Instant::now() + effort.repeats_until;
 
     watch.begin("emulate the WAN", 1);
     let lab_options = LabOptions { seed: options.seed, ..LabOptions::default() };
     let ground = Ground::start(&topology, &lab_options, &options.program, &options.stop)?;
 
-    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
     let choice = measure_and_choose(options, &ground, effort, &mut watch)?;
     let flows = choice.problem.flows().to_vec();
 
@@ -108,7 +109,7 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
     let transfers = predict(&choice, &flows, volume);
-    let carried = carry_all(&ground, &deployment, &flows, &transfers, &mut watch)?;
+    let carried = carry_all(&ground, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
     let steps = watch.end();
 
     let results = flow_results(&choice, &flows, volume, &transfers, &carried);
@@ -179,6 +180,7 @@ fn carry_all(
     deployment: &deploy::Deployment,
     flows: &[Flow],
     transfers: &[Transfer],
+    repeats_until: Instant,
     watch: &mut StepWatch<'_>,
 ) -> Result<transfers::Carriage, DemoError> {
     let mut carriage = transfers::Carriage::default();
@@ -191,7 +193,7 @@ fn carry_all(
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
-        carriage.add(transfers::carry(ground, deployment, flows, &mine, done)?);
+        carriage.add(transfers::carry(ground, deployment, flows, &mine, repeats_until, done)?);
     }
     Ok(carriage)
 }
@@ -260,6 +262,7 @@ fn report(
         acceleration: f64::NAN,
         acceleration_predicted: f64::NAN,
         prediction_error_median: f64::NAN,
+        prediction_error_most: f64::NAN,
         steps,
     };
     report.summarise();

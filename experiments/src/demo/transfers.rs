@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tradewind_plan::Flow;
 use tradewind_units::{Bandwidth, Bytes};
@@ -29,6 +29,16 @@ pub(super) enum Way {
     Direct,
     /// Through gateway and relays.
     Planned,
+}
+
+impl Way {
+    /// In words.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Planned => "over its path",
+        }
+    }
 }
 
 /// A transfer to carry.
@@ -84,12 +94,13 @@ impl Carriage {
     }
 }
 
-/// Carries these transfers; `done` is told how many bytes have arrived.
+/// Carries these transfers, again until then those of which the lab was late; `done` is told how many bytes have arrived.
 pub(super) fn carry(
     ground: &Ground,
     deployment: &Deployment,
     flows: &[Flow],
     transfers: &[&Transfer],
+    repeats_until: Instant,
     mut done: impl FnMut(u64),
 ) -> Result<Carriage, DemoError> {
     let work: Vec<lanes::Work> = transfers.iter().map(|transfer| work(flows, transfer)).collect();
@@ -103,7 +114,7 @@ pub(super) fn carry(
         let outcomes =
             carry_group(ground, deployment, flows, &members, |bytes| done(arrived + bytes))?;
         let record = ground.lab.validity()?;
-        if !record.valid && attempt < TRIES {
+        if !record.valid && attempt < TRIES && Instant::now() < repeats_until {
             for half in group.chunks(group.len().div_ceil(2)).rev() {
                 waiting.push_front((attempt + 1, half.to_vec()));
             }
@@ -170,7 +181,7 @@ fn carry_one(
     watch: &Watch,
 ) -> Result<Outcome, DemoError> {
     let flow = &flows[transfer.flow];
-    let name = format!("{} ({:?})", flow.id, transfer.way);
+    let name = format!("{} ({})", flow.id, transfer.way.name());
     let failed = |source| DemoError::Carry { flow: name.clone(), source };
     let receiver = deployment.receiver(&flow.id);
     let dial = match transfer.way {

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use super::{DemoReport, Place, Role};
 
-/// One polygon a line, `longitude,latitude` pairs in whole degrees.
+/// One polygon a line, `longitude,latitude` pairs in whole degrees. One that crosses the antimeridian stands there twice, on
+/// either side, and reaches beyond the map.
 const LAND: &str = include_str!("land.txt");
 
 /// Degrees shown: the map leaves out the polar seas.
@@ -116,6 +117,18 @@ mod tests {
 
     fn place(latitude_deg: f64, longitude_deg: f64) -> Place {
         Place { name: "here".into(), latitude_deg, longitude_deg, role: Role::Site }
+    }
+
+    #[test]
+    fn no_land_runs_across_the_map() {
+        for polygon in LAND.lines() {
+            let longitudes: Vec<f64> = polygon
+                .split(' ')
+                .map(|point| point.split_once(',').unwrap().0.parse().unwrap())
+                .collect();
+            let furthest = longitudes.windows(2).map(|pair| (pair[0] - pair[1]).abs());
+            assert!(furthest.fold(0.0, f64::max) < 180.0, "{polygon}");
+        }
     }
 
     #[test]

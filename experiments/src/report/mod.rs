@@ -46,6 +46,8 @@ pub struct DemoReport {
     pub acceleration_predicted: f64,
     /// Median over all carried transfers of |measured - predicted| / predicted.
     pub prediction_error_median: f64,
+    /// The same: the largest.
+    pub prediction_error_most: f64,
     /// How long each step took, in seconds.
     pub steps: Vec<StepTime>,
 }
@@ -196,6 +198,7 @@ impl DemoReport {
         let mut errors: Vec<f64> =
             self.flows.iter().flat_map(FlowResult::prediction_errors).collect();
         self.prediction_error_median = median(&mut errors);
+        self.prediction_error_most = errors.iter().copied().fold(f64::NAN, f64::max);
         self.valid = self.flows.iter().all(|flow| flow.valid) && self.invalid_because.is_empty();
     }
 }
@@ -261,6 +264,7 @@ pub(crate) mod tests {
             acceleration: 0.0,
             acceleration_predicted: 0.0,
             prediction_error_median: 0.0,
+            prediction_error_most: 0.0,
             steps: vec![],
         };
         report.summarise();

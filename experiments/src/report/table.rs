@@ -77,10 +77,11 @@ fn total_row(report: &DemoReport) -> Vec<String> {
 pub fn summary(report: &DemoReport) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "acceleration {:.2}x measured, {:.2}x predicted; prediction off by {:.0} % at the median",
+            "acceleration {:.2}x measured, {:.2}x predicted; prediction off by {:.1} % at the median, {:.0} % at most",
             report.acceleration,
             report.acceleration_predicted,
-            report.prediction_error_median * 100.0
+            report.prediction_error_median * 100.0,
+            report.prediction_error_most * 100.0
         ),
         format!(
             "cost ${:.2} of a budget of ${:.2}, at nominal volumes, set-up of relays included",
