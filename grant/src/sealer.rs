@@ -4,7 +4,7 @@ use tradewind_units::{FlowId, Timestamp};
 
 use crate::header::{Fixed, Nonce, Route, hop_byte, put_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys};
-use crate::{Destination, GrantError, IdentityKey, ReplyKey, SignedGrant};
+use crate::{Destination, GrantError, IdentityKey, PublicIdentity, ReplyKey, SignedGrant, warm};
 
 /// What a gateway asks of a route.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +114,19 @@ impl Sealer {
         grant.check_time(now)?;
         grant.check_relays(route)?;
         self.seal_fixed(now, nonce, flow, (None, false), route)
+    }
+
+    /// As [`Verifier::hello`](crate::Verifier::hello), of this gateway.
+    ///
+    /// # Errors
+    /// When `to` is weak.
+    pub fn hello(
+        &mut self,
+        now: Timestamp,
+        nonce: Nonce,
+        to: &PublicIdentity,
+    ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+        warm::hello(&mut self.keys, now, &nonce, to)
     }
 
     fn seal_fixed(

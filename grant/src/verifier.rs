@@ -315,10 +315,7 @@ impl Verifier {
         nonce: Nonce,
         to: &PublicIdentity,
     ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
-        let own = self.keys.public();
-        let key = self.keys.get(to)?;
-        let (bytes, transcript) = warm::seal(key, &own, now, &nonce);
-        Ok((bytes, ReplyKey::new(key, transcript, 0)))
+        warm::hello(&mut self.keys, now, &nonce, to)
     }
 
     /// Opens a hello and returns what seals its reply. It is believed of neighbours alone whose

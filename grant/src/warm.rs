@@ -1,4 +1,4 @@
-//! The hello of a warm connection: a relay that keeps a connection to the next one ready proves who
+//! The hello of a warm connection: a relay or gateway that keeps a connection to the next relay ready proves who
 //! it is before there is a session, so that the other keeps it as well. No session is opened by it:
 //! each brings its own hop header later, which is checked like any other.
 //!
@@ -8,7 +8,7 @@
 //! bytes  field
 //!     3  magic "TWW"
 //!     1  version, 1
-//!    32  identity of the relay that dials
+//!    32  identity of who dials
 //!     8  issued at, ms since the Unix epoch
 //!    16  nonce: random, new for every hello
 //!    16  tag: keyed hash of the hash of the bytes so far, with the key of neighbours
@@ -19,9 +19,9 @@
 use tradewind_units::Timestamp;
 
 use crate::header::Nonce;
-use crate::pair::{PairKey, TAG_BYTES, Tag, tags_match};
+use crate::pair::{PairKey, PairKeys, TAG_BYTES, Tag, tags_match};
 use crate::wire::{Reader, from_unix_ms, unix_ms};
-use crate::{GrantError, PublicIdentity};
+use crate::{GrantError, PublicIdentity, ReplyKey};
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
@@ -72,8 +72,21 @@ impl Hello {
     }
 }
 
+/// A hello of the holder of `keys` to `to`, and what opens its reply.
+pub(crate) fn hello(
+    keys: &mut PairKeys,
+    now: Timestamp,
+    nonce: &Nonce,
+    to: &PublicIdentity,
+) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+    let own = keys.public();
+    let key = keys.get(to)?;
+    let (bytes, transcript) = seal(key, &own, now, nonce);
+    Ok((bytes, ReplyKey::new(key, transcript, 0)))
+}
+
 /// The bytes of a hello, and their transcript.
-pub(crate) fn seal(
+fn seal(
     key: &PairKey,
     from: &PublicIdentity,
     now: Timestamp,
@@ -121,6 +134,25 @@ mod tests {
         assert!(matches!(replayed, GrantError::Replayed(_)), "{replayed}");
         let late = near.hello(at(1000), Nonce::from_entropy([8; 16]), &far.public()).unwrap().0;
         assert!(matches!(far.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
+    }
+
+    #[test]
+    fn a_gateways_hello_is_a_relays_hello() {
+        let identity = IdentityKey::from_entropy([1; 32]);
+        let operator = crate::OperatorKey::from_entropy([3; 32]);
+        let grant = crate::Grant {
+            gateway: identity.public(),
+            not_before: Timestamp::ZERO,
+            expires: Timestamp::FAR_FUTURE,
+            sessions: None,
+            relays: crate::Relays::Any,
+            destinations: Vec::new(),
+        };
+        let mut sealer = crate::Sealer::new(identity, grant.sign(&operator).unwrap()).unwrap();
+        let (mut near, far) = (verifier(1), verifier(2));
+        let nonce = Nonce::from_entropy([7; 16]);
+        let gateways = sealer.hello(at(1000), nonce, &far.public()).unwrap();
+        assert_eq!(gateways.0, near.hello(at(1000), nonce, &far.public()).unwrap().0);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `stripe` | a session of which a leg runs over several connections |
-//! | `pool` | connections to next relays that are kept ready |
+//! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
@@ -41,6 +41,7 @@ mod holdings;
 mod memory;
 mod opening;
 mod pool;
+mod pool_metrics;
 mod probe_leg;
 mod profile;
 mod pump;

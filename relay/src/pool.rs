@@ -1,5 +1,5 @@
 //! Warm pools: connections to next relays that stand before a session needs them, so that its header
-//! and first bytes leave at once.
+//! and first bytes leave at once. Relays and gateways keep them alike.
 //!
 //! A warm connection has said hello (`grant::warm`): both ends know each other, and the window is
 //! scaled. A session takes one and sends its header on it as on a fresh one. As many are kept as
@@ -9,13 +9,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tradewind_grant::{Hop, Nonce, PublicIdentity, Reply, Status, Verifier};
+use tradewind_grant::{
+    GrantError, Hop, Nonce, PublicIdentity, Reply, ReplyKey, Sealer, Status, Verifier,
+};
 use tradewind_net::tcp;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::Bytes;
@@ -34,12 +37,45 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
 
-/// The pools of one relay, shared by its workers.
+/// The pools of one relay or gateway, shared by its workers.
 #[derive(Debug)]
 pub(crate) struct Pools {
     dialler: Arc<Dialler>,
-    verifier: Arc<Mutex<Verifier>>,
+    greeter: Greeter,
     shelves: Mutex<BTreeMap<Key, Shelf>>,
+    /// Connections that were asked for and were there.
+    hits: AtomicU64,
+    /// Connections that were asked for and were not.
+    misses: AtomicU64,
+}
+
+/// Who says hello.
+#[derive(Debug, Clone)]
+pub(crate) enum Greeter {
+    Relay(Arc<Mutex<Verifier>>),
+    Gateway(Arc<Mutex<Sealer>>),
+}
+
+impl Greeter {
+    fn hello(&self, nonce: Nonce, to: &PublicIdentity) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+        let now = unix_now();
+        match self {
+            Self::Relay(verifier) => lock(verifier).hello(now, nonce, to),
+            Self::Gateway(sealer) => lock(sealer).hello(now, nonce, to),
+        }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What can be seen of pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolCounts {
+    pub(crate) resting: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 /// The next relay: where it listens and who it is.
@@ -109,6 +145,14 @@ impl Demand {
 }
 
 impl Warm {
+    /// Ready when the other end is silent: `limit` has passed and it has acknowledged nothing.
+    pub(crate) async fn silent_for(&self, limit: Duration) {
+        tokio::time::sleep(limit).await;
+        if !self.is_untouched() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Whether the other end has acknowledged no byte since this was taken: it has not seen the
     /// session, which may go over another connection.
     pub(crate) fn is_untouched(&self) -> bool {
@@ -118,8 +162,16 @@ impl Warm {
 }
 
 impl Pools {
-    pub(crate) fn new(dialler: Arc<Dialler>, verifier: Arc<Mutex<Verifier>>) -> Self {
-        Self { dialler, verifier, shelves: Mutex::default() }
+    pub(crate) fn new(dialler: Arc<Dialler>, greeter: Greeter) -> Self {
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { dialler, greeter, shelves: Mutex::default(), hits, misses }
+    }
+
+    /// What has been counted so far, and how many rest now.
+    pub(crate) fn counts(&self) -> PoolCounts {
+        let resting = self.lock().values().map(|shelf| shelf.ready.len()).sum();
+        let (hits, misses) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
+        PoolCounts { resting, hits, misses }
     }
 
     /// A warm connection to `hop`, if one is ready. Costs nothing where no pool is wanted.
@@ -142,9 +194,11 @@ impl Pools {
             }
             let acknowledged = TcpInfo::of(&resting).ok().and_then(|info| info.bytes_acked);
             if let Ok(connection) = resting.wake() {
+                self.hits.fetch_add(1, Relaxed);
                 return Some(Warm { connection, acknowledged });
             }
         }
+        self.misses.fetch_add(1, Relaxed);
         None
     }
 
@@ -208,11 +262,8 @@ impl Pools {
         let dialled = self.dialler.dial(&Hop { address, identity }, Speaker::Us).await;
         let mut connection = dialled.map_err(|failure| failure.message)?;
         let entropy = tradewind_net::entropy::bytes().map_err(|error| error.to_string())?;
-        let (hello, key) = {
-            let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-            let nonce = Nonce::from_entropy(entropy);
-            verifier.hello(unix_now(), nonce, &identity).map_err(|error| error.to_string())?
-        };
+        let hello = self.greeter.hello(Nonce::from_entropy(entropy), &identity);
+        let (hello, key) = hello.map_err(|error| error.to_string())?;
         let mut reply = vec![0; key.seal(&Reply::ok(0)).len()];
         let said = async {
             connection.write_all(&hello).await?;
@@ -229,8 +280,8 @@ impl Pools {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Shelf>> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Shelf>> {
+        lock(&self.shelves)
     }
 }
 

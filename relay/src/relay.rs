@@ -34,7 +34,8 @@ use crate::dial::{Dialler, Speaker, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::opening::{NextRelay, Waited, part};
-use crate::pool::{Pools, Warm};
+use crate::pool::{Greeter, Pools, Warm};
+use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
@@ -85,6 +86,7 @@ impl Relay {
         legs.accept.acknowledge_with_data = true;
         let legs = Arc::new(legs);
         try_options(&legs)?;
+        let warm = PoolCollector { program: "relay", pools: Arc::default() };
         let server = Server::bind(&Setup {
             program: "relay",
             addresses: &config.listen,
@@ -94,7 +96,11 @@ impl Relay {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
-            register,
+            register: &|registry| {
+                let collector = Box::new(warm.clone());
+                registry.register(|inner| inner.register_collector(collector));
+                register(registry);
+            },
         })?;
         let own_listeners = server.handle().own_listeners();
         let policy = config.policy.policy(&own_listeners);
@@ -107,7 +113,9 @@ impl Relay {
             tls: Some(Arc::clone(&tls)),
         });
         let verifier = Arc::new(Mutex::new(verifier));
-        let pools = Arc::new(Pools::new(Arc::clone(&dialler), Arc::clone(&verifier)));
+        let greeter = Greeter::Relay(Arc::clone(&verifier));
+        let pools = Arc::new(Pools::new(Arc::clone(&dialler), greeter));
+        let _first = warm.pools.set(Arc::clone(&pools));
         let service = Arc::new(RelayService {
             verifier,
             operators: config.operators.clone(),

@@ -21,7 +21,9 @@ use super::session::{Entrance, GatewayService};
 use crate::connection::Connection;
 use crate::dial::Speaker;
 use crate::failure::{Failure, plain};
+use crate::head::Unused;
 use crate::opening::{NextRelay, Waited};
+use crate::pool::Warm;
 use crate::pump::Direction;
 use crate::relay::unix_now;
 use crate::stripe::Offer;
@@ -64,6 +66,43 @@ pub(super) struct Wanted<'a> {
     pub(super) entrance: &'a Entrance,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
+}
+
+/// The connection to a first relay.
+enum First {
+    Warm(Warm),
+    Fresh(Connection),
+}
+
+impl First {
+    const fn connection(&self) -> &Connection {
+        match self {
+            Self::Warm(warm) => &warm.connection,
+            Self::Fresh(fresh) => fresh,
+        }
+    }
+
+    fn into_connection(self) -> Connection {
+        match self {
+            Self::Warm(warm) => warm.connection,
+            Self::Fresh(fresh) => fresh,
+        }
+    }
+
+    /// Whether it was warm and turned out dead: the relay has seen nothing of the session.
+    fn is_untouched(&self) -> bool {
+        matches!(self, Self::Warm(warm) if warm.is_untouched())
+    }
+}
+
+/// What a first relay has replied, and the connection that it came over.
+struct Reached {
+    downstream: Connection,
+    up: Direction,
+    reply: Reply,
+    unused: Unused,
+    /// What the first flight carried, where it may have to go over another path.
+    again: Option<Vec<u8>>,
 }
 
 impl GatewayService {
@@ -154,41 +193,16 @@ impl GatewayService {
             Ok(header) => header,
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
+        let Reached { downstream, mut up, reply, unused, again } =
+            self.reach(wanted, path, &header, leading, has_next).await?;
         let hops = path.route.hops();
-        let address = hops[0].address;
-        let downstream = match self.dial_first(path, has_next).await {
-            Ok(downstream) => downstream,
-            Err(failure) => {
-                self.blame(path, &failure);
-                return Err(NotOpen::before_dial(here(failure), leading));
-            }
-        };
-        let again = has_next.then(|| leading.clone());
-        let mut up = Direction::after(&header.bytes, leading);
-        if has_next {
-            up.keep();
-        }
-        // If this fails, so will the wait for the reply, which says why.
-        let _started = up.start(&downstream, wanted.worker.means_up());
-        let next = NextRelay { connection: &downstream, address, key: &header.downstream };
-        let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
-        let limit = self.dialler.limit * legs;
-        let (reply, unused) =
-            match next.reply(wanted.application, &mut up, wanted.worker, limit).await {
-                Waited::Replied(reply, unused) => (reply, unused),
-                Waited::Failed(failure) => {
-                    self.blame(path, &failure);
-                    return Err(NotOpen::for_good(here(failure)));
-                }
-                Waited::UpstreamGone(error) => return Err(NotOpen::ApplicationGone(error)),
-            };
         if reply.status == Status::Ok {
             drop(up.take_kept());
             let offer = Offer::of_dialled(&self.dialler, &hops[0], &header.downstream);
             let down = Direction::new(unused.into_bytes());
             return Ok(Path { downstream, up, down, offer });
         }
-        let at = hops.get(reply.hop).map_or(address, |hop| hop.address);
+        let at = hops.get(reply.hop).unwrap_or(&hops[0]).address;
         let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
         let failure = Failure::new(reply.status, message);
         if is_the_paths_fault(&reply, hops.len() - 1) {
@@ -200,6 +214,90 @@ impl GatewayService {
                 let kept = again.map(|leading| [leading, up.take_kept()].concat());
                 Err(NotOpen::before_dial(failure, kept))
             }
+        }
+    }
+
+    /// The reply of the first relay: over a warm connection if there is one, else, or if that proves dead, over a fresh
+    /// one.
+    async fn reach(
+        &self,
+        wanted: &Wanted<'_>,
+        path: &RelayPath,
+        header: &SealedHeader,
+        mut leading: Vec<u8>,
+        has_next: bool,
+    ) -> Result<Reached, NotOpen> {
+        let hop = &path.route.hops()[0];
+        let mut taken = self.pools.as_ref().and_then(|pools| pools.take(hop));
+        // Silence does not tell whether the relay has the header. It takes it once and no more, but another
+        // path's relays would take another.
+        let mut may_have_it = false;
+        loop {
+            let first = match taken.take() {
+                Some(warm) => First::Warm(warm),
+                None => match self.dial_first(path, has_next).await {
+                    Ok(fresh) => First::Fresh(fresh),
+                    Err(failure) => {
+                        self.blame(path, &failure);
+                        let kept = (!may_have_it).then_some(leading);
+                        return Err(NotOpen::before_dial(here(failure), kept));
+                    }
+                },
+            };
+            let is_warm = matches!(first, First::Warm(_));
+            let again = (has_next && !may_have_it).then(|| leading.clone());
+            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
+            let mut up = Direction::after(&header.bytes, flight);
+            if has_next || is_warm {
+                up.keep();
+            }
+            match self.ask(wanted, path, header, &first, &mut up).await {
+                Waited::Replied(reply, unused) => {
+                    let downstream = first.into_connection();
+                    return Ok(Reached { downstream, up, reply, unused, again });
+                }
+                Waited::Failed(failure) if first.is_untouched() => {
+                    tracing::debug!("a warm connection was dead: {}", failure.message);
+                    may_have_it = failure.status == Status::TimedOut;
+                    leading.extend(up.take_kept());
+                }
+                Waited::Failed(failure) => {
+                    self.blame(path, &failure);
+                    return Err(NotOpen::for_good(here(failure)));
+                }
+                Waited::UpstreamGone(error) => return Err(NotOpen::ApplicationGone(error)),
+            }
+        }
+    }
+
+    /// Sends the header and what follows it, and waits for the reply. A warm connection whose other end is silent is not
+    /// waited for longer than a fresh one would be dialled.
+    async fn ask(
+        &self,
+        wanted: &Wanted<'_>,
+        path: &RelayPath,
+        header: &SealedHeader,
+        first: &First,
+        up: &mut Direction,
+    ) -> Waited {
+        let hops = path.route.hops();
+        let (connection, address) = (first.connection(), hops[0].address);
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(connection, wanted.worker.means_up());
+        let next = NextRelay { connection, address, key: &header.downstream };
+        let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
+        let limit = self.dialler.limit * legs;
+        let silence = path.health().dial_limit();
+        let reply = next.reply(wanted.application, up, wanted.worker, limit);
+        match first {
+            First::Fresh(_) => reply.await,
+            First::Warm(warm) => tokio::select! {
+                waited = reply => waited,
+                () = warm.silent_for(silence) => {
+                    let message = format!("next relay {address}: silent for {silence:?}");
+                    Waited::Failed(Failure::new(Status::TimedOut, message))
+                }
+            },
         }
     }
 

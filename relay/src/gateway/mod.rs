@@ -38,7 +38,8 @@ use tradewind_units::FlowId;
 
 use crate::config::Tproxy;
 use crate::connection::Tls;
-use crate::dial::try_options;
+use crate::dial::{Dialler, try_options};
+use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::relay::unix_now;
 use crate::resolver::Resolver;
@@ -87,6 +88,7 @@ impl Gateway {
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
+        let warm = PoolCollector { program: "gateway", pools: Arc::default() };
         let server = Server::bind(&Setup {
             program: "gateway",
             addresses: &addresses,
@@ -98,12 +100,16 @@ impl Gateway {
             metrics: config.metrics,
             register: &|registry| {
                 show(registry, &routes);
+                let collector = Box::new(warm.clone());
+                registry.register(|inner| inner.register_collector(collector));
                 register(registry);
             },
         })?;
-        let mut service = GatewayService::new(config, entrances, routes, legs)?;
-        service.dialler.own_listeners = server.handle().own_listeners();
-        let service = Arc::new(service);
+        let own = server.handle().own_listeners();
+        let service = Arc::new(GatewayService::new(config, entrances, routes, legs, own)?);
+        if let Some(pools) = &service.pools {
+            let _first = warm.pools.set(Arc::clone(pools));
+        }
         let tproxy = config.tproxy.clone();
         Ok(Self { server, service, identity: public, tproxy, interceptions: None })
     }
@@ -115,7 +121,8 @@ impl Gateway {
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
-        service.dialler.resolver = resolver;
+        // Pools dial relays, which have no names.
+        service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
         self
     }
 

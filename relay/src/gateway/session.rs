@@ -20,6 +20,7 @@ use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::part;
+use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
 use crate::pump::Broken;
 use crate::resolver::Resolver;
@@ -94,8 +95,10 @@ pub(super) struct GatewayService {
     pub(super) routes: Arc<Routes>,
     pub(super) allow_loopback: bool,
     /// Shared by all workers; held for a few keyed hashes at a time.
-    pub(super) sealer: Option<Mutex<Sealer>>,
-    pub(super) dialler: Dialler,
+    pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
+    pub(super) dialler: Arc<Dialler>,
+    /// Connections to first relays that are kept ready; `None` without an identity.
+    pub(super) pools: Option<Arc<Pools>>,
     pub(super) request_limit: Duration,
     pub(super) keeping: Keeping,
 }
@@ -114,22 +117,29 @@ impl GatewayService {
         entrances: Vec<Entrance>,
         routes: Arc<Routes>,
         legs: Arc<Legs>,
+        own_listeners: Vec<SocketAddr>,
     ) -> Result<Self, RelayError> {
         let takes_own = config.tproxy.iter().any(|tproxy| tproxy.own_host);
+        let sealer = sealer(config)?.map(|sealer| Arc::new(Mutex::new(sealer)));
+        let keeping = Keeping::new(Arc::clone(&legs), &config.timeouts);
+        let dialler = Arc::new(Dialler {
+            legs,
+            limit: config.timeouts.dial,
+            own_listeners,
+            resolver: Resolver::default(),
+            mark: takes_own.then_some(OWN_MARK),
+            tls: tls(config)?,
+        });
+        let greeter = sealer.clone().map(Greeter::Gateway);
+        let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
         Ok(Self {
             entrances,
             routes,
             allow_loopback: config.allow_loopback,
-            sealer: sealer(config)?.map(Mutex::new),
-            keeping: Keeping::new(Arc::clone(&legs), &config.timeouts),
-            dialler: Dialler {
-                legs,
-                limit: config.timeouts.dial,
-                own_listeners: Vec::new(),
-                resolver: Resolver::default(),
-                mark: takes_own.then_some(OWN_MARK),
-                tls: tls(config)?,
-            },
+            sealer,
+            keeping,
+            dialler,
+            pools,
             request_limit: config.timeouts.header,
         })
     }

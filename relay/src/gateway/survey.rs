@@ -35,7 +35,8 @@ pub fn survey(
     let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
     try_options(&legs)?;
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
-    let service = Arc::new(GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs)?);
+    let service =
+        Arc::new(GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs, Vec::new())?);
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
     runtime.block_on(async {

@@ -20,7 +20,7 @@ fn with_session(drain: Duration) -> (Chain, TcpStream) {
     (chain, stream)
 }
 
-fn get(address: SocketAddr, path: &str) -> String {
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = connect(address);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

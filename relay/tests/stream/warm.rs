@@ -14,10 +14,11 @@ use tradewind_grant::{Reply, Verifier};
 use tradewind_net::tcp;
 use tradewind_relay::RelayConfig;
 
+use crate::drain::get;
 use crate::legs::told_of;
 use crate::support::{
     Chain, Running, apart, content, echo, forward, gateway_config, identity, loopback, operator,
-    patient, plain_legs, relay_config, skipped, unix_now, wait_for,
+    patient, plain_legs, relay_config, route_over, skipped, unix_now, wait_for,
 };
 
 /// Two relays, the first of which keeps at most one connection to the second ready.
@@ -81,6 +82,40 @@ fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
         converse(&chain);
         wait_for("no session", || chain.relays[0].handle.snapshot().open == 0);
         assert_eq!(chain.relays[0].handle.snapshot().outcome("ended"), 2);
+    });
+}
+
+#[test]
+fn a_gateway_keeps_connections_to_first_relays_as_well() {
+    apart(|| {
+        let relays = [Running::relay(&relay_config())];
+        let mut config = gateway_config(route_over(&relays));
+        config.forward = vec![forward(echo())];
+        config.leg.dial.warm = NonZeroU16::new(1);
+        config.metrics = Some(loopback());
+        let gateway = Running::gateway(&config);
+        let relay = relays[0].address();
+        let exchange = |bytes: &[u8]| {
+            let mut stream = crate::support::connect(gateway.address());
+            stream.write_all(bytes).unwrap();
+            stream.read_exact(&mut vec![0; bytes.len()]).unwrap();
+            stream
+        };
+        drop(exchange(b"ping"));
+        wait_for("a connection at rest", || {
+            let open = (gateway.handle.snapshot().open, relays[0].handle.snapshot().open);
+            open == (0, 1) && told_of(relay).len() == 1
+        });
+        let port = only_port(relay);
+        let _open = exchange(&[7; 5000]);
+        let line = told_of(relay).into_iter().find(|line| line.contains(&format!(":{port} ")));
+        let line = line.expect("the connection that rested is still there");
+        let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
+        assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
+        let metrics = get(gateway.handle.metrics_addr().unwrap(), "/metrics");
+        for line in ["gateway_warm_hits_total 1", "gateway_warm_misses_total 1"] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
     });
 }
 
