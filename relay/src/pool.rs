@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tradewind_grant::{
     GrantError, Hop, Nonce, PublicIdentity, Reply, ReplyKey, Sealer, Status, Verifier,
@@ -202,40 +203,51 @@ impl Pools {
         None
     }
 
-    /// Looks after one pool until nobody takes from it any more.
+    /// Looks after one pool until nobody takes from it any more. What lacks is made at once, all of it: one after the other
+    /// they would come no faster than one in the time that it takes to make it.
     async fn keep(self: Arc<Self>, key: Key, wanted: Arc<Notify>) {
         let most = self.dialler.legs.to(key.0).most_warm;
+        let mut making = JoinSet::new();
+        let mut next_try = Instant::now();
         loop {
-            while self.lacks(key, most) {
-                let start = Instant::now();
-                match self.make(key).await {
-                    Ok(resting) => self.put(key, start, resting),
-                    Err(why) => {
-                        tracing::debug!("no warm connection to {}: {why}", key.0);
-                        tokio::time::sleep(LOOK).await;
-                        break;
-                    }
-                }
+            let lacking = if Instant::now() < next_try { 0 } else { self.lacking(key, most) };
+            for _ in making.len()..lacking {
+                let pools = Arc::clone(&self);
+                making.spawn(async move {
+                    let start = Instant::now();
+                    pools.make(key).await.map(|resting| (start, resting))
+                });
             }
-            if self.is_over(key) {
+            if making.is_empty() && self.is_over(key) {
                 return;
             }
-            let _looked = timeout(LOOK, wanted.notified()).await;
+            tokio::select! {
+                Some(made) = making.join_next() => match made {
+                    Ok(Ok((start, resting))) => self.put(key, start, resting),
+                    Ok(Err(why)) => {
+                        tracing::debug!("no warm connection to {}: {why}", key.0);
+                        next_try = Instant::now() + LOOK;
+                    }
+                    Err(bug) => tracing::error!("making a warm connection ended by a bug: {bug}"),
+                },
+                () = wanted.notified() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
         }
     }
 
-    /// Throws away what has died or rested too long, and says whether there is too little.
-    fn lacks(&self, key: Key, most: usize) -> bool {
+    /// Throws away what has died or rested too long, and says how many are missing.
+    fn lacking(&self, key: Key, most: usize) -> usize {
         let now = Instant::now();
         let mut shelves = self.lock();
-        let Some(shelf) = shelves.get_mut(&key) else { return false };
+        let Some(shelf) = shelves.get_mut(&key) else { return 0 };
         let target = shelf.demand.target(now, most);
         shelf.ready.retain(|(since, resting)| {
             now.saturating_duration_since(*since) <= LONGEST_REST && resting.is_quiet()
         });
         let surplus = shelf.ready.len().saturating_sub(target);
         shelf.ready.drain(..surplus);
-        shelf.ready.len() < target
+        target - shelf.ready.len()
     }
 
     /// Whether the pool is empty and nobody has taken from it for long; it is forgotten then.
