@@ -50,10 +50,12 @@ pub(crate) enum Outcome {
     TlsFailed,
     /// It joined the session of another connection.
     Joined,
+    /// It came to join a session that is not open here: most often one that has just ended.
+    NoSession,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 15] = [
+const PLAIN_OUTCOMES: [&str; 16] = [
     "ended",
     "broken",
     "idle",
@@ -69,6 +71,7 @@ const PLAIN_OUTCOMES: [&str; 15] = [
     "tls_unwanted",
     "tls_failed",
     "joined",
+    "no_session",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -115,6 +118,7 @@ impl Outcome {
             Self::TlsUnwanted => 12,
             Self::TlsFailed => 13,
             Self::Joined => 14,
+            Self::NoSession => 15,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

@@ -10,7 +10,7 @@ use super::RelayService;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::head::{Progress, Unused};
-use crate::stripe::Offer;
+use crate::stripe::{NotAdmitted, Offer};
 use crate::worker::Seat;
 
 impl RelayService {
@@ -30,8 +30,9 @@ impl RelayService {
     ) -> Outcome {
         let admitted = match self.joinable.admit(bytes, connection.peer()) {
             Ok(admitted) => admitted,
-            Err(cause) => {
-                // A session may have ended a moment ago: that is no news, and no attack.
+            // It may have ended a moment ago: that is no news, and no attack.
+            Err(NotAdmitted::NoSession) => return Outcome::NoSession,
+            Err(NotAdmitted::Forged(cause)) => {
                 tracing::debug!("refused: {cause}");
                 return Outcome::Forged;
             }

@@ -246,6 +246,21 @@ pub(crate) struct Admitted {
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
 }
 
+/// Why a connection may not join.
+#[derive(Debug)]
+pub(crate) enum NotAdmitted {
+    /// No such session is open here; whoever dialled may not know yet that it has ended.
+    NoSession,
+    /// It is not what its session's neighbour sealed, or was there before.
+    Forged(GrantError),
+}
+
+impl From<GrantError> for NotAdmitted {
+    fn from(cause: GrantError) -> Self {
+        Self::Forged(cause)
+    }
+}
+
 impl Sessions {
     /// Lets `neighbour`, whom `reply` answers, join the session with more connections.
     pub(crate) fn offer(self: &Arc<Self>, reply: &ReplyKey, neighbour: PublicIdentity) -> Offer {
@@ -263,16 +278,16 @@ impl Sessions {
         &self,
         bytes: &[u8],
         peer: Option<PublicIdentity>,
-    ) -> Result<Admitted, GrantError> {
+    ) -> Result<Admitted, NotAdmitted> {
         let name = join::session_of(bytes)?;
         let mut sessions = self.lock();
-        let joinable = sessions.get_mut(&name).ok_or(GrantError::JoinTag(name))?;
+        let joinable = sessions.get_mut(&name).ok_or(NotAdmitted::NoSession)?;
         let number = joinable.key.open(bytes)?;
         if peer.is_some_and(|peer| peer != joinable.neighbour) {
-            return Err(GrantError::JoinTag(name));
+            return Err(GrantError::JoinTag(name).into());
         }
         if joinable.used.len() >= MOST_JOINS || !joinable.used.insert(number) {
-            return Err(GrantError::JoinTag(name));
+            return Err(GrantError::JoinTag(name).into());
         }
         Ok(Admitted {
             welcome: joinable.key.welcome(number),
@@ -364,19 +379,21 @@ mod tests {
         let sessions = Arc::new(Sessions::default());
         let (one, other) = (reply_key(3), reply_key(4));
         let join = JoinKey::of(&one).join(1);
-        assert!(sessions.admit(&join, None).is_err(), "no such session yet");
+        let is_unknown = |admitted: Result<_, _>| matches!(admitted, Err(NotAdmitted::NoSession));
+        let is_forged = |admitted: Result<_, _>| matches!(admitted, Err(NotAdmitted::Forged(_)));
+        assert!(is_unknown(sessions.admit(&join, None)), "no such session yet");
         let offer = sessions.offer(&one, peer());
         let _other = sessions.offer(&other, peer());
         assert!(sessions.admit(&join, None).is_ok());
-        assert!(sessions.admit(&join, None).is_err(), "a second time");
+        assert!(is_forged(sessions.admit(&join, None)), "a second time");
         assert!(sessions.admit(&JoinKey::of(&one).join(2), Some(peer())).is_ok());
         let stranger = IdentityKey::from_entropy([5; 32]).public();
-        assert!(sessions.admit(&JoinKey::of(&one).join(3), Some(stranger)).is_err());
+        assert!(is_forged(sessions.admit(&JoinKey::of(&one).join(3), Some(stranger))));
         let mut forged = JoinKey::of(&one).join(3);
         forged[4..20].copy_from_slice(&JoinKey::of(&other).join(3)[4..20]);
-        assert!(sessions.admit(&forged, None).is_err(), "sealed for another session");
+        assert!(is_forged(sessions.admit(&forged, None)), "sealed for another session");
         drop(offer);
-        assert!(sessions.admit(&JoinKey::of(&one).join(4), None).is_err(), "the session is over");
+        assert!(is_unknown(sessions.admit(&JoinKey::of(&one).join(4), None)), "it is over");
         assert_eq!(sessions.lock().len(), 1);
     }
 }
