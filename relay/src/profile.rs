@@ -65,7 +65,9 @@ impl Legs {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
-        if to().chain([&profiles.dial]).any(|profile| profile.warm.is_some()) {
+        // Connections rest at both ends: what neighbours keep ready here would lose its first window.
+        let rests = to().chain([&profiles.dial]).any(|profile| profile.warm.is_some());
+        if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
         }
         let mut routes = Vec::new();

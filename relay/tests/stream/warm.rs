@@ -11,8 +11,9 @@ use tradewind_desired::{Hop, Route};
 use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::warm::{HELLO_BYTES, is_hello};
 use tradewind_grant::{Reply, Verifier};
-use tradewind_net::tcp;
+use tradewind_net::{sysctl, tcp};
 use tradewind_relay::RelayConfig;
+use tradewind_units::Segments;
 
 use crate::drain::get;
 use crate::legs::told_of;
@@ -120,6 +121,27 @@ fn a_gateway_keeps_connections_to_first_relays_as_well() {
 }
 
 #[test]
+fn connections_keep_their_window_where_they_rest_at_either_end() {
+    const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
+    let dialling: fn(&mut RelayConfig) = |relay| relay.leg.dial.warm = NonZeroU16::new(1);
+    let accepting: fn(&mut RelayConfig) =
+        |relay| relay.leg.accept.initial_window = Some(Segments::new(100).unwrap());
+    for (rests, change) in
+        [(false, (|_| {}) as fn(&mut RelayConfig)), (true, dialling), (true, accepting)]
+    {
+        apart(|| {
+            if let Err(error) = sysctl::set(SETTING, "1") {
+                return skipped(&error);
+            }
+            let mut config = relay_config();
+            change(&mut config);
+            let _relay = Running::relay(&config);
+            assert_eq!(sysctl::get(SETTING).unwrap() == "0", rests);
+        });
+    }
+}
+
+#[test]
 fn a_relay_that_is_started_again_costs_no_session() {
     apart(|| {
         let mut second = relay_config();
@@ -222,34 +244,48 @@ fn serve(
     }
 }
 
+/// Sessions over `relays`, the last of which lets warm connections vanish, from a gateway with `warm` legs.
+fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
+    if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
+        return skipped(&error);
+    }
+    let last = Vanishing::new();
+    let relays: Vec<Running> = relays.iter().map(Running::relay).collect();
+    let mut hops: Vec<Hop> = relays.iter().map(|relay| relay.hop("first")).collect();
+    hops.push(last.hop.clone());
+    let mut config = gateway_config(Route::Relays(hops));
+    if warm.is_some() {
+        // The last relay is this test's own and speaks no TLS.
+        config.leg.dial = plain_legs().dial;
+        config.leg.dial.warm = warm;
+    }
+    config.forward = vec![forward(echo())];
+    let gateway = Running::gateway(&config);
+    let sent = content(150_000);
+    let mut sessions = 0;
+    while last.vanished.load(Ordering::SeqCst) < 4 {
+        let _turn = last.turn.lock().unwrap();
+        let mut stream = crate::support::connect(gateway.address());
+        // More than one read and less than is kept: nothing of it may be lost or doubled.
+        stream.write_all(&sent).unwrap();
+        let mut answer = vec![0; sent.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert!(answer == sent);
+        sessions += 1;
+        // The last relay counts before it answers: each header came on a fresh connection.
+        assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
+    }
+}
+
 #[test]
 fn a_connection_that_died_in_silence_costs_no_session() {
-    apart(|| {
-        if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
-            return skipped(&error);
-        }
-        let last = Vanishing::new();
-        let mut first = relay_config();
-        // The last relay is this test's own and speaks no TLS.
-        first.leg.dial = plain_legs().dial;
-        first.leg.dial.warm = NonZeroU16::new(1);
-        let first = Running::relay(&first);
-        let mut config = gateway_config(Route::Relays(vec![first.hop("first"), last.hop.clone()]));
-        config.forward = vec![forward(echo())];
-        let gateway = Running::gateway(&config);
-        let sent = content(150_000);
-        let mut sessions = 0;
-        while last.vanished.load(Ordering::SeqCst) < 4 {
-            let _turn = last.turn.lock().unwrap();
-            let mut stream = crate::support::connect(gateway.address());
-            // More than one read and less than is kept: nothing of it may be lost or doubled.
-            stream.write_all(&sent).unwrap();
-            let mut answer = vec![0; sent.len()];
-            stream.read_exact(&mut answer).unwrap();
-            assert!(answer == sent);
-            sessions += 1;
-            // The last relay counts before it answers: each header came on a fresh connection.
-            assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
-        }
-    });
+    let mut first = relay_config();
+    first.leg.dial = plain_legs().dial;
+    first.leg.dial.warm = NonZeroU16::new(1);
+    apart(|| die_in_silence(vec![first], None));
+}
+
+#[test]
+fn nor_does_a_gateways_own() {
+    apart(|| die_in_silence(Vec::new(), NonZeroU16::new(1)));
 }
