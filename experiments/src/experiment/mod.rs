@@ -10,6 +10,9 @@ mod record;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tradewind_model::Catalogue;
+use tradewind_wan::Topology;
+
 use crate::contention;
 use crate::demo::{DemoError, Observer, Stop};
 use crate::download;
@@ -152,6 +155,23 @@ impl Experiment {
         known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
             let what = format!("`{name}` is not built in");
             ExperimentError::Scenario(ScenarioError::Inconsistent { what })
+        })
+    }
+
+    /// A topology that the scenario names; `lacks` says what of it the scenario misses.
+    pub(crate) fn read_topology(
+        &self,
+        options: &RunOptions,
+        name: &str,
+        lacks: impl FnOnce(&Topology) -> Option<String>,
+    ) -> Result<Topology, ExperimentError> {
+        let text = self.beside(options, name)?;
+        self.read(options, |_| {
+            let wrong =
+                |what: String| ScenarioError::Inconsistent { what: format!("{name}: {what}") };
+            let topology =
+                Topology::parse(&text, &Catalogue::builtin()).map_err(|e| wrong(e.to_string()))?;
+            lacks(&topology).map_or(Ok(topology), |what| Err(wrong(what)))
         })
     }
 

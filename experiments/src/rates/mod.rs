@@ -8,13 +8,11 @@ mod outcome;
 mod repeat;
 mod scenario;
 
-use tradewind_model::Catalogue;
 use tradewind_wan::Topology;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
 use crate::parallel;
-use crate::scenario::ScenarioError;
 use scenario::Scenario;
 
 /// Runs an experiment whose scenario is one of rates.
@@ -27,8 +25,8 @@ pub(crate) fn run(
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
-    let text = experiment.beside(options, &scenario.topology)?;
-    let topology = experiment.read(options, |_| topology(&scenario, &text))?;
+    let lacks = |topology: &Topology| scenario.lacks(topology);
+    let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let scenario = if options.quick { scenario.quick() } else { scenario };
     let seeds = scenario.runs.seeds(options);
     let step = "measure rates";
@@ -36,16 +34,4 @@ pub(crate) fn run(
         repeat::run(&scenario, &topology, options, *seed)
     })?;
     Ok(outcome::record(&scenario, options, &repeats))
-}
-
-/// The scenario's topology, which has all hosts that it names.
-fn topology(scenario: &Scenario, text: &str) -> Result<Topology, ScenarioError> {
-    let file = &scenario.topology;
-    let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
-    let topology = Topology::parse(text, &Catalogue::builtin());
-    let topology = topology.map_err(|error| wrong(error.to_string()))?;
-    match scenario.hosts().into_iter().find(|host| topology.host(host).is_none()) {
-        Some(host) => Err(wrong(format!("no host `{host}`"))),
-        None => Ok(topology),
-    }
 }

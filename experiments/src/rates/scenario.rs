@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use tradewind_desired::LegProfile;
 use tradewind_units::HostId;
+use tradewind_wan::Topology;
 
 use crate::lab_run::chain::Carriage;
 use crate::numeric::Runs;
@@ -217,6 +218,12 @@ impl Scenario {
         self
     }
 
+    /// What the topology lacks.
+    pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
+        let missing = self.hosts().into_iter().find(|host| topology.host(host).is_none())?;
+        Some(format!("no host `{missing}`"))
+    }
+
     /// All hosts that it names.
     pub(crate) fn hosts(&self) -> BTreeSet<&HostId> {
         let flows = self.cases.iter().flat_map(|case| &case.flows);
@@ -247,7 +254,8 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
-    use super::super::topology;
+    use tradewind_model::Catalogue;
+
     use super::*;
 
     #[test]
@@ -264,9 +272,11 @@ mod tests {
                 "trn-wan.toml" => include_str!("../../../scenarios/trn-wan.toml"),
                 _ => include_str!("../../../scenarios/cp-real-wan.toml"),
             };
-            topology(&scenario, wan).unwrap();
-            let error = topology(&scenario, "[[site]]\nregion = \"gcp:us-west1\"\n").unwrap_err();
-            assert!(error.to_string().contains("no host `"), "{error}");
+            let lacks =
+                |text| scenario.lacks(&Topology::parse(text, &Catalogue::builtin()).unwrap());
+            assert_eq!(lacks(wan), None);
+            let missing = lacks("[[site]]\nregion = \"gcp:us-west1\"\n").unwrap();
+            assert!(missing.contains("no host `"), "{missing}");
             let quick = scenario.clone().quick();
             let least: f64 = quick.cases.iter().filter_map(|case| quick.marks(case).pop()).sum();
             assert!(least <= 40.0, "{}: a quick run takes {least} s", quick.name);

@@ -9,13 +9,11 @@ mod outcome;
 mod repeat;
 mod scenario;
 
-use tradewind_model::Catalogue;
 use tradewind_wan::Topology;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
 use crate::parallel;
-use crate::scenario::ScenarioError;
 use scenario::Scenario;
 
 /// Runs the experiment.
@@ -29,14 +27,8 @@ pub(crate) fn run(
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
     let scenario = if options.quick { scenario.quick() } else { scenario };
-    let text = experiment.beside(options, &scenario.topology)?;
-    let topology = experiment.read(options, |_| {
-        let file = &scenario.topology;
-        let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
-        let topology =
-            Topology::parse(&text, &Catalogue::builtin()).map_err(|e| wrong(e.to_string()))?;
-        outcome::check(&scenario, &topology).map_or(Ok(topology), |what| Err(wrong(what)))
-    })?;
+    let lacks = |topology: &Topology| outcome::check(&scenario, topology);
+    let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
     let step = "fetch alone and beside others";
     let repeats = parallel::each(step, &seeds, 1, observer, |seed| {

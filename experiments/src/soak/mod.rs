@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tradewind_desired::{Encryption, LegProfile};
 use tradewind_lab::LabOptions;
-use tradewind_model::Catalogue;
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Observer};
@@ -23,7 +22,6 @@ use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
 use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, NewChain, SplitChain};
 use crate::lab_run::service::LegText;
-use crate::scenario::ScenarioError;
 use faults::Faults;
 use outcome::{Round, Soaked};
 use scenario::Scenario;
@@ -39,14 +37,8 @@ pub(crate) fn run(
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
-    let text = experiment.beside(options, &scenario.topology)?;
-    let topology = experiment.read(options, |_| {
-        let file = &scenario.topology;
-        let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
-        let topology =
-            Topology::parse(&text, &Catalogue::builtin()).map_err(|e| wrong(e.to_string()))?;
-        scenario.fits(&topology).map_or(Ok(topology), |what| Err(wrong(what)))
-    })?;
+    let lacks = |topology: &Topology| scenario.lacks(topology);
+    let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let soaked = soak(&scenario, &topology, options, observer)?;
     Ok(outcome::record(&scenario, &soaked))
 }

@@ -123,12 +123,10 @@ impl Scenario {
     }
 
     /// What the topology lacks.
-    pub(super) fn fits(&self, topology: &Topology) -> Option<String> {
-        let hosts = self.relays.iter().chain([&self.client, &self.server]);
-        hosts
-            .filter(|host| !topology.hosts.iter().any(|known| known.id == **host))
-            .map(|host| format!("no host `{host}`"))
-            .next()
+    pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
+        let mut hosts = self.relays.iter().chain([&self.client, &self.server]);
+        let missing = hosts.find(|host| topology.host(host).is_none())?;
+        Some(format!("no host `{missing}`"))
     }
 
     /// Rounds of a run.
@@ -144,5 +142,43 @@ impl Scenario {
     /// How long nothing is hurt between two faults.
     pub(super) fn calm(&self) -> Duration {
         Duration::from_secs_f64(self.calm_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::Catalogue;
+
+    use super::*;
+
+    const BUILT_IN: &str = include_str!("../../../scenarios/soak.toml");
+
+    #[test]
+    fn the_built_in_soak_lasts_a_quarter_of_an_hour_and_its_hosts_are_there() {
+        let scenario = Scenario::parse(BUILT_IN).unwrap();
+        assert_eq!(scenario.round(false) * scenario.rounds(false), Duration::from_secs(900));
+        assert!(scenario.round(true) * scenario.rounds(true) <= Duration::from_secs(45));
+        let wan = include_str!("../../../scenarios/soak-wan.toml");
+        let topology = Topology::parse(wan, &Catalogue::builtin()).unwrap();
+        assert_eq!(scenario.lacks(&topology), None);
+        let other = Scenario::parse(&BUILT_IN.replace("\"server\"", "\"elsewhere\"")).unwrap();
+        assert_eq!(other.lacks(&topology).as_deref(), Some("no host `elsewhere`"));
+        let may_break = scenario.faults.iter().filter(|fault| fault.what.may_break()).count();
+        assert_eq!(may_break, 2);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for (from, to, what) in [
+            ("calm_s = 3", "calm_s = -1", "from 0 to 86400"),
+            ("lasts_s = 4", "lasts_s = nan", "from 0 to 86400"),
+            ("sessions = 24", "sessions = 0", "1 at least"),
+            ("largest = \"4 MB\"", "largest = \"0 B\"", "1 byte at least"),
+            ("what = \"kill\"", "what = \"kiss\"", "unknown variant"),
+        ] {
+            assert!(BUILT_IN.contains(from), "{from}");
+            let error = Scenario::parse(&BUILT_IN.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
     }
 }
