@@ -34,11 +34,12 @@ use crate::problem::{Objective, Problem};
 
 mod events;
 mod list;
-mod queue;
+mod rows;
 mod run;
 
-pub(super) use events::Events;
+pub(super) use events::{Events, Lack};
 pub(super) use list::{Entry, List, Lists, Needs, Rank};
+pub(super) use rows::Left;
 pub(super) use run::{Race, Run, Terms, Value};
 
 /// F-FCT, flow-greedy by completion time: best where the budget is nearly unlimited [CP VI-A].
@@ -106,7 +107,7 @@ fn solve(
     let lists = Lists::new(problem, gain);
     let mut run = Run::new(problem, &lists);
     run.supply.fill(usize::MAX);
-    run.start(lists.heads());
+    run.start(0);
     run.go(None, None, &mut work);
     finish(problem, &lists, run.taken(), name, bound, &work)
 }

@@ -19,8 +19,7 @@
 //! keeping them costs nothing. Where only cost counts, the cheaper plan is the better one.
 //!
 //! **Speed.** Results are those of the listings; only work that cannot change them is saved.
-//! Paths are sorted once. For each set that relays are added to, the paths that a flow would start with
-//! are looked up for all additions together ([`first`]). A run over one relay more begins where it was first lacking
+//! Paths are sorted once. A run over one relay more begins where it was first lacking
 //! ([`trials`]), and ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of O(m + n) steps for 1-P, with L offers and P
 //! relays in the end; L times that for 2-P and L^2 times for 2-P RB.
 
@@ -32,10 +31,9 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 
 mod bounds;
-mod first;
 mod trials;
 
-use trials::{Found, Trials};
+use trials::{Base, Found, Trials};
 
 /// 1-P: one relay more at a time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,15 +120,8 @@ fn pass(
     work: &mut Work<'_>,
 ) {
     trials.begin_round(set);
-    // Offers of which one more has been tried, with what was removed put back.
-    let mut put_back = vec![false; set.len()];
-    for (at, (removed, base)) in bases(set, change).into_iter().enumerate() {
-        let mut is_new = |one: usize, two: usize| match removed {
-            Some(removed) if removed == one => !std::mem::replace(&mut put_back[two], true),
-            Some(removed) if removed == two => !std::mem::replace(&mut put_back[one], true),
-            _ => true,
-        };
-        trials.on_base((at, &base), change, &mut is_new, found, work);
+    for (at, (removed, relays)) in bases(set, change).into_iter().enumerate() {
+        trials.on_base(Base { at, relays: &relays, removed }, change, found, work);
     }
 }
 

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use tradewind_units::{Duration, Money};
 
 use super::Gain;
+use super::rows::Rows;
 use crate::candidates::Candidate;
 use crate::problem::{MAX_RELAYS, Problem};
 
@@ -22,12 +23,8 @@ pub(crate) struct Entry {
     pub(crate) rate: u64,
     /// Its flow.
     pub(crate) flow: u32,
-    /// Its place in the flow's list.
-    pub(crate) at: u32,
     /// Its place among the flow's candidates.
     pub(crate) candidate: u32,
-    /// What it needs.
-    pub(crate) needs: Needs,
     relays: [u32; MAX_RELAYS],
     relay_count: u8,
 }
@@ -46,63 +43,20 @@ pub(crate) struct List {
     pub(crate) direct: Option<Money>,
     /// The relayed paths.
     pub(crate) ranks: Vec<Rank>,
-    /// What each of them needs.
-    needs: Vec<Needs>,
-    /// What each of them takes.
-    takes: Vec<Takes>,
 }
 
-impl List {
-    /// The first path from this place on that needs none of what is missing and takes no more of any offer than is open.
-    pub(crate) fn next(&self, from: usize, missing: Needs, open: &Open) -> Option<Rank> {
-        let (needs, takes) = (self.needs.get(from..)?, &self.takes[from..]);
-        let fits = |(needs, takes): (&Needs, &Takes)| needs.without(missing) && open.has(takes);
-        needs.iter().zip(takes).position(fits).map(|skip| self.ranks[from + skip])
-    }
-}
-
-/// What a path takes of its relays.
-#[derive(Debug, Clone, Copy)]
-struct Takes {
-    rate: u64,
-    /// In places that a shorter path does not need, the offer after the last.
-    relays: [u32; MAX_RELAYS],
-}
-
-/// The most that a path may take of each offer, in bit/s. A path that takes more can be skipped.
-#[derive(Debug)]
-pub(crate) struct Open(Vec<u64>);
-
-impl Open {
-    pub(crate) fn new(offers: usize) -> Self {
-        Self(vec![u64::MAX; offers + 1])
-    }
-
-    pub(crate) fn set(&mut self, offer: usize, most: u64) {
-        self.0[offer] = most;
-    }
-
-    fn has(&self, takes: &Takes) -> bool {
-        takes.relays.iter().all(|offer| takes.rate <= self.0[*offer as usize])
-    }
-}
-
-/// What paths need, so coarsely that it fits a machine word: the first offers, one bit for each, and whether
-/// there are several. Tells at a glance most paths that are not feasible.
+/// Offers that a path needs, in a machine word: one bit for each of the first ones, the others have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Needs(u128);
 
 impl Needs {
     /// Nothing.
     pub(crate) const NONE: Self = Self(0);
-    /// Offers that have a bit of their own; the others have none.
-    pub(crate) const OFFERS: usize = 127;
-    /// Several relays.
-    pub(crate) const SEVERAL: Self = Self(1 << Self::OFFERS);
+    /// Offers that have a bit of their own.
+    pub(crate) const OFFERS: usize = 128;
 
-    fn of(relays: &[usize]) -> Self {
-        let several = if relays.len() > 1 { Self::SEVERAL } else { Self::NONE };
-        relays.iter().fold(several, |all, offer| all.or(Self::offer(*offer)))
+    fn of(relays: &[u32]) -> Self {
+        relays.iter().fold(Self::NONE, |all, offer| all.or(Self::offer(*offer as usize)))
     }
 
     /// A relay of this offer.
@@ -118,12 +72,12 @@ impl Needs {
 
     /// The offers among these that are not among the others.
     pub(crate) const fn lacking(self, there: Self) -> Self {
-        Self(self.0 & !there.0 & !Self::SEVERAL.0)
+        Self(self.0 & !there.0)
     }
 
     /// The offers.
     pub(crate) fn offers(self) -> impl Iterator<Item = usize> {
-        let mut left = self.lacking(Self::NONE).0;
+        let mut left = self.0;
         std::iter::from_fn(move || {
             let offer = left.trailing_zeros() as usize;
             left &= left.wrapping_sub(1);
@@ -135,11 +89,6 @@ impl Needs {
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-
-    /// Whether they have nothing in common.
-    pub(crate) const fn without(self, other: Self) -> bool {
-        self.0 & other.0 == 0
-    }
 }
 
 /// The lists of all flows.
@@ -150,6 +99,9 @@ pub(crate) struct Lists {
     /// All relayed paths, in the order in which they are tried: those of flows without direct path, then by what
     /// they promise, then by flow, then by place in the flow's list.
     pub(crate) entries: Vec<Entry>,
+    /// What each of them needs.
+    pub(crate) needs: Vec<Needs>,
+    pub(crate) rows: Rows,
     /// What any relayed path costs at least more than the direct one, in nano-dollars.
     pub(crate) cheapest: i64,
     /// The same of paths over several relays.
@@ -166,25 +118,25 @@ impl Lists {
         };
         let mut all: Vec<(bool, i64, Entry)> = Vec::new();
         for flow in 0..count {
-            let entries = sorted(problem, flow, direct(flow), gain);
+            let entries = helpful(problem, flow, direct(flow), gain);
             all.extend(entries.into_iter().map(|(worth, e)| (direct(flow).is_none(), worth, e)));
         }
         all.sort_unstable_by_key(|(urgent, worth, entry)| {
-            (Reverse((*urgent, *worth)), entry.flow, entry.at)
+            (
+                Reverse((*urgent, *worth)),
+                entry.flow,
+                Reverse(entry.gain),
+                entry.more,
+                entry.candidate,
+            )
         });
         let entries: Vec<Entry> = all.into_iter().map(|(_, _, entry)| entry).collect();
-        let list = |flow| List {
-            direct: direct(flow).map(|direct| direct.cost),
-            ranks: Vec::new(),
-            needs: Vec::new(),
-            takes: Vec::new(),
-        };
+        let list =
+            |flow| List { direct: direct(flow).map(|direct| direct.cost), ranks: Vec::new() };
         let mut flows: Vec<List> = (0..count).map(list).collect();
         for (rank, entry) in entries.iter().enumerate() {
-            let list = &mut flows[entry.flow as usize];
-            list.ranks.push(Rank::try_from(rank).expect("candidates have been counted in memory"));
-            list.needs.push(entry.needs);
-            list.takes.push(Takes { rate: entry.rate, relays: entry.relays });
+            let rank = Rank::try_from(rank).expect("candidates have been counted in memory");
+            flows[entry.flow as usize].ranks.push(rank);
         }
         let cheapest = |relays| {
             let long_enough = entries.iter().filter(|entry| entry.relays().len() >= relays);
@@ -192,22 +144,19 @@ impl Lists {
         };
         let (cheapest, cheapest_several) = (cheapest(1), cheapest(2));
         let all_direct = flows.iter().all(|list| list.direct.is_some());
-        Self { flows, entries, cheapest, cheapest_several, all_direct }
+        let needs = entries.iter().map(|entry| Needs::of(entry.relays())).collect();
+        let rows = Rows::new(&entries, count, problem.offers().len());
+        Self { flows, entries, needs, rows, cheapest, cheapest_several, all_direct }
     }
 
     /// The path of this rank.
     pub(crate) fn entry(&self, rank: Rank) -> &Entry {
         &self.entries[rank as usize]
     }
-
-    /// The head of each flow's whole list.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = Rank> {
-        self.flows.iter().filter_map(|list| list.ranks.first().copied())
-    }
 }
 
 /// A flow's paths that help, each with its worth, which is what they are sorted by.
-fn sorted(
+fn helpful(
     problem: &Problem,
     flow: usize,
     direct: Option<&Candidate>,
@@ -219,17 +168,10 @@ fn sorted(
             |direct: &Candidate| (candidate.score, candidate.cost) < (direct.score, direct.cost);
         !candidate.relays.is_empty() && direct.is_none_or(saves)
     };
-    let mut entries: Vec<(i64, Entry)> = (candidates.iter().enumerate())
+    (candidates.iter().enumerate())
         .filter(|(_, candidate)| helps(candidate))
         .map(|(at, candidate)| entry(problem, (flow, at), candidate, direct, gain))
-        .collect();
-    entries.sort_by_key(|(worth, entry)| {
-        Reverse((*worth, entry.gain, Reverse((entry.more, entry.candidate))))
-    });
-    for (at, (_, entry)) in entries.iter_mut().enumerate() {
-        entry.at = u32::try_from(at).expect("candidates have been counted in memory");
-    }
-    entries
+        .collect()
 }
 
 fn entry(
@@ -247,10 +189,9 @@ fn entry(
         Gain::Fct => saved,
         Gain::FctPerCost | Gain::RatioPerCost => per_cost(problem, candidate, direct, gain),
     };
-    let place = |offer| u32::try_from(offer).expect("offers have been counted in memory");
-    let mut relays = [place(problem.offers().len()); MAX_RELAYS];
+    let mut relays = [0; MAX_RELAYS];
     for (to, relay) in relays.iter_mut().zip(&candidate.relays) {
-        *to = place(*relay);
+        *to = u32::try_from(*relay).expect("offers have been counted in memory");
     }
     let direct = direct.map_or(Money::ZERO, |direct| direct.cost);
     let entry = Entry {
@@ -259,9 +200,7 @@ fn entry(
             .expect("a problem's costs can be added up"),
         rate: candidate.rate.as_bps().max(1),
         flow: u32::try_from(flow).expect("flows have been counted in memory"),
-        at: 0,
         candidate: u32::try_from(at).expect("candidates have been counted in memory"),
-        needs: Needs::of(&candidate.relays),
         relays,
         relay_count: candidate.relays.len() as u8,
     };

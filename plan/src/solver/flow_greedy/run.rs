@@ -1,4 +1,7 @@
 //! The greedy steps themselves [CP VI, Algorithm 1], over a given supply of relays.
+//!
+//! A flow's list is a part of the list of all paths, in the same order. So the steps are one walk over that list: a path is taken
+//! if its flow has none yet and relays and budget allow it.
 
 use std::cmp::Reverse;
 
@@ -6,8 +9,8 @@ use tradewind_units::Money;
 
 use super::cheapest_wins;
 use super::events::Events;
-use super::list::{Entry, Lists, Needs, Open, Rank, nano_dollars};
-use super::queue::Queue;
+use super::list::{Entry, Lists, Rank, nano_dollars};
+use super::rows::{CLASSES, Left};
 use crate::problem::Problem;
 use crate::solver::Work;
 
@@ -35,35 +38,56 @@ pub(crate) struct Terms {
     least_rate: u64,
 }
 
-/// The relays of an offer that are in use.
-#[derive(Debug, Clone, Copy, Default)]
+/// The relays of an offer.
+#[derive(Debug, Clone, Copy)]
 struct Fleet {
+    /// How many are in use.
     used: usize,
     /// Most room that one of them has, in bit/s.
-    most_room: u64,
+    room: u64,
+    /// What one more would have, if there may be one.
+    next: u64,
+    /// What that would cost, in nano-dollars.
+    price: i128,
+    /// From which class on the paths over it have been removed.
+    closed_from: u8,
+    /// More are to be removed once there is room for no more than this, in bit/s.
+    watched: u64,
 }
 
-/// No path.
-const NONE: Rank = Rank::MAX;
+impl Fleet {
+    /// None in use, all paths there.
+    const OPEN: Self =
+        Self { used: 0, room: 0, next: 0, price: 0, closed_from: CLASSES as u8, watched: u64::MAX };
+
+    /// What room for the rate costs, if there is some.
+    fn cost_of(&self, rate: u64) -> Option<i128> {
+        if rate <= self.room {
+            return Some(0);
+        }
+        (rate <= self.next).then_some(self.price)
+    }
+}
 
 /// How far a run is.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The best path left of each flow.
-    heads: Vec<Rank>,
+    /// Paths that are to be tried.
+    pub(crate) paths: Left,
+    /// Flow by flow: whether it has its path.
+    pub(crate) is_done: Vec<bool>,
     fleets: Vec<Fleet>,
     /// Room of each relay in use: `stride` places for each offer.
     rooms: Vec<u64>,
     stride: usize,
-    /// What no path may need any more.
-    missing: Needs,
+    /// Whether paths over several relays have been removed.
+    has_no_several: bool,
     /// Nano-dollars.
     left: i128,
     urgent: usize,
     gain: i128,
     /// What the run can come to, if prices tell.
     pub(crate) hope: i128,
-    taken: Vec<Rank>,
 }
 
 impl Clone for State {
@@ -74,11 +98,12 @@ impl Clone for State {
     }
 
     fn clone_from(&mut self, other: &Self) {
-        self.heads.clone_from(&other.heads);
+        self.paths.clone_from(&other.paths);
+        self.is_done.clone_from(&other.is_done);
         self.fleets.clone_from(&other.fleets);
         self.rooms.clone_from(&other.rooms);
-        self.taken.clone_from(&other.taken);
-        (self.stride, self.missing, self.left) = (other.stride, other.missing, other.left);
+        self.stride = other.stride;
+        (self.has_no_several, self.left) = (other.has_no_several, other.left);
         (self.urgent, self.gain, self.hope) = (other.urgent, other.gain, other.hope);
     }
 }
@@ -101,22 +126,21 @@ pub(crate) struct Run<'a> {
     budget: i128,
     cheapest_wins: bool,
     terms: Vec<Terms>,
-    /// The least set-up of any relay.
-    least_set_up: i128,
+    /// The most set-up of any relay.
+    most_set_up: i128,
     /// Whether no path gives anything back.
     only_costs: bool,
     /// Most relays that may be used, offer by offer.
     pub(crate) supply: Vec<usize>,
     pub(crate) state: State,
-    /// All heads.
-    queue: Queue,
-    open: Open,
-    /// Heads tried since the beginning.
+    /// The paths taken since the run was started.
+    taken: Vec<Rank>,
+    /// Paths tried since the beginning.
     tried: u64,
 }
 
-/// Heads tried for one step of work. Chosen: some million heads are tried in a second.
-const HEADS_PER_STEP: u64 = 16;
+/// Paths tried for one step of work. Chosen: some million are tried in a second.
+const PATHS_PER_STEP: u64 = 16;
 
 /// Relays of an offer that there is room for at first. Chosen: few problems need more.
 const FIRST_STRIDE: usize = 4;
@@ -142,13 +166,12 @@ impl<'a> Run<'a> {
             lists,
             budget: nano_dollars(problem.budget()) - nano_dollars(direct),
             cheapest_wins: cheapest_wins(problem),
-            least_set_up: terms.iter().map(|terms| terms.set_up).min().unwrap_or_default(),
+            most_set_up: terms.iter().map(|terms| terms.set_up).max().unwrap_or_default(),
             only_costs: direct == Money::ZERO,
             supply: vec![0; terms.len()],
-            queue: Queue::new(lists.entries.len()),
-            open: Open::new(terms.len()),
             terms,
             state: State::default(),
+            taken: Vec::new(),
             tried: 0,
         }
     }
@@ -168,41 +191,36 @@ impl<'a> Run<'a> {
         &self.terms
     }
 
-    /// Begins anew with these heads.
-    pub(crate) fn start(&mut self, heads: impl Iterator<Item = Rank>) {
+    /// Begins anew, with paths that lack at most so many of the offers that have no relays.
+    pub(crate) fn start(&mut self, lacks: usize) {
         let state = &mut self.state;
-        state.heads.clear();
-        state.heads.resize(self.lists.flows.len(), NONE);
-        heads.for_each(|rank| state.heads[self.lists.entry(rank).flow as usize] = rank);
+        self.lists.rows.within(&self.supply, lacks, &mut state.paths);
+        state.is_done.clear();
+        state.is_done.resize(self.lists.flows.len(), false);
         state.fleets.clear();
-        state.fleets.resize(self.terms.len(), Fleet::default());
+        state.fleets.resize(self.terms.len(), Fleet::OPEN);
         state.stride = state.stride.max(FIRST_STRIDE);
         state.rooms.resize(self.terms.len() * state.stride, 0);
-        state.missing = Needs::NONE;
-        state.left = self.budget;
+        (state.has_no_several, state.left) = (false, self.budget);
         (state.urgent, state.gain, state.hope) = (0, 0, i128::MAX);
-        state.taken.clear();
-        for offer in 0..self.supply.len() {
-            self.note_missing(offer);
-        }
+        (0..self.supply.len()).for_each(|offer| self.count(offer));
+        self.taken.clear();
     }
 
-    /// Goes on from this state, with a supply that is no smaller than the one that led to it.
-    pub(crate) fn resume(&mut self, state: &State, mut events: Option<&mut Events>) {
+    /// Goes on from this state, with a supply that has one relay more of the offer than the one that led to it.
+    pub(crate) fn resume(&mut self, state: &State, offer: usize) {
         self.state.clone_from(state);
-        for offer in 0..self.supply.len() {
-            let is_noted = !Needs::offer(offer).without(self.state.missing);
-            if let Some(events) = events.as_deref_mut()
-                && !is_noted
-                && self.is_exhausted(offer)
-            {
-                events.note(offer, self.tried, &self.state);
-            }
-        }
-        (0..self.supply.len()).for_each(|offer| self.note_missing(offer));
+        self.count(offer);
     }
 
-    /// Takes greedy steps until no list has a head that could be taken, and notes in `events` where a larger supply would
+    /// Looks up what one relay more of the offer would have and cost.
+    fn count(&mut self, offer: usize) {
+        let (terms, fleet) = (&self.terms[offer], &mut self.state.fleets[offer]);
+        fleet.next = if fleet.used < self.supply[offer] { terms.capacity } else { 0 };
+        fleet.price = if fleet.used < terms.running { 0 } else { terms.set_up };
+    }
+
+    /// Takes greedy steps until no path is left that could be taken, and notes in `events` where a larger supply would
     /// have mattered. Stops early, and says so by `false`, once the race is lost, or when there is no work left.
     pub(crate) fn go(
         &mut self,
@@ -210,139 +228,93 @@ impl<'a> Run<'a> {
         mut events: Option<&mut Events>,
         work: &mut Work<'_>,
     ) -> bool {
-        let lists = self.lists;
-        self.queue.clear();
-        let heads = self.state.heads.iter().filter(|head| **head != NONE);
-        heads.for_each(|head| self.queue.insert(*head));
-        for offer in 0..self.supply.len() {
-            self.note_open(offer, events.as_deref());
-        }
-        while let Some(rank) = self.queue.first() {
-            self.tried += 1;
-            if self.tried.is_multiple_of(HEADS_PER_STEP) && !work.step() {
-                return false;
-            }
-            if self.only_costs && self.state.left < i128::from(lists.cheapest) {
+        let cheapest = i128::from(self.lists.cheapest);
+        while let Some(rank) = self.state.paths.first() {
+            if self.only_costs && self.state.left < cheapest {
                 return true;
             }
-            let entry = lists.entry(rank);
-            let is_open = entry.needs.without(self.state.missing);
-            if is_open && let Some(cost) = self.cost_of(entry) {
-                if let Some(race) = race {
-                    let flow = entry.flow as usize;
-                    self.state.hope -=
-                        i128::from(race.most[flow]) - i128::from(race.reduced[rank as usize]);
-                    if self.state.hope <= race.beat {
+            self.tried += 1;
+            if self.tried.is_multiple_of(PATHS_PER_STEP) && !work.step() {
+                return false;
+            }
+            let entry = self.lists.entry(rank);
+            if !self.state.is_done[entry.flow as usize] {
+                if let Some(cost) = self.cost_of(entry) {
+                    if race.is_some_and(|race| self.is_lost_by(rank, entry, race)) {
                         return false;
                     }
-                }
-                self.queue.remove(rank);
-                self.state.heads[entry.flow as usize] = NONE;
-                self.take(rank, entry, cost, events.as_deref_mut());
-            } else {
-                if is_open && let Some(events) = events.as_deref_mut() {
-                    self.note_short(entry, events);
-                }
-                let goes_on = self.advance(rank, entry);
-                if !goes_on && let Some(race) = race {
-                    self.state.hope -= i128::from(race.most[entry.flow as usize]);
-                    if self.state.hope <= race.beat {
-                        return false;
-                    }
+                    self.take(rank, entry, cost, events.as_deref());
+                } else if let Some(events) = events.as_deref_mut() {
+                    self.note_short(rank, entry, events);
                 }
             }
+            self.state.paths.remove(rank);
         }
         true
     }
 
-    /// Moves the flow whose turn it is on to its next path that is not seen to be impossible at a glance, if there is one.
-    fn advance(&mut self, rank: Rank, entry: &Entry) -> bool {
-        let list = &self.lists.flows[entry.flow as usize];
-        let next = list.next(entry.at as usize + 1, self.state.missing, &self.open);
-        self.queue.remove(rank);
-        self.state.heads[entry.flow as usize] = next.unwrap_or(NONE);
-        next.into_iter().for_each(|next| self.queue.insert(next));
-        next.is_some()
-    }
-
-    /// Notes what a path may take of the offer: what one of its relays has, or one more would have, if there may be one or it
-    /// would have to be noted that there may not.
-    fn note_open(&mut self, offer: usize, events: Option<&Events>) {
-        let fleet = &self.state.fleets[offer];
-        let may_grow = fleet.used < self.supply[offer]
-            || events.is_some_and(|events| events.first(offer).is_none());
-        let most = if may_grow { self.terms[offer].capacity } else { fleet.most_room };
-        self.open.set(offer, most);
+    /// Counts what is lost with this path against the flow's best one; says whether that is too much.
+    fn is_lost_by(&mut self, rank: Rank, entry: &Entry, race: Race<'_>) -> bool {
+        let (most, own) = (race.most[entry.flow as usize], race.reduced[rank as usize]);
+        self.state.hope -= i128::from(most) - i128::from(own);
+        self.state.hope <= race.beat
     }
 
     /// What the path costs on top, relays included; `None` when relays or budget do not allow it.
     fn cost_of(&self, entry: &Entry) -> Option<i128> {
         let mut cost = i128::from(entry.more);
         for offer in entry.relays() {
-            let offer = *offer as usize;
-            let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
-            if fleet.most_room < entry.rate {
-                if fleet.used >= self.supply[offer] || entry.rate > terms.capacity {
-                    return None;
-                }
-                cost += if fleet.used >= terms.running { terms.set_up } else { 0 };
-            }
+            cost += self.state.fleets[*offer as usize].cost_of(entry.rate)?;
         }
         (cost <= self.state.left).then_some(cost)
     }
 
-    /// Notes which offers the path lacks a relay of, unless it could not be paid for with it either.
-    fn note_short(&mut self, entry: &Entry, events: &mut Events) {
+    /// Notes which offers the path lacks a relay of, unless it lacks too many or could not be paid for with them either.
+    fn note_short(&mut self, rank: Rank, entry: &Entry, events: &mut Events) {
+        let is_short = |run: &Self, offer: usize| {
+            let fleet = &run.state.fleets[offer];
+            entry.rate > fleet.room && fleet.used >= run.supply[offer]
+        };
         let mut cost = i128::from(entry.more);
-        for offer in entry.relays() {
-            let (terms, fleet) =
-                (&self.terms[*offer as usize], &self.state.fleets[*offer as usize]);
-            if fleet.most_room < entry.rate {
-                if entry.rate > terms.capacity {
-                    return;
-                }
-                cost += if fleet.used >= terms.running { terms.set_up } else { 0 };
+        let mut short = 0;
+        for offer in entry.relays().iter().map(|offer| *offer as usize) {
+            let fleet = &self.state.fleets[offer];
+            if entry.rate > self.terms[offer].capacity {
+                return;
             }
+            cost += if entry.rate > fleet.room { fleet.price } else { 0 };
+            short += usize::from(is_short(self, offer));
         }
-        if cost > self.state.left {
+        if short > events.lacks || cost > self.state.left {
             return;
         }
-        for offer in entry.relays() {
-            let fleet = &self.state.fleets[*offer as usize];
-            if fleet.most_room < entry.rate && fleet.used >= self.supply[*offer as usize] {
-                events.note(*offer as usize, self.tried, &self.state);
-                self.note_open(*offer as usize, Some(events));
+        for offer in entry.relays().iter().map(|offer| *offer as usize) {
+            if is_short(self, offer) {
+                events.note(offer, rank, &self.state);
             }
+        }
+        for offer in entry.relays() {
+            self.remove_exhausted(*offer as usize, Some(events));
         }
     }
 
-    /// Gives the flow its head, on the first relays with room or on new ones.
-    fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, mut events: Option<&mut Events>) {
+    /// Gives the flow its path, on the first relays with room or on new ones.
+    fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, events: Option<&Events>) {
         for offer in entry.relays() {
             self.place(*offer as usize, entry.rate);
         }
-        let state = &mut self.state;
+        let (state, flow) = (&mut self.state, entry.flow as usize);
         state.left -= cost;
         state.gain += i128::from(entry.gain);
-        state.taken.push(rank);
-        state.urgent += usize::from(self.lists.flows[entry.flow as usize].direct.is_none());
-        if let Some(events) = events.as_deref_mut() {
-            for offer in entry.relays() {
-                if self.is_exhausted(*offer as usize) {
-                    events.note(*offer as usize, self.tried, &self.state);
-                }
-            }
-        }
+        state.urgent += usize::from(self.lists.flows[flow].direct.is_none());
+        state.is_done[flow] = true;
+        state.paths.remove_flow(flow, &self.lists.rows);
+        self.taken.push(rank);
         for offer in entry.relays() {
-            self.note_missing(*offer as usize);
-            self.note_open(*offer as usize, events.as_deref());
+            self.remove_exhausted(*offer as usize, events);
         }
-        if self.only_costs && self.state.left < i128::from(self.lists.cheapest_several) {
-            self.state.missing = self.state.missing.or(Needs::SEVERAL);
-        }
-        if self.only_costs && self.state.left < i128::from(self.lists.cheapest) + self.least_set_up
-        {
-            (0..self.supply.len()).for_each(|offer| self.note_unaffordable(offer));
+        if self.only_costs {
+            self.remove_unaffordable();
         }
     }
 
@@ -355,16 +327,19 @@ impl<'a> Run<'a> {
         let fleet = &mut fleets[offer];
         let rooms = &mut rooms[offer * *stride..][..fleet.used + 1];
         let (new, rooms) = rooms.split_last_mut().expect("one place more than relays in use");
-        if let Some(first) = rooms.iter_mut().find(|room| **room >= rate) {
-            let was_most = *first == fleet.most_room;
+        if rate <= fleet.room {
+            let first =
+                rooms.iter_mut().find(|room| **room >= rate).expect("one has the most room");
+            let was_most = *first == fleet.room;
             *first -= rate;
             if was_most {
-                fleet.most_room = rooms.iter().copied().max().unwrap_or(0);
+                fleet.room = rooms.iter().copied().max().unwrap_or(0);
             }
         } else {
             *new = self.terms[offer].capacity - rate;
             fleet.used += 1;
-            fleet.most_room = fleet.most_room.max(*new);
+            fleet.room = fleet.room.max(*new);
+            self.count(offer);
         }
     }
 
@@ -379,25 +354,52 @@ impl<'a> Run<'a> {
         (state.rooms, state.stride) = (rooms, wider);
     }
 
-    /// Whether no relay of the offer has room for any path, and no other one may be used.
-    fn is_exhausted(&self, offer: usize) -> bool {
+    /// Removes paths over an offer that has no room for them, once it has been noted that it has not.
+    fn remove_exhausted(&mut self, offer: usize, events: Option<&Events>) {
         let fleet = &self.state.fleets[offer];
-        fleet.most_room < self.terms[offer].least_rate && fleet.used >= self.supply[offer]
-    }
-
-    fn note_missing(&mut self, offer: usize) {
-        if self.is_exhausted(offer) {
-            self.state.missing = self.state.missing.or(Needs::offer(offer));
+        let room = fleet.room.max(fleet.next);
+        if room <= fleet.watched && events.is_none_or(|events| events.has(offer)) {
+            self.close(offer, self.lists.rows.class_above(offer, room));
         }
     }
 
-    /// Notes an offer none of whose relays has room, where another one cannot be paid for.
-    fn note_unaffordable(&mut self, offer: usize) {
-        let (terms, fleet) = (&self.terms[offer], &self.state.fleets[offer]);
-        let free = fleet.used < terms.running && fleet.used < self.supply[offer];
-        let affordable = terms.set_up + i128::from(self.lists.cheapest) <= self.state.left;
-        if fleet.most_room < terms.least_rate && !free && !affordable {
-            self.state.missing = self.state.missing.or(Needs::offer(offer));
+    /// Removes the paths over offers that have no relays.
+    pub(crate) fn close_absent(&mut self) {
+        for offer in 0..self.supply.len() {
+            if self.supply[offer] == 0 {
+                self.close(offer, 0);
+            }
+        }
+    }
+
+    /// Removes the paths over the offer from this class on.
+    fn close(&mut self, offer: usize, class: usize) {
+        let State { fleets, paths, .. } = &mut self.state;
+        let (fleet, rows) = (&mut fleets[offer], &self.lists.rows);
+        if class < usize::from(fleet.closed_from) {
+            fleet.closed_from = class as u8;
+            paths.remove_class(offer, class, rows);
+        }
+        fleet.watched = rows.limit_below(offer, usize::from(fleet.closed_from));
+    }
+
+    /// Removes paths that cost more than is left, where that is seen at a glance.
+    fn remove_unaffordable(&mut self) {
+        let (lists, state) = (self.lists, &mut self.state);
+        let is_short = state.left < i128::from(lists.cheapest_several);
+        if is_short && !std::mem::replace(&mut state.has_no_several, true) {
+            state.paths.remove_several(&lists.rows);
+        }
+        let least = i128::from(lists.cheapest);
+        if state.left >= least + self.most_set_up {
+            return;
+        }
+        for offer in 0..self.terms.len() {
+            let fleet = &self.state.fleets[offer];
+            let is_dear = fleet.price > 0 && self.state.left < least + fleet.price;
+            if is_dear && fleet.room < self.terms[offer].least_rate {
+                self.close(offer, 0);
+            }
         }
     }
 
@@ -408,8 +410,8 @@ impl<'a> Run<'a> {
         Value { urgent: self.state.urgent, gain: self.state.gain, cost: Reverse(cost) }
     }
 
-    /// The paths taken, in the order in which they were.
+    /// The paths taken, in the order in which they were, if the run was not resumed.
     pub(crate) fn taken(&self) -> &[Rank] {
-        &self.state.taken
+        &self.taken
     }
 }

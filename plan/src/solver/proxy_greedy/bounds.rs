@@ -116,6 +116,10 @@ impl<'a> Bounds<'a> {
         self.prepared.clear();
     }
 
+    fn needs(&self, rank: Rank) -> Needs {
+        self.lists.needs[rank as usize]
+    }
+
     /// What a path pays, in nanoseconds.
     fn price_of(&self, entry: &Entry) -> i64 {
         let capacity: f64 = entry.relays().iter().map(|offer| self.prices[*offer as usize]).sum();
@@ -129,13 +133,13 @@ impl<'a> Bounds<'a> {
         let mut loads = vec![0.0; set.len()];
         let mut cost = 0.0;
         for list in &self.lists.flows {
-            let paths = list.ranks.iter().map(|rank| self.lists.entry(*rank));
             let mut best: (i64, Option<&Entry>) = (0, None);
-            for entry in paths {
+            for rank in &list.ranks {
+                let entry = self.lists.entry(*rank);
                 if entry.gain <= best.0 {
                     break;
                 }
-                if entry.needs.lacking(there) == Needs::NONE {
+                if self.needs(*rank).lacking(there) == Needs::NONE {
                     let reduced = entry.gain.saturating_sub(self.price_of(entry));
                     best = if reduced > best.0 { (reduced, Some(entry)) } else { best };
                 }
@@ -169,7 +173,7 @@ impl<'a> Bounds<'a> {
                     break;
                 }
                 let reduced = self.reduced[*rank as usize];
-                if reduced > best.0 && entry.needs.lacking(there) == Needs::NONE {
+                if reduced > best.0 && self.needs(*rank).lacking(there) == Needs::NONE {
                     best = (reduced, Some(*rank));
                 }
             }
@@ -182,7 +186,7 @@ impl<'a> Bounds<'a> {
         let kept = ranks.iter().filter_map(|rank| {
             let reduced = self.reduced[*rank as usize];
             let wanted = reduced > 0 && reduced >= least;
-            wanted.then(|| (reduced, self.lists.entry(*rank).needs))
+            wanted.then(|| (reduced, self.lists.needs[*rank as usize]))
         });
         self.kept[flow].clear();
         self.kept[flow].extend(kept);
@@ -235,32 +239,51 @@ impl<'a> Bounds<'a> {
         self.sum_with_two = self.with_two.iter().map(sum).collect();
     }
 
-    /// What no run over the prepared set with a relay of both offers can exceed, at a glance.
-    pub(super) fn at_a_glance(&self, one: usize, two: usize) -> i128 {
-        let pair = one.min(two) * self.terms.len() + one.max(two);
-        let sums = [self.sum_with_one[one], self.sum_with_one[two], self.sum_with_two[pair]];
-        let more: i128 = sums.into_iter().map(i128::from).sum();
-        self.base + self.more_by(one) + self.more_by(two) + more
-    }
-
-    /// What no run over the prepared set with a relay of these offers can exceed; `most` becomes the most reduced gain of each flow.
-    pub(super) fn with(&self, one: Option<usize>, two: Option<usize>, most: &mut Vec<i64>) -> i128 {
+    /// What no run over the prepared set can exceed; `most` becomes the most reduced gain of each flow.
+    pub(super) fn of_set(&self, most: &mut Vec<i64>) -> i128 {
         most.clone_from(&self.most);
-        let pair = one
-            .zip(two)
-            .map(|(one, two)| &self.with_two[one.min(two) * self.terms.len() + one.max(two)]);
-        let added = || [one, two].into_iter().flatten();
-        let mut more = 0;
-        for (flow, reduced) in added().map(|offer| &self.with_one[offer]).chain(pair).flatten() {
-            let most = &mut most[*flow as usize];
-            more += (*reduced - *most).max(0);
-            *most = (*most).max(*reduced);
-        }
-        self.base + added().map(|offer| self.more_by(offer)).sum::<i128>() + i128::from(more)
+        self.base
     }
 
-    /// What one relay more may add to that.
+    /// How much more at most it is with a relay of this offer, at a glance.
     pub(super) fn more_by(&self, offer: usize) -> i128 {
+        i128::from(self.sum_with_one[offer]) + self.allowance_of(offer)
+    }
+
+    /// How much more at most it is with a relay of the second offer, where there is one of the first already.
+    pub(super) fn more_by_second(&self, one: usize, two: usize) -> i128 {
+        let alone = if one == two { 0 } else { self.sum_with_one[two] };
+        let together = self.sum_with_two[self.pair(one, two)];
+        i128::from(alone) + i128::from(together) + self.allowance_of(two)
+    }
+
+    /// How much more it is with a relay of this offer, where there may be one more of another already, for flows that have no
+    /// path yet. Raises their `most`.
+    pub(super) fn raise(
+        &self,
+        offer: usize,
+        other: Option<usize>,
+        is_done: &[bool],
+        most: &mut [i64],
+    ) -> i128 {
+        let pair = other.map(|other| &self.with_two[self.pair(offer, other)]);
+        let mut more = self.allowance_of(offer);
+        for (flow, reduced) in [Some(&self.with_one[offer]), pair].into_iter().flatten().flatten() {
+            let most = &mut most[*flow as usize];
+            if !is_done[*flow as usize] && *reduced > *most {
+                more += i128::from(*reduced - *most);
+                *most = *reduced;
+            }
+        }
+        more
+    }
+
+    fn pair(&self, one: usize, two: usize) -> usize {
+        one.min(two) * self.terms.len() + one.max(two)
+    }
+
+    /// What one relay more may save at these prices.
+    fn allowance_of(&self, offer: usize) -> i128 {
         i128::from(self.allowances[offer][usize::from(self.terms[offer].running > 0)])
     }
 

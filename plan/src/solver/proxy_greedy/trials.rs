@@ -1,14 +1,14 @@
 //! F-FCT on sets of relays that differ by one or two relays.
 //!
-//! For each base set there is one run over the base, one over each offer's relay added, and one over each two added. A run with one
+//! For each base set there is one run over the base, one over each offer's relay added (a parent), and one over each two added. A run with one
 //! relay more is the same as that without until the relay is lacking for the first time ([`Events`]), and is made from there only. Where it is never
-//! lacking, no run is made. Of two added relays the one that is lacking first in the base's run comes first.
+//! lacking, no run is made; nor where a bound tells then that nothing can be won. Of two added relays the one that is lacking first in the
+//! base's run comes first. So that no path over both is missed, the base's run notes both relays of a path that lacks two.
 
 use super::bounds::Bounds;
-use super::first::FirstPaths;
 use super::{Change, Relays};
 use crate::problem::Problem;
-use crate::solver::flow_greedy::{Events, Lists, Rank, Run, Value};
+use crate::solver::flow_greedy::{Events, Lack, Left, Lists, Rank, Run, Value};
 use crate::solver::{Limits, Work};
 
 /// The best set so far.
@@ -48,25 +48,45 @@ impl Found {
     }
 }
 
-/// Which notes a run makes of what it lacks.
+/// Which run notes what it lacks.
 #[derive(Debug, Clone, Copy)]
 enum Noted {
     OnBase,
     OnParent,
-    Nowhere,
+}
+
+/// A set that relays are added to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base<'b> {
+    /// Its place in the listing.
+    pub(super) at: usize,
+    pub(super) relays: &'b Relays,
+    /// The offer that a relay was removed from.
+    pub(super) removed: Option<usize>,
+}
+
+impl Base<'_> {
+    /// Whether the set with relays of both offers more is none that an earlier base has led to: with what was removed put
+    /// back, the first base has led to all.
+    fn is_new(&self, one: usize, two: usize) -> bool {
+        self.at == 0 || self.removed.is_none_or(|removed| removed != one && removed != two)
+    }
 }
 
 /// Runs on sets of relays.
 #[derive(Debug)]
 pub(super) struct Trials<'a> {
+    lists: &'a Lists,
     run: Run<'a>,
-    first: FirstPaths<'a>,
     bounds: Option<Bounds<'a>>,
-    /// Where relays are lacking on the base, and on the base with one more.
+    /// Where relays are lacking on the base, and on a parent.
     on_base: Events,
     on_parent: Events,
-    /// By flow: the most reduced gain, on the base, with one relay more, and with two.
+    /// By flow: the most reduced gain, on the base, on a parent, and with two relays more.
     most: [Vec<i64>; 3],
+    /// Scratch: paths that a parent's run tries, and its second offers.
+    within: Left,
+    children: Vec<usize>,
 }
 
 impl<'a> Trials<'a> {
@@ -74,21 +94,22 @@ impl<'a> Trials<'a> {
         let run = Run::new(problem, lists);
         let offers = problem.offers().len();
         Self {
+            lists,
             // 1-P makes too few runs for prices to pay.
             bounds: if change == Change::AddOne { None } else { Bounds::new(lists, &run) },
             run,
-            first: FirstPaths::new(lists, offers),
             on_base: Events::new(offers),
             on_parent: Events::new(offers),
             most: Default::default(),
+            within: Left::default(),
+            children: Vec::new(),
         }
     }
 
     /// What F-FCT makes of this set.
     pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
         self.run.supply.clone_from(set);
-        self.first.prepare(set);
-        self.run.start(self.first.base());
+        self.run.start(0);
         self.run.go(None, None, &mut Work::new(&Limits::work(u64::MAX)));
         self.run.taken()
     }
@@ -100,199 +121,196 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// Tries all sets of one or two relays more than this base, the `at`th, that are new.
+    /// Tries all sets of one or two relays more than this base that are new.
     pub(super) fn on_base(
         &mut self,
-        (at, base): (usize, &Relays),
+        base: Base<'_>,
         change: Change,
-        is_new: &mut dyn FnMut(usize, usize) -> bool,
         found: &mut Found,
         work: &mut Work<'_>,
     ) {
-        self.run.supply.clone_from(base);
-        self.first.prepare(base);
+        self.run.supply.clone_from(base.relays);
         if let Some(bounds) = &mut self.bounds {
-            bounds.prepare(base);
+            bounds.prepare(base.relays);
         }
         let adds_two = change != Change::AddOne;
-        self.on_base.clear();
-        let on_base = adds_two.then(|| self.run_on_base(found.beat(at), work)).flatten();
-        for one in 0..base.len() {
-            self.run.supply[one] += 1;
-            if adds_two {
-                let on_parent = if base[one] > 0 {
-                    self.go_on_with(one, on_base, found.beat(at), work)
-                } else {
-                    self.run_with(one, true, found.beat(at), work)
-                };
-                self.on_parent((at, base), one, on_parent, is_new, found, work);
-            } else if work.step() {
-                let value = self.run_with(one, false, found.beat(at), work);
-                found.keep_better(value, (at, one, None), &self.run.supply);
-            }
-            self.run.supply[one] -= 1;
-            if work.stopped {
+        let on_base = self.run_on_base(adds_two, found.beat(base.at), work);
+        for one in 0..base.relays.len() {
+            if work.stopped || !work.step() {
                 return;
             }
+            if adds_two {
+                self.on_parent(base, one, on_base, found, work);
+            } else {
+                let value = self.run_with(one, on_base, work);
+                self.run.supply[one] += 1;
+                found.keep_better(value, (base.at, one, None), &self.run.supply);
+                self.run.supply[one] -= 1;
+            }
         }
+    }
+
+    /// The run on the base alone, with what it lacks noted. None when no set of two more can be better.
+    fn run_on_base(&mut self, adds_two: bool, beat: i128, work: &mut Work<'_>) -> Option<Value> {
+        let lacks = if adds_two { 2 } else { 1 };
+        self.on_base.begin(lacks);
+        self.run.start(lacks);
+        if let Some(bounds) = &self.bounds {
+            self.run.state.hope = bounds.of_set(&mut self.most[0]);
+            let offers = 0..self.run.supply.len();
+            for one in offers.clone() {
+                let second = offers.clone().map(|two| bounds.more_by_second(one, two)).max();
+                let more = bounds.more_by(one) + second.unwrap_or(0);
+                self.on_base.beat[one] = beat.saturating_sub(more);
+            }
+        }
+        let beat = self.on_base.least_to_beat();
+        self.finish(0, beat, Some(Noted::OnBase), work)
+    }
+
+    /// The run on the base with one relay more, which is the last to be added.
+    fn run_with(
+        &mut self,
+        one: usize,
+        on_base: Option<Value>,
+        work: &mut Work<'_>,
+    ) -> Option<Value> {
+        let state = match self.on_base.lack(one) {
+            Lack::Never => return on_base,
+            Lack::Lost => return None,
+            Lack::Since(state) => state,
+        };
+        self.run.supply[one] += 1;
+        self.run.resume(state, one);
+        self.run.close_absent();
+        let value = self.finish(0, i128::MIN, None, work);
+        self.run.supply[one] -= 1;
+        value
     }
 
     /// Tries the sets of one relay more than the base with `one`.
     fn on_parent(
         &mut self,
-        (at, base): (usize, &Relays),
+        base: Base<'_>,
         one: usize,
-        on_parent: Option<Value>,
-        is_new: &mut dyn FnMut(usize, usize) -> bool,
+        on_base: Option<Value>,
         found: &mut Found,
         work: &mut Work<'_>,
     ) {
-        for two in 0..base.len() {
-            if !self.is_parent(one, two, base) || !is_new(one, two) {
-                continue;
-            }
+        let is_child = |trials: &Self, two: usize| {
+            let comes_first = (trials.on_base.time(one), one) <= (trials.on_base.time(two), two);
+            comes_first && base.is_new(one, two)
+        };
+        let mut children = std::mem::take(&mut self.children);
+        children.clear();
+        children.extend((0..base.relays.len()).filter(|two| is_child(self, *two)));
+        self.run.supply[one] += 1;
+        let on_parent = self.run_on_parent(one, &children, on_base, found.beat(base.at), work);
+        for two in children.iter().copied() {
             if work.stopped || !work.step() {
-                return;
+                break;
             }
+            let value = self.run_with_both(one, two, on_parent, found.beat(base.at), work);
             self.run.supply[two] += 1;
-            let beat = found.beat(at);
-            let value = if base[two] > 0 || one == two {
-                let most = usize::from(base[one] == 0);
-                self.go_on_with_both((two, most), on_parent, beat, work)
-            } else {
-                self.run_with_both(one, two, beat, work)
-            };
-            found.keep_better(value, (at, one.min(two), Some(one.max(two))), &self.run.supply);
+            let place = (base.at, one.min(two), Some(one.max(two)));
+            found.keep_better(value, place, &self.run.supply);
             self.run.supply[two] -= 1;
         }
+        self.run.supply[one] -= 1;
+        self.children = children;
     }
 
-    /// Whether the base with `one` is what the run on the base with both goes on from.
-    fn is_parent(&self, one: usize, two: usize, base: &Relays) -> bool {
-        let time = |offer| (self.on_base.first(offer).map_or(u64::MAX, |(time, _)| time), offer);
-        match (base[one] > 0, base[two] > 0) {
-            _ if one == two => true,
-            (true, true) => time(one) < time(two),
-            (false, false) => one < two,
-            (is_there, _) => !is_there,
-        }
-    }
-
-    /// The run on the base alone, with what it lacks noted. None when no set of two more can be better.
-    fn run_on_base(&mut self, beat: i128, work: &mut Work<'_>) -> Option<Value> {
-        self.run.start(self.first.base());
-        if let Some(bounds) = &self.bounds {
-            self.run.state.hope = bounds.with(None, None, &mut self.most[0]);
-        }
-        let beat = beat.saturating_sub(2 * self.most_more());
-        self.finish_run(0, beat, Noted::OnBase, work)
-    }
-
-    /// The run on the base with a relay of this offer, of which it has some.
-    fn go_on_with(
+    /// The run on the base with `one`, with what it lacks of the children's offers noted. None when none of them can be better.
+    fn run_on_parent(
         &mut self,
         one: usize,
+        children: &[usize],
         on_base: Option<Value>,
         beat: i128,
         work: &mut Work<'_>,
     ) -> Option<Value> {
-        self.on_parent.clear();
-        let Some((_, state)) = self.on_base.first(one) else { return on_base };
-        self.run.resume(state, Some(&mut self.on_parent));
-        self.hope_for_more(one);
-        let beat = beat.saturating_sub(self.most_more());
-        self.finish_run(0, beat, Noted::OnParent, work)
-    }
-
-    /// The same for an offer of which the base has none.
-    fn run_with(
-        &mut self,
-        one: usize,
-        notes: bool,
-        beat: i128,
-        work: &mut Work<'_>,
-    ) -> Option<Value> {
-        self.on_parent.clear();
-        self.run.start(self.first.heads(one, None));
+        self.on_parent.begin(1);
+        let state = match self.on_base.lack(one) {
+            Lack::Never => return on_base,
+            Lack::Since(state) if !children.is_empty() => state,
+            Lack::Lost | Lack::Since(_) => {
+                self.on_parent.lose_the_rest();
+                return None;
+            }
+        };
+        self.run.resume(state, one);
+        self.lists.rows.within(&self.run.supply, 1, &mut self.within);
+        self.run.state.paths.keep(&self.within);
+        self.on_parent.beat.fill(i128::MAX);
+        for two in children.iter().copied() {
+            let more = |bounds: &Bounds<'_>| bounds.more_by_second(one, two);
+            let more = self.bounds.as_ref().map_or(0, more);
+            self.on_parent.beat[two] = beat.saturating_sub(more);
+        }
         if let Some(bounds) = &self.bounds {
-            self.run.state.hope = bounds.with(Some(one), None, &mut self.most[1]);
+            let [on_base, most, _] = &mut self.most;
+            most.clone_from(on_base);
+            let state = &mut self.run.state;
+            state.hope += bounds.raise(one, None, &state.is_done, most);
         }
-        let beat = if notes { beat.saturating_sub(self.most_more()) } else { beat };
-        let noted = if notes { Noted::OnParent } else { Noted::Nowhere };
-        self.finish_run(1, beat, noted, work)
+        let beat = self.on_parent.least_to_beat();
+        self.finish(1, beat, Some(Noted::OnParent), work)
     }
 
-    /// The run on the base with relays of two offers, of the second of which there were some.
-    fn go_on_with_both(
-        &mut self,
-        (two, most): (usize, usize),
-        on_parent: Option<Value>,
-        beat: i128,
-        work: &mut Work<'_>,
-    ) -> Option<Value> {
-        let Some((_, state)) = self.on_parent.first(two) else { return on_parent };
-        if self.bounds.as_ref().is_some_and(|bounds| state.hope + bounds.more_by(two) <= beat) {
-            return None;
-        }
-        self.run.resume(state, None);
-        self.hope_for_more(two);
-        self.finish_run(most, beat, Noted::Nowhere, work)
-    }
-
-    /// The same where the base has neither.
+    /// The run on the base with relays of both offers.
     fn run_with_both(
         &mut self,
         one: usize,
         two: usize,
+        on_parent: Option<Value>,
         beat: i128,
         work: &mut Work<'_>,
     ) -> Option<Value> {
-        let mut hope = i128::MAX;
+        let state = match self.on_parent.lack(two) {
+            Lack::Never => return on_parent,
+            Lack::Lost => return None,
+            Lack::Since(state) => state,
+        };
+        let mut hope = state.hope;
         if let Some(bounds) = &self.bounds {
-            if bounds.at_a_glance(one, two) <= beat {
+            if hope + bounds.more_by_second(one, two) <= beat {
                 return None;
             }
-            hope = bounds.with(Some(one), Some(two), &mut self.most[2]);
+            let [_, on_parent, most] = &mut self.most;
+            most.clone_from(on_parent);
+            hope += bounds.raise(two, Some(one), &state.is_done, most);
             if hope <= beat {
                 return None;
             }
         }
-        self.run.start(self.first.heads(one, Some(two)));
+        self.run.supply[two] += 1;
+        self.run.resume(state, two);
         self.run.state.hope = hope;
-        self.finish_run(2, beat, Noted::Nowhere, work)
+        self.run.close_absent();
+        let value = self.finish(2, beat, None, work);
+        self.run.supply[two] -= 1;
+        value
     }
 
     /// Steps to the run's end; none when that cannot exceed `beat`.
-    fn finish_run(
+    fn finish(
         &mut self,
         most: usize,
         beat: i128,
-        noted: Noted,
+        noted: Option<Noted>,
         work: &mut Work<'_>,
     ) -> Option<Value> {
         let race = self.bounds.as_ref().map(|bounds| bounds.race(&self.most[most], beat));
-        let events = match noted {
-            Noted::OnBase => Some(&mut self.on_base),
-            Noted::OnParent => Some(&mut self.on_parent),
-            Noted::Nowhere => None,
+        let mut events = match noted {
+            Some(Noted::OnBase) => Some(&mut self.on_base),
+            Some(Noted::OnParent) => Some(&mut self.on_parent),
+            None => None,
         };
-        if race.is_some() && self.run.state.hope <= beat {
-            return None;
+        let is_lost = race.is_some() && self.run.state.hope <= beat;
+        if !is_lost && self.run.go(race, events.as_deref_mut(), work) {
+            return Some(self.run.value());
         }
-        self.run.go(race, events, work).then(|| self.run.value())
-    }
-
-    fn hope_for_more(&mut self, offer: usize) {
-        if let Some(bounds) = &self.bounds {
-            self.run.state.hope += bounds.more_by(offer);
-        }
-    }
-
-    /// What any one relay more may add to what a run can come to.
-    fn most_more(&self) -> i128 {
-        let all = |bounds: &Bounds<'_>| {
-            (0..self.run.supply.len()).map(|offer| bounds.more_by(offer)).max()
-        };
-        self.bounds.as_ref().and_then(all).unwrap_or(0)
+        events.into_iter().for_each(Events::lose_the_rest);
+        None
     }
 }
