@@ -8,6 +8,7 @@ mod jump;
 mod lab_run;
 mod modelled;
 pub mod numeric;
+mod opening;
 mod parallel;
 mod rates;
 mod regions;

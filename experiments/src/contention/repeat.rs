@@ -10,7 +10,7 @@ use super::{Way, host_of};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, Chain, NewChain};
+use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
 
@@ -88,6 +88,7 @@ impl Work<'_> {
                 server: server.address,
                 relays: &relays,
                 carriage: Carriage::Split,
+                entrance: Entrance::Forward,
                 leg: &LegText::default(),
                 gateway: &LegText::default(),
             };

@@ -114,6 +114,7 @@ fn start_gateway(
         forwards: flows.iter().map(|flow| (&flow.id, &inventory.destinations[&flow.id])).collect(),
         relays: inventory.relays.values().map(|hop| hop.identity).collect(),
         routes,
+        intercepts: false,
         leg: &LegText::default(),
         metrics: service::metrics_at(service::FIRST_GATEWAY),
     };

@@ -13,7 +13,7 @@ use super::scenario::{Pair, Scenario, Strategy};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
 use crate::lab_run::Ground;
-use crate::lab_run::chain::NewChain;
+use crate::lab_run::chain::{Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
 use crate::lab_run::watch::{self, Arrivals};
@@ -177,6 +177,7 @@ impl Fetch<'_> {
             server: self.server,
             relays: &relays,
             carriage: strategy.carriage,
+            entrance: Entrance::Forward,
             leg: &leg,
             gateway: &gateway,
         };

@@ -19,6 +19,7 @@ use crate::download;
 use crate::jump;
 use crate::modelled;
 use crate::numeric::{self, NumericError};
+use crate::opening;
 use crate::rates;
 use crate::regions;
 use crate::scenario::{Scenario, ScenarioError};
@@ -194,13 +195,14 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
 }
 
 /// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
-const NAMED: [(&str, &str); 8] = [
+const NAMED: [(&str, &str); 9] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
     ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
     ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
     ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
     ("soak-wan.toml", include_str!("../../../scenarios/soak-wan.toml")),
+    ("stream-wan.toml", include_str!("../../../scenarios/stream-wan.toml")),
     ("trn-contention-wan.toml", include_str!("../../../scenarios/trn-contention-wan.toml")),
     ("trn-wan.toml", include_str!("../../../scenarios/trn-wan.toml")),
 ];
@@ -362,6 +364,18 @@ const ALL: &[Experiment] = &[
     ),
     lab!("soak", "ours", soak::run, "sessions of all kinds for a quarter of an hour, under faults"),
     lab!("rt-ramp", "ours", jump::ramp::run, "1 MB against a round trip and its time on the wire"),
+    lab!(
+        "stream-first-byte",
+        "ours",
+        opening::first_byte::run,
+        "when the first byte comes over a warm chain, by port forward and by TPROXY"
+    ),
+    lab!(
+        "stream-failover",
+        "ours",
+        opening::failover::run,
+        "how soon new sessions leave a path that dies or slows down"
+    ),
 ];
 
 /// The experiment of this name.

@@ -27,6 +27,17 @@ pub(crate) enum Carriage {
     Split,
 }
 
+/// How connections of the client come to a chain of splitting relays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Entrance {
+    /// The client dials a port of the gateway on its host.
+    #[default]
+    Forward,
+    /// It dials the server, and the gateway takes that off its way.
+    Tproxy,
+}
+
 /// A chain to start.
 pub(crate) struct NewChain<'a> {
     /// Its number among the chains of this lab, from 0: no two have the same.
@@ -39,6 +50,8 @@ pub(crate) struct NewChain<'a> {
     pub(crate) relays: &'a [HostId],
     /// What they do.
     pub(crate) carriage: Carriage,
+    /// How the client comes to splitting ones.
+    pub(crate) entrance: Entrance,
     /// How splitting relays set up their connections.
     pub(crate) leg: &'a LegText,
     /// How the gateway on the client's host does.
@@ -112,11 +125,16 @@ impl NewChain<'_> {
             forwards: vec![(&flow, &destination)],
             relays: identities,
             routes: &routes,
+            intercepts: self.entrance == Entrance::Tproxy,
             leg: self.gateway,
             metrics,
         };
         let (service, listening) = gateway.start(ground, &operator)?;
-        let entrance = listening.first().copied().expect("one port for one flow");
+        let port = listening.first().copied().expect("one port for one flow");
+        let entrance = match self.entrance {
+            Entrance::Forward => port,
+            Entrance::Tproxy => self.server,
+        };
         let leg = self.leg.clone();
         Ok(SplitChain { entrance, gateway: service, metrics, relays, operator, rule, leg })
     }

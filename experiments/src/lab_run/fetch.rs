@@ -21,7 +21,10 @@ const READ_BYTES: usize = 256 * 1024;
 /// Length of a request.
 const REQUEST_BYTES: usize = 16;
 
-/// Serves files on a host until it is dropped.
+/// How a server answers one connection, unless it is told to stop; an error is the client's to notice.
+pub(crate) type Answer = fn(TcpStream, &AtomicBool) -> std::io::Result<()>;
+
+/// Serves files, or what else it is told to, on a host until it is dropped.
 pub(crate) struct FileServer {
     /// Where it listens.
     pub(crate) address: SocketAddr,
@@ -35,6 +38,19 @@ impl FileServer {
     /// # Errors
     /// When there is no such host or the port is taken.
     pub(crate) fn start(ground: &Ground, host: &HostId, port: u16) -> Result<Self, DemoError> {
+        Self::answering(ground, host, port, serve)
+    }
+
+    /// The same with another answer than files.
+    ///
+    /// # Errors
+    /// As [`FileServer::start`].
+    pub(crate) fn answering(
+        ground: &Ground,
+        host: &HostId,
+        port: u16,
+        answer: Answer,
+    ) -> Result<Self, DemoError> {
         let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(host)?), port);
         let failed = |source| DemoError::Carry {
             flow: format!("files of {host}"),
@@ -46,7 +62,7 @@ impl FileServer {
         timed.map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
-        let thread = std::thread::spawn(move || accept_all(&listener, &told));
+        let thread = std::thread::spawn(move || accept_all(&listener, &told, answer));
         Ok(Self { address, stop, thread: Some(thread) })
     }
 }
@@ -60,18 +76,18 @@ impl Drop for FileServer {
     }
 }
 
-fn accept_all(listener: &TcpListener, stop: &AtomicBool) {
+fn accept_all(listener: &TcpListener, stop: &AtomicBool, answer: Answer) {
     std::thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
             if let Ok((stream, _)) = listener.accept() {
                 // A client that breaks off tells so itself.
-                scope.spawn(move || serve(stream, stop));
+                scope.spawn(move || answer(stream, stop));
             }
         }
     });
 }
 
-/// Answers one request; an error is the client's to notice.
+/// Answers one request for a file.
 fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(STOP_CHECK))?;
@@ -97,7 +113,8 @@ fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     read_exactly(&mut stream, &mut request, stop)
 }
 
-fn read_exactly(
+/// Fills `room`, unless the stream ends or `stop` is set; the stream's reads time out again and again.
+pub(crate) fn read_exactly(
     stream: &mut TcpStream,
     mut room: &mut [u8],
     stop: &AtomicBool,

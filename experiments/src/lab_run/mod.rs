@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use tradewind_lab::{Lab, LabOptions};
 use tradewind_net::counters::TcpCounters;
-use tradewind_units::HostId;
+use tradewind_units::{Duration, HostId};
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Stop};
@@ -68,4 +68,17 @@ impl Ground {
         let read = self.lab.enter(host, tradewind_net::counters::tcp_counters)?;
         Ok(read.map_err(tradewind_lab::LabError::from)?)
     }
+}
+
+/// The round trip between two hosts of a topology, without queueing.
+///
+/// # Panics
+/// When there is no such host: scenarios are checked when they are read.
+pub(crate) fn round_trip(topology: &Topology, a: &HostId, b: &HostId) -> Duration {
+    let site = |host| {
+        let index = topology.host(host).expect("the scenario was checked");
+        topology.hosts[usize::from(index.0)].site
+    };
+    let (a, b) = (site(a), site(b));
+    topology.pair(a, b).delay + topology.pair(b, a).delay
 }

@@ -55,6 +55,13 @@ pub(crate) struct LegText {
 }
 
 impl LegText {
+    /// Encrypted legs of relays, which dial as `dial` says; a gateway's are the same without `accept`.
+    pub(crate) fn encrypted(dial: Option<LegProfile>) -> Self {
+        let tls = |profile| LegProfile { encryption: Some(Encryption::Tls), ..profile };
+        let accept = tls(LegProfile::default());
+        Self { accept: Some(accept), dial: Some(tls(dial.unwrap_or_default())) }
+    }
+
     /// The same without encryption where none is named: the papers' relays carry plain bytes, and all hosts of the lab share
     /// the cores of one machine. A gateway's applications are not asked.
     fn plain(&self, is_relay: bool) -> Self {
@@ -97,6 +104,8 @@ struct GatewayText<'a> {
     direct: bool,
     metrics: SocketAddr,
     forward: Vec<ForwardText<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tproxy: Vec<TproxyText>,
     routes: &'a RouteTable,
     leg: LegText,
 }
@@ -106,6 +115,12 @@ struct ForwardText<'a> {
     listen: &'static str,
     to: &'a Destination,
     flow: &'a FlowId,
+}
+
+#[derive(Serialize)]
+struct TproxyText {
+    destinations: Vec<DestinationRule>,
+    own_host: bool,
 }
 
 /// A relay to start, with its secret.
@@ -179,6 +194,8 @@ pub(crate) struct NewGateway<'a> {
     pub(crate) relays: Vec<PublicIdentity>,
     /// The paths to its destinations.
     pub(crate) routes: &'a RouteTable,
+    /// Whether connections of its host to these destinations are taken off their way as well (TPROXY).
+    pub(crate) intercepts: bool,
     /// How its connections are set up.
     pub(crate) leg: &'a LegText,
     /// Where it tells of itself.
@@ -199,6 +216,7 @@ impl NewGateway<'_> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
         let key_file = ground.scratch.write(&format!("{name}.key"), &key.to_secret_text())?;
         let forwards = self.forwards.iter();
+        let taken = TproxyText { destinations: self.rules(), own_host: true };
         let config = toml::to_string(&GatewayText {
             identity_file: &key_file,
             grant: self.grant(&key, operator)?,
@@ -207,18 +225,24 @@ impl NewGateway<'_> {
             forward: forwards
                 .map(|(flow, to)| ForwardText { listen: "127.0.0.1:0", to, flow })
                 .collect(),
+            tproxy: if self.intercepts { vec![taken] } else { Vec::new() },
             routes: self.routes,
             leg: self.leg.plain(false),
         })?;
         let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = ground.lab.command(self.host, &ground.program)?;
         command.arg("gateway").arg("--config").arg(config);
-        let (service, Ready { listen }) = Service::start(command, name, &ground.scratch)?;
-        if listen.len() != self.forwards.len() {
+        let (service, Ready { mut listen }) = Service::start(command, name, &ground.scratch)?;
+        if listen.len() != self.forwards.len() + usize::from(self.intercepts) {
             let why = format!("{} ports for {} flows", listen.len(), self.forwards.len());
             return Err(DemoError::Program { name: name.to_owned(), why });
         }
+        listen.truncate(self.forwards.len());
         Ok((service, listen))
+    }
+
+    fn rules(&self) -> Vec<DestinationRule> {
+        self.forwards.iter().map(|(_, to)| to.as_rule()).collect()
     }
 
     /// The gateway may reach its destinations over its relays.
@@ -232,7 +256,7 @@ impl NewGateway<'_> {
             expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
             sessions: None,
             relays: Relays::listed(&self.relays),
-            destinations: self.forwards.iter().map(|(_, to)| to.as_rule()).collect(),
+            destinations: self.rules(),
         };
         Ok(grant.sign(operator)?)
     }

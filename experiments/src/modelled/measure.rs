@@ -9,7 +9,7 @@ use super::scenario::{HOSTS, Scenario, topology};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, NewChain};
+use crate::lab_run::chain::{Carriage, Entrance, NewChain};
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
 use crate::numeric::formula::{self, KINDS, Tuple};
@@ -91,6 +91,7 @@ fn rate(
         server: server.address,
         relays: &via,
         carriage: Carriage::Split,
+        entrance: Entrance::Forward,
         leg: &LegText::default(),
         gateway: &LegText::default(),
     };

@@ -9,7 +9,7 @@ use super::scenario::{Case, Flow, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Chain, NewChain};
+use crate::lab_run::chain::{Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{FileServer, LongFetch};
 use crate::lab_run::service::LegText;
 
@@ -140,6 +140,7 @@ impl<'a> Running<'a> {
             server: server.address,
             relays: &flow.relays,
             carriage: flow.carriage,
+            entrance: Entrance::Forward,
             leg: &leg,
             gateway: &LegText::default(),
         };

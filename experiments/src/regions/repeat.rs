@@ -9,7 +9,7 @@ use super::scenario::{Scenario, Strategy, host_of};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, NewChain};
+use crate::lab_run::chain::{Carriage, Entrance, NewChain};
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
 
@@ -78,6 +78,7 @@ fn measure(
         server: server.address,
         relays: if strategy.connections.is_some() { &relays } else { &[] },
         carriage: Carriage::Split,
+        entrance: Entrance::Forward,
         leg: &LegText::default(),
         gateway: &gateway,
     };

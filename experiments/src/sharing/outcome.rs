@@ -1,12 +1,13 @@
 //! What sharing came to: completion times beside the least possible, and what everybody sent again.
 
 use tradewind_model::statistics::{mean, median};
-use tradewind_units::{Bandwidth, Duration, HostId};
+use tradewind_units::{Bandwidth, Duration};
 use tradewind_wan::Topology;
 
 use super::repeat::{BesideSample, Outcome};
 use super::scenario::{Alone, Scenario};
 use crate::experiment::{Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct};
+use crate::lab_run::round_trip;
 
 /// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
 const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
@@ -32,14 +33,7 @@ fn link_rate(scenario: &Scenario, topology: &Topology) -> Option<Bandwidth> {
 /// Least time of a fetch: one round trip over all legs and the file at the link's rate; handshakes of the legs to the
 /// client and the server, and of the one between the relays where no connection rests.
 fn floor(scenario: &Scenario, topology: &Topology, warm: bool) -> Duration {
-    let rtt = |a: &HostId, b: &HostId| {
-        let site = |host| {
-            let index = topology.host(host).expect("the scenario was checked");
-            topology.hosts[usize::from(index.0)].site
-        };
-        let (a, b) = (site(a), site(b));
-        topology.pair(a, b).delay + topology.pair(b, a).delay
-    };
+    let rtt = |a, b| round_trip(topology, a, b);
     let [west, east] = &scenario.relays;
     let access = rtt(&scenario.client, west) + rtt(east, &scenario.server);
     let between = rtt(west, east);

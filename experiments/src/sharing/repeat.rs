@@ -13,7 +13,7 @@ use super::scenario::{Alone, Newcomer, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, Chain, NewChain};
+use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
 use crate::lab_run::service::LegText;
 
@@ -218,6 +218,7 @@ impl Here<'_> {
             server: self.server,
             relays: &self.scenario.relays,
             carriage: Carriage::Split,
+            entrance: Entrance::Forward,
             leg: &leg,
             gateway: &LegText::default(),
         };

@@ -20,7 +20,7 @@ use tradewind_wan::Topology;
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, NewChain, SplitChain};
+use crate::lab_run::chain::{Carriage, Entrance, NewChain, SplitChain};
 use crate::lab_run::service::LegText;
 use faults::Faults;
 use outcome::{Round, Soaked};
@@ -91,6 +91,7 @@ fn start_chains(
             server: server.address,
             relays: &scenario.relays,
             carriage: Carriage::Split,
+            entrance: Entrance::Forward,
             leg: &LegText { accept: Some(leg.clone()), dial: Some(leg.clone()) },
             gateway: &LegText { accept: None, dial: Some(leg) },
         };

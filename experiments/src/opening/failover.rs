@@ -1,0 +1,484 @@
+//! How soon new sessions leave a path that dies or slows down: `stream-failover`.
+//!
+//! A client opens a session every few hundredths of a second; the server answers with the address that the session came from, so
+//! that each session's path is known. The first path dies in silence, then the second as well, both come back, and the first
+//! one slows down.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tradewind_desired::{Route, RouteTable};
+use tradewind_grant::Destination;
+use tradewind_lab::{LabError, LabOptions};
+use tradewind_units::{FlowId, HostId, RelayId};
+use tradewind_wan::{PairChange, Topology};
+
+use super::missing;
+use crate::demo::{DemoError, Observer};
+use crate::experiment::{
+    Experiment, ExperimentError, Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct,
+};
+use crate::lab_run::carry::STOP_CHECK;
+use crate::lab_run::fetch::{FileServer, read_exactly};
+use crate::lab_run::process::Service;
+use crate::lab_run::service::{self, LegText, NewGateway, NewRelay};
+use crate::lab_run::{Ground, round_trip};
+use crate::numeric::Runs;
+use crate::parallel;
+use crate::scenario::{ScenarioError, from_toml};
+
+/// Where the server listens, and the relays.
+const SERVER_PORT: u16 = 8000;
+const RELAY_PORT: u16 = 7001;
+/// Longest that a session may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What a session takes at least that has waited for a dead relay: a gateway dials one no shorter.
+const DEAD_DIAL: Duration = Duration::from_secs(1);
+/// Within what new sessions are to avoid a dead path, or three round trips if that is more, and a slow one.
+const DEAD_WITHIN: Duration = Duration::from_secs(1);
+const SLOW_WITHIN: Duration = Duration::from_secs(2);
+/// Sessions that begin so late before the next change may still be under way then, and are not asked.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+/// Sessions in a row over the first path after which it counts as taken again.
+const RETURNED: usize = 10;
+
+/// A scenario file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    name: String,
+    topology: String,
+    #[serde(default)]
+    assumptions: Vec<String>,
+    runs: Runs,
+    client: HostId,
+    server: HostId,
+    /// The gateway's paths, the best first; direct follows.
+    paths: [Vec<HostId>; 2],
+    every_s: f64,
+    settle_s: f64,
+    watch_s: f64,
+    longest_return_s: f64,
+    slow_rtt: String,
+}
+
+impl Scenario {
+    fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = from_toml(text)?;
+        let spans = [scenario.settle_s, scenario.watch_s, scenario.longest_return_s];
+        let what = if scenario.paths.iter().any(Vec::is_empty) {
+            "paths: two, each over at least one relay".to_owned()
+        } else if !(0.01..=1.0).contains(&scenario.every_s) {
+            "every_s: 0.01 to 1".to_owned()
+        } else if !spans.iter().all(|span| (1.0..=60.0).contains(span)) {
+            "settle_s, watch_s, longest_return_s: 1 to 60".to_owned()
+        } else {
+            match PairChange::parse("a,b", [scenario.rtt_setting().as_str()]) {
+                Ok(_) => return Ok(scenario),
+                Err(error) => format!("slow_rtt: {error}"),
+            }
+        };
+        Err(ScenarioError::Inconsistent { what })
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &HostId> {
+        [&self.client, &self.server].into_iter().chain(self.paths.iter().flatten())
+    }
+
+    fn rtt_setting(&self) -> String {
+        format!("rtt={}", self.slow_rtt)
+    }
+
+    /// Within what the path is to be left when it dies.
+    fn dead_within(&self, topology: &Topology, path: usize) -> Duration {
+        let stops: Vec<&HostId> = [&self.client].into_iter().chain(&self.paths[path]).collect();
+        let rtt: Duration = stops.windows(2).map(|leg| round_trip(topology, leg[0], leg[1])).sum();
+        DEAD_WITHIN.max(rtt * 3)
+    }
+}
+
+/// One session.
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    /// When it began, from the begin of all.
+    at: Duration,
+    took: Duration,
+    /// Whom the server saw; `None` when it failed.
+    from: Option<IpAddr>,
+}
+
+/// What new sessions made of a change.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    /// From the change to the begin of the last session that had not left yet, in seconds.
+    after_s: f64,
+    /// Sessions since the change that failed.
+    failed: usize,
+    /// Sessions that came after that last one.
+    since: usize,
+}
+
+/// What new sessions made of one of the changes in a repeat.
+type OfRepeat = fn(&Outcome) -> Left;
+
+/// What a repeat came to.
+struct Outcome {
+    first_dies: Left,
+    both_dead: Left,
+    /// Until the first path is taken again, in seconds.
+    returned_s: Option<f64>,
+    slows: Left,
+    reasons: Vec<String>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+pub(crate) fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Record, ExperimentError> {
+    let scenario = experiment.read(options, Scenario::parse)?;
+    let lacks = |topology: &Topology| missing(topology, scenario.hosts());
+    let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
+    let seeds = scenario.runs.seeds(options);
+    let repeats = parallel::each("break paths", &seeds, 1, observer, |seed| {
+        repeat(&scenario, &topology, options, *seed)
+    })?;
+    Ok(record(&scenario, &topology, options, &repeats))
+}
+
+fn repeat(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    seed: u64,
+) -> Result<Outcome, DemoError> {
+    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
+    let server = FileServer::answering(&ground, &scenario.server, SERVER_PORT, tell_peer)?;
+    let (entrance, _services) = start(scenario, &ground, server.address)?;
+    let field = Field {
+        scenario,
+        topology,
+        ground: &ground,
+        entrance,
+        begun: Instant::now(),
+        over: AtomicBool::new(false),
+        sessions: Mutex::default(),
+    };
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| field.open_sessions());
+        let played = field.play();
+        field.over.store(true, Ordering::Relaxed);
+        clients.join().expect("a client does not panic")?;
+        played?.outcome(&field)
+    })
+}
+
+/// Tells who it is that has come.
+fn tell_peer(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(STOP_CHECK))?;
+    read_exactly(&mut stream, &mut [0; 1], stop)?;
+    let peer = stream.peer_addr()?;
+    stream.write_all(peer.ip().to_string().as_bytes())
+}
+
+/// Starts the relays of both paths, and a gateway with all three ways on the client's host.
+fn start(
+    scenario: &Scenario,
+    ground: &Ground,
+    server: SocketAddr,
+) -> Result<(SocketAddr, Vec<Service>), DemoError> {
+    let operator = service::operator()?;
+    let destination = Destination::address(server)?;
+    let rule = destination.as_rule();
+    let leg = LegText::encrypted(None);
+    let (mut services, mut routes, mut relays) = (Vec::new(), Vec::new(), Vec::new());
+    for path in &scenario.paths {
+        let mut hops = Vec::new();
+        for host in path {
+            let relay =
+                NewRelay::new(ground, RelayId::new(host.as_str())?, host.clone(), RELAY_PORT)?;
+            services.push(relay.start(ground, &operator, std::slice::from_ref(&rule), &leg)?);
+            relays.push(relay.hop.identity);
+            hops.push(relay.hop);
+        }
+        routes.push(Route::Relays(hops));
+    }
+    routes.push(Route::Direct);
+    let table = RouteTable::with_fallbacks(vec![(rule, routes)], vec![Route::Refuse])?;
+    let flow = FlowId::new("failover")?;
+    let gateway = NewGateway {
+        name: "gateway",
+        host: &scenario.client,
+        forwards: vec![(&flow, &destination)],
+        relays,
+        routes: &table,
+        intercepts: false,
+        leg: &LegText { accept: None, ..leg },
+        metrics: service::metrics_at(service::FIRST_GATEWAY),
+    };
+    let (gateway, listening) = gateway.start(ground, &operator)?;
+    services.push(gateway);
+    Ok((listening.first().copied().expect("one port for one flow"), services))
+}
+
+/// A lab on which a repeat runs.
+struct Field<'a> {
+    scenario: &'a Scenario,
+    topology: &'a Topology,
+    ground: &'a Ground,
+    entrance: SocketAddr,
+    begun: Instant,
+    over: AtomicBool,
+    sessions: Mutex<Vec<Session>>,
+}
+
+/// When what was done.
+struct Played {
+    first_dies: Duration,
+    both_dead: Duration,
+    restored: Duration,
+    returned: Option<Duration>,
+    slows: Duration,
+    end: Duration,
+    reasons: Vec<String>,
+}
+
+impl Field<'_> {
+    fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens sessions until it is over.
+    fn open_sessions(&self) -> Result<(), DemoError> {
+        let namespace = self.ground.lab.namespace(&self.scenario.client)?;
+        thread::scope(|scope| {
+            let mut due = self.begun.elapsed();
+            while !self.over.load(Ordering::Relaxed) {
+                scope.spawn(|| {
+                    let at = self.begun.elapsed();
+                    let asked = namespace.run(|| ask(self.entrance));
+                    let from = asked.ok().and_then(Result::ok);
+                    self.sessions().push(Session { at, took: self.begun.elapsed() - at, from });
+                });
+                due += Duration::from_secs_f64(self.scenario.every_s);
+                thread::sleep(due.saturating_sub(self.begun.elapsed()));
+            }
+        });
+        Ok(())
+    }
+
+    /// Breaks and mends, one after the other.
+    fn play(&self) -> Result<Played, DemoError> {
+        let scenario = self.scenario;
+        self.wait(scenario.settle_s)?;
+        self.ground.lab.reset_validity()?;
+        let first_dies = self.alter(0, "loss=1")?;
+        self.wait(scenario.watch_s)?;
+        let both_dead = self.alter(1, "loss=1")?;
+        self.wait(scenario.watch_s)?;
+        self.alter(1, "loss=0")?;
+        let restored = self.alter(0, "loss=0")?;
+        let returned = self.wait_for_return(restored)?;
+        let slows = self.alter(0, &scenario.rtt_setting())?;
+        self.wait(scenario.watch_s)?;
+        let (end, reasons) = (self.begun.elapsed(), self.ground.lab.validity()?.reasons);
+        Ok(Played { first_dies, both_dead, restored, returned, slows, end, reasons })
+    }
+
+    fn wait(&self, seconds: f64) -> Result<(), DemoError> {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            self.ground.stop.check()?;
+            thread::sleep(left.min(STOP_CHECK));
+        }
+        Ok(())
+    }
+
+    /// When the sessions over the first path begin that no other interrupts.
+    fn wait_for_return(&self, since: Duration) -> Result<Option<Duration>, DemoError> {
+        let first = self.seen_from(0)?;
+        let limit = since + Duration::from_secs_f64(self.scenario.longest_return_s);
+        while self.begun.elapsed() < limit {
+            self.wait(self.scenario.every_s)?;
+            let sessions = self.sessions();
+            let back = sessions.iter().rev().take_while(|session| session.from == Some(first));
+            let back: Vec<Duration> = back.map(|session| session.at).collect();
+            if back.len() >= RETURNED && back.iter().all(|at| *at >= since) {
+                return Ok(back.into_iter().min());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Alters the leg from the client to a path's first relay; returns when.
+    fn alter(&self, path: usize, setting: &str) -> Result<Duration, DemoError> {
+        let site = |host: &HostId| {
+            let index = self.topology.host(host).expect("the scenario was checked");
+            let site = self.topology.hosts[usize::from(index.0)].site;
+            self.topology.sites[usize::from(site.0)].id.clone()
+        };
+        let (client, relay) = (site(&self.scenario.client), site(&self.scenario.paths[path][0]));
+        let change = PairChange::parse(&format!("{client},{relay}"), [setting]);
+        self.ground.lab.apply(&change.map_err(LabError::from)?)?;
+        Ok(self.begun.elapsed())
+    }
+
+    /// Whom the server sees when a session comes over a path; direct comes after the paths.
+    fn seen_from(&self, path: usize) -> Result<IpAddr, DemoError> {
+        let last = self.scenario.paths.get(path).and_then(|relays| relays.last());
+        let host = last.unwrap_or(&self.scenario.client);
+        Ok(IpAddr::V4(self.ground.lab.address_v4(host)?))
+    }
+}
+
+impl Played {
+    fn outcome(self, field: &Field<'_>) -> Result<Outcome, DemoError> {
+        let (first, other, direct) =
+            (field.seen_from(0)?, field.seen_from(1)?, field.seen_from(2)?);
+        let sessions = field.sessions();
+        let quickly = |session: &Session| session.took < DEAD_DIAL;
+        let over = |to: IpAddr| move |session: &Session| session.from == Some(to);
+        let left = |from, to, has_left: &dyn Fn(&Session) -> bool| {
+            left_after(&sessions, from..to, has_left)
+        };
+        Ok(Outcome {
+            first_dies: left(self.first_dies, self.both_dead, &|session| {
+                over(other)(session) && quickly(session)
+            }),
+            both_dead: left(self.both_dead, self.restored, &|session| {
+                over(direct)(session) && quickly(session)
+            }),
+            returned_s: self.returned.map(|at| (at - self.restored).as_secs_f64()),
+            slows: left(self.slows, self.end, &|session| {
+                session.from.is_some() && !over(first)(session)
+            }),
+            reasons: self.reasons,
+        })
+    }
+}
+
+/// What sessions that began within `span` made of the change at its begin.
+fn left_after(
+    sessions: &[Session],
+    span: std::ops::Range<Duration>,
+    has_left: &dyn Fn(&Session) -> bool,
+) -> Left {
+    let begin = span.start..span.end.saturating_sub(UNDER_WAY);
+    let within: Vec<&Session> =
+        sessions.iter().filter(|session| begin.contains(&session.at)).collect();
+    let last = within.iter().filter(|session| !has_left(session)).map(|session| session.at).max();
+    Left {
+        after_s: last.map_or(0.0, |at| (at - span.start).as_secs_f64()),
+        failed: within.iter().filter(|session| session.from.is_none()).count(),
+        since: within.iter().filter(|session| last.is_none_or(|last| session.at > last)).count(),
+    }
+}
+
+/// Asks the server whom it sees.
+fn ask(entrance: SocketAddr) -> std::io::Result<IpAddr> {
+    let mut stream = TcpStream::connect_timeout(&entrance, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&[1])?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    answer.parse().map_err(|_| std::io::ErrorKind::InvalidData.into())
+}
+
+fn record(
+    scenario: &Scenario,
+    topology: &Topology,
+    options: &RunOptions,
+    repeats: &[Outcome],
+) -> Record {
+    let (mut rows, mut findings) = (Vec::new(), Vec::new());
+    let dead = |path| scenario.dead_within(topology, path);
+    let changes: [(&str, Duration, OfRepeat); 3] = [
+        ("the first path dies, the second takes over", dead(0), |it| it.first_dies),
+        ("the second dies as well, sessions go direct", dead(1), |it| it.both_dead),
+        ("the first path slows down", SLOW_WITHIN, |it| it.slows),
+    ];
+    for (name, within, of) in changes {
+        let lefts: Vec<Left> = repeats.iter().map(of).collect();
+        let after: Vec<f64> = lefts.iter().map(|left| left.after_s).collect();
+        let failed: usize = lefts.iter().map(|left| left.failed).sum();
+        let latest = after.iter().copied().fold(f64::NAN, f64::max);
+        let note = format!("{failed} sessions failed that began in that time");
+        rows.push(Row::of_median(&format!("{name}: left after"), None, &after, "s", &note));
+        let within_s = within.as_secs_f64();
+        let holds = latest <= within_s && lefts.iter().all(|left| left.since >= RETURNED);
+        let says = format!("{name}: new sessions avoid it within {within_s:.1} s");
+        findings.push(Finding::new(&says, holds, format!("within {latest:.2} s at the latest")));
+    }
+    let returned: Vec<f64> = repeats.iter().filter_map(|repeat| repeat.returned_s).collect();
+    rows.push(Row::of_median(
+        "both come back: the first is taken again after",
+        None,
+        &returned,
+        "s",
+        "",
+    ));
+    let latest = returned.iter().copied().fold(f64::NAN, f64::max);
+    let says = "once it has proven itself, the first path is taken again";
+    let holds = returned.len() == repeats.len();
+    findings.push(Finding::new(says, holds, format!("after {latest:.2} s at the latest")));
+    let mut assumptions = scenario.assumptions.clone();
+    assumptions.push(scenario.runs.told_of_medians(options));
+    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
+    Record {
+        schema_version: SCHEMA_VERSION,
+        name: scenario.name.clone(),
+        assumptions,
+        valid: invalid_because.is_empty(),
+        invalid_because,
+        rows,
+        figures: Vec::new(),
+        findings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::Catalogue;
+
+    use super::*;
+
+    const TEXT: &str = include_str!("../../../scenarios/stream-failover.toml");
+
+    #[test]
+    fn the_built_in_scenario_holds_together() {
+        let scenario = Scenario::parse(TEXT).unwrap();
+        let topology = include_str!("../../../scenarios/stream-wan.toml");
+        let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
+        assert!(scenario.hosts().all(|host| topology.host(host).is_some()));
+        assert_eq!(scenario.dead_within(&topology, 0), Duration::from_secs(1));
+        let strange = TEXT.replace("420 ms", "420");
+        let error = Scenario::parse(&strange).unwrap_err().to_string();
+        assert!(error.contains("slow_rtt"), "{error}");
+    }
+
+    #[test]
+    fn the_last_session_that_had_not_left_says_how_long_it_took() {
+        let ms = Duration::from_millis;
+        let session = |at, alive: bool| Session {
+            at: ms(at),
+            took: ms(10),
+            from: alive.then_some(IpAddr::from([10, 0, 0, 1])),
+        };
+        let sessions =
+            [session(900, false), session(1000, true), session(1400, false), session(1500, true)];
+        let left = left_after(&sessions, ms(1000)..ms(3000), &|session| session.from.is_some());
+        assert_eq!((left.after_s, left.failed, left.since), (0.4, 1, 1));
+        let left = left_after(&sessions, ms(1450)..ms(3000), &|session| session.from.is_some());
+        assert_eq!((left.after_s, left.failed, left.since), (0.0, 0, 1));
+    }
+}
