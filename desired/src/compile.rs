@@ -1,4 +1,4 @@
-//! From a plan to what each gateway is told: the route table of every source.
+//! From a plan to what each gateway and relay is told: the route table of every source, and how connections are set up.
 //!
 //! A plan gives each flow one path. What to fall back to comes from the same plan, best first: the path
 //! over siblings, other relays in the same regions; the path without one of its relays; and
@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 
 use tradewind_grant::{Destination, DestinationRule};
-use tradewind_plan::{Flow, Plan};
+use tradewind_plan::{Flow, Legs, Place, Plan};
 use tradewind_units::{FlowId, RelayId, SiteId};
 
+use crate::legs::{Collected, accepted};
 use crate::route_table::MOST_ROUTES;
-use crate::{DesiredError, Hop, Route, RouteTable};
+use crate::{DesiredError, Hop, LegProfile, ProcessLegs, Route, RouteTable};
 
 /// What a plan leaves open: where its relays listen, and what its flows' destinations are.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +24,27 @@ pub struct Inventory {
     pub destinations: BTreeMap<FlowId, Destination>,
     /// What a relayed flow may fall back to.
     pub fallbacks: Fallbacks,
+    /// How the legs between gateways and relays are to be where the plan does not count on something else, encryption
+    /// included.
+    pub leg: LegProfile,
+}
+
+/// What all gateways and relays of a plan should run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// The gateway of each source.
+    pub gateways: BTreeMap<SiteId, DesiredGateway>,
+    /// How the connections of each relay are set up.
+    pub relays: BTreeMap<RelayId, ProcessLegs>,
+}
+
+/// What a gateway should run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredGateway {
+    /// Which path each flow takes.
+    pub routes: RouteTable,
+    /// How its connections are set up.
+    pub legs: ProcessLegs,
 }
 
 /// What a relayed flow may fall back to.
@@ -34,36 +56,101 @@ pub struct Fallbacks {
     pub direct: bool,
 }
 
-/// The route table of each source's gateway. Flows without relays are direct; what no flow of the plan goes to is refused.
+/// What gateways and relays should run, by the plan and the `legs` that it was made from. Flows without relays are direct; what no
+/// flow of the plan goes to is refused.
 ///
 /// # Errors
 /// When flows of the plan share legs, the inventory lacks a relay or a destination of it, or a path makes no route.
 pub fn compile(
     plan: &Plan,
     flows: &[Flow],
+    legs: &Legs,
     inventory: &Inventory,
-) -> Result<BTreeMap<SiteId, RouteTable>, DesiredError> {
+) -> Result<Desired, DesiredError> {
     if !plan.shared_legs.is_empty() {
         let (count, saved) = (plan.shared_legs.len(), plan.saved());
         return Err(DesiredError::SharedLegs { count, saved });
     }
     let mut rules: BTreeMap<SiteId, Vec<(DestinationRule, Vec<Route>)>> = BTreeMap::new();
+    let mut dialled =
+        Dialled { plan, legs, inventory, by: BTreeMap::new(), relays: BTreeMap::new() };
     for planned in &plan.flows {
         let unknown = || DesiredError::UnknownFlow(planned.id.clone());
         let flow = flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
         let destination = inventory.destinations.get(&planned.id).ok_or_else(unknown)?;
-        let routes = paths(plan, &planned.path, inventory.fallbacks)
+        let paths = paths(plan, &planned.path, inventory.fallbacks);
+        let routes = paths
             .iter()
             .map(|path| route(&planned.id, path, inventory))
             .collect::<Result<_, _>>()?;
+        paths.iter().for_each(|path| dialled.walk(&flow.source, path));
         rules.entry(flow.source.clone()).or_default().push((destination.as_rule(), routes));
     }
-    rules
+    let gateways = rules
         .into_iter()
         .map(|(source, rules)| {
-            Ok((source, RouteTable::with_fallbacks(rules, vec![Route::Refuse])?))
+            let routes = RouteTable::with_fallbacks(rules, vec![Route::Refuse])?;
+            let legs = dialled.legs_of(&By::Gateway(source.clone()));
+            Ok((source, DesiredGateway { routes, legs }))
         })
-        .collect()
+        .collect::<Result<_, DesiredError>>()?;
+    Ok(Desired { gateways, relays: dialled.legs_of_relays() })
+}
+
+/// Who dials a leg.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Gateway(SiteId),
+    Relay(RelayId),
+}
+
+/// The legs of all paths between gateways and relays, as they are found.
+struct Dialled<'a> {
+    plan: &'a Plan,
+    legs: &'a Legs,
+    inventory: &'a Inventory,
+    by: BTreeMap<By, Collected>,
+    /// What each relay accepts with.
+    relays: BTreeMap<RelayId, LegProfile>,
+}
+
+impl Dialled<'_> {
+    /// Takes in the legs of one path; the last one, to the destination, is no leg between neighbours of the overlay.
+    fn walk(&mut self, source: &SiteId, path: &[RelayId]) {
+        let mut from = (By::Gateway(source.clone()), Some(Place::Site(source.clone())));
+        for relay in path {
+            let place = self.place(relay);
+            let leg = from.1.zip(place.clone()).and_then(|ends| self.legs.get(&ends));
+            if let (Some(leg), Some(hop)) = (leg, self.inventory.relays.get(relay)) {
+                let base = &self.inventory.leg;
+                self.by.entry(from.0).or_default().add(hop.address, leg, base);
+                let accept = self.relays.entry(relay.clone()).or_insert_with(|| base.clone());
+                *accept = accepted(accept, leg);
+            }
+            from = (By::Relay(relay.clone()), place);
+        }
+    }
+
+    fn place(&self, relay: &RelayId) -> Option<Place> {
+        let planned = self.plan.relays.iter().find(|planned| planned.id == *relay)?;
+        Some(Place::Relay(planned.region.clone()))
+    }
+
+    fn legs_of(&mut self, who: &By) -> ProcessLegs {
+        let base = &self.inventory.leg;
+        let to = self.by.remove(who).unwrap_or_default().differing_from(base);
+        ProcessLegs { accept: LegProfile::default(), dial: base.clone(), to }
+    }
+
+    fn legs_of_relays(mut self) -> BTreeMap<RelayId, ProcessLegs> {
+        let relays: Vec<RelayId> = self.inventory.relays.keys().cloned().collect();
+        let of = |relay: RelayId| {
+            let legs = self.legs_of(&By::Relay(relay.clone()));
+            let accept = self.relays.remove(&relay).unwrap_or_else(|| self.inventory.leg.clone());
+            (relay, ProcessLegs { accept, ..legs })
+        };
+        relays.into_iter().map(of).collect()
+    }
 }
 
 /// The route over `path` for a flow; without relays it is direct.
@@ -121,7 +208,9 @@ fn siblings(plan: &Plan, planned: &[RelayId]) -> Option<Vec<RelayId>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Connections, Encryption, LegTo};
     use tradewind_grant::IdentityKey;
+    use tradewind_model::Leg;
     use tradewind_plan::{PlannedFlow, PlannedRelay, SharedLeg};
     use tradewind_units::{Bytes, Duration, Money};
 
@@ -176,12 +265,27 @@ mod tests {
         inventory
     }
 
+    fn relay_id(name: &str) -> RelayId {
+        RelayId::new(name).unwrap()
+    }
+
+    /// Has the plan run a relay, at 192.0.2.`seed`.
+    fn add_relay(plan: &mut Plan, inventory: &mut Inventory, seed: u8, name: &str) {
+        let id = relay_id(name);
+        let region = name.rsplit_once('.').unwrap().0.parse().unwrap();
+        let relay_type = "small".parse().unwrap();
+        plan.relays.push(PlannedRelay { id: id.clone(), region, relay_type });
+        let address = format!("192.0.2.{seed}:7001").parse().unwrap();
+        let identity = IdentityKey::from_entropy([seed; 32]).public();
+        inventory.relays.insert(id.clone(), Hop { name: id, address, identity });
+    }
+
     #[test]
     fn each_source_gets_the_routes_of_its_own_flows_and_refuses_the_rest() {
         let (plan, flows) = planned();
-        let tables = compile(&plan, &flows, &inventory()).unwrap();
-        assert_eq!(tables.len(), 2);
-        let tokyo = &tables[&SiteId::new("tokyo").unwrap()];
+        let desired = compile(&plan, &flows, &Legs::new(), &inventory()).unwrap();
+        assert_eq!(desired.gateways.len(), 2);
+        let tokyo = &desired.gateways[&SiteId::new("tokyo").unwrap()].routes;
         let route = |port: u16| tokyo.route(&format!("192.0.2.9:{port}").parse().unwrap());
         let Route::Relays(hops) = route(8001) else { panic!("{:?}", route(8001)) };
         let names: Vec<&str> = hops.iter().map(|hop| hop.name.as_str()).collect();
@@ -196,21 +300,13 @@ mod tests {
         let mut inventory = inventory();
         let names = ["gcp:asia-northeast1.1", "gcp:europe-north1.1", "gcp:europe-north1.2"];
         for (seed, name) in (1..).zip(names) {
-            let id = RelayId::new(name).unwrap();
-            let region = name.rsplit_once('.').unwrap().0.parse().unwrap();
-            plan.relays.push(PlannedRelay {
-                id: id.clone(),
-                region,
-                relay_type: "small".parse().unwrap(),
-            });
-            let address = format!("192.0.2.{seed}:7001").parse().unwrap();
-            let identity = IdentityKey::from_entropy([seed; 32]).public();
-            inventory.relays.insert(id.clone(), Hop { name: id, address, identity });
+            add_relay(&mut plan, &mut inventory, seed, name);
         }
         inventory.fallbacks = Fallbacks { relays: true, direct: true };
-        let tables = compile(&plan, &flows, &inventory).unwrap();
-        let (_, routes) =
-            tables[&SiteId::new("tokyo").unwrap()].routes_to(&"192.0.2.9:8001".parse().unwrap());
+        let gateways = compile(&plan, &flows, &Legs::new(), &inventory).unwrap().gateways;
+        let (_, routes) = gateways[&SiteId::new("tokyo").unwrap()]
+            .routes
+            .routes_to(&"192.0.2.9:8001".parse().unwrap());
         let name = |route: &Route| match route {
             Route::Relays(hops) => {
                 hops.iter().map(|hop| hop.name.as_str()).collect::<Vec<_>>().join(" ")
@@ -224,12 +320,55 @@ mod tests {
             "Direct",
         ];
         assert_eq!(routes.iter().map(name).collect::<Vec<_>>(), expected);
-        let (_, routes) =
-            tables[&SiteId::new("hamina").unwrap()].routes_to(&"192.0.2.9:8003".parse().unwrap());
+        let (_, routes) = gateways[&SiteId::new("hamina").unwrap()]
+            .routes
+            .routes_to(&"192.0.2.9:8003".parse().unwrap());
         assert_eq!(
             routes.iter().map(name).collect::<Vec<_>>(),
             ["gcp:europe-north1.1", "gcp:europe-north1.2", "Direct"]
         );
+    }
+
+    #[test]
+    fn connections_that_the_plan_counts_on_are_dialled_and_two_relays_of_a_region_are_two() {
+        let (mut plan, flows) = planned();
+        let mut inventory = inventory();
+        let names = ["gcp:europe-north1.1", "gcp:asia-northeast1.1", "gcp:europe-north1.2"];
+        for (seed, name) in (1..).zip(names) {
+            add_relay(&mut plan, &mut inventory, seed, name);
+        }
+        // A slow machine's traffic through a fast one of its region.
+        plan.flows[2].path = vec![names[0], names[2]].into_iter().map(relay_id).collect();
+        inventory.leg.encryption = Some(Encryption::None);
+        let site = |name: &str| Place::Site(name.parse().unwrap());
+        let relay = |name: &str| Place::Relay(name.parse().unwrap());
+        let leg = |n| Leg::new(Duration::from_millis(50)).with_connections(n);
+        let (north, asia) = (relay("gcp:europe-north1"), relay("gcp:asia-northeast1"));
+        let legs = Legs::from([
+            ((site("tokyo"), asia.clone()), leg(1)),
+            ((asia, north.clone()), leg(8)),
+            ((site("hamina"), north.clone()), leg(2)),
+            ((north.clone(), north), leg(4)),
+        ]);
+        let desired = compile(&plan, &flows, &legs, &inventory).unwrap();
+        let numbers = |legs: &ProcessLegs| -> Vec<(u8, Connections)> {
+            let number = |to: &LegTo| match to.address.ip() {
+                std::net::IpAddr::V4(ip) => ip.octets()[3],
+                std::net::IpAddr::V6(_) => 0,
+            };
+            assert!(legs.to.iter().all(|to| to.dial.encryption == Some(Encryption::None)));
+            legs.to.iter().map(|to| (number(to), to.dial.connections)).collect()
+        };
+        let many = |n| Connections::fixed(n).unwrap();
+        let gateway = |name: &str| &desired.gateways[&SiteId::new(name).unwrap()].legs;
+        assert!(numbers(gateway("tokyo")).is_empty(), "as all of its legs are");
+        assert_eq!(numbers(gateway("hamina")), [(1, many(2))]);
+        assert_eq!(numbers(&desired.relays[&relay_id(names[0])]), [(3, many(4))]);
+        assert_eq!(numbers(&desired.relays[&relay_id(names[1])]), [(1, many(8))]);
+        assert!(numbers(&desired.relays[&relay_id(names[2])]).is_empty());
+        for legs in desired.relays.values() {
+            assert_eq!((&legs.accept, &legs.dial), (&inventory.leg, &inventory.leg));
+        }
     }
 
     #[test]
@@ -242,7 +381,7 @@ mod tests {
             flows: ["out", "near"].map(|id| FlowId::new(id).unwrap()).into(),
             saved: Money::from_usd(0.32).unwrap(),
         });
-        let error = compile(&plan, &flows, &inventory()).unwrap_err().to_string();
+        let error = compile(&plan, &flows, &Legs::new(), &inventory()).unwrap_err().to_string();
         let expected = "the plan counts on 1 shared legs, which save $0.32 of egress, but relays send each flow by itself: \
                         plan without `content`";
         assert_eq!(error, expected);
@@ -253,14 +392,15 @@ mod tests {
         let (plan, flows) = planned();
         let mut without = inventory();
         without.relays.remove(&RelayId::new("gcp:europe-north1.1").unwrap());
-        let error = compile(&plan, &flows, &without).unwrap_err().to_string();
+        let error = compile(&plan, &flows, &Legs::new(), &without).unwrap_err().to_string();
         assert!(error.starts_with("flow `out`: relay `gcp:europe-north1.1`"), "{error}");
 
         let mut without = inventory();
         without.destinations.remove(&FlowId::new("back").unwrap());
-        let error = compile(&plan, &flows, &without).unwrap_err().to_string();
+        let error = compile(&plan, &flows, &Legs::new(), &without).unwrap_err().to_string();
         assert!(error.contains("flow `back`"), "{error}");
-        let error = compile(&plan, &flows[..2], &inventory()).unwrap_err().to_string();
+        let error =
+            compile(&plan, &flows[..2], &Legs::new(), &inventory()).unwrap_err().to_string();
         assert!(error.contains("flow `back`"), "{error}");
     }
 }

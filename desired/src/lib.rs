@@ -2,7 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`compile`](mod@compile) | from a plan to route tables |
+//! | [`compile`](mod@compile) | from a plan to route tables and legs |
+//! | [`legs`] | from the legs that a plan counts on to profiles |
 //! | [`route_table`] | which path a gateway puts a flow on |
 //! | [`profile`] | how the connections of a leg are set up |
 //! | [`connections`] | how many of them carry one stream |
@@ -11,10 +12,12 @@
 
 pub mod compile;
 pub mod connections;
+pub mod legs;
 pub mod profile;
 pub mod route_table;
 
-pub use compile::{Fallbacks, Inventory, compile};
+pub use compile::{Desired, DesiredGateway, Fallbacks, Inventory, compile};
 pub use connections::Connections;
+pub use legs::{LegTo, ProcessLegs};
 pub use profile::{Encryption, LegProfile};
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tradewind_desired::{Encryption, LegProfile, Route, RouteTable};
+use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
 };
@@ -369,16 +369,6 @@ impl LegProfiles {
         }
         Ok(())
     }
-}
-
-/// A leg to one neighbour.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LegTo {
-    /// Where the neighbour listens, as routes have it.
-    pub address: SocketAddr,
-    /// The leg's profile; nothing of `leg.dial` is taken over.
-    pub dial: LegProfile,
 }
 
 impl RelayConfig {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use tradewind_desired::{Inventory, RouteTable, compile};
+use tradewind_desired::{DesiredGateway, Encryption, Inventory, LegProfile, compile};
 use tradewind_grant::{Destination, DestinationRule, OperatorKey};
 use tradewind_lab::Lab;
-use tradewind_plan::{Flow, Plan};
+use tradewind_plan::{Flow, Legs, Plan};
 use tradewind_units::{FlowId, SiteId};
 
 use super::{DemoError, host_of};
@@ -41,43 +41,51 @@ impl Deployment {
     }
 }
 
-/// Starts all relays and gateways of `plan`; `done` is told how many processes run.
+/// Starts all relays and gateways of `plan`, which was made from `legs`; `done` is told how many processes run. Legs are
+/// not encrypted: the paper's relays carry plain bytes, and all hosts of the lab share the cores of one machine.
 pub(super) fn deploy(
     ground: &Ground,
     plan: &Plan,
     flows: &[Flow],
+    legs: &Legs,
     mut done: impl FnMut(u64),
 ) -> Result<Deployment, DemoError> {
     let operator = service::operator()?;
     let receivers = receivers(&ground.lab, flows)?;
     let mut services = Vec::new();
-    let mut inventory = Inventory::default();
+    let leg = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
+    let mut inventory = Inventory { leg, ..Inventory::default() };
     for (flow, address) in &receivers {
         inventory.destinations.insert(flow.clone(), Destination::address(*address)?);
     }
     let destinations: Vec<DestinationRule> =
         inventory.destinations.values().map(Destination::as_rule).collect();
-    for relay in new_relays(ground, plan)? {
+    let relays = new_relays(ground, plan)?;
+    for relay in &relays {
+        inventory.relays.insert(relay.hop.name.clone(), relay.hop.clone());
+    }
+    let desired = compile(plan, flows, legs, &inventory)?;
+    for relay in &relays {
         ground.stop.check()?;
-        services.push(relay.start(ground, &operator, &destinations, &LegText::default())?);
-        inventory.relays.insert(relay.hop.name.clone(), relay.hop);
+        let leg = LegText::of_relay(&desired.relays[&relay.hop.name]);
+        services.push(relay.start(ground, &operator, &destinations, &leg)?);
         done(services.len() as u64);
     }
     let mut entrances = BTreeMap::new();
-    for (site, table) in compile(plan, flows, &inventory)? {
+    for (site, gateway) in &desired.gateways {
         ground.stop.check()?;
         let mine: Vec<&Flow> = plan
             .flows
             .iter()
             .zip(flows)
-            .filter(|(planned, flow)| flow.source == site && !planned.path.is_empty())
+            .filter(|(planned, flow)| flow.source == *site && !planned.path.is_empty())
             .map(|(_, flow)| flow)
             .collect();
         if mine.is_empty() {
             continue;
         }
         let (service, listening) =
-            start_gateway(ground, &operator, &site, &mine, &table, &inventory)?;
+            start_gateway(ground, &operator, site, &mine, gateway, &inventory)?;
         services.push(service);
         entrances.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
         done(services.len() as u64);
@@ -105,7 +113,7 @@ fn start_gateway(
     operator: &OperatorKey,
     site: &SiteId,
     flows: &[&Flow],
-    routes: &RouteTable,
+    desired: &DesiredGateway,
     inventory: &Inventory,
 ) -> Result<(Service, Vec<SocketAddr>), DemoError> {
     let gateway = NewGateway {
@@ -113,9 +121,9 @@ fn start_gateway(
         host: &host_of(site),
         forwards: flows.iter().map(|flow| (&flow.id, &inventory.destinations[&flow.id])).collect(),
         relays: inventory.relays.values().map(|hop| hop.identity).collect(),
-        routes,
+        routes: &desired.routes,
         intercepts: false,
-        leg: &LegText::default(),
+        leg: &LegText::of_gateway(&desired.legs),
         metrics: service::metrics_at(service::FIRST_GATEWAY),
     };
     gateway.start(ground, operator)

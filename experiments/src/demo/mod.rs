@@ -104,7 +104,9 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let plan = &choice.plan;
     watch
         .begin("start relays and gateways", plan.relays.len() as u64 + scenario.sites.len() as u64);
-    let deployment = deploy::deploy(&ground, plan, &flows, |done| watch.observer.advance_to(done))?;
+    let legs = &choice.problem.inputs().legs;
+    let deployment =
+        deploy::deploy(&ground, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
 
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };

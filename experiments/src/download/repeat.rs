@@ -169,8 +169,9 @@ impl Fetch<'_> {
         let [client, _] = ends(self.pair, strategy);
         let relays: Vec<HostId> =
             self.via.iter().map(|region| host_of(&region.clone().into())).collect();
-        let leg = LegText { accept: strategy.leg.clone(), dial: strategy.leg.clone() };
-        let gateway = LegText { accept: None, dial: strategy.gateway.clone() };
+        let leg =
+            LegText { accept: strategy.leg.clone(), dial: strategy.leg.clone(), to: Vec::new() };
+        let gateway = LegText { accept: None, dial: strategy.gateway.clone(), to: Vec::new() };
         let chain = NewChain {
             slot,
             client: &client,

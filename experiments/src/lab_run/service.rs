@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use serde::Serialize;
-use tradewind_desired::{Encryption, Hop, LegProfile, RouteTable};
+use tradewind_desired::{Encryption, Hop, LegProfile, LegTo, ProcessLegs, RouteTable};
 use tradewind_grant::{
     Destination, DestinationRule, Grant, IdentityKey, OperatorKey, PublicIdentity, Relays,
     SignedGrant,
@@ -52,14 +52,27 @@ pub(crate) struct LegText {
     /// Connections to downstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dial: Option<LegProfile>,
+    /// Legs to neighbours that are told apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) to: Vec<LegTo>,
 }
 
 impl LegText {
+    /// What a plan has a relay run.
+    pub(crate) fn of_relay(legs: &ProcessLegs) -> Self {
+        Self { accept: Some(legs.accept.clone()), ..Self::of_gateway(legs) }
+    }
+
+    /// What a plan has a gateway run.
+    pub(crate) fn of_gateway(legs: &ProcessLegs) -> Self {
+        Self { accept: None, dial: Some(legs.dial.clone()), to: legs.to.clone() }
+    }
+
     /// Encrypted legs of relays, which dial as `dial` says; a gateway's are the same without `accept`.
     pub(crate) fn encrypted(dial: Option<LegProfile>) -> Self {
         let tls = |profile| LegProfile { encryption: Some(Encryption::Tls), ..profile };
         let accept = tls(LegProfile::default());
-        Self { accept: Some(accept), dial: Some(tls(dial.unwrap_or_default())) }
+        Self { accept: Some(accept), dial: Some(tls(dial.unwrap_or_default())), to: Vec::new() }
     }
 
     /// The same without encryption where none is named: the papers' relays carry plain bytes, and all hosts of the lab share
@@ -70,7 +83,7 @@ impl LegText {
             LegProfile { encryption: profile.encryption.or(Some(Encryption::None)), ..profile }
         };
         let accept = if is_relay { Some(plain(&self.accept)) } else { self.accept.clone() };
-        Self { accept, dial: Some(plain(&self.dial)) }
+        Self { accept, dial: Some(plain(&self.dial)), to: self.to.clone() }
     }
 
     /// Whether a connection of it may bring data in its SYN.

@@ -170,7 +170,7 @@ fn start(
 ) -> Result<Chain, DemoError> {
     let leg = |profile: &Option<LegProfile>| match case.encrypted {
         true => LegText::encrypted(profile.clone()),
-        false => LegText { accept: None, dial: profile.clone() },
+        false => LegText { accept: None, dial: profile.clone(), to: Vec::new() },
     };
     let chain = NewChain {
         slot,

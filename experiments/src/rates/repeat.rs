@@ -133,7 +133,7 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn new(ground: &Ground, flow: &'a Flow, slot: u16) -> Result<Self, DemoError> {
         let server = FileServer::start(ground, &flow.from, FIRST_SERVER_PORT + slot)?;
-        let leg = LegText { accept: flow.leg.clone(), dial: flow.leg.clone() };
+        let leg = LegText { accept: flow.leg.clone(), dial: flow.leg.clone(), to: Vec::new() };
         let chain = NewChain {
             slot,
             client: &flow.to,

@@ -71,7 +71,7 @@ fn measure(
     ground.stop.check()?;
     let server = FileServer::start(ground, sender, SERVER_PORT + slot)?;
     let relays = [sender.clone()];
-    let gateway = LegText { accept: None, dial: strategy.leg() };
+    let gateway = LegText { accept: None, dial: strategy.leg(), to: Vec::new() };
     let chain = NewChain {
         slot,
         client: receiver,

@@ -209,7 +209,7 @@ impl Here<'_> {
     }
 
     fn chain(&mut self, leg: Option<&LegProfile>) -> Result<Chain, DemoError> {
-        let leg = LegText { accept: leg.cloned(), dial: leg.cloned() };
+        let leg = LegText { accept: leg.cloned(), dial: leg.cloned(), to: Vec::new() };
         let slot = self.slot;
         self.slot += 1;
         let chain = NewChain {

@@ -92,8 +92,8 @@ fn start_chains(
             relays: &scenario.relays,
             carriage: Carriage::Split,
             entrance: Entrance::Forward,
-            leg: &LegText { accept: Some(leg.clone()), dial: Some(leg.clone()) },
-            gateway: &LegText { accept: None, dial: Some(leg) },
+            leg: &LegText { accept: Some(leg.clone()), dial: Some(leg.clone()), to: Vec::new() },
+            gateway: &LegText { accept: None, dial: Some(leg), to: Vec::new() },
         };
         chains.push(chain.split(ground)?);
     }

@@ -4,12 +4,11 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 
-use tradewind_desired::{LegProfile, Route};
+use tradewind_desired::{LegProfile, LegTo, Route};
 use tradewind_net::first_window::FirstWindows;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
 use tradewind_net::sysctl;
-use tradewind_relay::config::LegTo;
 
 use crate::support::{
     Chain, Running, content, destination, echo, forward, gateway_config, legs, relay_config,
