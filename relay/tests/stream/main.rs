@@ -14,5 +14,6 @@ mod legs;
 mod limits;
 mod proxies;
 mod refusal;
+mod region;
 mod stripe;
 mod warm;
