@@ -77,11 +77,13 @@ impl<'a> Arm<'a> {
             control: Control::Connections(Ratio::ZERO),
             ..Config::of(mode)
         };
-        let learner = match start {
+        let mut learner = match start {
             Start::Default => None,
             Start::Riptide => Some(Learner::new(config(Mode::Riptide))),
             Start::Paced => Some(Learner::new(config(Mode::Paced))),
         };
+        // What it looks at begins by default, so that no loss of its is a jump's.
+        learner.iter_mut().for_each(Learner::expect_to_be_told);
         let remote = IpAddr::V4(ground.lab.address_v4(&to)?);
         Ok(Self { ground, windows, from, to, remote, learner, looked_at: 0 })
     }

@@ -381,7 +381,8 @@ fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
         let sentence = format!("{name}: shares sum up to at most 0.85 of the learned rate");
         record.findings.push(Finding::new(
             &sentence,
-            lent > 0.0 && lent <= 0.85 + 1e-9,
+            // Rates are whole bits a second.
+            lent > 0.0 && lent <= 0.85 + 1e-6,
             format!("at most {lent:.3}"),
         ));
     }
