@@ -12,7 +12,7 @@ use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::time::as_text;
-use tradewind_units::{Duration, PricePerGb};
+use tradewind_units::{Duration, PricePerGb, Ratio};
 
 use crate::NodeError;
 
@@ -29,6 +29,8 @@ pub struct Path {
     pub relays: Vec<Hop>,
     /// How its packets are carried.
     pub carriage: Carriage,
+    /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
+    pub bearable_loss: Option<Ratio>,
 }
 
 /// A node's configuration.
@@ -103,14 +105,24 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
-        let needs_relays = |path: &Path| path.carriage.service != Service::Direct;
+        let needs_relays =
+            |path: &Path| path.carriage.service != Service::Direct || path.bearable_loss.is_some();
         if self.paths.iter().any(|path| needs_relays(path) && path.relays.is_empty()) {
             return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
         }
-        let recovers =
-            |path: &Path| matches!(path.carriage.service, Service::Caching | Service::Coding);
+        if self
+            .paths
+            .iter()
+            .any(|path| path.bearable_loss.is_some() && path.carriage.budget_ms == 0)
+        {
+            return refused("budget", "missing; `service = \"auto\"` chooses by it");
+        }
+        let recovers = |path: &Path| {
+            matches!(path.carriage.service, Service::Caching | Service::Coding)
+                || path.bearable_loss.is_some()
+        };
         if self.paths.iter().any(|path| recovers(path) && path.relays.len() > 2) {
-            return refused("relays", "caching and coding take one relay or two");
+            return refused("relays", "caching, coding and auto take one relay or two");
         }
         self.services.check()
     }
@@ -197,6 +209,7 @@ struct PathSection {
     ways: Option<Ways>,
     #[serde(default)]
     budget: Budget,
+    bearable_loss: Option<Ratio>,
 }
 
 /// `service` of a `[[packet]]`.
@@ -207,6 +220,7 @@ enum Wanted {
     Forwarding,
     Caching,
     Coding,
+    Auto,
 }
 
 /// `budget` of a `[[packet]]`.
@@ -321,11 +335,18 @@ impl NodeConfig {
     }
 }
 
+/// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
+fn bearable_loss() -> Ratio {
+    Ratio::new(0.001).expect("a share")
+}
+
 impl PathSection {
     fn resolve(self) -> Result<Path, NodeError> {
         let default = if self.relays.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
-        let service = match self.service.unwrap_or(default) {
-            Wanted::Direct => Service::Direct,
+        let wanted = self.service.unwrap_or(default);
+        let service = match wanted {
+            // Until it is known better.
+            Wanted::Auto | Wanted::Direct => Service::Direct,
             Wanted::Forwarding => Service::Forwarding,
             Wanted::Caching => Service::Caching,
             Wanted::Coding => Service::Coding,
@@ -343,7 +364,15 @@ impl PathSection {
             return Err(NodeError::Config { key: "budget", problem });
         };
         let carriage = Carriage { service, paths, budget_ms };
+        let bearable_loss = match (wanted, self.bearable_loss) {
+            (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
+            (_, None) => None,
+            (_, Some(_)) => {
+                let problem = "expected only with `service = \"auto\"`".to_owned();
+                return Err(NodeError::Config { key: "bearable_loss", problem });
+            }
+        };
         let Self { listen, to, far, relays, .. } = self;
-        Ok(Path { listen, to, far, relays, carriage })
+        Ok(Path { listen, to, far, relays, carriage, bearable_loss })
     }
 }

@@ -37,6 +37,7 @@ fn world(carriage: Carriage, destinations: &str) -> World {
             far: hop(&far, 4),
             relays: vec![hop(&first, 2), hop(&second, 3)],
             carriage,
+            bearable_loss: None,
         }],
         ..plain(1, loopback(), &[])
     };

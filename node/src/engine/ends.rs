@@ -5,6 +5,7 @@
 //! random by who sends: an endpoint that starts again begins another flow.
 
 mod reports;
+mod selection;
 
 use std::collections::BTreeMap;
 
@@ -21,14 +22,19 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::bills::Bills;
+use super::routes::Far;
 use super::serving::Place;
 use crate::counts::add;
 use crate::status::Fared;
+use selection::RoundTrips;
+pub(super) use selection::Selection;
 
 /// Ends of one worker. Chosen: as many as conversations.
 const MOST: usize = super::conversations::MOST;
 /// Time between two words to the relays on how a flow is to be served.
 const SERVE_EVERY: Duration = Duration::from_secs(1);
+/// Silence after which a flow that comes in counts as not served. Chosen: of three words one may get lost.
+const SERVED_FOR: Duration = Duration::from_secs(3);
 /// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
@@ -45,12 +51,28 @@ pub(super) struct End {
     relay: Option<PeerId>,
     is_up: bool,
     next_serve: Timestamp,
+    /// Whether a relay serves the flow that comes in, and when it was heard of last.
+    is_served: bool,
+    heard: Option<Timestamp>,
+    /// Who chooses the service; with nobody it is as configured, or as the other direction's.
+    choice: Choice,
     sent: Sent,
     /// What its receiver tells of the flow that is sent.
     told: Fared,
     /// What becomes of the flow that comes in.
     received: Fared,
     bills: Bills,
+}
+
+/// Who chooses the service of a flow.
+#[derive(Debug)]
+pub(super) enum Choice {
+    /// The configuration.
+    Configured,
+    /// The far endpoint: replies are carried as it carries its own flow.
+    Followed,
+    /// This node, while the flow runs.
+    Selected(Box<Selection>),
 }
 
 /// What an end has sent.
@@ -98,7 +120,14 @@ impl Ends {
     /// A receiver tells how a flow fares: this one, or another of what is sent here.
     pub(super) fn note_report(&mut self, told: &Feedback) {
         if let Some(end) = self.by_outgoing.get_mut(&told.flow) {
-            return end.told.add(told);
+            end.told.add(told);
+            if let (Choice::Selected(selection), true) = (&mut end.choice, end.is_up)
+                && let Some(service) = selection.observe(told)
+            {
+                end.carriage.service = service;
+                end.next_serve = Timestamp::ZERO;
+            }
+            return;
         }
         let outgoing = self.outgoing.get(&told.flow);
         if let Some(end) = outgoing.and_then(|flow| self.by_outgoing.get_mut(flow)) {
@@ -119,6 +148,7 @@ impl Engine {
         now: Now,
         far: PeerId,
         carriage: Carriage,
+        choice: Choice,
     ) -> Option<FlowNumber> {
         let ends = &mut self.services.ends;
         if ends.by_outgoing.len() >= MOST {
@@ -133,6 +163,9 @@ impl Engine {
             relay: None,
             is_up: false,
             next_serve,
+            is_served: false,
+            heard: None,
+            choice,
             sent: Sent::default(),
             told: Fared::default(),
             received: Fared::default(),
@@ -230,7 +263,7 @@ impl Engine {
         let outgoing = match (self.end_of(peer, conversation), carriage) {
             (Some(outgoing), _) => Some(outgoing),
             (None, Some(carriage)) if self.ends_here(peer, conversation) => {
-                self.new_end(now, peer, carriage)
+                self.new_end(now, peer, carriage, Choice::Followed)
             }
             _ => None,
         };
@@ -248,13 +281,31 @@ impl Engine {
     }
 
     /// The path of `label` ends here, and a flow that comes in is served along it.
-    pub(super) fn served_to_here(&mut self, label: u32, flow: FlowNumber, place: Option<Place>) {
-        let (Some(far), Some(place)) = (self.services.ends.far_of(flow), place) else { return };
-        if self.sessions.identity_of(far) == Some(place.gateway)
-            && let Some(known) = self.fars.get_mut(&far)
-        {
-            // Replies have their relays at the other ends of that path.
-            known.label = Some(label);
+    pub(super) fn served_to_here(
+        &mut self,
+        now: Now,
+        (label, flow, service): (u32, FlowNumber, Service),
+        place: Option<Place>,
+    ) {
+        let ends = &mut self.services.ends;
+        let outgoing = ends.outgoing.get(&flow);
+        let end = outgoing.and_then(|outgoing| ends.by_outgoing.get_mut(outgoing));
+        let Some(end) = end else { return };
+        let Some(far) = self.fars.get_mut(&end.far) else { return };
+        let is_genuine = match place {
+            Some(place) => self.sessions.identity_of(end.far) == Some(place.gateway),
+            // This node has opened the path.
+            None => far.label == Some(label),
+        };
+        if !is_genuine {
+            return;
+        }
+        // Replies have their relays at the other ends of that path.
+        far.label = Some(label);
+        end.heard = Some(now.steady);
+        if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
+            end.carriage.service = service;
+            end.next_serve = Timestamp::ZERO;
         }
     }
 
@@ -269,13 +320,16 @@ impl Engine {
     fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
         let Some(far) = self.fars.get(&end.far) else { return };
-        let label = far.label.filter(|_| far.is_overlay_alive(now));
+        end.select(far, &self.leg_round_trips);
+        let is_served = end.heard.is_some_and(|heard| now.steady.since(heard) < SERVED_FOR);
+        let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
+        let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
         let path =
             label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
-        let was = (end.relay, end.is_up);
-        end.is_up = path.is_some();
+        let was = (end.relay, end.is_up, end.is_served);
+        (end.is_up, end.is_served) = (path.is_some(), is_served);
         end.relay = path.map(|(relay, _)| relay).or(end.relay);
-        let is_changed = was != (end.relay, end.is_up);
+        let is_changed = was != (end.relay, end.is_up, end.is_served);
         if !is_changed && now.steady < end.next_serve {
             return;
         }
@@ -286,7 +340,7 @@ impl Engine {
         if let Some(incoming) = end.incoming {
             self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
         }
-        if let Some((relay, label)) = path {
+        if let Some((relay, label)) = path.filter(|_| service != Service::Direct) {
             self.say(relay, &Message::Serve { label, flow: outgoing, service });
         }
     }
@@ -308,12 +362,25 @@ impl Engine {
 }
 
 impl End {
+    /// Chooses a service once the paths are measured.
+    fn select(&mut self, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
+        let Choice::Selected(selection) = &mut self.choice else { return };
+        let access = self.relay.and_then(|relay| legs.get(&relay));
+        if let (false, Some(internet), Some(overlay), Some(access)) =
+            (selection.has_begun(), far.round_trip, far.overlay_round_trip, access)
+        {
+            let measured = RoundTrips { internet, overlay, access: *access };
+            self.carriage.service = selection.begin(measured);
+            self.next_serve = Timestamp::ZERO;
+        }
+    }
+
     fn at_sender(&self) -> SenderFlow {
         SenderFlow {
             receiver: self.far.into(),
             ingress: self.relay.map(Into::into),
             service: if self.is_up { self.carriage.service } else { Service::Direct },
-            paths: Paths::Overlay,
+            paths: Paths::Both,
             copies: Copies::All,
         }
     }
@@ -326,7 +393,7 @@ impl End {
             0 => round_trip,
             millis => Duration::from_millis(millis.into()).saturating_sub(measured / 2),
         };
-        let relay = self.relay.filter(|_| self.is_up);
+        let relay = self.relay.filter(|_| self.is_up && self.is_served);
         ReceiverFlow {
             sender: self.far.into(),
             egress: relay.map(Into::into),

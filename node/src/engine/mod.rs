@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     opened: BTreeMap<(PeerId, u32), u32>,
     legs: BTreeMap<(PublicIdentity, SocketAddr), PeerId>,
     fars: BTreeMap<PeerId, Far>,
+    /// Round trips to the neighbours that this node connects to, smoothed.
+    leg_round_trips: BTreeMap<PeerId, Duration>,
     pub(crate) routes: Vec<Route>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
@@ -130,6 +132,7 @@ impl Engine {
             opened: BTreeMap::new(),
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
+            leg_round_trips: BTreeMap::new(),
             routes: Vec::new(),
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),

@@ -10,6 +10,7 @@ use tradewind_packet::message::{Carriage, Message, Service};
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
+use super::ends::{Choice, Selection};
 use super::local::Local;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
@@ -25,8 +26,9 @@ pub(super) struct Far {
     /// The overlay path to it that was heard of last.
     pub(super) label: Option<u32>,
     overlay_heard: Option<Timestamp>,
-    /// The round trip of the Internet path, smoothed.
+    /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
+    pub(super) overlay_round_trip: Option<Duration>,
 }
 
 /// A path of the configuration.
@@ -58,22 +60,34 @@ impl Engine {
         let (to, carriage, next_open) = (path.to, path.carriage, now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let sources = BTreeMap::new();
-        let end = match carriage.service {
-            Service::Caching | Service::Coding => self.new_end(now, far, carriage),
-            Service::Direct | Service::Forwarding => None,
+        let budget = Duration::from_millis(carriage.budget_ms.into());
+        let choice = match (path.bearable_loss, carriage.service) {
+            (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
+            (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
+            (None, Service::Direct | Service::Forwarding) => None,
         };
+        let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
         let route = Route { local, to, carriage, end, hops, far, first, flow, next_open, sources };
         self.routes.push(route);
         Ok(())
     }
 
     pub(super) fn answered(&mut self, now: Now, peer: PeerId, link: Link, round_trip: Duration) {
-        let Some(far) = self.fars.get_mut(&peer) else { return };
-        match link {
-            Link::Overlay(_) => far.overlay_heard = Some(now.steady),
-            Link::Internet(_) => {
-                let before = far.round_trip.unwrap_or(round_trip);
-                far.round_trip = Some((before * 7 + round_trip) / 8);
+        let smooth = |before: Option<Duration>| match before {
+            Some(before) => (before * 7 + round_trip) / 8,
+            None => round_trip,
+        };
+        match (self.fars.get_mut(&peer), link) {
+            (Some(far), Link::Overlay(_)) => {
+                far.overlay_heard = Some(now.steady);
+                far.overlay_round_trip = Some(smooth(far.overlay_round_trip));
+            }
+            (Some(far), Link::Internet(_)) => far.round_trip = Some(smooth(far.round_trip)),
+            (None, _) => {
+                let leg = smooth(self.leg_round_trips.get(&peer).copied());
+                if self.sessions.is_ours(peer) {
+                    self.leg_round_trips.insert(peer, leg);
+                }
             }
         }
     }
@@ -83,7 +97,7 @@ impl Engine {
         let mut up = 0;
         for at in 0..self.routes.len() {
             let route = &self.routes[at];
-            let is_direct = route.carriage.service == Service::Direct;
+            let is_direct = route.carriage.service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
             let far = self.fars.get(&route.far);
             if far.is_some_and(|far| far.is_overlay_alive(now)) {

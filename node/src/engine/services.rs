@@ -124,6 +124,9 @@ impl Engine {
             Message::Copy { .. } | Message::Presence { .. } => {
                 ingress.handle_message(now, from, message);
             }
+            Message::Source(source) if receiver.has_flow(source.packet.flow) => {
+                receiver.handle_message(now, from, message, &seal);
+            }
             Message::Source(_) | Message::Nack(_) | Message::HelpAnswer { .. } => {
                 egress.handle_message(now, from, message);
             }

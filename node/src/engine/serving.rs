@@ -82,7 +82,9 @@ impl Engine {
         let Some(Along { place, next }) = self.along(now, from, label) else {
             return add(&self.counts.dropped, 1);
         };
-        let Some((after, next)) = next else { return self.served_to_here(label, flow, place) };
+        let Some((after, next)) = next else {
+            return self.served_to_here(now, (label, flow, service), place);
+        };
         let Some(place) = place else { return add(&self.counts.dropped, 1) };
         if !self.serve_here(now, flow, Order { place, service, before: from, after }) {
             return add(&self.counts.dropped, 1);
@@ -123,8 +125,7 @@ impl Engine {
     /// Takes a flow on, or notes that it goes on; `false` when it may not be served.
     fn serve_here(&mut self, now: Now, flow: FlowNumber, order: Order) -> bool {
         let Order { place, service, before, after } = order;
-        let is_possible = matches!(service, Service::Caching | Service::Coding)
-            && (place.is_first || place.is_last);
+        let is_possible = service != Service::Direct && (place.is_first || place.is_last);
         let known = self.services.served.get(&flow);
         let is_allowed = match known {
             Some(known) => known.is_of(place.gateway),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A sealed datagram with an application's packet in it is longer than everything else that is said.
 const LONG: usize = 900;
@@ -31,6 +32,11 @@ pub struct Wire {
 
 impl Wire {
     pub fn to(node: SocketAddr) -> Self {
+        Self::slow(node, Duration::ZERO, Vec::new())
+    }
+
+    /// A wire that holds what comes for `delay`, but for what these send.
+    pub fn slow(node: SocketAddr, delay: Duration, fast: Vec<SocketAddr>) -> Self {
         let socket = UdpSocket::bind(super::loopback()).unwrap();
         let address = socket.local_addr().unwrap();
         let weather = Arc::new(Mutex::new(Weather::default()));
@@ -54,7 +60,15 @@ impl Wire {
                     );
                     up
                 });
-                let _ = up.send(&buffer[..length]);
+                if delay.is_zero() || fast.contains(&from) {
+                    let _ = up.send(&buffer[..length]);
+                    continue;
+                }
+                let (up, held) = (up.try_clone().unwrap(), buffer[..length].to_vec());
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    let _ = up.send(&held);
+                });
             }
         });
         wire

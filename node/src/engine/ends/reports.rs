@@ -7,7 +7,7 @@ use tradewind_units::Timestamp;
 
 use super::super::Engine;
 use super::super::routes::Route;
-use super::{Ends, Sent};
+use super::{Choice, Ends, Sent};
 use crate::status::{Direction, FlowStatus};
 
 /// Names of services in reports.
@@ -25,9 +25,11 @@ impl Ends {
     fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
         let service = if end.is_up { end.carriage.service } else { Service::Direct };
-        let why = match end.is_up {
-            true => "as configured",
-            false => "the path over the relays does not answer",
+        let why = match (end.is_up, &end.choice) {
+            (false, _) => "the path over the relays does not answer",
+            (true, Choice::Configured) => "as configured",
+            (true, Choice::Followed) => "as the far gateway sends",
+            (true, Choice::Selected(selection)) => selection.why(),
         };
         let Sent { packets, bytes, copies, resent } = end.sent;
         let sent = FlowStatus {
