@@ -25,6 +25,10 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 /// announce (RFC 7323).
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
 
+/// Least buffer that a profile may ask for. Source: the first value of `tcp_rmem` and `tcp_wmem`, a page, below which
+/// no full packet has room.
+pub const LEAST_BUFFER: Bytes = Bytes::new(4096);
+
 /// What a stream carries before its leg is striped, unless a profile says otherwise. Chosen: what is smaller is
 /// over, or nearly so, by the time that further connections stand.
 pub const DEFAULT_STRIPE_AFTER: Bytes = Bytes::new(1 << 20);
@@ -54,11 +58,11 @@ pub struct LegProfile {
     /// later it is the most that the first window gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
-    /// Receive buffer, at most [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes
+    /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes
     /// by it. The kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
-    /// Send buffer, at most [`LARGEST_BUFFER`]; the kernel tunes it when absent.
+    /// Send buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`]; the kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
     /// Most that a connection sends, headers included; no cap when absent.
@@ -145,9 +149,9 @@ struct Told {
     profile: Option<NamedProfile>,
     congestion_control: Option<String>,
     initial_window: Option<Segments>,
-    #[serde(default, deserialize_with = "buffer")]
+    #[serde(default, deserialize_with = "socket_buffer")]
     receive_buffer: Option<Bytes>,
-    #[serde(default, deserialize_with = "buffer")]
+    #[serde(default, deserialize_with = "socket_buffer")]
     send_buffer: Option<Bytes>,
     pacing_rate: Option<Bandwidth>,
     pacing_rtts: Option<u16>,
@@ -213,6 +217,15 @@ impl Default for LegProfile {
     }
 }
 
+fn socket_buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let size = buffer(deserializer)?;
+    if let Some(size) = size.filter(|size| *size < LEAST_BUFFER) {
+        let problem = format!("a size of at least 4 KiB, not `{size}`");
+        return Err(de::Error::custom(problem));
+    }
+    Ok(size)
+}
+
 fn buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     let size = Bytes::deserialize(deserializer)?;
     if size > LARGEST_BUFFER {
@@ -238,6 +251,10 @@ mod tests {
             let refused = toml::from_str::<LegProfile>(&format!("{key} = '2 GB'"));
             let message = refused.unwrap_err().message().to_owned();
             assert_eq!(message, "a size of at most 1 GiB, not `2 GB`", "{key}");
+        }
+        for key in ["receive_buffer", "send_buffer"] {
+            let message = read(&format!("{key} = '0 B'")).unwrap_err();
+            assert_eq!(message, "a size of at least 4 KiB, not `0 B`", "{key}");
         }
     }
 

@@ -42,6 +42,7 @@ pub struct Hop {
     /// Its name, for people.
     pub name: RelayId,
     /// Where it listens.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
     /// Who it must prove to be.
     pub identity: PublicIdentity,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use tradewind_units::shown;
+
 use crate::date::Date;
 use crate::forbidden::Class;
 use crate::{KeyId, PublicIdentity};
@@ -44,7 +46,7 @@ pub enum GrantError {
         limit: usize,
     },
     /// A name, rule or route that makes no sense.
-    #[error("{what} `{value}`: expected {expected}")]
+    #[error("{what} `{}`: expected {expected}", shown(value))]
     Invalid {
         /// What was given, e.g. `destination rule`.
         what: &'static str,

@@ -21,6 +21,8 @@
 //!    16  tag: keyed BLAKE3 over the header's hash, the replying hop, and all bytes before
 //! ```
 
+use tradewind_units::one_line;
+
 use crate::pair::{PairKey, TAG_BYTES, Tag, tag, tags_match};
 use crate::wire::Reader;
 use crate::{Echo, GrantError, header::HOP_LIMIT};
@@ -172,14 +174,7 @@ impl Reply {
     /// Hop `hop` failed, and perhaps only after it had begun to dial the destination. The message is cut to [`MESSAGE_LIMIT`] bytes and to one line.
     #[must_use]
     pub fn failed(status: Status, hop: usize, message: &str) -> Self {
-        let mut line = String::with_capacity(message.len().min(MESSAGE_LIMIT));
-        for c in message.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-            if line.len() + c.len_utf8() > MESSAGE_LIMIT {
-                break;
-            }
-            line.push(c);
-        }
-        Self { status, hop, dialled: true, message: line }
+        Self { status, hop, dialled: true, message: one_line(message, MESSAGE_LIMIT) }
     }
 
     /// The same failure, before any relay had begun to dial the destination.

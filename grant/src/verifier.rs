@@ -8,7 +8,6 @@
 //! an operator signed or a proven gateway named.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
@@ -63,16 +62,6 @@ impl OpenHeader {
     #[must_use]
     pub fn neighbour(&self) -> PublicIdentity {
         neighbour(&self.route, self.hop, &self.grant)
-    }
-
-    /// Where the next hop, or else the destination when it is an address, is to be dialled.
-    #[must_use]
-    pub fn next_address(&self) -> Option<SocketAddr> {
-        match (self.next_hop(), &self.destination) {
-            (Some(hop), _) => Some(hop.address),
-            (None, Destination::Address(address)) => Some(*address),
-            (None, Destination::Name { .. }) => None,
-        }
     }
 }
 
@@ -200,13 +189,6 @@ impl Verifier {
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
         self.keys.public()
-    }
-
-    /// Believes these operators from now on and no others.
-    pub fn set_operators(&mut self, operators: Vec<OperatorPublicKey>) {
-        self.operators = operators;
-        self.young_grants.clear();
-        self.old_grants.clear();
     }
 
     /// Whether the grant that `header` brings was learned before. If not, who shares a verifier checks

@@ -41,6 +41,16 @@ impl Prices {
         Self::Flat(PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"))
     }
 
+    /// The date of the catalogue whose prices hold, if one's do.
+    #[must_use]
+    pub fn dated(&self) -> Option<&str> {
+        match self {
+            Self::Flat(_) => None,
+            Self::Catalogue(catalogue) => Some(catalogue.dated()),
+            Self::Stated { otherwise, .. } => otherwise.dated(),
+        }
+    }
+
     /// Each GB that leaves `from` for `to`.
     ///
     /// # Errors

@@ -68,6 +68,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The same, and NaN for none: where nothing was measured, no bound may hold.
+#[must_use]
+pub fn median_or_nan(values: &[f64]) -> f64 {
+    if values.is_empty() { f64::NAN } else { median(values) }
+}
+
 /// An interval that holds the median that `values` are drawn from with a chance of 95 % at least, whatever their
 /// distribution: the narrowest pair of order statistics for which that is so. `None` for fewer than six values,
 /// of which no pair does.

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 
 use socket2::SockRef;
 
+use crate::capability;
+
 /// Longest name, without the closing zero: the kernel's `TCP_CA_NAME_MAX` less one.
 const MAX_NAME_BYTES: usize = 15;
 
@@ -24,7 +26,17 @@ pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
         let expected = "1 to 15 letters, digits, `-` or `_`";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("name of {expected}")));
     }
-    SockRef::from(socket).set_tcp_congestion(name.as_bytes())
+    let set = SockRef::from(socket).set_tcp_congestion(name.as_bytes());
+    set.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), unknown()),
+        _ => error,
+    })
+}
+
+/// The kernel has none of this name, and what it has.
+fn unknown() -> String {
+    let available = capability::congestion_controls().join(", ");
+    format!("this kernel has no such congestion control, only {available}")
 }
 
 /// The name of the congestion control that `socket` uses.
@@ -49,5 +61,10 @@ mod tests {
         for name in ["", "no-such-control", "a-name-of-sixteen", "a\0b"] {
             assert!(set(&socket, name).is_err(), "{name:?}");
         }
+        let line = set(&socket, "wind").unwrap_err().to_string();
+        assert!(
+            line.contains("no such congestion control, only ") && line.contains("reno"),
+            "{line}"
+        );
     }
 }

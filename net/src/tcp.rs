@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tradewind_units::{Bandwidth, Bytes, Duration};
 
+use crate::congestion;
 use crate::first_window::{FirstWindow, FirstWindows};
 use crate::pacing;
 
@@ -68,9 +69,7 @@ impl SocketOptions {
         let refused = |option| move |source| OptionError { option, source };
         if let Some(name) = &self.congestion_control {
             let option = format!("congestion control `{name}`");
-            socket
-                .set_tcp_congestion(name.as_bytes())
-                .map_err(|source| OptionError { option, source })?;
+            congestion::set(&*socket, name).map_err(|source| OptionError { option, source })?;
         }
         if let Some(size) = self.receive_buffer {
             set_buffer(&socket, libc::SO_RCVBUFFORCE, size, Socket::set_recv_buffer_size)

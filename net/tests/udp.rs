@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -75,7 +77,7 @@ fn trains_to_one_next_hop_are_few_calls() {
     let (sender, receiver) =
         (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], UdpOptions::default()));
     if !sender.takes_trains() {
-        println!("SKIPPED: this kernel takes no trains (UDP_SEGMENT)");
+        common::skipped(&"this kernel takes no trains (UDP_SEGMENT)");
         return;
     }
     let mut batch = SendBatch::new(64);

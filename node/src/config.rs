@@ -12,7 +12,7 @@ use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::time::as_text;
-use tradewind_units::{Duration, PricePerGb, Ratio};
+use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
 
@@ -149,6 +149,7 @@ impl RelayServices {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RelaySection {
+    #[serde(deserialize_with = "address::one")]
     listen: SocketAddr,
     workers: Option<usize>,
     #[serde(default)]
@@ -200,7 +201,9 @@ impl CodingSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PathSection {
+    #[serde(deserialize_with = "address::one")]
     listen: SocketAddr,
+    #[serde(deserialize_with = "address::one")]
     to: SocketAddr,
     far: Hop,
     #[serde(default)]
@@ -239,6 +242,7 @@ enum Ways {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EndpointSection {
+    #[serde(deserialize_with = "address::one")]
     listen: SocketAddr,
     operators: Vec<OperatorPublicKey>,
     relays: Vec<PublicIdentity>,
@@ -261,7 +265,7 @@ impl Default for EndpointSection {
 /// Reads one part; the error is one line.
 fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
     let refused = |error: toml::de::Error| {
-        let problem = error.message().lines().collect::<Vec<_>>().join(" ");
+        let problem = in_plain_words(&error.message().lines().collect::<Vec<_>>().join(" "));
         NodeError::Config { key, problem }
     };
     value.clone().try_into().map_err(refused)

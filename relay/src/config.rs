@@ -13,7 +13,7 @@ use tradewind_grant::{
     Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
 };
 use tradewind_units::time::as_text;
-use tradewind_units::{Bandwidth, Bytes, FlowId};
+use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
 use crate::RelayError;
 
@@ -22,6 +22,7 @@ use crate::RelayError;
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {
     /// Where gateways and relays reach it; port 0 lets the system choose.
+    #[serde(deserialize_with = "address::list")]
     pub listen: Vec<SocketAddr>,
     /// A file that holds its secret identity.
     pub identity_file: Option<PathBuf>,
@@ -43,6 +44,7 @@ pub struct RelayConfig {
     #[serde(default)]
     pub leg: LegProfiles,
     /// Where metrics and health are served; nowhere when absent.
+    #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
@@ -68,10 +70,10 @@ pub struct GatewayConfig {
     #[serde(default)]
     pub tproxy: Vec<Tproxy>,
     /// Where SOCKS5 is spoken. Who reaches it uses the grant, so loopback unless `expose` is set.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "address::list")]
     pub socks5: Vec<SocketAddr>,
     /// Where HTTP CONNECT is spoken; as `socks5`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "address::list")]
     pub connect: Vec<SocketAddr>,
     /// Whether `socks5` and `connect` may listen on other than loopback addresses.
     #[serde(default)]
@@ -99,6 +101,7 @@ pub struct GatewayConfig {
     #[serde(default)]
     pub leg: LegProfiles,
     /// Where metrics and health are served; nowhere when absent.
+    #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
@@ -114,6 +117,7 @@ pub struct GatewayConfig {
 #[serde(deny_unknown_fields)]
 pub struct Forward {
     /// Where applications reach it.
+    #[serde(deserialize_with = "address::one")]
     pub listen: SocketAddr,
     /// Where its connections go.
     pub to: Destination,
@@ -211,6 +215,7 @@ pub struct PolicyConfig {
     /// Whether these rules may cover loopback addresses: for tests and laboratories.
     pub allow_loopback: bool,
     /// Addresses that are never dialled; its own listeners are added.
+    #[serde(deserialize_with = "address::list")]
     pub never: Vec<SocketAddr>,
 }
 
@@ -343,6 +348,7 @@ pub struct LegProfiles {
 #[serde(deny_unknown_fields)]
 pub struct LegAt {
     /// Its address, as in `listen`.
+    #[serde(deserialize_with = "address::one")]
     pub address: SocketAddr,
     /// What it asks of who dials.
     pub encryption: Encryption,
@@ -536,7 +542,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
 }
 
 fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+    in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -580,6 +586,10 @@ mod tests {
                 "[policy]\ndestinations = ['10.0.0.1/8:1']",
                 "configuration, `policy.destinations[0]` (line 5): destination rule `10.0.0.1/8:1`",
             ),
+            (
+                "workers = -1",
+                "configuration, `workers` (line 4): invalid value: integer `-1`, expected a whole number",
+            ),
             ("workers = 0", "configuration, workers: expected 1 to 1024"),
             ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
             ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
@@ -603,6 +613,17 @@ mod tests {
         ] {
             let line = line(RelayConfig::parse(&relay_text(rest)));
             assert!(line.starts_with(expected), "{line}");
+        }
+        for (rest, key) in [
+            ("metrics = 'relay.example.com:7000'", "`metrics` (line 4)"),
+            ("[policy]\nnever = ['relay.example.com:7000']", "`policy.never[0]` (line 5)"),
+            ("[[leg.at]]\naddress = 'relay.example.com:7000'", "`leg.at[0].address` (line 5)"),
+            ("[[leg.to]]\naddress = 'relay.example.com:7000'", "`leg.to[0].address` (line 5)"),
+        ] {
+            let line = line(RelayConfig::parse(&relay_text(rest)));
+            let expected = format!("configuration, {key}: socket address: IP:PORT such as");
+            assert!(line.starts_with(&expected), "{line}");
+            assert!(line.ends_with("not `relay.example.com:7000`"), "{line}");
         }
         let line = line(RelayConfig::parse("listen = []\noperators = []"));
         assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
@@ -635,6 +656,18 @@ mod tests {
             (
                 "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\nsend_proxy = 'v1'",
                 "configuration, `forward[0].send_proxy`",
+            ),
+            (
+                "socks5 = ['localhost:1080']",
+                "configuration, `socks5[0]` (line 1): socket address: IP:PORT such as",
+            ),
+            (
+                "connect = [3128]",
+                "configuration, `connect[0]` (line 1): invalid type: integer `3128`, expected text: IP:PORT",
+            ),
+            (
+                "[[forward]]\nlisten = 'localhost:1'\nto = '192.0.2.1:1'",
+                "configuration, `forward[0].listen` (line 2): socket address: IP:PORT such as",
             ),
             ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
             (

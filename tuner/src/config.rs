@@ -9,7 +9,7 @@ use tradewind_jumpstart::{Config, Control, Mode, Settings};
 use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
 use tradewind_units::time::as_text;
-use tradewind_units::{Bytes, Duration};
+use tradewind_units::{Bytes, Duration, in_plain_words};
 
 use crate::TunerError;
 
@@ -24,6 +24,7 @@ pub struct TunerConfig {
     /// What to act through.
     pub act: Act,
     /// Where metrics and health are served; nowhere when absent.
+    #[serde(deserialize_with = "tradewind_units::address::option")]
     pub metrics: Option<SocketAddr>,
     /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
     /// directory.
@@ -139,7 +140,7 @@ impl TunerConfig {
         };
         let refuse = |place: String, message: &str| TunerError::Config {
             place,
-            problem: message.lines().map(str::trim).collect::<Vec<_>>().join("; "),
+            problem: in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; ")),
         };
         let source = toml::Deserializer::parse(text)
             .map_err(|error| refuse(line_of(&error), error.message()))?;

@@ -56,7 +56,7 @@ macro_rules! name_type {
             }
         }
 
-        text::serde_as_text!($type);
+        text::serde_as_text!($type, EXPECTED);
     };
 }
 

@@ -12,11 +12,13 @@
 //! | [`size`] | [`Bytes`], [`Segments`] |
 //! | [`ratio`] | [`Ratio`] |
 //! | [`money`] | [`Money`], [`PricePerGb`] |
+//! | [`address`] | addresses of sockets in files |
 //! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`ContentId`], [`HostId`] |
 //!
 //! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
 //! unit, as in `30 ms`, `2 Gbit/s`, `2.875 MB`. There is no default unit.
 
+pub mod address;
 pub mod id;
 pub mod money;
 pub mod rate;
@@ -30,6 +32,7 @@ pub use money::{Money, PricePerGb};
 pub use rate::Bandwidth;
 pub use ratio::Ratio;
 pub use size::{Bytes, Segments};
+pub use text::{from_text, in_plain_words, one_line, shown};
 pub use time::{Duration, Timestamp};
 
 /// Why a value was refused: what it should have been, and what it was.
@@ -56,20 +59,6 @@ impl UnitError {
     }
 }
 
-/// Most characters of an offending value that an error shows. Chosen: a line of a terminal.
-const MOST_SHOWN: usize = 80;
-
-/// `value` fit for one line: control characters escaped, the rest of a long one left out.
-fn shown(value: &str) -> String {
-    let mut characters = value.chars();
-    let start = characters.by_ref().take(MOST_SHOWN).flat_map(char::escape_debug);
-    let mut start: String = start.collect();
-    if characters.next().is_some() {
-        start.push('…');
-    }
-    start
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +69,28 @@ mod tests {
         assert!(error.to_string().ends_with("not `a\\nb\\u{1b}[31m`"), "{error}");
         let long = "9".repeat(1_000_000).parse::<Bytes>().unwrap_err();
         assert!(long.to_string().len() < 300);
+    }
+
+    #[test]
+    fn no_name_of_a_rust_type_reaches_a_user() {
+        for (said, plain) in [
+            ("invalid value: integer `-1`, expected usize", "`-1`, expected a whole number from 0"),
+            (
+                "invalid type: integer `9` as i128, expected u16",
+                "`9`, expected a whole number from 0 to 65535",
+            ),
+            ("invalid length 1, expected an array of length 2", "length 1, expected a list of 2"),
+            ("expected one of: a, b", "expected one of: a, b"),
+            ("unclosed table", "unclosed table"),
+        ] {
+            let words = in_plain_words(said);
+            assert!(words.ends_with(plain), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_strangers_words_are_one_line_of_bounded_length() {
+        assert_eq!(one_line("a\n2026 INFO b\u{1b}[31m\u{9b}", 100), "a 2026 INFO b [31m ");
+        assert_eq!(one_line("aéé", 4), "aé");
     }
 }

@@ -115,7 +115,7 @@ impl std::fmt::Display for Bandwidth {
     }
 }
 
-text::serde_as_text!(Bandwidth, |rate: &Bandwidth| text::exact_scaled(rate.0, UNITS));
+text::serde_as_text!(Bandwidth, EXPECTED, |rate: &Bandwidth| text::exact_scaled(rate.0, UNITS));
 
 #[cfg(test)]
 mod tests {

@@ -87,7 +87,7 @@ impl std::fmt::Display for Bytes {
     }
 }
 
-text::serde_as_text!(Bytes, |size: &Bytes| text::exact_scaled(size.0, DECIMAL));
+text::serde_as_text!(Bytes, EXPECTED, |size: &Bytes| text::exact_scaled(size.0, DECIMAL));
 
 /// A number of TCP segments, the unit of congestion windows.
 #[derive(

@@ -1,6 +1,39 @@
-//! The one grammar of all text forms: a decimal number, an optional space, a unit.
+//! The one grammar of all text forms: a decimal number, an optional space, a unit. And foreign words, made fit to show.
+
+use std::fmt;
+
+use serde::{Deserializer, de};
 
 use crate::UnitError;
+
+/// Most characters of an offending value that an error shows. Chosen: a line of a terminal.
+const MOST_SHOWN: usize = 80;
+
+/// An offending `value` for an error of one line: control characters escaped, the rest of a long one left out.
+#[must_use]
+pub fn shown(value: &str) -> String {
+    let mut characters = value.chars();
+    let start = characters.by_ref().take(MOST_SHOWN).flat_map(char::escape_debug);
+    let mut start: String = start.collect();
+    if characters.next().is_some() {
+        start.push('…');
+    }
+    start
+}
+
+/// A stranger's `words` for one line of a log or terminal: control characters become spaces, and what is beyond
+/// `most_bytes` is left out.
+#[must_use]
+pub fn one_line(words: &str, most_bytes: usize) -> String {
+    let mut line = String::with_capacity(words.len().min(most_bytes));
+    for c in words.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if line.len() + c.len_utf8() > most_bytes {
+            break;
+        }
+        line.push(c);
+    }
+    line
+}
 
 /// Splits `30 ms` into `30.0` and its scale, looked up in `units`.
 pub(crate) fn parse_scaled(
@@ -36,10 +69,10 @@ pub(crate) fn exact_scaled(value: u64, units_ascending: &[(&str, f64)]) -> Strin
 /// Writes `value` for people: with the largest unit that keeps it at one or above, rounded to at
 /// most three decimals.
 pub(crate) fn format_scaled(
-    f: &mut std::fmt::Formatter<'_>,
+    f: &mut fmt::Formatter<'_>,
     value: f64,
     units_ascending: &[(&str, f64)],
-) -> std::fmt::Result {
+) -> fmt::Result {
     let fits = units_ascending.iter().rev().find(|(_, scale)| value >= *scale);
     let (name, scale) = fits.unwrap_or(&units_ascending[0]);
     let number = format!("{:.3}", value / scale);
@@ -47,13 +80,67 @@ pub(crate) fn format_scaled(
     f.pad(&format!("{number} {name}"))
 }
 
-/// Implements `Serialize` and `Deserialize` through text, read by `FromStr`: the text of `Display`,
-/// or the exact one in the given units, since `Display` rounds.
-macro_rules! serde_as_text {
-    ($type:ty) => {
-        crate::text::serde_as_text!($type, |value: &$type| value.to_string());
+/// Deserializes text by `parse`. What is no text is refused by what is `expected`, as in `a size such as "2 GB"`.
+///
+/// # Errors
+/// Those of `parse`, and when there is no text.
+pub fn from_text<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &'static str,
+    parse: fn(&str) -> Result<T, UnitError>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_str(TextVisitor { expected, parse })
+}
+
+struct TextVisitor<T> {
+    expected: &'static str,
+    parse: fn(&str) -> Result<T, UnitError>,
+}
+
+impl<T> de::Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "text: {}", self.expected)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.parse)(text).map_err(E::custom)
+    }
+}
+
+/// What serde says about a file's value, without the names of Rust's types.
+#[must_use]
+pub fn in_plain_words(message: &str) -> String {
+    let message = message.replace("` as i128", "`").replace("` as u128", "`");
+    let Some((before, expected)) = message.rsplit_once("expected ") else { return message };
+    let plain = match expected {
+        "usize" | "u64" | "u128" => "a whole number from 0".to_owned(),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "a nonzero u32" => format!("a whole number from 1 to {}", u32::MAX),
+        "i64" | "i128" => "a whole number".to_owned(),
+        "f64" | "f32" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "a borrowed string" | "path string" => "text in quotes".to_owned(),
+        "a sequence" => "a list `[..]`".to_owned(),
+        other => match other.strip_prefix("an array of length ") {
+            Some(length) => format!("a list of {length}"),
+            None if other.starts_with("struct ") => "a table of keys".to_owned(),
+            None => return message,
+        },
     };
-    ($type:ty, $text:expr) => {
+    format!("{before}expected {plain}")
+}
+
+/// Implements `Serialize` and `Deserialize` through text, read by `FromStr`: the text of `Display`,
+/// or the exact one in the given units, since `Display` rounds. What is no text is refused by what is expected.
+macro_rules! serde_as_text {
+    ($type:ty, $expected:expr) => {
+        crate::text::serde_as_text!($type, $expected, |value: &$type| value.to_string());
+    };
+    ($type:ty, $expected:expr, $text:expr) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(&$text(self))
@@ -62,8 +149,7 @@ macro_rules! serde_as_text {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                crate::text::from_text(deserializer, $expected, str::parse)
             }
         }
     };

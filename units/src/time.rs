@@ -56,6 +56,7 @@ impl std::ops::Add<Duration> for Timestamp {
 /// Longest span that any input may ask for: a year. Longer ones are typing errors.
 const MAX_SPAN_S: f64 = 366.0 * 86_400.0;
 
+const EXPECTED: &str = "a span such as `30 ms` or `1.5 s`, at most a year";
 const UNITS: &[(&str, f64)] =
     &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
 
@@ -64,10 +65,9 @@ const UNITS: &[(&str, f64)] =
 /// # Errors
 /// When the text is no number with a unit of time, or exceeds a year.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
-    let expected = "a span such as `30 ms` or `1.5 s`, at most a year";
-    let seconds = text::parse_scaled("duration", expected, text, UNITS)?;
+    let seconds = text::parse_scaled("duration", EXPECTED, text, UNITS)?;
     if seconds > MAX_SPAN_S {
-        return Err(UnitError::new("duration", expected, text));
+        return Err(UnitError::new("duration", EXPECTED, text));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -93,7 +93,7 @@ pub fn as_millis_f64(span: Duration) -> f64 {
 /// Serde adapter for spans in their text form: `#[serde(with = "tradewind_units::time::as_text")]`.
 pub mod as_text {
     use super::Duration;
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserializer, Serializer};
 
     /// Writes the span in microseconds, milliseconds or seconds, whichever is exact and shortest.
     ///
@@ -115,8 +115,7 @@ pub mod as_text {
     /// # Errors
     /// As [`super::parse_duration`].
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        super::parse_duration(&text).map_err(serde::de::Error::custom)
+        crate::text::from_text(deserializer, super::EXPECTED, super::parse_duration)
     }
 
     /// The same for a span that may be absent: add `#[serde(default)]` beside it.
@@ -145,11 +144,10 @@ pub mod as_text {
         pub fn deserialize<'de, D: Deserializer<'de>>(
             deserializer: D,
         ) -> Result<Option<Duration>, D::Error> {
-            let Some(text) = <Option<std::borrow::Cow<'de, str>>>::deserialize(deserializer)?
-            else {
-                return Ok(None);
-            };
-            super::super::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+            #[derive(Deserialize)]
+            struct Written(#[serde(with = "super")] Duration);
+            let written = Option::<Written>::deserialize(deserializer)?;
+            Ok(written.map(|Written(span)| span))
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What the lab's programs share: traffic between hosts, and tables of checks.
-#![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each program uses a part")]
 
 pub mod check;
 pub mod traffic;
 
 use tradewind_lab::{Lab, LabError, LabOptions};
 use tradewind_model::Catalogue;
+pub use tradewind_model::statistics::median_or_nan as median;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
@@ -21,13 +22,9 @@ pub fn host(name: &str) -> HostId {
     HostId::new(name).expect("names of ours are names")
 }
 
-/// The median; NaN for nothing.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
-    }
+/// A topology of the sites `a` and `b` whose pair has the keys of `path`.
+pub fn two_sites(path: &str) -> String {
+    format!(
+        "[[site]]\nid = \"a\"\n[[site]]\nid = \"b\"\n[[pair]]\nbetween = [\"a\", \"b\"]\n{path}\n"
+    )
 }

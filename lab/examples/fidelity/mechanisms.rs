@@ -10,13 +10,7 @@ use tradewind_wan::{DropCause, PairChange, Tally};
 
 use crate::common::check::{Bound, Figure, Findings};
 use crate::common::traffic::{self, Train, Version};
-use crate::common::{host, median, start};
-
-fn two_sites(path: &str) -> String {
-    format!(
-        "[[site]]\nid = \"a\"\n[[site]]\nid = \"b\"\n[[pair]]\nbetween = [\"a\", \"b\"]\n{path}\n"
-    )
-}
+use crate::common::{host, median, start, two_sites};
 
 fn ends() -> (HostId, HostId) {
     (host("a"), host("b"))

@@ -6,17 +6,11 @@ use tradewind_lab::{LabError, LabOptions};
 
 use crate::common::check::{Bound, Figure, Findings};
 use crate::common::traffic::{Train, losses, udp_train};
-use crate::common::{host, start};
+use crate::common::{host, start, two_sites};
 
 /// Sampling errors that a figure may be off: one false alarm in some ten thousand runs.
 const SIGMAS: f64 = 4.0;
 const PACKETS: u32 = 80_000;
-
-fn two_sites(path: &str) -> String {
-    format!(
-        "[[site]]\nid = \"a\"\n[[site]]\nid = \"b\"\n[[pair]]\nbetween = [\"a\", \"b\"]\n{path}\n"
-    )
-}
 
 /// The two ways in which programs hand packets to the kernel.
 const TRAINS: [(&str, Train); 2] = [

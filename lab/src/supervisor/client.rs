@@ -164,7 +164,7 @@ fn ask_within(
     question: &Question,
     patience: Duration,
 ) -> Result<(Answer, UnixStream), LabError> {
-    place.check_owner()?;
+    place.check()?;
     let path = place.socket();
     let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {

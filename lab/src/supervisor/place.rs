@@ -13,6 +13,15 @@ use crate::error::LabError;
 /// Names the place, where the user's usual one will not do: one lab for each place.
 const RUNTIME_DIR: &str = "TRADEWIND_RUNTIME_DIR";
 
+/// What helps when a place does not serve.
+const OTHER_PLACE: &str = "TRADEWIND_RUNTIME_DIR names another directory";
+
+/// Longest path of a Unix socket: `sun_path` less its final zero (unix(7)).
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// Bits of a directory's mode that let its group or all others write.
+const WRITABLE_FOR_OTHERS: u32 = 0o022;
+
 /// The directory that holds the lab's socket, state file and log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -74,17 +83,32 @@ impl Place {
     pub(crate) fn prepare(&self) -> Result<(), LabError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|source| self.error(source))?;
-        self.check_owner()
+        self.check()
     }
 
-    /// Refuses a directory of another user, who could answer in the lab's stead: anybody may make
-    /// one under `/tmp`. One that is not there is nobody's.
-    pub(crate) fn check_owner(&self) -> Result<(), LabError> {
+    /// Refuses a directory of another user, or one in which others may write: they could answer in the lab's
+    /// stead, and anybody may make one under `/tmp`. One that is not there is nobody's.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        let socket = self.socket();
+        let length = socket.as_os_str().len();
+        if length > LONGEST_SOCKET_PATH {
+            let what = format!(
+                "{length} bytes, and a socket's path has at most {LONGEST_SOCKET_PATH}: {OTHER_PLACE}"
+            );
+            let source = io::Error::new(ErrorKind::InvalidInput, what);
+            return Err(LabError::File { path: socket, source });
+        }
+        let refused = |what: String| {
+            let what = format!("{what}; {OTHER_PLACE}");
+            Err(self.error(io::Error::new(ErrorKind::PermissionDenied, what)))
+        };
         match fs::symlink_metadata(&self.directory) {
             Ok(found) if !found.is_dir() => Err(self.error(ErrorKind::NotADirectory.into())),
             Ok(found) if found.uid() != capability::user_id() => {
-                let whose = format!("it belongs to user {}, not to you", found.uid());
-                Err(self.error(io::Error::new(ErrorKind::PermissionDenied, whose)))
+                refused(format!("it belongs to user {}, not to you", found.uid()))
+            }
+            Ok(found) if found.mode() & WRITABLE_FOR_OTHERS != 0 => {
+                refused(format!("others may write there (mode {:o})", found.mode() & 0o7777))
             }
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -114,6 +138,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn the_users_word_comes_first_then_what_the_system_offers() {
@@ -135,9 +160,31 @@ mod tests {
     fn what_is_no_directory_of_ours_is_refused_with_its_name() {
         let file = std::env::temp_dir().join(format!("tradewind-place-{}", std::process::id()));
         fs::write(&file, "").unwrap();
-        let error = Place::at(&file).check_owner().unwrap_err().to_string();
+        let error = Place::at(&file).check().unwrap_err().to_string();
         fs::remove_file(&file).unwrap();
         assert!(error.contains("tradewind-place-") && error.contains("not a directory"), "{error}");
-        assert!(Place::at("/nonexistent/place").check_owner().is_ok());
+        assert!(Place::at("/nonexistent/place").check().is_ok());
+    }
+
+    #[test]
+    fn who_cannot_have_this_place_is_told_of_the_variable() {
+        let directory = std::env::temp_dir().join(format!("tradewind-open-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let opened = |mode| {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            Place::at(&directory).check().map_err(|error| error.to_string())
+        };
+        let (own, open) = (opened(0o755), opened(0o1777));
+        fs::remove_dir(&directory).unwrap();
+        assert_eq!(own, Ok(()));
+        // `/` is root's, or nobody's in a user namespace.
+        let others = Place::at("/").check().map_err(|error| error.to_string());
+        let long = Place::at(format!("/tmp/{}", "x".repeat(200))).check();
+        let long = long.map_err(|error| error.to_string());
+        assert!(others.is_ok() || others.as_ref().is_err_and(|line| line.contains(OTHER_PLACE)));
+        for (line, says) in [(open, "others may write there (mode 1777)"), (long, "at most 107")] {
+            let line = line.unwrap_err();
+            assert!(line.contains(says) && line.contains(OTHER_PLACE), "{line}");
+        }
     }
 }

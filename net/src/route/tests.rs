@@ -3,15 +3,10 @@
 use super::*;
 use crate::iproute::{Tool, batch};
 use crate::netns::Namespace;
+use crate::skipped;
 
 fn windows(congestion: u32) -> Windows {
     Windows { congestion: Segments::new(congestion).unwrap(), receive: None }
-}
-
-/// Says that a test did not run, past the capture of tests that pass.
-fn skipped(why: &str) {
-    use std::io::Write as _;
-    let _heard = std::io::stderr().write_all(format!("SKIPPED {why}\n").as_bytes());
 }
 
 /// Runs `test` on routes of a namespace with two links; says so where none can be made.

@@ -2,7 +2,9 @@
 //!
 //! Parsers and answers only; the session that speaks it is in [`super::session`].
 
+use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, GrantError, Status};
+use tradewind_units::one_line;
 
 use crate::head::Progress;
 
@@ -78,6 +80,7 @@ pub(crate) fn refused(status: Status, line: &str) -> Vec<u8> {
 }
 
 fn answer(status: &str, line: &str) -> Vec<u8> {
+    let line = one_line(line, MESSAGE_LIMIT);
     let length = line.len() + 1;
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{line}\n"
@@ -117,5 +120,15 @@ mod tests {
         assert!(matches!(tls, ConnectError::NotHttp));
         let target = request(b"CONNECT example.com HTTP/1.1\r\n\r\n").err().unwrap();
         assert!(target.answer().starts_with(b"HTTP/1.1 400 "), "{target}");
+    }
+
+    #[test]
+    fn an_answer_shows_nothing_that_moves_a_terminals_cursor() {
+        let escape = request(b"CONNECT \x1b[31mred:80 HTTP/1.1\r\n\r\n").err().unwrap().answer();
+        let body = String::from_utf8(escape).unwrap();
+        let (_, body) = body.split_once("\r\n\r\n").unwrap();
+        assert!(body.contains("red") && !body.trim_end().contains(char::is_control), "{body:?}");
+        let long = refused(Status::Internal, &"x\x1b".repeat(5000));
+        assert!(long.len() < 500 && !long.contains(&0x1b));
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
 use tradewind_net::interception::OWN_MARK;
-use tradewind_units::FlowId;
+use tradewind_units::{FlowId, one_line};
 
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::paths::Routes;
@@ -327,5 +328,35 @@ fn bad_request<E: std::fmt::Display>(
         HeadError::TooLong(_) => (Vec::new(), Outcome::Malformed),
         HeadError::Io(_) | HeadError::Ended(_) => (Vec::new(), Outcome::NoHeader),
     };
-    BadRequest { line: error.to_string(), answer, outcome }
+    // What the client sent may stand in it.
+    let line = one_line(&error.to_string(), MESSAGE_LIMIT);
+    BadRequest { line, answer, outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_writes_no_lines_of_its_own_into_the_log() {
+        let name = b"x\n2026-11-22T09:00:00Z  INFO forged\x1b[31m";
+        let mut request = vec![5, 1, 0, 3, u8::try_from(name.len()).unwrap()];
+        request.extend_from_slice(name);
+        request.extend([0, 80]);
+        let error = socks5::request(&request).err().unwrap();
+        let bad = bad_request(HeadError::Parse(error), socks5::SocksError::answer);
+        assert!(
+            bad.line.contains("forged") && !bad.line.contains(char::is_control),
+            "{}",
+            bad.line
+        );
+
+        let long = format!("CONNECT {} HTTP/1.1\r\n\r\n", "x".repeat(5000));
+        let error = connect::request(long.as_bytes()).err().unwrap();
+        let bad = bad_request(HeadError::Parse(error), connect::ConnectError::answer);
+        assert!(bad.line.len() <= MESSAGE_LIMIT && bad.answer.len() < 500, "{}", bad.line);
+
+        let bad = bad_request(HeadError::Parse("any\rother\u{9b}".repeat(99)), |_| Vec::new());
+        assert!(bad.line.len() <= MESSAGE_LIMIT && !bad.line.contains(char::is_control));
+    }
 }

@@ -12,7 +12,7 @@ use tradewind_relay::{GatewayConfig, PathsReport, survey};
 
 use crate::support::{
     Running, connect, content, echo, forward, gateway_config, identity, loopback,
-    open_relay_config, plain_legs, relay_config, route_over, send, wait_for,
+    open_relay_config, plain_legs, relay_config, route_over, send, skipped, wait_for,
 };
 
 /// A gateway whose port forwards to `to` over the first of `routes` that is fit.
@@ -311,12 +311,12 @@ fn command(program: &str, arguments: &str) -> bool {
 fn a_path_whose_packets_vanish_is_left_and_its_sessions_go_on_once_they_pass_again() {
     let namespace = match tradewind_net::netns::Namespace::create() {
         Ok(namespace) => namespace,
-        Err(error) => return eprintln!("SKIPPED, no namespace: {error}"),
+        Err(error) => return skipped(&error),
     };
     let outage = || {
         assert!(command("ip", "link set lo up"), "`ip` brings loopback up");
         if !command("nft", "add table ip outage") {
-            return eprintln!("SKIPPED, no packet filter: `nft` is missing or not allowed");
+            return skipped(&"no packet filter: `nft` is missing or not allowed");
         }
         let mut own = relay_config();
         own.listen = vec!["127.0.0.2:0".parse().unwrap()];

@@ -118,13 +118,18 @@ impl<'a> Layers<'a> {
             per_connection: self
                 .cap(|section| section.per_connection, |vm| vm.per_connection_cap)?,
             cap: self.find(|section| section.cap).unwrap_or(CapFlavour::BackPressure),
-            burst: self.size("burst", |section| section.burst.as_ref())?.unwrap_or(BURST),
+            burst: self
+                .size("burst", limits::buffer, |section| section.burst.as_ref())?
+                .unwrap_or(BURST),
             queue,
             mtu,
             congestion_control,
-            receive_buffer: self
-                .size("receive_buffer", |section| section.receive_buffer.as_ref())?,
-            send_buffer: self.size("send_buffer", |section| section.send_buffer.as_ref())?,
+            receive_buffer: self.size("receive_buffer", limits::socket_buffer, |section| {
+                section.receive_buffer.as_ref()
+            })?,
+            send_buffer: self.size("send_buffer", limits::socket_buffer, |section| {
+                section.send_buffer.as_ref()
+            })?,
             initcwnd: self.find(|section| section.initcwnd),
             initrwnd: self.find(|section| section.initrwnd),
             routes: self.routes()?,
@@ -135,10 +140,11 @@ impl<'a> Layers<'a> {
     fn size<'s>(
         &'s self,
         name: &str,
+        check: fn(Bytes) -> Result<(), String>,
         key: impl Fn(&'s HostSection) -> Option<&'s Spanned<Bytes>>,
     ) -> Result<Option<Bytes>, TopologyError> {
         let Some(size) = self.find(key) else { return Ok(None) };
-        limits::buffer(*size.get_ref())
+        check(*size.get_ref())
             .map_err(|problem| self.names.source.refuse_at(size, format!("{name}: {problem}")))?;
         Ok(Some(*size.get_ref()))
     }
@@ -193,6 +199,11 @@ impl<'a> Layers<'a> {
             None => None,
         };
         let to = self.names.site(section.to.get_ref(), section.to.span())?;
+        if congestion_control.is_none() && section.initcwnd.is_none() && section.initrwnd.is_none()
+        {
+            let problem = "a route says what differs there: write `congestion_control`, `initcwnd` or `initrwnd`";
+            return Err(self.names.source.refuse_at(&section.to, problem));
+        }
         Ok(Route { to, congestion_control, initcwnd: section.initcwnd, initrwnd: section.initrwnd })
     }
 }

@@ -14,11 +14,14 @@ const LEAST_QUEUE: Bytes = Bytes::new(150_000);
 
 /// Largest window, socket buffer and burst. Source: the largest window that TCP can announce (RFC 7323).
 const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
+/// Least buffer of a host's sockets. Source: the first value of `tcp_rmem` and `tcp_wmem`, a page, below which no full
+/// packet has room.
+const LEAST_SOCKET_BUFFER: Bytes = Bytes::new(4096);
 /// Largest queue of a link. Chosen: a second of 8 Tbit/s, more than any machine could hold.
 const LARGEST_QUEUE: Bytes = Bytes::new(1 << 40);
 
 /// What a rate must be.
-pub(super) const RATE_EXPECTED: &str = "`none` or a rate of at least 1 kbit/s";
+pub(super) const RATE_EXPECTED: &str = "`none` or a rate such as `500 Mbit/s`, at least 1 kbit/s";
 
 /// Slowest rate. Chosen: a full packet takes 12 s; what shapes a host's device knows little less.
 pub(super) fn slowest_rate() -> Bandwidth {
@@ -64,6 +67,14 @@ pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
         return Err(format!("a size of at most 1 GiB, not `{size}`"));
     }
     Ok(())
+}
+
+/// Refuses socket buffers in which no session works, or that no kernel has.
+pub(crate) fn socket_buffer(size: Bytes) -> Result<(), String> {
+    if size < LEAST_SOCKET_BUFFER {
+        return Err(format!("a size of at least 4 KiB, not `{size}`"));
+    }
+    buffer(size)
 }
 
 /// Refuses queues that no machine could hold.

@@ -12,7 +12,7 @@ use tradewind_units::{Bytes, Duration, RegionId, SiteId};
 
 use super::{
     Direction, LinkIndex, Loss, Pair, Reorder, Site, SiteIndex, TopologyError, limits, loss,
-    resolve::{Names, Source, room, some_of},
+    resolve::{NEEDS_RATE, Names, Source, room, some_of},
     text::{File, PairSection, SiteSection, Span},
 };
 
@@ -58,6 +58,12 @@ pub(super) fn pairs(
             let ends = Ends { from, to, is_forward };
             pairs.push(layers.pair(rtt, ends, names, sites)?);
         }
+    }
+    // A default is for the pairs that have a rate, if any has.
+    if let Some(threshold) = &default.ecn_threshold
+        && !pairs.iter().any(|pair| pair.rate.is_some())
+    {
+        return Err(source.refuse_at(threshold, NEEDS_RATE));
     }
     Ok(pairs)
 }
@@ -283,7 +289,7 @@ impl<'a> Layers<'a> {
             jitter,
             rate,
             queue: room(queue, rate, mtu, round_trip, source)?,
-            ecn_threshold: self.find(|section| section.ecn_threshold),
+            ecn_threshold: self.ecn_threshold(rate.is_some(), source)?,
             mtu,
             icmp: self.find(|section| section.icmp).unwrap_or(true),
             loss: Loss {
@@ -295,6 +301,19 @@ impl<'a> Layers<'a> {
             duplicate: self.find(|section| section.duplicate).unwrap_or_default(),
             via: self.via(ends, names)?,
         })
+    }
+
+    fn ecn_threshold(
+        &self,
+        has_rate: bool,
+        source: Source<'_>,
+    ) -> Result<Option<Bytes>, TopologyError> {
+        let mut own = [self.one_way, self.both_ways].into_iter().flatten();
+        let own = own.find_map(|section| section.ecn_threshold.as_ref());
+        if let Some(threshold) = own.filter(|_| !has_rate) {
+            return Err(source.refuse_at(threshold, NEEDS_RATE));
+        }
+        Ok(own.or(self.default.ecn_threshold.as_ref()).map(|threshold| *threshold.get_ref()))
     }
 
     fn reorder(&self, source: Source<'_>) -> Result<Option<Reorder>, TopologyError> {

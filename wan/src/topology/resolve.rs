@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use toml::Spanned;
 use tradewind_model::Catalogue;
-use tradewind_units::{Bandwidth, Bytes, SiteId};
+use tradewind_units::{Bandwidth, Bytes, SiteId, in_plain_words};
 
 use super::{
     LinkIndex, Loss, SharedLink, Site, SiteIndex, Topology, TopologyError, hosts, limits,
@@ -20,6 +20,10 @@ const LEAST_WINDOW: Bytes = Bytes::new(3000);
 /// The round trip at which a named link's default queue is one bandwidth-delay product. Chosen: a
 /// wide-area path of middle length.
 const SHARED_LINK_RTT: tradewind_units::Duration = tradewind_units::Duration::from_millis(100);
+
+/// What nobody queues for is never marked.
+pub(super) const NEEDS_RATE: &str =
+    "ecn_threshold: without a `rate` there is no queue that could exceed it";
 
 /// Turns places in the text into errors that name a line.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +86,7 @@ pub(super) fn topology(text: &str, catalogue: &Catalogue) -> Result<Topology, To
     let source = Source(text);
     let file: File = toml::from_str(text).map_err(|error| {
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        source.refuse(error.span().unwrap_or_default(), message)
+        source.refuse(error.span().unwrap_or_default(), in_plain_words(&message))
     })?;
     if file.site.is_empty() {
         let problem = "no sites: write `[[site]]` with an `id` or a `region`";
@@ -186,7 +190,11 @@ fn shared_links(
             burst: loss::burst(section.burst_loss.as_ref(), source)?,
             outages: Vec::new(),
         };
-        let ecn_threshold = section.ecn_threshold;
+        let ecn_threshold = section.ecn_threshold.as_ref();
+        if let Some(threshold) = ecn_threshold.filter(|_| rate.is_none()) {
+            return Err(source.refuse_at(threshold, NEEDS_RATE));
+        }
+        let ecn_threshold = ecn_threshold.map(|threshold| *threshold.get_ref());
         links.push(SharedLink { name: name.clone(), rate, queue, ecn_threshold, loss });
     }
     Ok((links, names))

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 use tradewind_model::Coordinates;
 use tradewind_units::{
-    Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId, UnitError, time::as_text,
+    Bandwidth, Bytes, Duration, HostId, Ratio, RegionId, Segments, SiteId, UnitError, from_text,
+    time::as_text,
 };
 
 use super::{CapFlavour, limits};
@@ -88,7 +89,7 @@ pub(super) struct LinkSection {
     pub(super) name: Spanned<String>,
     pub(super) rate: Option<Limit>,
     pub(super) queue: Option<Spanned<Bytes>>,
-    pub(super) ecn_threshold: Option<Bytes>,
+    pub(super) ecn_threshold: Option<Spanned<Bytes>>,
     pub(super) loss: Option<Ratio>,
     pub(super) burst_loss: Option<Spanned<BurstSection>>,
 }
@@ -104,7 +105,7 @@ pub(super) struct PairSection {
     pub(super) jitter: Option<Spanned<Span>>,
     pub(super) rate: Option<Limit>,
     pub(super) queue: Option<Spanned<Bytes>>,
-    pub(super) ecn_threshold: Option<Bytes>,
+    pub(super) ecn_threshold: Option<Spanned<Bytes>>,
     pub(super) mtu: Option<Spanned<Bytes>>,
     pub(super) icmp: Option<bool>,
     pub(super) loss: Option<Ratio>,
@@ -185,8 +186,7 @@ impl std::str::FromStr for Limit {
 
 impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
+        from_text(deserializer, limits::RATE_EXPECTED, str::parse)
     }
 }
 
