@@ -11,8 +11,8 @@ use crate::output::{self, Format, Outcome, table};
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
     /// Form of the result
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[arg(short, long, alias = "format", value_enum, default_value = "table")]
+    output: Format,
 }
 
 /// What became of one ability.
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         jump_start: first_that_works(&abilities, "learned windows"),
         abilities,
     };
-    match args.format {
+    match args.output {
         Format::Json => output::json(&report)?,
         Format::Table => show(&report)?,
     }

@@ -69,13 +69,6 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
             return Ok(BAD_USAGE.into());
         }
     };
-    if args.experiment.on_lab() {
-        // Before any thread: without root this moves into a user namespace.
-        privilege::acquire()?;
-    }
-    let stop = Stop::default();
-    let on_signal = stop.clone();
-    ctrlc::set_handler(move || on_signal.set()).context("watch for Ctrl-C")?;
     let options = RunOptions {
         scenario: args.scenario.clone(),
         rtt: args.rtt.clone(),
@@ -83,20 +76,42 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         repeat: args.repeat,
         quick: args.quick,
         program: demo::this_program()?,
-        stop,
+        stop: Stop::default(),
     };
+    if let Err(error) = args.experiment.check(&options) {
+        output::complain(error);
+        return Ok(BAD_USAGE.into());
+    }
+    // A run may take an hour: what keeps its record from being written is told before.
+    if form == Some(Form::Svg) && !args.experiment.has_plots() {
+        output::complain(without_plots(&[args.experiment.name]));
+        return Ok(BAD_USAGE.into());
+    }
+    args.out.as_deref().map_or(Ok(()), file::ensure_writable)?;
+    if args.experiment.on_lab() {
+        // Before any thread: without root this moves into a user namespace.
+        privilege::acquire()?;
+    }
+    let on_signal = options.stop.clone();
+    ctrlc::set_handler(move || on_signal.set()).context("watch for Ctrl-C")?;
     let mut progress = Progress::new();
     let record = args.experiment.run(&options, &mut progress);
     progress.end();
     let record = record?;
+    // Whichever of the two cannot be written, the other one still holds what the run has measured.
+    let shown = match args.output {
+        Format::Json => output::json(&record),
+        Format::Table => show(&record),
+    };
     if let Some((file, form)) = args.out.as_ref().zip(form) {
         write(file, form, std::slice::from_ref(&record))?;
     }
-    match args.output {
-        Format::Json => output::json(&record)?,
-        Format::Table => show(&record)?,
-    }
+    shown?;
     Ok(if record.valid { ExitCode::SUCCESS } else { CHECK_FAILED.into() })
+}
+
+fn without_plots(names: &[&str]) -> String {
+    format!("--out: {} has no plots: .html or .json", names.join(", "))
 }
 
 /// Writes records as data, as plots, or as a page with everything.
@@ -108,7 +123,7 @@ fn write(out: &Path, form: Form, records: &[Record]) -> anyhow::Result<()> {
             let charts: Vec<chart::Chart> = records.iter().flat_map(Record::charts).collect();
             if charts.is_empty() {
                 let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
-                bail!("--out: {} has no plots: .html or .json", names.join(", "));
+                bail!(without_plots(&names));
             }
             chart::svg(&charts)
         }
@@ -138,6 +153,7 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
             return Ok(BAD_USAGE.into());
         }
     };
+    args.out.as_deref().map_or(Ok(()), file::ensure_writable)?;
     let records: Result<Vec<Record>, _> =
         args.records.iter().map(|file| read_record(file)).collect();
     let records = records?;

@@ -11,6 +11,7 @@ use tradewind_units::FlowId;
 use crate::output::{self, Format, Outcome, read_text, table};
 use crate::plan::problem::{BadFile, Read};
 use crate::plan::refuse_bad_files;
+use crate::plan::show::prices;
 
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -57,7 +58,10 @@ fn explained(args: &ExplainArgs) -> Outcome {
     let explanation = explain(&problem, &plan, &args.flow).with_context(|| name.clone())?;
     match args.output {
         Format::Json => output::json(&explanation)?,
-        Format::Table => show(&explanation, args.alternatives)?,
+        Format::Table => {
+            show(&explanation, args.alternatives)?;
+            prices(&read.file.inputs.prices)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,18 +11,16 @@ use crate::relay::{Log, start_log};
 pub(crate) struct ForwardArgs {
     /// Where TCP comes and where it goes: LISTEN=TO, such as 0.0.0.0:7000=192.0.2.9:443
     #[arg(required = true, value_name = "LISTEN=TO")]
-    rules: Vec<String>,
+    rules: Vec<ForwardRule>,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 }
 
 pub(crate) fn run(args: &ForwardArgs) -> Outcome {
-    let rules =
-        args.rules.iter().map(|rule| rule.parse()).collect::<Result<Vec<ForwardRule>, _>>()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let forwarder = Forwarder::set(&rules)?;
+    let forwarder = Forwarder::set(&args.rules)?;
     let tables: Vec<_> = forwarder.tables().collect();
     output::line(serde_json::json!({ "schema_version": 1, "ready": "forward", "tables": tables }))?;
     forwarder.run(&shutdown)?;

@@ -33,7 +33,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad problem file, 3 a lab run was invalid."
+    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad problem file, 3 a lab run was invalid, or doctor misses a needed ability."
 )]
 struct Cli {
     #[command(subcommand)]

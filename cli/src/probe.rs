@@ -10,12 +10,12 @@ use tradewind_probe::protocol::MAX_CONNECTIONS;
 use tradewind_probe::rtt::MAX_SAMPLES;
 use tradewind_probe::steady::StabilityRule;
 use tradewind_probe::{
-    Direction, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, RttReport, Secret,
-    rate, rtt,
+    Direction, ProbeError, RateOptions, RateReport, Responder, ResponderConfig, RttOptions,
+    RttReport, Secret, rate, rtt,
 };
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
-use crate::output::{self, FAILED, Format, Outcome, read_text, table};
+use crate::output::{self, BAD_USAGE, FAILED, Format, Outcome, read_text, table};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -133,7 +133,10 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
                 secret: read_secret(secret.as_ref())?,
                 ..defaults
             };
-            show_rate(&runtime.block_on(rate::measure(&target, &options))?, output)
+            match runtime.block_on(rate::measure(&target, &options)) {
+                Ok(report) => show_rate(&report, output),
+                Err(error) => failed(error),
+            }
         }
         ProbeCommand::Responder { listen, max_tests, secret } => {
             let secret = read_secret(secret.as_ref())?;
@@ -143,8 +146,18 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
     }
 }
 
+/// An option without sense is wrong usage; it is called as the command line has it.
+fn failed(error: ProbeError) -> Outcome {
+    let ProbeError::Option { option, expected, value } = error else { return Err(error.into()) };
+    output::complain(format_args!("--{}: {expected}, not `{value}`", option.replace('_', "-")));
+    Ok(BAD_USAGE.into())
+}
+
 async fn respond(config: ResponderConfig) -> Outcome {
-    let responder = Responder::bind(config).await?;
+    let responder = match Responder::bind(config).await {
+        Ok(responder) => responder,
+        Err(error) => return failed(error),
+    };
     output::line(serde_json::json!({
         "schema_version": 1,
         "ready": "responder",

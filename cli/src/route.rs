@@ -18,6 +18,7 @@ use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, RegionId, SiteId};
 
 use crate::output::{self, Format, Outcome, read_text, table};
+use crate::plan::show::prices;
 
 /// Rank the paths from A to B by their largest round-trip time, and say whether a relay pays
 ///
@@ -136,8 +137,14 @@ pub(crate) fn run(args: &RouteArgs) -> Outcome {
         bail!("no path from `{}` to `{}` has all its round-trip times known", args.from, args.to);
     }
     match args.output {
-        Format::Json => output::json(&Answer::new(args, &rtts, &advice, &regions))?,
-        Format::Table => show(args, &rtts, &advice, &regions)?,
+        Format::Json => {
+            let prices_dated = settings.prices.dated().map(str::to_owned);
+            output::json(&Answer { prices_dated, ..Answer::new(args, &rtts, &advice, &regions) })?;
+        }
+        Format::Table => {
+            show(args, &rtts, &advice, &regions)?;
+            prices(&settings.prices)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -251,6 +258,9 @@ struct Answer {
     to: String,
     volume_bytes: u64,
     rtt_source: String,
+    /// The date of the catalogue whose prices were taken; left out with flat ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices_dated: Option<String>,
     /// `direct` or `relay`.
     verdict: &'static str,
     /// Why direct is best; empty for `relay`.
@@ -303,6 +313,7 @@ impl Answer {
             to: args.to.clone(),
             volume_bytes: args.volume.as_u64(),
             rtt_source: rtts.described(),
+            prices_dated: None,
             verdict,
             reasons: reasons.iter().map(ToString::to_string).collect(),
             path: best(advice).map_or_else(Vec::new, |best| names(best, regions)),

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -397,6 +398,66 @@ fn a_probe_without_answers_shows_no_empty_table() {
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
     assert!(text(&output.stderr).contains("connection refused"), "{output:?}");
     files.refuses(&["probe", "rtt", "10.200.0.2"], "expected HOST:PORT");
+}
+
+#[test]
+fn wrong_usage_ends_with_two_and_names_its_flag() {
+    let files = Files::new("usage");
+    let rate = ["probe", "rate", "127.0.0.1:1"];
+    for (arguments, expected) in [
+        ([&rate[..], &["--duration", "0s"]].concat(), "--duration: at least 100 ms, not `0"),
+        (
+            [&rate[..], &["--max-rate", "1 Mbit/s", "--direction", "download"]].concat(),
+            "--max-rate: only with uploads",
+        ),
+        (
+            vec!["probe", "responder", "--listen", "127.0.0.1:0", "--max-tests", "0"],
+            "--max-tests: 1 to 1024, not `0`",
+        ),
+        (vec!["forward", "x"], "expected LISTEN=TO"),
+        (vec!["lab", "run", "jq-cost", "--rtt", "rtt.csv"], "no table of RTTs (--rtt)"),
+    ] {
+        files.refuses(&arguments, expected);
+        assert_eq!(tradewind(&arguments, &files.0).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_run_whose_record_could_not_be_kept_is_not_begun() {
+    let files = Files::new("kept");
+    // What is read first by a run that begins.
+    let begin = |experiment| ["lab", "run", experiment, "--scenario", "missing.toml", "--out"];
+    files.refuses(&[&begin("jq-delay")[..], &["nowhere/x.json"]].concat(), "nowhere/x.json");
+    files.refuses(&[&begin("cp-real")[..], &["x.svg"]].concat(), "cp-real has no plots");
+    assert!(!files.0.join("x.svg").exists());
+    files.refuses(&[&begin("jq-delay")[..], &["x.json"]].concat(), "missing.toml");
+    assert!(!files.0.join("x.json").exists());
+}
+
+#[test]
+fn doctor_takes_the_flag_that_all_commands_have_and_its_old_one() {
+    let files = Files::new("doctor");
+    for flag in ["-o", "--output", "--format"] {
+        let output = tradewind(&["doctor", flag, "json"], &files.0);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["schema_version"], 1, "{flag}");
+    }
+}
+
+#[test]
+fn a_place_that_does_not_serve_is_told_with_the_variable_that_names_another() {
+    let files = Files::new("place");
+    let open = files.0.join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let long = files.0.join("x".repeat(120));
+    for (place, expected) in [(&open, "others may write there"), (&long, "has at most 107")] {
+        let mut status = command(&["lab", "status"], &files.0);
+        let output = status.env("TRADEWIND_RUNTIME_DIR", place).output().unwrap();
+        let line = text(&output.stderr);
+        assert!(line.contains(expected) && line.contains("TRADEWIND_RUNTIME_DIR"), "{line}");
+        assert_eq!((output.status.code(), line.lines().count()), (Some(1), 1), "{line}");
+    }
 }
 
 #[test]

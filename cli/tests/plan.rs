@@ -157,6 +157,19 @@ fn a_plan_has_the_documented_form() {
         table.contains("gcp:europe-west2.1") && table.contains("cost $0.66 (of $1.00)"),
         "{table}"
     );
+    assert!(
+        plan.get("prices_dated").is_none() && !table.contains("egress prices"),
+        "its own price"
+    );
+    let listed = SMALL.replace("[egress]\nusd_per_gb = 0.08\n", "");
+    assert_ne!(listed, SMALL);
+    files.write("listed.toml", &listed);
+    let dated = files.json("plan --problem listed.toml -o json")["prices_dated"].clone();
+    let line = format!("egress prices: the catalogue of {}", dated.as_str().unwrap());
+    for command in ["plan", "plan compare"] {
+        let table = files.prints(&format!("{command} --problem listed.toml"));
+        assert!(table.ends_with(&format!("{line}\n")), "{command}: {table}");
+    }
     let poor = files.json("plan --problem p.toml --budget 0.6 -o json");
     assert_eq!((&poor["cost_usd"], &poor["relays"]), (&0.0.into(), &serde_json::json!([])));
 }

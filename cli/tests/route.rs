@@ -61,6 +61,12 @@ fn a_far_pair_is_relayed_and_a_near_small_file_goes_direct() {
         .collect();
     assert!(largest.is_sorted(), "{largest:?}");
 
+    assert!(far.get("prices_dated").is_none(), "flat prices have no date");
+    let listed = ["aws:ap-south-1", "37.77,-122.42", "--clouds", "aws", "--prices", "catalogue"];
+    let dated = answer(&listed)["prices_dated"].as_str().unwrap().to_owned();
+    let table = String::from_utf8(route(&listed).stdout).unwrap();
+    assert!(table.ends_with(&format!("egress prices: the catalogue of {dated}\n")), "{table}");
+
     let near = answer(&["40.71,-74.01", "37.77,-122.42", "--volume", "18 kB"]);
     assert_eq!(near["verdict"], "direct");
     assert!(near["reasons"][0].as_str().unwrap().starts_with("18 kB is small"));

@@ -27,6 +27,7 @@ const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 #[serde(deny_unknown_fields)]
 pub struct LegTo {
     /// Where the neighbour listens, as routes have it.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
     /// The leg's profile; nothing of `leg.dial` is taken over.
     pub dial: LegProfile,

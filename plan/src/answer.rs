@@ -153,6 +153,9 @@ pub struct Answer {
     /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
     #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Money>,
+    /// The date of the catalogue whose egress prices were taken; left out where all prices are the problem's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices_dated: Option<String>,
     /// The forecast that the flows are from, where they are expected and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
@@ -222,6 +225,7 @@ impl Answer {
             flows: Vec::new(),
             shared_legs: Vec::new(),
             saved: None,
+            prices_dated: None,
             forecast: None,
             problem: None,
         }

@@ -8,7 +8,7 @@ use tradewind_plan::solver;
 use tradewind_plan::{Answer, Objective, Status};
 use tradewind_units::Money;
 
-use super::show::{dollars, optional, percent, seconds, times};
+use super::show::{dollars, optional, percent, prices, seconds, times};
 use super::{AskedArgs, solve, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
 
@@ -85,7 +85,10 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
     let comparison = compared(problem.objective(), problem.budget(), &answers);
     match args.output {
         Format::Json => output::json(&comparison)?,
-        Format::Table => show(&comparison)?,
+        Format::Table => {
+            show(&comparison)?;
+            prices(&read.file.inputs.prices)?;
+        }
     }
     let any = answers.iter().any(|(_, answer)| {
         answer.as_ref().is_ok_and(|a| matches!(a.status, Status::Optimal | Status::Feasible))

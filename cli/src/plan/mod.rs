@@ -4,7 +4,7 @@ mod compare;
 mod expected;
 pub(crate) mod problem;
 mod regret;
-mod show;
+pub(crate) mod show;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -137,6 +137,7 @@ fn one(args: &PlanArgs) -> Outcome {
         Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
     };
     answer.forecast.clone_from(&read.forecast);
+    answer.prices_dated = read.file.inputs.prices.dated().map(str::to_owned);
     if let Some(out) = &args.out {
         let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
         write(out, &serde_json::to_string_pretty(&kept)?)?;

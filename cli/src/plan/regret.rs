@@ -14,7 +14,7 @@ use tradewind_units::{Bytes, Duration, Money};
 
 use super::expected::with_log;
 use super::problem::BadFile;
-use super::show::{dollars, optional};
+use super::show::{dollars, optional, prices};
 use super::{AlgorithmArgs, AskedArgs, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
 
@@ -144,7 +144,10 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
     };
     match args.output {
         Format::Json => output::json(&report)?,
-        Format::Table => show(&report)?,
+        Format::Table => {
+            show(&report)?;
+            prices(&read.file.inputs.prices)?;
+        }
     }
     Ok(if report.periods.is_empty() { FAILED.into() } else { ExitCode::SUCCESS })
 }

@@ -1,5 +1,6 @@
 //! Plans as people read them.
 
+use tradewind_model::cost::Prices;
 use tradewind_plan::{Answer, SharedLeg, Status};
 use tradewind_units::{Duration, Money, RelayId};
 
@@ -52,7 +53,14 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     for line in summary(answer) {
         output::line(line)?;
     }
-    Ok(())
+    prices(&read.file.inputs.prices)
+}
+
+/// Under a table with costs: how old the catalogue is that they are from.
+pub(crate) fn prices(prices: &Prices) -> anyhow::Result<()> {
+    prices.dated().map_or(Ok(()), |dated| {
+        output::line(format_args!("egress prices: the catalogue of {dated}"))
+    })
 }
 
 /// The legs that flows of one content share, if content is common.

@@ -10,7 +10,7 @@ use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 
 use super::problem::{BadFile, Read};
-use super::show::{dollars, optional, percent, seconds, times};
+use super::show::{dollars, optional, percent, prices, seconds, times};
 use super::{AlgorithmArgs, AskedArgs, check, solve, usd, write};
 use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
@@ -87,7 +87,10 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     }
     match args.output {
         Format::Json => output::json(&sweep)?,
-        Format::Table => show(&sweep)?,
+        Format::Table => {
+            show(&sweep)?;
+            prices(&read.file.inputs.prices)?;
+        }
     }
     let any = sweep.points.iter().any(|point| point.total_fct_s.is_some());
     Ok(if any { ExitCode::SUCCESS } else { FAILED.into() })

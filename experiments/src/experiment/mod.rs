@@ -114,19 +114,38 @@ impl Experiment {
         matches!(self.ground, Ground::Lab(_))
     }
 
+    /// Whether its record has plots.
+    #[must_use]
+    pub fn has_plots(&self) -> bool {
+        !WITHOUT_PLOTS.contains(&self.name)
+    }
+
+    /// Refuses what it has no use for.
+    ///
+    /// # Errors
+    /// [`ExperimentError::NoTable`].
+    pub fn check(&self, options: &RunOptions) -> Result<(), ExperimentError> {
+        let takes_table = match self.ground {
+            Ground::Lab(_) => false,
+            Ground::Numeric(kind) => kind.takes_table(),
+        };
+        if options.rtt.is_some() && !takes_table {
+            return Err(ExperimentError::NoTable { name: self.name });
+        }
+        Ok(())
+    }
+
     /// Runs it.
     ///
     /// # Errors
-    /// When a given file makes no sense, the lab or what runs on it fails, or the run is told to stop.
+    /// When a given option or file makes no sense, the lab or what runs on it fails, or the run is told to stop.
     pub fn run(
         &self,
         options: &RunOptions,
         observer: &mut dyn Observer,
     ) -> Result<Record, ExperimentError> {
+        self.check(options)?;
         match self.ground {
-            Ground::Lab(_) if options.rtt.is_some() => {
-                Err(ExperimentError::NoTable { name: self.name })
-            }
             Ground::Lab(run) => run(self, options, observer),
             Ground::Numeric(kind) => numeric::run(kind, self, options, observer),
         }
@@ -206,6 +225,9 @@ const NAMED: [(&str, &str); 9] = [
     ("trn-contention-wan.toml", include_str!("../../../scenarios/trn-contention-wan.toml")),
     ("trn-wan.toml", include_str!("../../../scenarios/trn-wan.toml")),
 ];
+
+/// Experiments whose records are tables alone.
+const WITHOUT_PLOTS: [&str; 4] = ["cp-real", "cdd-fair", "rt-guard", "rt-ramp"];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {

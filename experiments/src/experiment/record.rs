@@ -1,7 +1,7 @@
 //! What a run of an experiment came to, as data.
 
 use serde::{Deserialize, Serialize};
-use tradewind_model::statistics::{mean, median, median_interval};
+use tradewind_model::statistics::{mean, median, median_interval, median_or_nan};
 
 use crate::report::chart::{Chart, Line, Point, Scale};
 
@@ -207,10 +207,6 @@ pub(crate) fn distinct<'a>(reasons: impl IntoIterator<Item = &'a String>) -> Vec
         }
     }
     distinct
-}
-
-fn median_or_nan(values: &[f64]) -> f64 {
-    if values.is_empty() { f64::NAN } else { median(values) }
 }
 
 #[cfg(test)]

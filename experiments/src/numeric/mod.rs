@@ -84,6 +84,13 @@ pub enum Kind {
     Traffic,
 }
 
+impl Kind {
+    /// Whether it has a use for measured RTTs.
+    pub(crate) const fn takes_table(self) -> bool {
+        matches!(self, Self::Scope | Self::Rtt | Self::PacketDelay | Self::Rounds)
+    }
+}
+
 /// Why a numeric experiment has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum NumericError {
@@ -127,10 +134,6 @@ pub(crate) fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
-    let takes_table = matches!(kind, Kind::Scope | Kind::Rtt | Kind::PacketDelay | Kind::Rounds);
-    if options.rtt.is_some() && !takes_table {
-        return Err(ExperimentError::NoTable { name: experiment.name });
-    }
     let mut job = Job { options, observer, table: read_table(options)? };
     Ok(match kind {
         Kind::Model => {

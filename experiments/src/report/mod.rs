@@ -9,6 +9,7 @@ mod map;
 pub mod table;
 
 use serde::{Deserialize, Serialize};
+use tradewind_model::statistics::median_or_nan;
 
 /// Raised when a field is renamed or its meaning changes; new fields do not raise it.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -195,21 +196,10 @@ impl DemoReport {
         let [direct, planned, predicted_direct, predicted_planned] = self.totals();
         self.acceleration = direct / planned;
         self.acceleration_predicted = predicted_direct / predicted_planned;
-        let mut errors: Vec<f64> =
-            self.flows.iter().flat_map(FlowResult::prediction_errors).collect();
-        self.prediction_error_median = median(&mut errors);
+        let errors: Vec<f64> = self.flows.iter().flat_map(FlowResult::prediction_errors).collect();
+        self.prediction_error_median = median_or_nan(&errors);
         self.prediction_error_most = errors.iter().copied().fold(f64::NAN, f64::max);
         self.valid = self.flows.iter().all(|flow| flow.valid) && self.invalid_because.is_empty();
-    }
-}
-
-/// The median, sorting in place; NaN when there is nothing.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
     }
 }
 
