@@ -3,75 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod common;
+
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+use common::{Files, PROGRAM, command, text};
 
-/// A directory of one test's files, gone with it.
-struct Files(PathBuf);
-
-impl Files {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tradewind-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// Makes a key in file `name`; returns its public half.
-    fn keygen(&self, kind: &str, name: &str) -> String {
-        let made = tradewind(&["keygen", kind, name], &self.0);
-        assert!(made.status.success(), "{made:?}");
-        text(&made.stdout).trim().to_owned()
-    }
-
-    /// Refused in one line that holds `expected`; returns the line.
-    fn refuses(&self, arguments: &[&str], expected: &str) -> String {
-        refused(arguments, &self.0, expected)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn command(arguments: &[&str], directory: &Path) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args(arguments).current_dir(directory).stdin(Stdio::null());
-    command.env("TRADEWIND_RUNTIME_DIR", directory.join("place")).env("TRADEWIND_LOG", "off");
-    command
+/// Makes a key in file `name`; returns its public half.
+fn keygen(files: &Files, kind: &str, name: &str) -> String {
+    files.prints(&["keygen", kind, name]).trim().to_owned()
 }
 
 fn tradewind(arguments: &[&str], directory: &Path) -> Output {
     command(arguments, directory).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn refused(arguments: &[&str], directory: &Path, expected: &str) -> String {
-    let output = tradewind(arguments, directory);
-    let line = text(&output.stderr);
-    let shown = format!("{arguments:?}: {line}");
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{:?} {shown}", output.status);
-    assert!(!line.contains("panicked"), "{shown}");
-    assert_eq!(line.lines().count(), 1, "{shown}");
-    assert!(line.starts_with("tradewind: "), "{shown}");
-    assert!(line.contains(expected), "expected `{expected}` in {shown}");
-    line
 }
 
 /// Arguments of every command that reads a file, without the file.
@@ -93,7 +42,7 @@ const READERS: [&[&str]; 12] = [
 #[test]
 fn files_that_are_missing_binary_empty_or_directories_are_named() {
     let files = Files::new("files");
-    files.keygen("operator", "operator.key");
+    keygen(&files, "operator", "operator.key");
     files.write("binary", [0xff, 0xfe, 0x00, 0x80]);
     files.write("empty", "");
     fs::create_dir(files.0.join("directory")).unwrap();
@@ -205,9 +154,9 @@ fn a_demo_that_could_not_end_well_does_not_begin() {
 #[test]
 fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
     let files = Files::new("grants");
-    let operator = files.keygen("operator", "operator.key");
-    let stranger = files.keygen("operator", "stranger.key");
-    let gateway = files.keygen("identity", "gateway.key");
+    let operator = keygen(&files, "operator", "operator.key");
+    let stranger = keygen(&files, "operator", "stranger.key");
+    let gateway = keygen(&files, "identity", "gateway.key");
     files.refuses(&["keygen", "identity", "gateway.key"], "File exists");
 
     let specification = |expires: &str, relays: &str| {
@@ -256,8 +205,8 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
 #[test]
 fn a_relay_refuses_what_it_could_not_serve_with() {
     let files = Files::new("relay");
-    let operator = files.keygen("operator", "operator.key");
-    files.keygen("identity", "relay.key");
+    let operator = keygen(&files, "operator", "operator.key");
+    keygen(&files, "identity", "relay.key");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
     let config = |listen: &str, key: &str, rest: &str| {
@@ -291,9 +240,9 @@ fn a_relay_refuses_what_it_could_not_serve_with() {
 #[test]
 fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
     let files = Files::new("gateway");
-    files.keygen("operator", "operator.key");
-    let gateway = files.keygen("identity", "gateway.key");
-    files.keygen("identity", "other.key");
+    keygen(&files, "operator", "operator.key");
+    let gateway = keygen(&files, "identity", "gateway.key");
+    keygen(&files, "identity", "other.key");
     let config = |key: &str, grant: &str| {
         format!(
             "identity_file = '{key}'\ngrant = '{}'\nsocks5 = ['127.0.0.1:0']\n\
@@ -325,8 +274,8 @@ fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
 #[test]
 fn a_reader_that_leaves_is_no_error_and_a_full_disk_is() {
     let files = Files::new("output");
-    let operator = files.keygen("operator", "operator.key");
-    let gateway = files.keygen("identity", "gateway.key");
+    let operator = keygen(&files, "operator", "operator.key");
+    let gateway = keygen(&files, "identity", "gateway.key");
     let specification = format!(
         "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\nexpires = '1 h'\n"
     );
@@ -370,12 +319,12 @@ fn on_a_full_disk(arguments: &[&str], files: &Files) -> Output {
 #[test]
 fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
     let files = Files::new("full");
-    let keygen = ["keygen", "identity", "relay.key"];
-    let output = on_a_full_disk(&keygen, &files);
+    let making = ["keygen", "identity", "relay.key"];
+    let output = on_a_full_disk(&making, &files);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
     assert_eq!(text(&output.stderr), "tradewind: relay.key: write the key: File too large\n");
-    files.keygen("identity", "relay.key");
+    keygen(&files, "identity", "relay.key");
 
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let problem = house.join("scenarios/plan/four-cities.toml");

@@ -2,63 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+mod common;
 
+use common::{Files, RTTS, text};
 use serde_json::Value;
 
-/// A directory of one test's files, gone with it.
-struct Files(PathBuf);
-
-impl Files {
-    /// The problem, its table, and a log of these rows.
-    fn new(test: &str, log: &str) -> Self {
-        let name = format!("tradewind-expected-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("p.toml"), PROBLEM).unwrap();
-        fs::write(path.join("rtt.csv"), RTTS).unwrap();
-        fs::write(path.join("log.csv"), format!("time_s,source,destination,volume\n{log}"))
-            .unwrap();
-        Self(path)
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tradewind"));
-        command.args(arguments.split(' ')).current_dir(&self.0).stdin(Stdio::null());
-        command.env("TRADEWIND_LOG", "off").output().unwrap()
-    }
-
-    /// What a command that succeeds prints, and says beside it.
-    fn prints(&self, arguments: &str) -> (String, String) {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
-        (text(&output.stdout), text(&output.stderr))
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        serde_json::from_str(&self.prints(&format!("{arguments} -o json")).0).unwrap()
-    }
-
-    /// Refused as wrong usage, in one line.
-    fn refuses(&self, arguments: &str, expected: &str) {
-        let output = self.run(arguments);
-        let line = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {line}");
-        assert_eq!(line.lines().count(), 1, "{arguments}: {line}");
-        assert!(line.starts_with("tradewind: ") && line.contains(expected), "{arguments}: {line}");
-    }
+/// The problem, its table, and a log of these rows.
+fn with_log(test: &str, log: &str) -> Files {
+    let files = Files::new(&format!("expected-{test}"));
+    files.write("p.toml", PROBLEM);
+    files.write("rtt.csv", RTTS);
+    write_log(&files, log);
+    files
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn write_log(files: &Files, log: &str) {
+    files.write("log.csv", format!("time_s,source,destination,volume\n{log}"));
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn json(files: &Files, arguments: &str) -> Value {
+    files.json(&format!("{arguments} -o json"))
 }
 
 /// A relay pays for 2 GB from `a` to `b`, and for nothing from `a` to `c`.
@@ -76,14 +39,6 @@ weight = 3
 usd_per_gb = 0.08
 "#;
 
-const RTTS: &str = "src,dst,rtt_ms
-a,b,200
-a,c,10
-a,gcp:europe-west2,60
-gcp:europe-west2,b,140
-gcp:europe-west2,c,60
-";
-
 /// Much from `a` to `b` in even hours, a little in odd ones; the same from `a` to `c` in each.
 fn rhythm(hours: u64) -> String {
     let row = |hour: u64| {
@@ -98,8 +53,8 @@ const REGRET: &str = "plan regret --problem p.toml --flows-from log.csv --period
 
 #[test]
 fn expected_flows_stand_in_place_of_the_files() {
-    let files = Files::new("stand-in", &rhythm(12));
-    let plan = files.json(&format!("{NEXT} --out plan.json"));
+    let files = with_log("stand-in", &rhythm(12));
+    let plan = json(&files, &format!("{NEXT} --out plan.json"));
     assert_eq!((&plan["status"], &plan["relays"][0]["count"]), (&"optimal".into(), &1.into()));
     let flows = plan["flows"].as_array().unwrap();
     let ids: Vec<&str> = flows.iter().map(|flow| flow["id"].as_str().unwrap()).collect();
@@ -114,20 +69,22 @@ fn expected_flows_stand_in_place_of_the_files() {
     let volume =
         serde_json::json!({"source": "a", "destination": "b", "volume_bytes": 2_000_000_000_u64});
     assert_eq!((&forecast["flows"][0], forecast["flows"].as_array().unwrap().len()), (&volume, 2));
-    let (table, note) = files.prints(NEXT);
+    let output = files.run(NEXT);
+    let (table, note) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{note}");
     assert!(table.contains("gcp:europe-west2.1"), "{table}");
     let expected =
         "note: 2 flows are expected from 43200 s to 46800 s by `seasonal, 2 periods`, 0.0 % wrong";
     assert!(note.starts_with(expected), "{note}");
 
     // The plan's file holds what it was made for.
-    let why = files.json("explain plan.json far");
+    let why = json(&files, "explain plan.json far");
     assert_eq!(why["fct_s"], flows[0]["fct_s"]);
     // An odd hour follows: nothing that a relay pays for.
-    fs::write(files.0.join("log.csv"), format!("time_s,source,destination,volume\n{}", rhythm(13)))
-        .unwrap();
-    assert!(files.json(NEXT)["relays"].as_array().unwrap().is_empty());
-    let sweep = files.json(
+    write_log(&files, &rhythm(13));
+    assert!(json(&files, NEXT)["relays"].as_array().unwrap().is_empty());
+    let sweep = json(
+        &files,
         "plan sweep --problem p.toml --flows-from log.csv --period 1h --from 0 --to 1 --steps 2",
     );
     assert_eq!(sweep["points"].as_array().unwrap().len(), 2);
@@ -135,8 +92,8 @@ fn expected_flows_stand_in_place_of_the_files() {
 
 #[test]
 fn a_true_forecast_is_not_regretted() {
-    let files = Files::new("no-regret", &rhythm(13));
-    let report = files.json(REGRET);
+    let files = with_log("no-regret", &rhythm(13));
+    let report = json(&files, REGRET);
     let periods = report["periods"].as_array().unwrap();
     assert_eq!((periods.len(), &periods[0]["begins_s"]), (7, &21600.0.into()));
     for period in periods {
@@ -147,7 +104,7 @@ fn a_true_forecast_is_not_regretted() {
         assert_eq!(period["as_planned"]["cost_usd"], period["hindsight"]["cost_usd"]);
     }
     assert_eq!(report["mean"]["as_planned_regret_ratio"], 0.0);
-    let last = files.json(&format!("{REGRET} --last 2"));
+    let last = json(&files, &format!("{REGRET} --last 2"));
     assert_eq!(last["periods"], Value::from(periods[5..].to_vec()));
 }
 
@@ -155,8 +112,8 @@ fn a_true_forecast_is_not_regretted() {
 fn a_surprise_goes_direct_and_is_regretted() {
     // Hour 12 should be quiet between `a` and `b`, by all that was seen before; it is not.
     let quiet: String = (0..12).map(|hour| format!("{},a,c,10 MB\n", hour * 3600)).collect();
-    let files = Files::new("surprise", &format!("{quiet}43200,a,b,2 GB\n"));
-    let report = files.json(&format!("{REGRET} --last 1"));
+    let files = with_log("surprise", &format!("{quiet}43200,a,b,2 GB\n"));
+    let report = json(&files, &format!("{REGRET} --last 1"));
     let period = &report["periods"][0];
     let by = &period["as_planned"];
     assert_eq!((&by["unplanned_flows"], &by["relayed_flows"]), (&1.into(), &0.into()));
@@ -164,7 +121,7 @@ fn a_surprise_goes_direct_and_is_regretted() {
     assert!(by["regret"].as_f64().unwrap() > 1.0, "{period}");
     assert!(period["hindsight"]["cost_usd"].as_f64().unwrap() > 0.5);
 
-    let (table, _) = files.prints(&format!("{REGRET} --last 1"));
+    let table = files.prints(&format!("{REGRET} --last 1"));
     for expected in ["last period", "as planned s", "hindsight s", "mean over 1 periods"] {
         assert!(table.contains(expected), "expected `{expected}` in {table}");
     }
@@ -174,23 +131,23 @@ fn a_surprise_goes_direct_and_is_regretted() {
 fn more_than_was_planned_for_goes_direct_where_the_money_ends() {
     // The budget pays for the relay and some 6 GB of egress; 5 GB are expected, 9 come.
     let row = |hour: u64, volume: u64| format!("{},a,b,{volume} GB\n", hour * 3600);
-    let files = Files::new("money", &format!("{}{}", row(0, 5), row(1, 9)));
-    let report = files.json(REGRET);
+    let files = with_log("money", &format!("{}{}", row(0, 5), row(1, 9)));
+    let report = json(&files, REGRET);
     let by = &report["periods"][0]["as_planned"];
     assert_eq!((&by["displaced_flows"], &by["cost_usd"]), (&1.into(), &0.5.into()));
     assert_eq!(by["total_fct_s"], report["periods"][0]["direct_fct_s"]);
     // With a reserve, the plan leaves the relay where it cannot be used.
-    let reserved = files.json(&format!("{REGRET} --reserve 2"));
+    let reserved = json(&files, &format!("{REGRET} --reserve 2"));
     assert_eq!(reserved["periods"][0]["as_planned"]["cost_usd"], 0.0);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let files = Files::new("refused", &format!("{}9,a,atlantis,1 GB\n", rhythm(2)));
+    let files = with_log("refused", &format!("{}9,a,atlantis,1 GB\n", rhythm(2)));
     let expected = "p.toml: log.csv: line 6: destination: no site `atlantis`; the problem file has `a`, `b`, `c`";
     files.refuses(NEXT, expected);
     files.refuses(REGRET, expected);
-    let files = Files::new("refused-too", "5,a,b,1 GB\n7205,a,b,1 GB\n14405,a,b,1 GB\n");
+    let files = with_log("refused-too", "5,a,b,1 GB\n7205,a,b,1 GB\n14405,a,b,1 GB\n");
     files.refuses(NEXT, "log.csv: nothing is expected from 18000 s on");
     files.refuses(&format!("{NEXT} --season 9"), "log.csv: season: 2 to 2 periods can be tested");
     files.refuses(&format!("{REGRET} --season 3"), "log.csv: a log of two periods is needed");
@@ -198,6 +155,6 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     files.refuses("plan --problem p.toml --flows-from log.csv", "--period");
     files.refuses("plan --problem p.toml --period 1h", "--flows-from");
     files.refuses("plan regret --problem p.toml", "--flows-from");
-    let files = Files::new("no-leg", "5,b,c,1 GB\n");
+    let files = with_log("no-leg", "5,b,c,1 GB\n");
     files.refuses(NEXT, "p.toml: line 4: id: no round-trip time from site b to site c");
 }

@@ -2,40 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+mod common;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+use common::Files;
+
 const HEADER: &str = "time_s,source,destination,volume\n";
 
 /// A log, gone with the test.
-struct Log(PathBuf);
+struct Log(Files);
 
 impl Log {
-    fn new(test: &str, text: &str) -> Self {
-        let name = format!("tradewind-log-{test}-{}.csv", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, text).unwrap();
-        Self(path)
+    fn new(test: &str, log: &str) -> Self {
+        let files = Files::new(&format!("log-{test}"));
+        files.write("log.csv", log);
+        Self(files)
     }
 
-    fn forecast(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.arg("forecast").arg(&self.0).args(arguments).stdin(Stdio::null()).output().unwrap()
+    fn prints(&self, options: &str) -> String {
+        self.0.prints(&format!("forecast log.csv {options}"))
     }
 
-    fn refused(&self, arguments: &[&str], expected: &str) {
-        let output = self.forecast(arguments);
-        let line = String::from_utf8(output.stderr).unwrap();
-        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}");
-        assert!(line.starts_with("tradewind: ") && line.lines().count() == 1, "{line}");
-        assert!(line.contains(expected), "expected `{expected}` in {line}");
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+    fn refused(&self, options: &[&str], expected: &str) {
+        self.0.refuses(&[&["forecast", "log.csv"][..], options].concat(), expected);
     }
 }
 
@@ -50,9 +38,8 @@ fn rhythm(test: &str) -> Log {
 #[test]
 fn a_rhythm_is_continued() {
     let log = rhythm("rhythm");
-    let output = log.forecast(&["--period", "1h", "-o", "json"]);
-    assert!(output.status.success(), "{output:?}");
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer: serde_json::Value =
+        serde_json::from_str(&log.prints("--period 1h -o json")).unwrap();
     assert_eq!(answer["predictor"], serde_json::json!({"kind": "seasonal", "periods": 2}));
     assert_eq!((&answer["begins_s"], &answer["tested_periods"]), (&43200.0.into(), &6.into()));
     let flow = serde_json::json!(
@@ -60,7 +47,7 @@ fn a_rhythm_is_continued() {
     );
     assert_eq!(answer["flows"], flow);
 
-    let text = String::from_utf8(log.forecast(&["--period", "1h"]).stdout).unwrap();
+    let text = log.prints("--period 1h");
     for expected in
         ["periods: 12; pairs of sites: 1", "last period", "weighted", "seasonal, 2 periods", "9 GB"]
     {

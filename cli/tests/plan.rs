@@ -3,67 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod common;
 
+use std::path::Path;
+
+use common::{Files, RTTS};
 use serde_json::Value;
-
-/// A directory of one test's files, gone with it.
-struct Files(PathBuf);
-
-impl Files {
-    fn new(test: &str) -> Self {
-        let name = format!("tradewind-plan-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, content: &str) {
-        fs::write(self.0.join(name), content).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap()
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tradewind"));
-        command.args(arguments.split(' ')).current_dir(&self.0).stdin(Stdio::null());
-        command.env("TRADEWIND_LOG", "off").output().unwrap()
-    }
-
-    /// What a command that succeeds prints.
-    fn prints(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        serde_json::from_str(&self.prints(arguments)).unwrap()
-    }
-
-    /// Refused in one line, with this status.
-    fn refuses(&self, arguments: &str, status: i32, expected: &str) {
-        let output = self.run(arguments);
-        let line = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{arguments}: {line}");
-        assert_eq!(line.lines().count(), 1, "{arguments}: {line}");
-        assert!(line.starts_with(&format!("tradewind: {expected}")), "{arguments}: {line}");
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn house() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -97,14 +42,6 @@ volume = "2 GB"
 [egress]
 usd_per_gb = 0.08
 "#;
-
-const RTTS: &str = "src,dst,rtt_ms
-a,b,200
-a,c,10
-a,gcp:europe-west2,60
-gcp:europe-west2,b,140
-gcp:europe-west2,c,60
-";
 
 fn small(test: &str) -> Files {
     let files = Files::new(test);
@@ -196,21 +133,29 @@ fn bad_files_and_options_take_one_line_with_file_line_and_field() {
         ("usd_per_gb = 0.08", "usd_per_gb = -0.08", "bad.toml: line 21: usd_per_gb: price: "),
     ] {
         assert!(SMALL.contains(from), "{from}");
-        files.write("bad.toml", &SMALL.replacen(from, to, 1));
+        files.write("bad.toml", SMALL.replacen(from, to, 1));
         files.write("bad.csv", "src,dst,rtt_ms\na,b,NaN\n");
         files.write("short.csv", "src,dst,rtt_ms\n");
         for command in ["plan", "plan compare", "plan sweep --from 0 --to 1 --steps 2"] {
-            files.refuses(&format!("{command} --problem bad.toml"), 2, expected);
+            files.refuses_with(&format!("{command} --problem bad.toml"), 2, expected);
         }
     }
-    files.refuses("plan --problem absent.toml", 2, "absent.toml: No such file");
-    files.refuses("plan --problem p.toml --algorithm sail", 2, "invalid value 'sail'");
-    files.refuses("plan --problem p.toml --budget -1", 2, "unexpected argument '-1'");
-    files.refuses("plan --problem p.toml --budget=-1", 2, "invalid value '-1'");
-    files.refuses("plan --problem p.toml --deadline 5", 2, "invalid value '5'");
-    files.refuses("plan sweep --problem p.toml --from 2 --to 1 --steps 3", 2, "--to: more than");
-    files.refuses("plan sweep --problem p.toml --from 0 --to 1 --steps 1", 2, "invalid value '1'");
-    files.refuses(
+    files.refuses_with("plan --problem absent.toml", 2, "absent.toml: No such file");
+    files.refuses_with("plan --problem p.toml --algorithm sail", 2, "invalid value 'sail'");
+    files.refuses_with("plan --problem p.toml --budget -1", 2, "unexpected argument '-1'");
+    files.refuses_with("plan --problem p.toml --budget=-1", 2, "invalid value '-1'");
+    files.refuses_with("plan --problem p.toml --deadline 5", 2, "invalid value '5'");
+    files.refuses_with(
+        "plan sweep --problem p.toml --from 2 --to 1 --steps 3",
+        2,
+        "--to: more than",
+    );
+    files.refuses_with(
+        "plan sweep --problem p.toml --from 0 --to 1 --steps 1",
+        2,
+        "invalid value '1'",
+    );
+    files.refuses_with(
         "plan sweep --problem p.toml --from 0 --to 1 --steps 2 --out x.png",
         2,
         "--out: a name that ends in",
@@ -222,12 +167,12 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
     let files = small("none");
     let late = SMALL.replacen("volume = \"2 GB\"", "volume = \"2 GB\"\ndeadline = \"1 s\"", 1);
     files.write("late.toml", &late);
-    files.refuses(
+    files.refuses_with(
         "plan --problem late.toml",
         1,
         "late.toml: infeasible: flow `far`: its deadline is 1.000 s",
     );
-    files.refuses("plan compare --problem late.toml", 1, "late.toml: infeasible: ");
+    files.refuses_with("plan compare --problem late.toml", 1, "late.toml: infeasible: ");
     let output = files.run("plan --problem late.toml -o json");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"infeasible".into()));
@@ -235,7 +180,7 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
 
     let blocked = format!("{SMALL}[[pair]]\nfrom = \"a\"\nto = \"b\"\nblocked = true\n");
     files.write("blocked.toml", &blocked);
-    files.refuses(
+    files.refuses_with(
         "plan --problem blocked.toml --budget 0.1",
         1,
         "blocked.toml: infeasible: flow `far`",
@@ -244,11 +189,11 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
     // Each flow is affordable, both together are not: that is proved by who can, and not found out by who cannot.
     files.write(
         "both.toml",
-        &format!("{blocked}[[pair]]\nfrom = \"a\"\nto = \"c\"\nblocked = true\n"),
+        format!("{blocked}[[pair]]\nfrom = \"a\"\nto = \"c\"\nblocked = true\n"),
     );
     let both = "plan --problem both.toml --budget 0.7 --algorithm";
-    files.refuses(&format!("{both} exact"), 1, "both.toml: infeasible: flow `");
-    files.refuses(&format!("{both} f-fct"), 1, "both.toml: limited: stopped before the end");
+    files.refuses_with(&format!("{both} exact"), 1, "both.toml: infeasible: flow `");
+    files.refuses_with(&format!("{both} f-fct"), 1, "both.toml: limited: stopped before the end");
     let output = files.run(&format!("{both} f-fct -o json"));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"limited".into()));
@@ -320,15 +265,15 @@ fn explain_says_what_binds_and_what_else_there_was() {
     assert!(table.contains("the budget keeps it from faster paths"), "{table}");
     assert!(table.contains("over the budget"), "{table}");
 
-    files.refuses("explain plan.json no-flow", 1, "plan.json: no flow `no-flow`");
-    files.refuses("explain p.toml far", 2, "p.toml: expected value at line 1");
-    files.refuses("explain absent.json far", 2, "absent.json: No such file");
+    files.refuses_with("explain plan.json no-flow", 1, "plan.json: no flow `no-flow`");
+    files.refuses_with("explain p.toml far", 2, "p.toml: expected value at line 1");
+    files.refuses_with("explain absent.json far", 2, "absent.json: No such file");
     let forged = files.read("plan.json").replacen("\"cost_usd\": 0.66", "\"cost_usd\": 0.16", 1);
     files.write("forged.json", &forged);
-    files.refuses("explain forged.json far", 1, "forged.json: it is no plan for p.toml: ");
-    files.write("slow.csv", &RTTS.replace("a,b,200", "a,b,100"));
-    files.write("other.toml", &SMALL.replace("rtt.csv", "slow.csv"));
-    files.refuses(
+    files.refuses_with("explain forged.json far", 1, "forged.json: it is no plan for p.toml: ");
+    files.write("slow.csv", RTTS.replace("a,b,200", "a,b,100"));
+    files.write("other.toml", SMALL.replace("rtt.csv", "slow.csv"));
+    files.refuses_with(
         "explain plan.json far --problem other.toml",
         1,
         "plan.json: it is no plan for other.toml",

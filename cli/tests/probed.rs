@@ -2,57 +2,39 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+mod common;
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use common::{Files, command};
 use serde_json::Value;
 use tradewind_units::Bandwidth;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
-
 /// A responder on loopback and a directory, both gone with the test.
 struct Ground {
-    directory: PathBuf,
+    files: Files,
     responder: Child,
     target: String,
 }
 
 impl Ground {
     fn new() -> Self {
-        let directory =
-            std::env::temp_dir().join(format!("tradewind-probed-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command.args(["probe", "responder", "--listen", "127.0.0.1:0"]);
-        let mut responder = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let files = Files::new("probed");
+        let mut responder = command("probe responder --listen 127.0.0.1:0", &files.0);
+        let mut responder = responder.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(responder.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let ready: Value = serde_json::from_str(&ready).unwrap();
         let target = ready["listen"][0].as_str().unwrap().to_owned();
-        Self { directory, responder, target }
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).current_dir(&self.directory).stdin(Stdio::null());
-        let output = command.env("TRADEWIND_LOG", "off").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
-        output
+        Self { files, responder, target }
     }
 
     /// Keeps the JSON that a command prints, and returns it.
     fn keep(&self, name: &str, arguments: &[&str]) -> Value {
-        let output = self.run(arguments);
-        fs::write(self.directory.join(name), &output.stdout).unwrap();
-        serde_json::from_slice(&output.stdout).unwrap()
+        let printed = self.files.prints(arguments);
+        self.files.write(name, &printed);
+        serde_json::from_str(&printed).unwrap()
     }
 }
 
@@ -60,7 +42,6 @@ impl Drop for Ground {
     fn drop(&mut self) {
         let _ = self.responder.kill();
         let _ = self.responder.wait();
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -79,10 +60,9 @@ fn a_plan_rests_on_what_the_probe_has_just_measured() {
          [[probes]]\nfrom = 'a'\nreports = ['rtt.json', 'rate.json']\n\
          targets = {{ '{target}' = 'b' }}\n"
     );
-    fs::write(ground.directory.join("p.toml"), problem).unwrap();
-    ground.run(&["plan", "--problem", "p.toml", "--out", "plan.json"]);
-    let why = ground.run(&["explain", "plan.json", "f", "-o", "json"]);
-    let why: Value = serde_json::from_slice(&why.stdout).unwrap();
+    ground.files.write("p.toml", problem);
+    ground.files.prints("plan --problem p.toml --out plan.json");
+    let why = ground.files.json("explain plan.json f -o json");
     let leg = &why["legs"][0];
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
     let rtt_ms = rtts[0]["rtt_min_ms"].as_f64().unwrap();

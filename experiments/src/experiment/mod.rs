@@ -151,6 +151,15 @@ impl Experiment {
         }
     }
 
+    /// Whether a text is a scenario of this experiment; `None` where that takes more than the text, as on the lab.
+    #[must_use]
+    pub fn check_text(&self, text: &str) -> Option<Result<(), ScenarioError>> {
+        match self.ground {
+            Ground::Lab(_) => None,
+            Ground::Numeric(kind) => Some(numeric::check(kind, text)),
+        }
+    }
+
     /// Reads its scenario, the given one or the built-in one.
     pub(crate) fn read<T>(
         &self,

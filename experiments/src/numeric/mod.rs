@@ -39,6 +39,7 @@ use crate::demo::Observer;
 use crate::experiment::{
     Experiment, ExperimentError, Record, RunOptions, SCHEMA_VERSION, read_text,
 };
+use crate::scenario::ScenarioError;
 
 /// Kilometres that light covers in a millisecond in fibre, as in the distance model (docs/rtt-model.md).
 const FIBRE_KM_PER_MS: f64 = 204.2;
@@ -168,6 +169,27 @@ pub(crate) fn run(
             placement::run(kind, &scenario, &mut job)?
         }
     })
+}
+
+/// Whether a text is a scenario of such an experiment.
+pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
+    match kind {
+        Kind::Model => formula::Scenario::parse(text).map(drop),
+        Kind::Scope => scope::Scenario::parse(text).map(drop),
+        Kind::Rtt => estimate::Scenario::parse(text).map(drop),
+        Kind::PacketDelay => packet::delay::Scenario::parse(text).map(drop),
+        Kind::PacketCost => packet::cost::Scenario::parse(text).map(drop),
+        Kind::PacketRecovery => packet::recovery::Scenario::parse(text).map(drop),
+        Kind::Rounds => rounds::Scenario::parse(text).map(drop),
+        Kind::Cmax => fleet::cmax::Scenario::parse(text).map(drop),
+        Kind::Traffic => fleet::busy::Scenario::parse(text).map(drop),
+        Kind::Flows
+        | Kind::Budget
+        | Kind::Cost
+        | Kind::LastMile
+        | Kind::UseCases
+        | Kind::RunTime => placement::Scenario::parse(text).map(drop),
+    }
 }
 
 fn read_table(options: &RunOptions) -> Result<Option<RttTable>, ExperimentError> {

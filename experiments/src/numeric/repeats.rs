@@ -3,10 +3,14 @@
 use std::thread;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Unexpected};
 
 use super::{Job, NumericError};
 use crate::experiment::RunOptions;
 use crate::parallel;
+
+/// Most runs of a scenario. Chosen: more prove nothing that these do not.
+const MOST_RUNS: u32 = 10_000;
 
 /// How often an experiment is run, and with which seeds, if nobody asks for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -14,10 +18,21 @@ use crate::parallel;
 pub struct Runs {
     /// Seed of the first one.
     pub seed: u64,
-    /// How many.
+    /// How many, from 1 to 10,000.
+    #[serde(deserialize_with = "runs")]
     pub count: u32,
     /// How many in a quick run.
+    #[serde(deserialize_with = "runs")]
     pub quick: u32,
+}
+
+fn runs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let count = u32::deserialize(deserializer)?;
+    if !(1..=MOST_RUNS).contains(&count) {
+        let expected = format!("a number of runs from 1 to {MOST_RUNS}");
+        return Err(D::Error::invalid_value(Unexpected::Unsigned(count.into()), &&*expected));
+    }
+    Ok(count)
 }
 
 impl Runs {
