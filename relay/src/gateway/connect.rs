@@ -2,7 +2,6 @@
 //!
 //! Parsers and answers only; the session that speaks it is in [`super::session`].
 
-use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, GrantError, Status};
 use tradewind_units::one_line;
 
@@ -13,6 +12,9 @@ pub(crate) const MOST_BYTES: usize = 8 * 1024;
 
 /// Longest word that passes for a method, so that other protocols are told from HTTP at once.
 const MOST_METHOD_BYTES: usize = 16;
+
+/// Longest line of an answer. Chosen: two identities and an address have room beside a sentence.
+const MOST_LINE_BYTES: usize = 1000;
 
 /// The answer to a request whose flow is open.
 pub(crate) const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -80,7 +82,7 @@ pub(crate) fn refused(status: Status, line: &str) -> Vec<u8> {
 }
 
 fn answer(status: &str, line: &str) -> Vec<u8> {
-    let line = one_line(line, MESSAGE_LIMIT);
+    let line = one_line(line, MOST_LINE_BYTES);
     let length = line.len() + 1;
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{line}\n"
@@ -129,6 +131,6 @@ mod tests {
         let (_, body) = body.split_once("\r\n\r\n").unwrap();
         assert!(body.contains("red") && !body.trim_end().contains(char::is_control), "{body:?}");
         let long = refused(Status::Internal, &"x\x1b".repeat(5000));
-        assert!(long.len() < 500 && !long.contains(&0x1b));
+        assert!(long.len() < 1200 && !long.contains(&0x1b));
     }
 }
