@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::faults::Past;
 use super::process::{CHAINS, Sample};
 use super::scenario::Scenario;
-use super::session::{End, Ended, Kind};
+use super::session::{End, Ended, Kind, QUIET};
 use crate::experiment::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 use crate::report::chart::Scale;
 
@@ -154,7 +154,11 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
             early == 0,
             format!("{}, {server_early} of them at the server", of_all(early)),
         ),
-        Finding::new("no session stands still for a minute", stuck == 0, of_all(stuck as u64)),
+        Finding::new(
+            "no session stands still for longer than a lost reset takes to be noticed",
+            stuck == 0,
+            format!("{} for {} s", of_all(stuck as u64), QUIET.as_secs()),
+        ),
         Finding::new(
             "sessions break only by what may break them",
             unexplained == 0,

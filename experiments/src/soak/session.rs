@@ -22,8 +22,9 @@ use crate::numeric::random::Random;
 const SERVER_PORT: u16 = 8000;
 /// A kind, a size and a seed.
 const REQUEST_BYTES: usize = 17;
-/// Longest silence. Chosen: far beyond any fault.
-const QUIET: Duration = Duration::from_secs(60);
+/// Longest silence. A reset that the network lost is noticed when relays ask whether their neighbour is still there, which they do after a
+/// minute of silence, and again after one more; then it has to travel.
+pub(super) const QUIET: Duration = Duration::from_secs(150);
 /// How long a slow reader rests between two blocks.
 const SLOW: Duration = Duration::from_millis(50);
 /// What a server says of a content that came as it was sent, and of another one.
