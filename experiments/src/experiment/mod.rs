@@ -236,7 +236,8 @@ const NAMED: [(&str, &str); 9] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 4] = ["cp-real", "cdd-fair", "rt-guard", "rt-ramp"];
+const WITHOUT_PLOTS: [&str; 6] =
+    ["cp-real", "cdd-fair", "rt-guard", "rt-ramp", "stream-first-byte", "stream-failover"];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {
