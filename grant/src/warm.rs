@@ -146,7 +146,7 @@ mod tests {
             expires: Timestamp::FAR_FUTURE,
             sessions: None,
             relays: crate::Relays::Any,
-            destinations: Vec::new(),
+            destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
         };
         let mut sealer = crate::Sealer::new(identity, grant.sign(&operator).unwrap()).unwrap();
         let (mut near, far) = (verifier(1), verifier(2));
