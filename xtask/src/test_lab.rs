@@ -11,8 +11,6 @@
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |
 //! | killed relay | so does the end of a relay, told in one line |
 //! | without root | an ordinary user's demo, hosts attached by packet sockets: content, nothing left behind |
-//! | first byte | over a warm chain, by port forward and by TPROXY: after at most one end-to-end round trip and two access handshakes |
-//! | failover | new sessions avoid a dead path within 1 s or three round trips, a slow one within 2 s, and fall back to direct |
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,15 +60,13 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         eprintln!("test-lab: {}: {error}", lab.out.display());
         return ExitCode::FAILURE;
     }
-    let steps: [(&str, Step); 8] = [
+    let steps: [(&str, Step); 6] = [
         ("fidelity", fidelity),
         ("demo", demo),
         ("altered path", altered_path),
         ("interrupt", interrupt),
         ("killed relay", killed_relay),
         ("without root", without_root),
-        ("first byte", |lab| experiment(lab, "stream-first-byte")),
-        ("failover", |lab| experiment(lab, "stream-failover")),
     ];
     let mut counts = [0; 3];
     for (name, step) in steps {
@@ -320,38 +316,31 @@ fn without_root(lab: &Lab) -> Verdict {
 }
 
 fn demo_of_user(out: &Path, binary: &Path) -> Verdict {
-    let mut invalid = String::new();
-    for _ in 0..TRIES {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups"]);
-        command.arg(binary).args(["demo", "--quick", "--output", "json", "--out"]).arg(out);
-        command.current_dir(out).env("HOME", out);
-        let output = match command.output() {
-            Ok(output) => output,
-            Err(error) => return Verdict::Fail(format!("cannot run setpriv: {error}")),
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups"]);
+    command.arg(binary).args(["demo", "--quick", "--output", "json", "--out"]).arg(out);
+    command.current_dir(out).env("HOME", out);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return Verdict::Fail(format!("cannot run setpriv: {error}")),
+    };
+    let report: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+    let Some(report) = report else {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let last = text.lines().last().unwrap_or("without a word").to_owned();
+        // A kernel may forbid it; then it is unproven here, and not wrong.
+        return match last.contains("user namespace") {
+            true => Verdict::Invalid(last),
+            false => Verdict::Fail(last),
         };
-        let report: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-        let Some(report) = report else {
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            let last = text.lines().last().unwrap_or("without a word").to_owned();
-            // A kernel may forbid it; then it is unproven here, and not wrong.
-            return match last.contains("user namespace") {
-                true => Verdict::Invalid(last),
-                false => Verdict::Fail(last),
-            };
-        };
-        let flows = report["flows"].as_array().cloned().unwrap_or_default();
-        if flows.len() != 12 || !flows.iter().all(|flow| flow["sha256_ok"] == true) {
-            return Verdict::Fail(format!("content: {flows:?}"));
-        }
-        match output.status.code() {
-            Some(0) => {
-                return Verdict::Pass(format!("12 flows by hash in {:.0} s", seconds(&report)));
-            }
-            _ => invalid = report["invalid_because"].to_string(),
-        }
+    };
+    // Its times are not asserted, so that a late lab does not matter.
+    let flows = report["flows"].as_array().cloned().unwrap_or_default();
+    if flows.len() == 12 && flows.iter().all(|flow| flow["sha256_ok"] == true) {
+        Verdict::Pass(format!("12 flows by hash in {:.0} s", seconds(&report)))
+    } else {
+        Verdict::Fail(format!("content: {flows:?}"))
     }
-    Verdict::Invalid(format!("in each of {TRIES} tries: {invalid}"))
 }
 
 impl Lab<'_> {
@@ -360,36 +349,6 @@ impl Lab<'_> {
         command.args(["demo", "--output", "json", "--out"]).arg(&self.out).args(more);
         command
     }
-}
-
-/// An experiment of which every finding must hold.
-fn experiment(lab: &Lab, name: &str) -> Verdict {
-    let run = || {
-        let mut command = Command::new(lab.binary);
-        command.args(["lab", "run", name, "--quick", "--output", "json"]);
-        command
-    };
-    match valid(name, run) {
-        Ok(record) => judge(&record),
-        Err(verdict) => verdict,
-    }
-}
-
-fn judge(record: &Value) -> Verdict {
-    let findings = record["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let told = |finding: &Value| {
-        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
-        format!("{}: {}", text("paper"), text("ours"))
-    };
-    let broken: Vec<String> =
-        findings.iter().filter(|finding| finding["holds"] != true).map(told).collect();
-    if findings.is_empty() {
-        return Verdict::Fail("it found nothing".into());
-    }
-    if !broken.is_empty() {
-        return Verdict::Fail(broken.join("; "));
-    }
-    Verdict::Pass(findings.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
 /// The report of a demo during which the lab kept time.
@@ -479,19 +438,6 @@ mod tests {
         assert_eq!(before.beyond(&before), None);
         let after = Traces { processes: BTreeSet::from(["/proc/7".into()]), ..before.clone() };
         assert!(after.beyond(&before).unwrap().contains("/proc/7"));
-    }
-
-    #[test]
-    fn an_experiment_passes_when_all_that_it_found_holds() {
-        let record = |holds: &[bool]| {
-            let finding =
-                |holds| serde_json::json!({"paper": "soon", "holds": holds, "ours": "1 s"});
-            serde_json::json!({"findings": holds.iter().map(finding).collect::<Vec<_>>()})
-        };
-        let passed = Verdict::Pass("soon: 1 s; soon: 1 s".into());
-        assert_eq!(judge(&record(&[true, true])), passed);
-        assert_eq!(judge(&record(&[true, false])), Verdict::Fail("soon: 1 s".into()));
-        assert!(matches!(judge(&record(&[])), Verdict::Fail(_)));
     }
 
     #[test]
