@@ -128,6 +128,8 @@ type OfRepeat = fn(&Outcome) -> Left;
 
 /// What a repeat came to.
 struct Outcome {
+    /// Sessions over the first path before anything broke: a path that nobody takes cannot be left.
+    taken_first: usize,
     first_dies: Left,
     both_dead: Left,
     /// Until the first path is taken again, in seconds.
@@ -351,7 +353,9 @@ impl Played {
         let left = |from, to, has_left: &dyn Fn(&Session) -> bool| {
             left_after(&sessions, from..to, has_left)
         };
+        let taken_first = sessions.iter().filter(|session| session.at < self.first_dies);
         Ok(Outcome {
+            taken_first: taken_first.filter(|session| over(first)(session)).count(),
             first_dies: left(self.first_dies, self.both_dead, &|session| {
                 over(other)(session) && quickly(session)
             }),
@@ -419,6 +423,9 @@ fn record(
         let says = format!("{name}: new sessions avoid it within {within_s:.1} s");
         findings.push(Finding::new(&says, holds, format!("within {latest:.2} s at the latest")));
     }
+    let taken = repeats.iter().map(|repeat| repeat.taken_first).min().unwrap_or(0);
+    let says = "before anything breaks, sessions come over the first path";
+    findings.insert(0, Finding::new(says, taken >= RETURNED, format!("{taken} at least")));
     let returned: Vec<f64> = repeats.iter().filter_map(|repeat| repeat.returned_s).collect();
     rows.push(Row::of_median(
         "both come back: the first is taken again after",

@@ -38,6 +38,12 @@ impl RelayPath {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether both have the same last relay.
+    fn ends_with(&self, other: &Self) -> bool {
+        let last = |path: &Self| path.hops.last().map(|hop| hop.identity);
+        last(self) == last(other)
+    }
+
     /// The names of its relays in order.
     pub(super) fn name(&self) -> String {
         let names: Vec<_> = self.hops.iter().map(|hop| hop.name.as_str()).collect();
@@ -127,14 +133,15 @@ impl Routing {
         self.paths.values()
     }
 
-    /// Tells every path the least round trip of its good alternatives.
+    /// Tells every path the least round trip of its good alternatives. Probes end at a path's last relay, so only paths that have the same
+    /// one are as long: what another one lacks of the way to the destination nobody has measured.
     pub(super) fn compare(&self, now: Timestamp) {
         for path in self.paths.values().filter(|path| path.is_watched) {
             let with_it = |ways: &&Vec<Way>| {
                 ways.iter().any(|way| matches!(way, Way::Relays(other) if Arc::ptr_eq(path, other)))
             };
             let others = self.rules.iter().filter(with_it).flatten().filter_map(|way| match way {
-                Way::Relays(other) if !Arc::ptr_eq(path, other) => {
+                Way::Relays(other) if !Arc::ptr_eq(path, other) && path.ends_with(other) => {
                     let mut health = other.health();
                     (health.state(now) == State::Good).then(|| health.low()).flatten()
                 }
@@ -250,6 +257,30 @@ mod tests {
         assert_eq!(order(ways, now), [1, 2, 0]);
         path(1).blame(now, "no route to host");
         assert_eq!(order(ways, now), [2, 0, 1], "direct is the last resort");
+    }
+
+    #[test]
+    fn round_trips_are_compared_only_between_paths_that_end_at_one_relay() {
+        for (other, expected) in [(&[4, 2][..], State::Slow), (&[3], State::Good)] {
+            let routes = Routes::new(table(&[&[1, 2], other], false), false).unwrap();
+            let routing = routes.current();
+            let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
+            let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
+            let paths = ways.iter().map(|way| match way {
+                Way::Relays(path) => path,
+                other => panic!("{other:?}"),
+            });
+            for (sent, (path, rtt)) in (0..5)
+                .flat_map(|probe| paths.clone().zip([220, 60]).map(move |path| (probe * 400, path)))
+            {
+                let legs = vec![Duration::from_millis(rtt)];
+                path.health().answered(0, at(sent), at(sent + rtt), legs);
+                routing.compare(at(sent + rtt));
+            }
+            let first = paths.clone().next().unwrap();
+            let state = first.health().state(at(2000));
+            assert_eq!(state, expected, "beside a path over {other:?}");
+        }
     }
 
     #[test]
