@@ -33,6 +33,9 @@ demo: build ## the CloudPilot experiment on this machine: measure, plan, deploy,
 test: setup ## all tests that need no privileges and assert no times
 	$(CARGO) test --locked --workspace --all-targets
 	$(CARGO) test --locked --workspace --doc
+	@if [ -n "$${TRADEWIND_RTT_CSV:-}" ]; then \
+	  $(CARGO) test --locked --workspace --test rtt_error --test routing_measured -- --ignored; \
+	else echo "SKIPPED: rtt_error and routing_measured need measured RTTs: set TRADEWIND_RTT_CSV (docs/rtt-model.md)"; fi
 
 test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
 	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict

@@ -1,19 +1,14 @@
-//! Replays the fuzzer's small corpus, which a stable compiler can do.
-#![expect(clippy::disallowed_methods, reason = "the corpus is in files")]
+//! Replays the fuzz target's corpus on the stable compiler.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "corpora are files")]
 
 mod fuzzed;
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
 
 #[test]
 fn the_corpus_of_topologies_holds() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/topology");
-    let mut files: Vec<_> = std::fs::read_dir(directory)
-        .unwrap_or_else(|error| panic!("{directory}: {error}"))
-        .map(|entry| entry.expect("a readable folder").path())
-        .collect();
-    files.sort();
-    assert!(files.len() > 20, "{} files in {directory}", files.len());
-    for file in files {
-        println!("{}", file.display());
-        fuzzed::topology(&std::fs::read(&file).expect("a readable file"));
-    }
+    replay("topology", fuzzed::topology);
 }

@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tradewind_model::Catalogue;
+use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
 use crate::contention;
@@ -214,6 +215,15 @@ impl Experiment {
         };
         self.read(options, |text| Scenario::parse(text, load))
     }
+}
+
+/// What of `hosts` is not in a topology.
+pub(crate) fn missing<'a>(
+    topology: &Topology,
+    hosts: impl IntoIterator<Item = &'a HostId>,
+) -> Option<String> {
+    let missing = hosts.into_iter().find(|host| topology.host(host).is_none());
+    missing.map(|host| format!("no host `{host}`"))
 }
 
 /// Reads a text file that a user named.

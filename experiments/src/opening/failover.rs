@@ -18,10 +18,10 @@ use tradewind_lab::{LabError, LabOptions};
 use tradewind_units::{FlowId, HostId, RelayId};
 use tradewind_wan::{PairChange, Topology};
 
-use super::missing;
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct,
+    missing,
 };
 use crate::lab_run::carry::STOP_CHECK;
 use crate::lab_run::fetch::{FileServer, read_exactly};

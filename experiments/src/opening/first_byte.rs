@@ -14,10 +14,10 @@ use tradewind_units::HostId;
 use tradewind_units::time::as_millis_f64;
 use tradewind_wan::Topology;
 
-use super::missing;
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct,
+    missing,
 };
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};

@@ -6,12 +6,3 @@
 
 pub(crate) mod failover;
 pub(crate) mod first_byte;
-
-use tradewind_units::HostId;
-use tradewind_wan::Topology;
-
-/// What of `hosts` is not in a topology.
-fn missing<'a>(topology: &Topology, hosts: impl IntoIterator<Item = &'a HostId>) -> Option<String> {
-    let missing = hosts.into_iter().find(|host| topology.host(host).is_none());
-    missing.map(|host| format!("no host `{host}`"))
-}

@@ -7,6 +7,7 @@ use tradewind_desired::LegProfile;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
+use crate::experiment::missing;
 use crate::lab_run::chain::Carriage;
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
@@ -220,8 +221,7 @@ impl Scenario {
 
     /// What the topology lacks.
     pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
-        let missing = self.hosts().into_iter().find(|host| topology.host(host).is_none())?;
-        Some(format!("no host `{missing}`"))
+        missing(topology, self.hosts())
     }
 
     /// All hosts that it names.

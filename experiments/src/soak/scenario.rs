@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tradewind_units::{Bytes, HostId};
 use tradewind_wan::Topology;
 
+use crate::experiment::missing;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// A scenario file.
@@ -124,9 +125,7 @@ impl Scenario {
 
     /// What the topology lacks.
     pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
-        let mut hosts = self.relays.iter().chain([&self.client, &self.server]);
-        let missing = hosts.find(|host| topology.host(host).is_none())?;
-        Some(format!("no host `{missing}`"))
+        missing(topology, self.relays.iter().chain([&self.client, &self.server]))
     }
 
     /// Rounds of a run.

@@ -142,6 +142,8 @@ fn the_stream_is_the_same_over_any_number_of_connections() {
             assert_eq!((seen.striped_connections, seen.reordering_bytes), (0, 0), "{seen:?}");
             let joined = if index == 0 { 0 } else { number - 1 };
             assert!(seen.outcome("joined") <= joined, "{seen:?}");
+            // After eight joins in a row that failed none is tried any more; as many as are wanted may be under way by then.
+            assert!(late <= 8 + joined, "{seen:?}");
         }
         let joined = |relay: usize| chain.relays[relay].handle.snapshot().outcome("joined");
         assert!(number == 1 || joined(1) + joined(2) > 0, "nothing was striped");
