@@ -1,6 +1,6 @@
 //! The results as a table for people.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -33,13 +33,14 @@ pub(crate) fn table(results: &Results) -> String {
     }
     for &mode in &results.modes {
         line(&mut text, format_args!("\n{}", explained(mode)));
-        for (_, [one, eight, other]) in results.haproxy_best.iter().filter(|(m, _)| *m == mode) {
-            line(
-                &mut text,
-                format_args!(
-                    "HAProxy's best settings: {one} (1 stream); {eight} (8); {other} (all else)"
-                ),
-            );
+        for words in [
+            best_settings("HAProxy", &results.haproxy_best, mode),
+            best_settings("Tradewind", &results.relay_best, mode),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            line(&mut text, format_args!("{words}"));
         }
         line(&mut text, format_args!("{}", mode_table(results, mode, false)));
         if results.has_chains() {
@@ -57,6 +58,12 @@ pub(crate) fn table(results: &Results) -> String {
         ),
     );
     text
+}
+
+/// What a proxy did best with in the sweep of one mode.
+fn best_settings<S: Display>(name: &str, best: &[(Mode, [S; 3])], mode: Mode) -> Option<String> {
+    let (_, [one, eight, other]) = best.iter().find(|(of, _)| *of == mode)?;
+    Some(format!("{name}'s best settings: {one} (1 stream); {eight} (8); {other} (all else)"))
 }
 
 const fn explained(mode: Mode) -> &'static str {

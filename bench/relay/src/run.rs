@@ -1,4 +1,4 @@
-//! The order of things: the sweep of HAProxy's settings, then rounds of measurements in turns.
+//! The order of things: the sweeps of HAProxy's settings and of ours, then rounds of measurements in turns.
 
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use crate::access::Keys;
 use crate::measure::Bench;
 use crate::place::Place;
 use crate::server::{self, Counts};
-use crate::subject::{HaproxySettings, Programs, Running, Start, Subject};
+use crate::subject::{
+    HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject,
+};
 
 /// Whether proxy and load have a CPU each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -146,11 +148,11 @@ pub(crate) struct Comparison {
     pub(crate) estimate: RatioEstimate,
 }
 
-/// Settings of HAProxy and what they came to in the sweep.
+/// Settings of a proxy and what they came to in its sweep.
 #[derive(Debug, Serialize)]
-pub(crate) struct Swept {
+pub(crate) struct Swept<S> {
     pub(crate) mode: Mode,
-    settings: HaproxySettings,
+    settings: S,
     stream_1_gbps: f64,
     stream_8_gbps: f64,
     connections_per_s: f64,
@@ -185,9 +187,12 @@ pub(crate) struct Results {
     /// Subjects that could not take part, and why.
     pub(crate) absent: Vec<(Subject, String)>,
     /// HAProxy's settings that were tried.
-    pub(crate) haproxy_sweep: Vec<Swept>,
+    pub(crate) haproxy_sweep: Vec<Swept<HaproxySettings>>,
     /// The best of them by mode: for one stream, for eight, and for all else.
     pub(crate) haproxy_best: Vec<(Mode, [HaproxySettings; 3])>,
+    /// The same of our relay.
+    pub(crate) relay_sweep: Vec<Swept<RelaySettings>>,
+    pub(crate) relay_best: Vec<(Mode, [RelaySettings; 3])>,
     /// Measurements that failed.
     pub(crate) failures: Vec<Failure>,
     pub(crate) series: Vec<Series>,
@@ -233,6 +238,8 @@ pub(crate) fn run(
         absent,
         haproxy_sweep: Vec::new(),
         haproxy_best: Vec::new(),
+        relay_sweep: Vec::new(),
+        relay_best: Vec::new(),
         failures: Vec::new(),
         series: Vec::new(),
         ratios_to_haproxy: Vec::new(),
@@ -281,14 +288,14 @@ impl Stage<'_> {
     fn run(&self, results: &mut Results) -> anyhow::Result<()> {
         let present = |subject: &Subject| self.programs.missing(*subject).is_none();
         let subjects: Vec<Subject> = Subject::ALL.into_iter().filter(present).collect();
-        let haproxy = self.sweep(results)?;
+        let best = self.sweep(results)?;
         let mut collected: Vec<(Subject, Figure, Vec<f64>)> = Vec::new();
         for round in 0..self.plan.rounds {
             eprintln!("{:?}: round {} of {}", self.mode, round + 1, self.plan.rounds);
             for &task in self.tasks {
                 let mut turn = subjects.clone();
                 turn.rotate_left(round as usize % subjects.len());
-                match self.take_turns(&turn, task, haproxy.for_task(task)) {
+                match self.take_turns(&turn, task, best[class(task)]) {
                     Ok(mut values) => {
                         add_latency(&mut values);
                         collect(&mut collected, values);
@@ -317,51 +324,64 @@ impl Stage<'_> {
         &self,
         turn: &[Subject],
         task: Task,
-        haproxy: HaproxySettings,
+        settings: Settings,
     ) -> Result<Vec<(Subject, Values)>, (Subject, anyhow::Error)> {
         let one = |&subject: &Subject| {
-            let values = self.measure(subject, task, haproxy).map_err(|error| (subject, error))?;
+            let values = self.measure(subject, task, settings).map_err(|error| (subject, error))?;
             Ok((subject, values))
         };
         turn.iter().map(one).collect()
     }
 
-    /// Tries HAProxy's settings and keeps the best for each kind of task.
-    fn sweep(&self, results: &mut Results) -> anyhow::Result<BestSettings> {
-        let mut best =
-            BestSettings([HaproxySettings { threads: 1, splice: true, pipe_kib: 64 }; 3]);
-        if self.programs.missing(Subject::Haproxy).is_some() {
-            return Ok(best);
+    /// Tries settings of the proxies that are swept, and keeps the best for each class of tasks.
+    fn sweep(&self, results: &mut Results) -> anyhow::Result<[Settings; 3]> {
+        let mut best = [Settings::usual(self.proxy_cpus.len()); 3];
+        if self.programs.missing(Subject::Haproxy).is_none() {
+            let tried = self.try_all(Subject::Haproxy, HaproxySettings::all(), |settings| {
+                Settings { haproxy: settings, ..best[0] }
+            })?;
+            let found = best_of(&tried);
+            best.iter_mut().zip(found).for_each(|(best, found)| best.haproxy = found);
+            results.haproxy_best.push((self.mode, found));
+            results.haproxy_sweep.extend(tried);
         }
-        eprintln!("{:?}: trying HAProxy's settings", self.mode);
+        if self.programs.missing(Subject::Tradewind).is_none() {
+            let all = (1..=self.proxy_cpus.len()).map(|workers| RelaySettings { workers });
+            let tried = self.try_all(Subject::Tradewind, all, |settings| Settings {
+                relay: settings,
+                ..best[0]
+            })?;
+            let found = best_of(&tried);
+            best.iter_mut().zip(found).for_each(|(best, found)| best.relay = found);
+            results.relay_best.push((self.mode, found));
+            results.relay_sweep.extend(tried);
+        }
+        Ok(best)
+    }
+
+    /// What one proxy reaches with each of its settings.
+    fn try_all<S: Copy>(
+        &self,
+        subject: Subject,
+        all: impl Iterator<Item = S>,
+        with: impl Fn(S) -> Settings,
+    ) -> anyhow::Result<Vec<Swept<S>>> {
+        eprintln!("{:?}: trying settings of {}", self.mode, subject.name());
         let window = Duration::from_secs_f64(self.plan.sweep_window_s);
-        let mut top = [0.0; 3];
-        for settings in HaproxySettings::all() {
-            let running = Running::start(Subject::Haproxy, settings, self.start())?;
+        let mut tried = Vec::new();
+        for settings in all {
+            let running = Running::start(subject, with(settings), self.start())?;
             let bench = self.bench(&running);
             // Settings with which a session breaks off are not the best.
-            let reached = [
-                bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
-                bench.stream(8, window).map_or(0.0, |streamed| streamed.gbps),
-                bench.connect(window).map_or(0.0, |connected| connected.per_s),
-            ];
-            for (index, value) in reached.into_iter().enumerate() {
-                if value > top[index] {
-                    top[index] = value;
-                    best.0[index] = settings;
-                }
-            }
-            let [stream_1_gbps, stream_8_gbps, connections_per_s] = reached;
-            results.haproxy_sweep.push(Swept {
+            tried.push(Swept {
                 mode: self.mode,
                 settings,
-                stream_1_gbps,
-                stream_8_gbps,
-                connections_per_s,
+                stream_1_gbps: bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
+                stream_8_gbps: bench.stream(8, window).map_or(0.0, |streamed| streamed.gbps),
+                connections_per_s: bench.connect(window).map_or(0.0, |connected| connected.per_s),
             });
         }
-        results.haproxy_best.push((self.mode, best.0));
-        Ok(best)
+        Ok(tried)
     }
 
     fn start(&self) -> Start<'_> {
@@ -381,9 +401,9 @@ impl Stage<'_> {
         &self,
         subject: Subject,
         task: Task,
-        haproxy: HaproxySettings,
+        settings: Settings,
     ) -> anyhow::Result<Values> {
-        let running = Running::start(subject, haproxy, self.start())?;
+        let running = Running::start(subject, settings, self.start())?;
         let bench = self.bench(&running);
         let mut values = Values::new();
         match task {
@@ -440,18 +460,23 @@ impl Stage<'_> {
     }
 }
 
-/// HAProxy's best settings for one stream, for eight, and for all else.
-#[derive(Debug, Clone, Copy)]
-struct BestSettings([HaproxySettings; 3]);
-
-impl BestSettings {
-    fn for_task(self, task: Task) -> HaproxySettings {
-        match task {
-            Task::Stream => self.0[0],
-            Task::Streams => self.0[1],
-            Task::Connect | Task::Exchange | Task::Idle => self.0[2],
-        }
+/// Tasks are of three classes, each with settings of its own: one stream, eight, and all else.
+const fn class(task: Task) -> usize {
+    match task {
+        Task::Stream => 0,
+        Task::Streams => 1,
+        Task::Connect | Task::Exchange | Task::Idle => 2,
     }
+}
+
+/// The settings that reached most, by class.
+fn best_of<S: Copy>(tried: &[Swept<S>]) -> [S; 3] {
+    let reached: [fn(&Swept<S>) -> f64; 3] =
+        [|s| s.stream_1_gbps, |s| s.stream_8_gbps, |s| s.connections_per_s];
+    reached.map(|reached| {
+        let best = tried.iter().max_by(|a, b| reached(a).total_cmp(&reached(b)));
+        best.expect("some settings are tried").settings
+    })
 }
 
 /// Adds what each proxy adds to the bare path's latency of the same round.

@@ -2,7 +2,7 @@
 //!
 //! All proxies read their configuration from standard input and leave no file. nginx and HAProxy get
 //! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads,
-//! splicing and size of pipes are swept, see `run`.
+//! splicing and size of pipes are swept, and so are our relay's workers, see `run`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -88,6 +88,36 @@ impl std::fmt::Display for HaproxySettings {
         match self.splice {
             true => write!(f, "splice by {} KiB", self.pipe_kib),
             false => f.write_str("no splice"),
+        }
+    }
+}
+
+/// What our relay leaves to its users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct RelaySettings {
+    /// `workers`.
+    pub(crate) workers: usize,
+}
+
+impl std::fmt::Display for RelaySettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "workers {}", self.workers)
+    }
+}
+
+/// What is swept, of each proxy that is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) haproxy: HaproxySettings,
+    pub(crate) relay: RelaySettings,
+}
+
+impl Settings {
+    /// What each has without being told.
+    pub(crate) const fn usual(cpus: usize) -> Self {
+        Self {
+            haproxy: HaproxySettings { threads: 1, splice: true, pipe_kib: 64 },
+            relay: RelaySettings { workers: cpus },
         }
     }
 }
@@ -195,7 +225,7 @@ impl Running {
     /// Starts `subject` and waits until it listens.
     pub(crate) fn start(
         subject: Subject,
-        haproxy: HaproxySettings,
+        settings: Settings,
         start: Start<'_>,
     ) -> anyhow::Result<Self> {
         let lifeline = Lifeline::new()?;
@@ -203,7 +233,7 @@ impl Running {
         let mut running = Self { subject, children: Vec::new(), _lifeline: lifeline, namespace };
         let Some(path) = start.programs.path(subject) else { return Ok(running) };
         let path = path.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
-        for (arguments, config) in commands(subject, haproxy, start) {
+        for (arguments, config) in commands(subject, settings, start) {
             let address = match arguments.first() {
                 Some(&"relay") => relay_address(),
                 _ => Port::Echo.at_proxy(),
@@ -294,24 +324,24 @@ impl Drop for Running {
 /// Arguments and configuration of each process, in the order of their start.
 fn commands(
     subject: Subject,
-    haproxy: HaproxySettings,
+    settings: Settings,
     start: Start<'_>,
 ) -> Vec<(&'static [&'static str], String)> {
-    let relay = |encryption| -> (&'static [&'static str], String) {
-        let config = relay_config(start.keys, start.cpus.len(), encryption);
+    let relay = |workers, encryption| -> (&'static [&'static str], String) {
+        let config = relay_config(start.keys, workers, encryption);
         (&["relay", "--config", "/dev/stdin"], config)
     };
     let chain = |encryption| {
         let gateway = gateway_config(start.keys, start.cpus.len(), encryption);
-        vec![relay(encryption), (&["gateway", "--config", "/dev/stdin"], gateway)]
+        vec![relay(start.cpus.len(), encryption), (&["gateway", "--config", "/dev/stdin"], gateway)]
     };
     match subject {
         Subject::Direct => Vec::new(),
         Subject::Nginx => {
             vec![(&["-c", "/dev/stdin", "-e", "stderr"], nginx_config(start.cpus.len()))]
         }
-        Subject::Haproxy => vec![(&["-db", "-f", "/dev/stdin"], haproxy_config(haproxy))],
-        Subject::Tradewind => vec![relay("none")],
+        Subject::Haproxy => vec![(&["-db", "-f", "/dev/stdin"], haproxy_config(settings.haproxy))],
+        Subject::Tradewind => vec![relay(settings.relay.workers, "none")],
         Subject::Chain => chain("none"),
         Subject::ChainTls => chain("tls"),
     }
