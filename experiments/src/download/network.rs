@@ -45,7 +45,9 @@ impl Network {
             return missing(format!("site `{site}`"));
         }
         let ends = scenario.strategies.iter().filter_map(|strategy| strategy.ends.as_ref());
-        if let Some(host) = ends.flatten().find(|host| self.topology.host(host).is_none()) {
+        let relays = scenario.strategies.iter().filter_map(|strategy| strategy.hosts.as_ref());
+        let mut named = ends.flatten().chain(relays.flatten());
+        if let Some(host) = named.find(|host| self.topology.host(host).is_none()) {
             return missing(format!("host `{host}`"));
         }
         for strategy in &scenario.strategies {

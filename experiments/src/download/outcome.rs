@@ -5,7 +5,7 @@ use tradewind_units::RegionId;
 
 use super::network::{Network, Via};
 use super::repeat::{Repeat, Sample};
-use super::scenario::{Floor, Order, Pair, Relays, Scenario, Strategy};
+use super::scenario::{Floor, Order, Pair, Relays, Scenario, Share, Strategy};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
 use crate::report::chart::Scale;
 
@@ -75,7 +75,8 @@ impl Outcome<'_> {
         let mut figures = self.figures();
         let orders = self.scenario.orders.iter().filter_map(|order| self.ordered(&times, order));
         let floors = self.scenario.floors.iter().filter_map(|floor| self.near(&times, floor));
-        let mut findings: Vec<Finding> = orders.chain(floors).collect();
+        let shares = self.scenario.shares.iter().filter_map(|share| self.shared(&times, share));
+        let mut findings: Vec<Finding> = orders.chain(shares).chain(floors).collect();
         for estimate in &self.scenario.estimates {
             if let Some(foretold) = self.foretold(&times, estimate, figures.len()) {
                 rows.extend(foretold.rows);
@@ -218,6 +219,22 @@ impl Outcome<'_> {
         }
         let ours = format!("medians of the best of each, slowest first; loss {}", said.join("; "));
         Some(Finding::new(&order.paper, holds, ours))
+    }
+
+    /// Whether a strategy takes at most its share of another's time, at each loss.
+    fn shared(&self, times: &Times<'_>, share: &Share) -> Option<Finding> {
+        let pair = self.scenario.pairs.iter().position(|pair| pair.name == share.pair)?;
+        let [ours, theirs] = [self.place(&share.strategy)?, self.place(&share.of)?];
+        let mut holds = true;
+        let mut said = Vec::new();
+        for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
+            let [ours, theirs] = [ours, theirs]
+                .map(|strategy| median(&times.of_chain(Cell { pair, loss, strategy }, 0)));
+            holds &= ours <= share.at_most * theirs;
+            said.push(format!("{percent} %: {ours:.3} s of {theirs:.3} s"));
+        }
+        let ours = format!("medians; loss {}", said.join("; "));
+        Some(Finding::new(&share.paper, holds, ours))
     }
 
     fn near(&self, times: &Times<'_>, floor: &Floor) -> Option<Finding> {

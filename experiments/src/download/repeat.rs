@@ -167,8 +167,8 @@ impl Fetch<'_> {
     fn once(&self, ground: &Ground, slot: u16) -> Result<Fetched, DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);
-        let relays: Vec<HostId> =
-            self.via.iter().map(|region| host_of(&region.clone().into())).collect();
+        let usual = || self.via.iter().map(|region| host_of(&region.clone().into())).collect();
+        let relays: Vec<HostId> = strategy.hosts.clone().unwrap_or_else(usual);
         let leg =
             LegText { accept: strategy.leg.clone(), dial: strategy.leg.clone(), to: Vec::new() };
         let gateway = LegText { accept: None, dial: strategy.gateway.clone(), to: Vec::new() };

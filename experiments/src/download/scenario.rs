@@ -41,6 +41,9 @@ pub(crate) struct Scenario {
     /// What the paper puts in an order.
     #[serde(rename = "order", default)]
     pub(crate) orders: Vec<Order>,
+    /// What should take at most a share of another's time.
+    #[serde(rename = "share", default)]
+    pub(crate) shares: Vec<Share>,
     /// What should be near the floor.
     #[serde(rename = "floor", default)]
     pub(crate) floors: Vec<Floor>,
@@ -84,6 +87,8 @@ pub(crate) struct Strategy {
     pub(crate) name: String,
     /// Over which relays; none: direct.
     pub(crate) relays: Option<Relays>,
+    /// Other hosts in their regions, set up otherwise.
+    pub(crate) hosts: Option<Vec<HostId>>,
     /// What they do.
     #[serde(default = "split")]
     pub(crate) carriage: Carriage,
@@ -149,6 +154,22 @@ pub(crate) struct Order {
     pub(crate) pair: String,
     /// The groups.
     pub(crate) slowest_first: Vec<Vec<String>>,
+}
+
+/// A strategy that should take at most so much of another's time, whatever the loss.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Share {
+    /// Whose sentence.
+    pub(crate) paper: String,
+    /// Which pair.
+    pub(crate) pair: String,
+    /// Which strategy.
+    pub(crate) strategy: String,
+    /// Whose time it is compared to.
+    pub(crate) of: String,
+    /// The share.
+    pub(crate) at_most: f64,
 }
 
 /// A strategy that should end little after the floor.
@@ -259,6 +280,14 @@ impl Scenario {
         if self.trace.as_ref().is_some_and(|it| !is_span(it.every_ms) || !is_span(it.gap_ms)) {
             return Some("trace: every_ms, gap_ms: 1 to 1000".to_owned());
         }
+        let is_whole = |known: &Strategy| match (&known.hosts, &known.relays) {
+            (Some(hosts), Some(Relays::Named(via))) => hosts.len() == via.len(),
+            (hosts, _) => hosts.is_none(),
+        };
+        if let Some(known) = self.strategies.iter().find(|known| !is_whole(known)) {
+            let name = &known.name;
+            return Some(format!("strategy `{name}`: hosts: one for each named relay"));
+        }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.strategies.iter().find(|known| !names.insert(&known.name)) {
             return Some(format!("strategy: `{}` is there twice", twice.name));
@@ -273,17 +302,19 @@ impl Scenario {
         let in_orders = self.orders.iter().flat_map(|order| order.slowest_first.iter().flatten());
         let in_estimates = self.estimates.iter().flat_map(|known| [&known.strategy, &known.over]);
         let in_trace = self.trace.iter().flat_map(|trace| [&trace.bursty, &trace.even]);
+        let in_shares = self.shares.iter().flat_map(|share| [&share.strategy, &share.of]);
         let named = in_orders.chain(self.floors.iter().map(|floor| &floor.strategy));
-        let mut named = named.chain(in_estimates).chain(in_trace);
+        let mut named = named.chain(in_estimates).chain(in_trace).chain(in_shares);
         if let Some(name) = named.find(|name| !strategies.contains(name)) {
-            return Some(format!("order, floor, estimate, trace: no strategy `{name}`"));
+            return Some(format!("order, share, floor, estimate, trace: no strategy `{name}`"));
         }
         let paper = self.strategies.iter().flat_map(|known| known.paper.keys());
         let named = paper.chain(self.orders.iter().map(|order| &order.pair));
         let named = named.chain(self.floors.iter().map(|floor| &floor.pair));
+        let named = named.chain(self.shares.iter().map(|share| &share.pair));
         let mut named = named.chain(self.estimates.iter().map(|estimate| &estimate.pair));
         let unknown = named.find(|name| !pairs.contains(name));
-        unknown.map(|name| format!("paper, order, floor, estimate: no pair `{name}`"))
+        unknown.map(|name| format!("paper, order, share, floor, estimate: no pair `{name}`"))
     }
 }
 
@@ -298,6 +329,10 @@ mod tests {
     #[test]
     fn every_built_in_scenario_has_all_that_it_names() {
         let network = Network::parse(TOPOLOGY, "cdd-wan.toml").unwrap();
+        let chains = include_str!("../../../scenarios/stream-chains-wan.toml");
+        let chains = Network::parse(chains, "stream-chains-wan.toml").unwrap();
+        let text = include_str!("../../../scenarios/stream-chains.toml");
+        chains.check(&Scenario::parse(text).unwrap()).unwrap();
         for text in [
             SPLIT,
             include_str!("../../../scenarios/cdd-hops.toml"),
@@ -325,6 +360,7 @@ mod tests {
             ("[\"split 3\"]", "[\"split 9\"]", "no strategy `split 9`"),
             ("{ Mumbai-SF = 1.4 }", "{ Delhi-SF = 1.4 }", "no pair `Delhi-SF`"),
             ("name = \"split 1\"", "name = \"split 2\"", "`split 2` is there twice"),
+            ("name = \"split 1\"", "name = \"split 1\"\nhosts = [\"a\"]", "one for each named"),
         ] {
             assert!(SPLIT.contains(from), "{from}");
             let error = Scenario::parse(&SPLIT.replace(from, to)).unwrap_err();

@@ -233,13 +233,14 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
 }
 
 /// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
-const NAMED: [(&str, &str); 9] = [
+const NAMED: [(&str, &str); 10] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
     ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
     ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
     ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
     ("soak-wan.toml", include_str!("../../../scenarios/soak-wan.toml")),
+    ("stream-chains-wan.toml", include_str!("../../../scenarios/stream-chains-wan.toml")),
     ("stream-wan.toml", include_str!("../../../scenarios/stream-wan.toml")),
     ("trn-contention-wan.toml", include_str!("../../../scenarios/trn-contention-wan.toml")),
     ("trn-wan.toml", include_str!("../../../scenarios/trn-wan.toml")),
@@ -406,6 +407,12 @@ const ALL: &[Experiment] = &[
     ),
     lab!("soak", "ours", soak::run, "sessions of all kinds for a quarter of an hour, under faults"),
     lab!("rt-ramp", "ours", jump::ramp::run, "1 MB against a round trip and its time on the wire"),
+    lab!(
+        "stream-chains",
+        "ours",
+        download::run,
+        "files over two of our relays against two HAProxys, as they come and tuned by hand"
+    ),
     lab!(
         "stream-first-byte",
         "ours",

@@ -25,6 +25,8 @@ pub(crate) enum Carriage {
     Forward,
     /// End it and open another one.
     Split,
+    /// The same by HAProxy in `mode tcp` on each relay's host, which the client dials itself.
+    Haproxy,
 }
 
 /// How connections of the client come to a chain of splitting relays.
@@ -75,7 +77,8 @@ impl NewChain<'_> {
             return Ok(Chain { entrance: self.server, _services: Vec::new() });
         }
         match self.carriage {
-            Carriage::Forward => self.forward(ground),
+            Carriage::Forward => self.one_by_one(ground, service::start_forwarder),
+            Carriage::Haproxy => self.one_by_one(ground, service::start_haproxy),
             Carriage::Split => {
                 let SplitChain { entrance, gateway, relays, .. } = self.split(ground)?;
                 let relays = relays.into_iter().filter_map(|relay| relay.service);
@@ -84,14 +87,19 @@ impl NewChain<'_> {
         }
     }
 
-    fn forward(&self, ground: &Ground) -> Result<Chain, DemoError> {
+    /// Starts a program on each relay's host that knows the next one and nothing more.
+    fn one_by_one(
+        &self,
+        ground: &Ground,
+        start: fn(&Ground, &HostId, SocketAddr, SocketAddr) -> Result<Service, DemoError>,
+    ) -> Result<Chain, DemoError> {
         let mut services = Vec::new();
         let mut next = self.server;
         for host in self.relays.iter().rev() {
             ground.stop.check()?;
             let ip = IpAddr::V4(ground.lab.address_v4(host)?);
             let listen = SocketAddr::new(ip, FIRST_PORT + self.slot);
-            services.push(service::start_forwarder(ground, host, listen, next)?);
+            services.push(start(ground, host, listen, next)?);
             next = listen;
         }
         Ok(Chain { entrance: next, _services: services })

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,8 @@ use crate::demo::{DemoError, Stop};
 
 /// How often a program that answers is looked after.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long a program of others may take until it listens.
+const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the names of these directories begin with; the process, for people, and a random number follow.
 const SCRATCH: &str = "tradewind-demo-";
@@ -142,6 +144,27 @@ impl Service {
             Ok(ready) => Ok((service, ready)),
             Err(_) => Err(failed(name, &log_path)),
         }
+    }
+
+    /// Starts a program of others, which says nothing when it is ready: `listens` tells.
+    pub(crate) fn start_listening(
+        mut command: Command,
+        name: &str,
+        scratch: &Scratch,
+        listens: impl Fn() -> Result<bool, DemoError>,
+    ) -> Result<Self, DemoError> {
+        let (log, log_path) = scratch.create(&format!("{name}.log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut service = Self { child: spawn(&mut command, name)? };
+        let begun = Instant::now();
+        while !listens()? {
+            let has_ended = service.child.try_wait().is_ok_and(|status| status.is_some());
+            if has_ended || begun.elapsed() > LISTEN_WITHIN {
+                return Err(failed(name, &log_path));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(service)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Relays, gateways and forwarders on hosts of the lab: processes of the binary that any user runs, with the keys and
-//! the grants that let them speak.
+//! the grants that let them speak; and HAProxy, to which they are compared.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 
 use serde::Serialize;
@@ -292,4 +292,37 @@ pub(crate) fn start_forwarder(
     command.arg("forward").arg(format!("{listen}={to}"));
     let name = format!("forward-{host}-{}", listen.port());
     Ok(Service::start(command, &name, &ground.scratch)?.0)
+}
+
+/// What HAProxy needs to pass on what comes to `listen`: all else is as it comes.
+fn haproxy_config(listen: SocketAddr, to: SocketAddr) -> String {
+    format!(
+        "defaults\n mode tcp\n timeout connect 10s\n timeout client 1m\n timeout server 1m\n\
+         listen relay\n bind {listen}\n server next {to}\n"
+    )
+}
+
+/// Passes what comes to `listen` of `host` on to `to` by HAProxy as it comes, in `mode tcp`.
+///
+/// # Errors
+/// When it is not installed, the host cannot be entered or it does not listen.
+pub(crate) fn start_haproxy(
+    ground: &Ground,
+    host: &HostId,
+    listen: SocketAddr,
+    to: SocketAddr,
+) -> Result<Service, DemoError> {
+    let name = format!("haproxy-{host}-{}", listen.port());
+    let config = ground.scratch.write(&format!("{name}.cfg"), &haproxy_config(listen, to))?;
+    let mut command = ground.lab.command(host, "haproxy")?;
+    command.arg("-db").arg("-f").arg(config);
+    let listens = || Ok(ground.lab.enter(host, || TcpStream::connect(listen))?.is_ok());
+    let started = Service::start_listening(command, &name, &ground.scratch, listens);
+    started.map_err(|error| match error {
+        DemoError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            let why = "it is not installed (Debian package haproxy; `make setup-bench` installs it)";
+            DemoError::Program { name: "haproxy".into(), why: why.into() }
+        }
+        other => other,
+    })
 }
