@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
+use tradewind_relay::{Gateway, GatewayConfig, Inheritance, Shutdown};
 
 use crate::output::{Outcome, read_text};
 use crate::relay::{Log, announce, start_log};
@@ -31,7 +31,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let shutdown = Shutdown::on_signals()?;
     let packets = packets(&config).with_context(place)?;
     let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
-    let mut gateway = Gateway::bind_with(&config, &register).with_context(place)?;
+    let mut gateway =
+        Gateway::bind_with(&config, Inheritance::take()?, &register).with_context(place)?;
     gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(

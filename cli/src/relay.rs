@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Handle, Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Handle, Inheritance, Relay, RelayConfig, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
 
 use crate::output::{self, Outcome, read_text};
@@ -35,19 +35,29 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let config = RelayConfig::parse(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets(&config).with_context(place)?;
+    let mut inheritance = Inheritance::take()?;
+    let packets = packets(&config, &mut inheritance).with_context(place)?;
     let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
-    let relay = Relay::bind_with(&config, &register).with_context(place)?;
+    let relay = Relay::bind_with(&config, inheritance, &register).with_context(place)?;
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), packets.as_ref())?;
+    if let Some(mut node) = packets {
+        node.run()?;
+        shutdown.once_retired(move || drop(node))?;
+    }
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The relay's packet plane, if it has one.
-fn packets(config: &RelayConfig) -> anyhow::Result<Option<Node>> {
+/// The relay's packet plane, if it has one, on the sockets of the process before this one if there was one.
+fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let node = NodeConfig::of_relay(packet, config.identity()?, config.operators.clone())?;
-    Ok(Some(Node::start(node)?))
+    let name = format!("packets {}", node.listen);
+    let mut node = Node::open(node, inheritance.sockets(&name))?;
+    for socket in node.sockets() {
+        inheritance.hand_on(name.clone(), socket);
+    }
+    Ok(Some(node))
 }
 
 /// Sets the log of a long-running process up.

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -179,6 +180,51 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
     until("the direct path", &[&near_metrics], || {
         (10..20).all(|number| round_trip(&application, number))
     });
+}
+
+/// Ends a process and those that it has started, when dropped.
+struct Group(Process);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.0.id())]).status();
+    }
+}
+
+#[test]
+fn a_relay_hands_its_udp_sockets_to_the_next_process() {
+    let files =
+        Files(std::env::temp_dir().join(format!("tradewind-packets-up-{}", std::process::id())));
+    std::fs::create_dir_all(&files.0).unwrap();
+    let operator = files.run(&["keygen", "operator", "operator.key"]);
+    files.run(&["keygen", "identity", "relay.key"]);
+    files.write(
+        "relay.toml",
+        &format!(
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
+             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\n"
+        ),
+    );
+    let mut child = Command::new(PROGRAM)
+        .args(["relay", "--config", "relay.toml"])
+        .current_dir(&files.0)
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let old = Group(Process(child));
+    let mut ready =
+        || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = ready();
+    let number = old.0.0.id().to_string();
+    assert!(Command::new("kill").args(["-USR2", &number]).status().unwrap().success());
+    let second = ready();
+    assert_eq!(second["packet"]["listen"], first["packet"]["listen"]);
+    assert_eq!(second["listen"], first["listen"]);
+    // The old one has no session, and ends.
+    let mut old = old;
+    until("the old process's end", &[], || old.0.0.try_wait().unwrap().is_some());
 }
 
 #[test]

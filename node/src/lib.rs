@@ -24,6 +24,7 @@ pub mod status;
 mod worker;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -55,14 +56,16 @@ pub enum NodeError {
     System(#[from] std::io::Error),
 }
 
-/// A running node; it ends when this is dropped.
-#[derive(Debug)]
+/// A node; it ends when this is dropped.
 pub struct Node {
     address: SocketAddr,
     local: Vec<SocketAddr>,
     counts: Vec<Arc<Counts>>,
     boards: Vec<Board>,
     stop: Arc<AtomicBool>,
+    /// Workers that do not run yet.
+    waiting: Vec<worker::Worker>,
+    holds: Vec<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -72,16 +75,31 @@ impl Node {
     /// # Errors
     /// When an address is taken, or the configuration contradicts itself.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        let mut node = Self::open(config, Vec::new())?;
+        node.run()?;
+        Ok(node)
+    }
+
+    /// Opens the sockets that are not `inherited` from the process before this one, which were on the same address. Nothing is
+    /// read before [`Node::run`].
+    ///
+    /// # Errors
+    /// As [`Node::start`]; also when an inherited socket cannot be used.
+    pub fn open(config: NodeConfig, inherited: Vec<OwnedFd>) -> Result<Self, NodeError> {
         let config = Arc::new(config);
         config.check()?;
         let mut address = config.listen;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (mut counts, mut threads, mut local) = (Vec::new(), Vec::new(), Vec::new());
-        let mut boards = Vec::new();
-        for number in 0..config.workers {
+        let mut inherited = inherited.into_iter();
+        let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut boards, mut holds) = (Vec::new(), Vec::new());
+        for _ in 0..config.workers {
             let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
-            let port = UdpPort::bind(address, &options)?;
+            let port = match inherited.next() {
+                Some(socket) => UdpPort::adopt(socket, &options)?,
+                None => UdpPort::bind(address, &options)?,
+            };
             address = port.address();
+            holds.push(port.hold()?);
             let count = Arc::new(Counts::default());
             let board = Board::default();
             let worker =
@@ -89,13 +107,30 @@ impl Node {
             local.extend(worker.local_addresses());
             counts.push(count);
             boards.push(board);
-            let stopped = Arc::clone(&stop);
+            waiting.push(worker);
+        }
+        let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        Ok(Self { address, local, counts, boards, stop, waiting, holds, threads })
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn run(&mut self) -> Result<(), NodeError> {
+        for (number, worker) in self.waiting.drain(..).enumerate() {
+            let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
-            threads.push(thread?);
+            self.threads.push(thread?);
         }
-        Ok(Self { address, local, counts, boards, stop, threads })
+        Ok(())
+    }
+
+    /// Another hold on each socket that neighbours reach, once, for the next process.
+    pub fn sockets(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.holds)
     }
 
     /// Where neighbours reach it.

@@ -65,3 +65,4 @@ pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
 pub use resolver::Resolver;
 pub use shutdown::Shutdown;
+pub use upgrade::Inheritance;

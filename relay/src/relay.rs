@@ -45,7 +45,7 @@ use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::side::Side;
 use crate::stripe::{Offer, Offers, Sessions};
-use crate::upgrade::{Successor, send_bytes};
+use crate::upgrade::{Inheritance, Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::{NoHeader, header_bytes};
@@ -64,15 +64,16 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, &|_| {})
+        Self::bind_with(config, Inheritance::take()?, &|_| {})
     }
 
-    /// The same, with further metrics at the metrics port.
+    /// The same, with what the process before this one has left, and further metrics at the metrics port.
     ///
     /// # Errors
     /// As [`Relay::bind`].
     pub fn bind_with(
         config: &RelayConfig,
+        inheritance: Inheritance,
         register: &dyn Fn(&Registry),
     ) -> Result<Self, RelayError> {
         let identity = config.identity()?;
@@ -87,7 +88,7 @@ impl Relay {
         let legs = Arc::new(legs);
         try_options(&legs)?;
         let warm = PoolCollector { program: "relay", pools: Arc::default() };
-        let server = Server::bind(&Setup {
+        let setup = Setup {
             program: "relay",
             addresses: &config.listen,
             workers: config.workers,
@@ -101,7 +102,8 @@ impl Relay {
                 registry.register(|inner| inner.register_collector(collector));
                 register(registry);
             },
-        })?;
+        };
+        let server = Server::bind(&setup, inheritance)?;
         let own_listeners = server.handle().own_listeners();
         let policy = config.policy.policy(&own_listeners);
         let dialler = Arc::new(Dialler {

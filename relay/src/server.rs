@@ -29,7 +29,7 @@ use crate::holdings::{Holdings, Patience};
 use crate::memory::Memory;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
-use crate::upgrade::{Estate, Legacy, Name, Purpose, open_listeners, send_bytes, succeed};
+use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Room, Seat, Worker};
 
 /// Threads of each runtime that resolve names. Chosen: enough that a slow name does not stop the
@@ -116,15 +116,14 @@ struct Bench {
 }
 
 impl Server {
-    /// Opens the listeners.
-    pub(crate) fn bind(setup: &Setup<'_>) -> Result<Self, RelayError> {
+    /// Opens the listeners that are not inherited.
+    pub(crate) fn bind(setup: &Setup<'_>, inheritance: Inheritance) -> Result<Self, RelayError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
         let room = Arc::new(Room::new(setup.limits, affordable_sessions(setup.limits)));
         let mut benches =
             (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
-        let mut legacy = Legacy::take().map_err(RelayError::Legacy)?;
-        let mut estate = Estate::default();
+        let Inheritance { mut legacy, mut estate } = inheritance;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
         for (entrance, address) in setup.addresses.iter().enumerate() {
             let name = Name { purpose: Purpose::Entrance(entrance), address: *address };

@@ -102,6 +102,32 @@ impl Shutdown {
         self.upgrades.send_modify(|count| *count += 1);
     }
 
+    /// Does `then`, on a thread of its own, once the next process has taken over. If none does it is dropped when the process is
+    /// told to stop.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn once_retired(&self, then: impl FnOnce() + Send + 'static) -> Result<(), RelayError> {
+        let mut phase = self.watch();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().build().map_err(RelayError::Runtime)?;
+        let wait = move || {
+            let retired = runtime.block_on(async {
+                let told = phase.wait_for(|phase| *phase > Phase::Running).await;
+                let retired = told.is_ok_and(|phase| *phase == Phase::Retiring);
+                if !retired {
+                    let _ended = phase.wait_for(|phase| *phase == Phase::Stopping).await;
+                }
+                retired
+            });
+            if retired {
+                then();
+            }
+        };
+        let thread = std::thread::Builder::new().name("retire".to_owned());
+        thread.spawn(wait).map(drop).map_err(RelayError::Runtime)
+    }
+
     /// Leaves what is new to the next process.
     pub(crate) fn retire(&self) {
         self.turn_to(Phase::Retiring);

@@ -9,7 +9,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -65,14 +65,14 @@ impl Name {
     }
 }
 
-/// Listeners by name, to be handed on.
+/// Sockets by name, to be handed on.
 #[derive(Debug, Default)]
-pub(crate) struct Estate(Vec<(Name, TcpListener)>);
+pub(crate) struct Estate(Vec<(String, OwnedFd)>);
 
 impl Estate {
     /// Adds another hold on `listener`.
     pub(crate) fn add(&mut self, name: Name, listener: &TcpListener) -> io::Result<()> {
-        self.0.push((name, listener.try_clone()?));
+        self.0.push((name.to_text(), listener.try_clone()?.into()));
         Ok(())
     }
 
@@ -95,11 +95,10 @@ impl Estate {
     fn pass_to<S: Service>(&self, mut stream: &UnixStream, service: &S) -> io::Result<()> {
         stream.set_read_timeout(Some(START_LIMIT))?;
         stream.write_all(&(self.0.len() as u64).to_be_bytes())?;
-        for (name, listener) in &self.0 {
-            let text = name.to_text();
+        for (text, socket) in &self.0 {
             stream.write_all(&(text.len() as u64).to_be_bytes())?;
             stream.write_all(text.as_bytes())?;
-            descriptor::send(stream, &[listener.as_fd()]).map_err(other)?;
+            descriptor::send(stream, &[socket.as_fd()]).map_err(other)?;
         }
         let mut word = [0];
         stream.read_exact(&mut word)?;
@@ -114,7 +113,7 @@ impl Estate {
 /// What the process before this one, or systemd, has left to this one.
 #[derive(Debug, Default)]
 pub(crate) struct Legacy {
-    listeners: Vec<(String, TcpListener)>,
+    sockets: Vec<(String, OwnedFd)>,
     passed_by_systemd: Vec<TcpListener>,
     predecessor: Option<UnixStream>,
 }
@@ -123,21 +122,21 @@ impl Legacy {
     /// Takes what there is, once for each process.
     pub(crate) fn take() -> io::Result<Self> {
         let predecessor = handover::predecessor();
-        let listeners = match &predecessor {
-            Some(stream) => receive_listeners(stream)?,
+        let sockets = match &predecessor {
+            Some(stream) => receive_sockets(stream)?,
             None => Vec::new(),
         };
-        Ok(Self { listeners, passed_by_systemd: handover::passed_by_systemd(), predecessor })
+        Ok(Self { sockets, passed_by_systemd: handover::passed_by_systemd(), predecessor })
     }
 
     /// The listeners of this name; those of systemd go by their address alone.
     pub(crate) fn listeners(&mut self, name: Name) -> Vec<TcpListener> {
         let text = name.to_text();
-        let called_so = |(called, _): &mut (String, TcpListener)| *called == text;
+        let called_so = |(called, _): &mut (String, OwnedFd)| *called == text;
         let there = |listener: &mut TcpListener| {
             listener.local_addr().is_ok_and(|address| address == name.address)
         };
-        let handed_on = self.listeners.extract_if(.., called_so).map(|(_, listener)| listener);
+        let handed_on = self.sockets.extract_if(.., called_so).map(|(_, socket)| socket.into());
         handed_on.chain(self.passed_by_systemd.extract_if(.., there)).collect()
     }
 
@@ -147,16 +146,45 @@ impl Legacy {
     }
 }
 
-fn receive_listeners(stream: &UnixStream) -> io::Result<Vec<(String, TcpListener)>> {
+fn receive_sockets(stream: &UnixStream) -> io::Result<Vec<(String, OwnedFd)>> {
     let count = read_number(stream)?;
     (0..count)
         .map(|_| {
             let name = String::from_utf8(read_bytes(stream, 256)?).map_err(io::Error::other)?;
             let descriptor = descriptor::receive(stream).map_err(other)?.pop();
-            let listener = descriptor.ok_or_else(|| io::Error::other("no listener came"))?;
-            Ok((name, listener.into()))
+            Ok((name, descriptor.ok_or_else(|| io::Error::other("no socket came"))?))
         })
         .collect()
+}
+
+/// What the process before this one has left, for whoever serves sockets beside a relay or gateway in one process: it takes
+/// its own before [`Relay::bind_with`](crate::Relay::bind_with) takes the rest, and adds what the next process is to get.
+#[derive(Debug, Default)]
+pub struct Inheritance {
+    pub(crate) legacy: Legacy,
+    pub(crate) estate: Estate,
+}
+
+impl Inheritance {
+    /// Takes what there is, once for each process.
+    ///
+    /// # Errors
+    /// When it breaks off.
+    pub fn take() -> Result<Self, RelayError> {
+        let legacy = Legacy::take().map_err(RelayError::Legacy)?;
+        Ok(Self { legacy, estate: Estate::default() })
+    }
+
+    /// The sockets that were handed on under `name`.
+    pub fn sockets(&mut self, name: &str) -> Vec<OwnedFd> {
+        let called_so = |(called, _): &mut (String, OwnedFd)| called == name;
+        self.legacy.sockets.extract_if(.., called_so).map(|(_, socket)| socket).collect()
+    }
+
+    /// Has the next process get `socket` under `name`.
+    pub fn hand_on(&mut self, name: String, socket: OwnedFd) {
+        self.estate.0.push((name, socket));
+    }
 }
 
 /// The listeners of `name`: those that were `inherited`, and what is lacking for `count` workers.

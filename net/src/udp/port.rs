@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::size_of_val;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -59,21 +59,35 @@ impl UdpPort {
         if options.reuse_port {
             socket.set_reuse_port(true).map_err(|error| failed("set SO_REUSEPORT", error))?;
         }
-        forbid_fragments(&socket, address).map_err(|error| failed("set DF", error))?;
-        set(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
-            .map_err(|error| failed("set SO_RXQ_OVFL", error))?;
-        if options.transparent {
-            make_transparent(&socket, address)
-                .map_err(|error| transparency_error(address, error))?;
-        }
-        enlarge(&socket, options.buffer);
-        // Before Linux 5.0 there is neither; datagrams then come and go one by one.
-        let gro = options.gro && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-        let gso = options.gso && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let (gro, gso) = set_up(&socket, address, options)?;
         socket.bind(&SockAddr::from(address)).map_err(|error| failed("bind the socket", error))?;
         let bound = socket.local_addr().ok().and_then(|bound| bound.as_socket());
         let gso = AtomicBool::new(gso);
         Ok(Self { socket, address: bound.unwrap_or(address), gro, gso })
+    }
+
+    /// Takes over a socket that is bound, such as that of the process before this one.
+    ///
+    /// # Errors
+    /// When it is no UDP socket with an address, or an option is refused.
+    pub fn adopt(socket: OwnedFd, options: &UdpOptions) -> Result<Self> {
+        let socket = Socket::from(socket);
+        let address = socket.local_addr().and_then(|address| {
+            let is_udp = socket.r#type()? == Type::DGRAM;
+            address.as_socket().filter(|_| is_udp).ok_or(io::ErrorKind::InvalidInput.into())
+        });
+        let address =
+            address.map_err(|error| NetError::system("take a udp socket over".into(), error))?;
+        let (gro, gso) = set_up(&socket, address, options)?;
+        Ok(Self { socket, address, gro, gso: AtomicBool::new(gso) })
+    }
+
+    /// Another hold on the socket, for the next process.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn hold(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// Where it is bound.
@@ -118,6 +132,22 @@ impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Options that do not depend on whether the socket is bound; returns whether the kernel joins and cuts trains.
+fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<(bool, bool)> {
+    let failed = |what: &str, error| NetError::system(format!("{what} of udp {address}"), error);
+    forbid_fragments(socket, address).map_err(|error| failed("set DF", error))?;
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
+        .map_err(|error| failed("set SO_RXQ_OVFL", error))?;
+    if options.transparent {
+        make_transparent(socket, address).map_err(|error| transparency_error(address, error))?;
+    }
+    enlarge(socket, options.buffer);
+    // Before Linux 5.0 there is neither; datagrams then come and go one by one.
+    let gro = options.gro && set(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    let gso = options.gso && set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+    Ok((gro, gso))
 }
 
 /// Sets DF and ignores what the kernel believes of the path's MTU, which anybody's ICMP could have told it.

@@ -45,6 +45,7 @@ use crate::relay::unix_now;
 use crate::resolver::Resolver;
 use crate::server::{Server, Setup};
 use crate::shutdown::Phase;
+use crate::upgrade::Inheritance;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
 use paths::Routes;
@@ -72,15 +73,16 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, &|_| {})
+        Self::bind_with(config, Inheritance::take()?, &|_| {})
     }
 
-    /// The same, with further metrics at the metrics port.
+    /// The same, with what the process before this one has left, and further metrics at the metrics port.
     ///
     /// # Errors
     /// As [`Gateway::bind`].
     pub fn bind_with(
         config: &GatewayConfig,
+        inheritance: Inheritance,
         register: &dyn Fn(&Registry),
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
@@ -89,7 +91,7 @@ impl Gateway {
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
         let warm = PoolCollector { program: "gateway", pools: Arc::default() };
-        let server = Server::bind(&Setup {
+        let setup = Setup {
             program: "gateway",
             addresses: &addresses,
             workers: config.workers,
@@ -104,7 +106,8 @@ impl Gateway {
                 registry.register(|inner| inner.register_collector(collector));
                 register(registry);
             },
-        })?;
+        };
+        let server = Server::bind(&setup, inheritance)?;
         let own = server.handle().own_listeners();
         let service = Arc::new(GatewayService::new(config, entrances, routes, legs, own)?);
         if let Some(pools) = &service.pools {
