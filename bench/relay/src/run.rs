@@ -11,9 +11,7 @@ use crate::access::Keys;
 use crate::measure::Bench;
 use crate::place::Place;
 use crate::server::{self, Counts};
-use crate::subject::{
-    HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject,
-};
+use crate::subject::{HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject};
 
 /// Whether proxy and load have a CPU each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -397,12 +395,7 @@ impl Stage<'_> {
         Bench { place: &self.place, keys: &self.keys, counts: &self.counts, running }
     }
 
-    fn measure(
-        &self,
-        subject: Subject,
-        task: Task,
-        settings: Settings,
-    ) -> anyhow::Result<Values> {
+    fn measure(&self, subject: Subject, task: Task, settings: Settings) -> anyhow::Result<Values> {
         let running = Running::start(subject, settings, self.start())?;
         let bench = self.bench(&running);
         let mut values = Values::new();

@@ -320,7 +320,8 @@ pub(crate) fn start_haproxy(
     let started = Service::start_listening(command, &name, &ground.scratch, listens);
     started.map_err(|error| match error {
         DemoError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            let why = "it is not installed (Debian package haproxy; `make setup-bench` installs it)";
+            let why =
+                "it is not installed (Debian package haproxy; `make setup-bench` installs it)";
             DemoError::Program { name: "haproxy".into(), why: why.into() }
         }
         other => other,
