@@ -5,6 +5,8 @@
 //! lacking, no run is made; nor where a bound tells then that nothing can be won. Of two added relays the one that is lacking first in the
 //! base's run comes first. So that no path over both is missed, the base's run notes both relays of a path that lacks two.
 
+use std::cmp::Reverse;
+
 use super::bounds::Bounds;
 use super::{Change, Relays};
 use crate::problem::Problem;
@@ -32,8 +34,8 @@ impl Found {
     /// What the gain of a set on this base must exceed to matter.
     fn beat(&self, base: usize) -> i128 {
         let Some(value) = self.value else { return i128::MIN };
-        // A set of the same base may be as good and come first.
-        value.gain - i128::from(self.place.is_some_and(|place| place.0 == base))
+        // A set of this base may be as good and come first.
+        value.gain - i128::from(self.place.is_some_and(|place| place.0 >= base))
     }
 
     fn keep_better(&mut self, value: Option<Value>, place: Place, relays: &Relays) {
@@ -84,8 +86,9 @@ pub(super) struct Trials<'a> {
     on_parent: Events,
     /// By flow: the most reduced gain, on the base, on a parent, and with two relays more.
     most: [Vec<i64>; 3],
-    /// Scratch: paths that a parent's run tries, and its second offers.
+    /// Scratch: paths that a parent's run tries, the first offers and the second ones.
     within: Left,
+    parents: Vec<usize>,
     children: Vec<usize>,
 }
 
@@ -102,6 +105,7 @@ impl<'a> Trials<'a> {
             on_parent: Events::new(offers),
             most: Default::default(),
             within: Left::default(),
+            parents: Vec::new(),
             children: Vec::new(),
         }
     }
@@ -135,9 +139,16 @@ impl<'a> Trials<'a> {
         }
         let adds_two = change != Change::AddOne;
         let on_base = self.run_on_base(adds_two, found.beat(base.at), work);
-        for one in 0..base.relays.len() {
+        let mut parents = std::mem::take(&mut self.parents);
+        parents.clear();
+        parents.extend(0..base.relays.len());
+        if let Some(bounds) = &self.bounds {
+            // The sooner a good set is found, the more others have lost; listed order decides between equals all the same.
+            parents.sort_by_cached_key(|one| Reverse(bounds.more_by(*one)));
+        }
+        for one in parents.iter().copied() {
             if work.stopped || !work.step() {
-                return;
+                break;
             }
             if adds_two {
                 self.on_parent(base, one, on_base, found, work);
@@ -148,6 +159,7 @@ impl<'a> Trials<'a> {
                 self.run.supply[one] -= 1;
             }
         }
+        self.parents = parents;
     }
 
     /// The run on the base alone, with what it lacks noted. None when no set of two more can be better.
@@ -204,6 +216,9 @@ impl<'a> Trials<'a> {
         let mut children = std::mem::take(&mut self.children);
         children.clear();
         children.extend((0..base.relays.len()).filter(|two| is_child(self, *two)));
+        if let Some(bounds) = &self.bounds {
+            children.sort_by_cached_key(|two| Reverse(bounds.more_by_second(one, *two)));
+        }
         self.run.supply[one] += 1;
         let on_parent = self.run_on_parent(one, &children, on_base, found.beat(base.at), work);
         for two in children.iter().copied() {
