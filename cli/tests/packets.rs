@@ -213,7 +213,7 @@ fn a_relay_hands_its_udp_sockets_to_the_next_process() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let old = Group(Process(child));
+    let mut old = Group(Process(child));
     let mut ready =
         || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let first = ready();
@@ -223,7 +223,6 @@ fn a_relay_hands_its_udp_sockets_to_the_next_process() {
     assert_eq!(second["packet"]["listen"], first["packet"]["listen"]);
     assert_eq!(second["listen"], first["listen"]);
     // The old one has no session, and ends.
-    let mut old = old;
     until("the old process's end", &[], || old.0.0.try_wait().unwrap().is_some());
 }
 

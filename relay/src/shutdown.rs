@@ -143,7 +143,12 @@ impl Shutdown {
     }
 
     pub(crate) fn watch_upgrades(&self) -> watch::Receiver<u32> {
-        self.upgrades.subscribe()
+        let mut upgrades = self.upgrades.subscribe();
+        // One that was asked for while the process started.
+        if *upgrades.borrow() > 0 {
+            upgrades.mark_changed();
+        }
+        upgrades
     }
 
     fn turn_to(&self, phase: Phase) {
