@@ -9,7 +9,8 @@
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a route of the same prefix that comes later wins at once.
-//! - *It lowers what the administrator set.* Where the route's own window is as large, there is no copy.
+//! - *It lowers what the administrator set.* Where the route's own first window is as large, there is no copy; a larger
+//!   first receive window of its own stays.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +26,7 @@ use crate::error::{NetError, Result};
 use crate::netlink::messages;
 
 pub(crate) mod kernel;
-use kernel::{Kernel, Mark, base_window, prefix_of};
+use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 
 /// The protocol number of our routes. Chosen: free in iproute2's list, and in no routing daemon's range.
 pub const PROTOCOL: u8 = 82;
@@ -51,6 +52,9 @@ pub enum Placed {
 #[derive(Debug, Clone)]
 struct Copy {
     route: RouteMessage,
+    /// What the route has that it was copied from.
+    original: OwnWindows,
+    /// What was asked for.
     windows: Windows,
 }
 
@@ -105,24 +109,28 @@ impl Routes {
         Ok(left.len())
     }
 
-    /// Gives connections to `prefix` their first windows.
+    /// Gives connections to `prefix` their first windows, none smaller than the route has that leads there without us.
     ///
     /// # Errors
-    /// Without the right to change routes.
+    /// Without the right to change routes, and where the kernel does not take a copy of the route that leads there.
     pub fn set(&mut self, prefix: IpNet, windows: Windows) -> Result<Placed> {
-        let base = match self.ours.get(&prefix) {
-            Some(copy) => copy.route.clone(),
+        let (base, original) = match self.ours.get(&prefix) {
+            Some(copy) => (copy.route.clone(), copy.original),
             None => match self.base_of(prefix)? {
-                Ok(base) => base,
+                Ok(base) => {
+                    let original = OwnWindows::of(&base);
+                    (base, original)
+                }
                 Err(placed) => return Ok(placed),
             },
         };
-        let own = base_window(&base);
-        if !self.ours.contains_key(&prefix) && own >= windows.congestion.as_u32() {
+        if original.congestion >= Some(windows.congestion) {
+            self.remove(prefix)?;
             return Ok(Placed::Unneeded);
         }
-        let route = self.kernel.copy(base, prefix, windows)?;
-        self.ours.insert(prefix, Copy { route, windows });
+        let given = Windows { receive: windows.receive.max(original.receive), ..windows };
+        let route = self.kernel.copy(base, prefix, given)?;
+        self.ours.insert(prefix, Copy { route, original, windows });
         Ok(Placed::Set)
     }
 

@@ -133,6 +133,42 @@ fn what_belongs_to_others_is_left_alone() {
     });
 }
 
+#[test]
+fn a_copy_is_never_below_its_original_however_often_it_is_set() {
+    let test = "a_copy_is_never_below_its_original_however_often_it_is_set";
+    in_namespace(test, |namespace, routes| {
+        ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 60 initrwnd 500"]);
+        let (prefix, receive) = (net("10.8.1.1/32"), Some(Segments::new(100).unwrap()));
+        for (congestion, placed) in [
+            (80, Placed::Set),
+            (77, Placed::Set),
+            (20, Placed::Unneeded),
+            (60, Placed::Unneeded),
+            (80, Placed::Set),
+        ] {
+            let wanted = Windows { receive, ..windows(congestion) };
+            assert_eq!(routes.set(prefix, wanted).unwrap(), placed, "{congestion}");
+            let shown = shown(namespace, "-4");
+            match placed {
+                Placed::Set => {
+                    let metrics = format!("initcwnd {congestion} initrwnd 500");
+                    assert!(shown.contains(&metrics), "{metrics} in {shown}");
+                }
+                _ => assert_eq!(shown, "", "{congestion}"),
+            }
+        }
+        // Where nothing is asked of receive windows, its original's stays as well.
+        routes.set(prefix, windows(90)).unwrap();
+        assert!(shown(namespace, "-4").contains("initcwnd 90 initrwnd 500"));
+        // What the original has is that of the one which leads there now.
+        routes.follow().unwrap();
+        ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 20"]);
+        assert_eq!(followed(routes, "10.8.1.1/32"), Some(Placed::Set));
+        assert_eq!(routes.set(prefix, windows(30)).unwrap(), Placed::Set);
+        assert!(!shown(namespace, "-4").contains("initrwnd"));
+    });
+}
+
 fn all(namespace: &Namespace) -> String {
     let show = || {
         let run =
