@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use tradewind_units::Segments;
@@ -72,6 +73,7 @@ pub struct Windows {
 pub struct Routes {
     kernel: Kernel,
     changes: Socket,
+    links: Links,
     ours: BTreeMap<IpNet, Copy>,
 }
 
@@ -93,7 +95,7 @@ impl Routes {
             Ok::<_, std::io::Error>(socket)
         };
         let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
-        Ok(Self { kernel, changes, ours: BTreeMap::new() })
+        Ok(Self { kernel, changes, links: Links::default(), ours: BTreeMap::new() })
     }
 
     /// Removes all routes with our protocol number, whoever left them; returns how many there were.
@@ -134,13 +136,15 @@ impl Routes {
         Ok(Placed::Set)
     }
 
-    /// Takes our route to `prefix` away, if there is one.
+    /// Takes our route to `prefix` away, if there is one; what could not be taken away is still known as ours.
     ///
     /// # Errors
     /// Without the right to change routes.
     pub fn remove(&mut self, prefix: IpNet) -> Result<()> {
-        let Some(copy) = self.ours.remove(&prefix) else { return Ok(()) };
-        self.kernel.delete(&copy.route)
+        let Some(copy) = self.ours.get(&prefix) else { return Ok(()) };
+        self.kernel.delete(&copy.route)?;
+        self.ours.remove(&prefix);
+        Ok(())
     }
 
     /// Our routes as far as we know, with their windows.
@@ -148,24 +152,24 @@ impl Routes {
         self.ours.iter().map(|(prefix, copy)| (*prefix, copy.windows))
     }
 
-    /// Copies anew what route and link changes since the last call have touched; returns which prefixes and
-    /// what became of them. Does not wait.
-    ///
-    /// # Errors
-    /// Without the right to change routes.
-    pub fn follow(&mut self) -> Result<Vec<(IpNet, Placed)>> {
+    /// Copies anew what route and link changes since the last call have touched; returns which prefixes, and of each what
+    /// became of it: one that the kernel refuses keeps no other from being followed. Does not wait.
+    pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
         let touched = match self.heard() {
-            Heard::Nothing => return Ok(Vec::new()),
+            Heard::Nothing => return Vec::new(),
             Heard::Everything => self.ours.keys().copied().collect(),
             Heard::Prefixes(changed) => self.touched_by(&changed),
         };
-        let mut outcome = Vec::new();
-        for prefix in touched {
-            let Some(copy) = self.ours.remove(&prefix) else { continue };
-            self.kernel.delete(&copy.route)?;
-            outcome.push((prefix, self.set(prefix, copy.windows)?));
-        }
-        Ok(outcome)
+        touched.into_iter().map(|prefix| (prefix, self.take_anew(prefix))).collect()
+    }
+
+    /// Copies what leads to `prefix` now. Where that is refused, no copy is left.
+    fn take_anew(&mut self, prefix: IpNet) -> Result<Placed> {
+        let Some(windows) = self.ours.get(&prefix).map(|copy| copy.windows) else {
+            return Ok(Placed::NoRoute);
+        };
+        self.remove(prefix)?;
+        self.set(prefix, windows)
     }
 
     fn touched_by(&self, changed: &[IpNet]) -> Vec<IpNet> {
@@ -185,7 +189,9 @@ impl Routes {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // The kernel had more to tell than there was room for (ENOBUFS).
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => everything = true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    (everything, self.links) = (true, Links::default());
+                }
                 Err(_) => break,
             }
             for message in messages(&room) {
@@ -198,7 +204,14 @@ impl Routes {
                             prefixes.extend(prefix_of(&route));
                         }
                     }
-                    // A link or next hop: IPv4 routes vanish with it without a word.
+                    // IPv4 routes vanish with their link or next hop without a word.
+                    Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => {
+                        everything |= self.links.has_turned(&link);
+                    }
+                    Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
+                        self.links.0.remove(&link.header.index);
+                        everything = true;
+                    }
                     _ => everything = true,
                 }
             }
@@ -224,6 +237,19 @@ impl AsFd for Routes {
     /// Has input when there is something to [`Routes::follow`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
+    }
+}
+
+/// Whether each link is up, as it was told last.
+#[derive(Debug, Default)]
+struct Links(BTreeMap<u32, LinkFlags>);
+
+impl Links {
+    /// Whether `link` went up or down, or is told of for the first time: the kernel tells of much else that moves no route.
+    fn has_turned(&mut self, link: &LinkMessage) -> bool {
+        let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
+        let now = link.header.flags & up;
+        self.0.insert(link.header.index, now) != Some(now)
     }
 }
 

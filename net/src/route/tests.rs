@@ -106,9 +106,9 @@ fn next_hop_ids_onlink_and_ipv6_multipath_are_copied() {
         for hop in ["nexthop via 2001:db8:1::2 dev wa", "nexthop via 2001:db8:1::3 dev wa"] {
             assert!(six.contains(hop), "{hop} in {six}");
         }
-        routes.follow().unwrap();
+        routes.follow();
         ip(namespace, &["nexthop replace id 7 via 10.2.0.9 dev wb"]);
-        assert_eq!(routes.follow().unwrap().len(), 3, "all are taken anew");
+        assert_eq!(routes.follow().len(), 3, "all are taken anew");
         assert!(shown(namespace, "-4").contains("10.6.1.1 nhid 7 via 10.2.0.9 dev wb"));
         assert_eq!(routes.sweep().unwrap(), 3);
     });
@@ -161,7 +161,7 @@ fn a_copy_is_never_below_its_original_however_often_it_is_set() {
         routes.set(prefix, windows(90)).unwrap();
         assert!(shown(namespace, "-4").contains("initcwnd 90 initrwnd 500"));
         // What the original has is that of the one which leads there now.
-        routes.follow().unwrap();
+        routes.follow();
         ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 20"]);
         assert_eq!(followed(routes, "10.8.1.1/32"), Some(Placed::Set));
         assert_eq!(routes.set(prefix, windows(30)).unwrap(), Placed::Set);
@@ -181,8 +181,8 @@ fn all(namespace: &Namespace) -> String {
 /// What became of our route to `prefix` by what others did. The kernel may tell late that the links came up, and then all
 /// others are taken anew as well.
 fn followed(routes: &mut Routes, prefix: &str) -> Option<Placed> {
-    let outcome = routes.follow().unwrap();
-    outcome.into_iter().find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed)
+    let mut outcome = routes.follow().into_iter();
+    outcome.find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed.unwrap())
 }
 
 #[test]
@@ -206,6 +206,51 @@ fn a_copy_follows_its_original() {
         assert_eq!(followed(routes, "192.0.2.1/32"), Some(Placed::NoRoute));
         assert_eq!(shown(namespace, "-4"), "");
     });
+}
+
+#[test]
+fn a_copy_that_is_refused_keeps_no_other_from_following() {
+    in_namespace("a_copy_that_is_refused_keeps_no_other_from_following", |namespace, routes| {
+        ip(namespace, &["route add 10.88.0.0/16 via 10.2.0.3"]);
+        let (refused, moved) = (net("10.8.1.1/32"), net("10.88.1.1/32"));
+        for prefix in [refused, moved] {
+            assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
+        }
+        routes.follow();
+        // The way to the first one's next hop is gone, and its route is still there.
+        ip(namespace, &["route del 10.1.0.0/24 dev wa", "route replace 10.88.0.0/16 via 10.2.0.4"]);
+        ip(namespace, &["nexthop add id 8 via 10.2.0.9 dev wb"]);
+        let outcome = routes.follow();
+        let of = |prefix| outcome.iter().find(|(other, _)| *other == prefix).map(|(_, o)| o);
+        assert!(matches!(of(refused), Some(Err(_))), "{outcome:?}");
+        assert!(matches!(of(moved), Some(Ok(Placed::Set))), "{outcome:?}");
+        let shown = shown(namespace, "-4");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+        assert!(shown.contains("10.88.1.1 via 10.2.0.4"), "{shown}");
+        assert_eq!(routes.ours().map(|(prefix, _)| prefix).collect::<Vec<_>>(), [moved]);
+    });
+}
+
+#[test]
+fn a_link_that_neither_comes_nor_goes_touches_no_route() {
+    let mut links = Links::default();
+    let told = |flags| {
+        let mut link = LinkMessage::default();
+        (link.header.index, link.header.flags) = (3, flags);
+        link
+    };
+    let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
+    for (flags, turned) in [
+        (up, true),
+        (up, false),
+        (up | LinkFlags::Promisc, false),
+        (LinkFlags::Up, true),
+        (LinkFlags::empty(), true),
+        (LinkFlags::Multicast, false),
+        (up, true),
+    ] {
+        assert_eq!(links.has_turned(&told(flags)), turned, "{flags:?}");
+    }
 }
 
 #[test]
