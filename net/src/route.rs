@@ -25,6 +25,7 @@ use tradewind_units::Segments;
 
 use crate::error::{NetError, Result};
 use crate::netlink::messages;
+use crate::sysctl;
 
 pub(crate) mod kernel;
 use kernel::{Kernel, Mark, OwnWindows, prefix_of};
@@ -33,6 +34,11 @@ use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 pub const PROTOCOL: u8 = 82;
 /// Metric of our routes. Chosen: above every default, so that a foreign route of the same prefix wins.
 const METRIC: u32 = 8_200_000;
+/// Payload of a segment on Ethernet. Where segments are smaller there is room: at most about half a buffer is window.
+const SEGMENT_BYTES: u64 = 1448;
+/// Most segments of a first receive window. Chosen: of the largest segments there are, so many still count in 32 bits, in
+/// which the kernel counts them.
+const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
 /// Groups of messages about links, IPv4 routes, IPv6 routes and next hops (`linux/rtnetlink.h`).
 const GROUPS: [u32; 4] = [1, 7, 11, 32];
 
@@ -64,7 +70,7 @@ struct Copy {
 pub struct Windows {
     /// First congestion window.
     pub congestion: Segments,
-    /// First receive window, where one is to be set.
+    /// Least first receive window, where one is to be set: it is never below what connections had without.
     pub receive: Option<Segments>,
 }
 
@@ -74,6 +80,8 @@ pub struct Routes {
     kernel: Kernel,
     changes: Socket,
     links: Links,
+    /// What the largest receive buffer here holds.
+    buffers: Option<Segments>,
     ours: BTreeMap<IpNet, Copy>,
 }
 
@@ -95,7 +103,8 @@ impl Routes {
             Ok::<_, std::io::Error>(socket)
         };
         let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
-        Ok(Self { kernel, changes, links: Links::default(), ours: BTreeMap::new() })
+        let (links, buffers) = (Links::default(), largest_buffer());
+        Ok(Self { kernel, changes, links, buffers, ours: BTreeMap::new() })
     }
 
     /// Removes all routes with our protocol number, whoever left them; returns how many there were.
@@ -130,7 +139,10 @@ impl Routes {
             self.remove(prefix)?;
             return Ok(Placed::Unneeded);
         }
-        let given = Windows { receive: windows.receive.max(original.receive), ..windows };
+        // Since Linux 4.20 `initrwnd` only holds a first receive window below its buffer.
+        let without = original.receive.or(self.buffers);
+        let receive = windows.receive.and_then(|least| without.max(Some(least)));
+        let given = Windows { receive, ..windows };
         let route = self.kernel.copy(base, prefix, given)?;
         self.ours.insert(prefix, Copy { route, original, windows });
         Ok(Placed::Set)
@@ -238,6 +250,18 @@ impl AsFd for Routes {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
     }
+}
+
+/// The segments that the largest receive buffer holds which a socket here may have: what the kernel grows one to, or a
+/// program may ask for, of which the kernel makes twice as much.
+fn largest_buffer() -> Option<Segments> {
+    let grown = sysctl::get("net.ipv4.tcp_rmem").unwrap_or_default();
+    let asked = sysctl::get("net.core.rmem_max").unwrap_or_default();
+    let bytes = |text: &str| text.parse::<u64>().ok();
+    let grown = grown.split_whitespace().filter_map(bytes).max();
+    let most = grown.max(bytes(&asked).map(|bytes| bytes.saturating_mul(2)))?;
+    let segments = most.div_ceil(SEGMENT_BYTES).clamp(1, MOST_RECEIVE_SEGMENTS.into());
+    Segments::new(u32::try_from(segments).ok()?).ok()
 }
 
 /// Whether each link is up, as it was told last.

@@ -151,8 +151,8 @@ pub struct ByRoute {
 }
 
 impl ByRoute {
-    /// Acts on the calling thread's network namespace; `receive` is the first receive window that goes
-    /// with each route.
+    /// Acts on the calling thread's network namespace; `receive` is the least first receive window that
+    /// goes with each route.
     ///
     /// # Errors
     /// When this kernel has no netlink.
