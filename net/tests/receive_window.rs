@@ -5,13 +5,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
 
-use common::{HERE, Hosts, THERE, skipped};
+use common::jumps::values;
+use common::{HERE, Hosts, THERE};
 use ipnet::IpNet;
-use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{self, Tool};
-use tradewind_net::jump_start::{JumpStarts, Options, Values};
+use tradewind_net::jump_start::{JumpStarts, Options};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_net::sysctl;
 use tradewind_net::tcp::SocketOptions;
@@ -65,16 +64,8 @@ fn prepared() -> Option<Hosts> {
 
 /// The program for the near host's connections, with a value for the far one.
 fn by_sockops(hosts: &Hosts, options: &Options) -> Option<JumpStarts> {
-    let mut program = match hosts.here.run(|| JumpStarts::attach(options)).unwrap() {
-        Ok(program) => program,
-        Err(error) => {
-            skipped(&error);
-            return None;
-        }
-    };
-    let expires = monotonic() + Duration::from_secs(600);
-    let values = Values { window: segments(LEARNED), rate: None, rtt: None, expires };
-    program.set(far_host(), values).unwrap();
+    let mut program = hosts.attach(options)?;
+    program.set(far_host(), values(LEARNED)).unwrap();
     Some(program)
 }
 

@@ -7,6 +7,7 @@
 
 mod legs;
 mod missing;
+mod paced;
 mod sockops;
 mod world;
 
