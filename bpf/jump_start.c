@@ -34,11 +34,8 @@ struct rules {
 	__u32 least_segments;
 	// Most connections that may borrow from a destination at once; 0: any number.
 	__u32 at_once;
-	// First receive window, in segments; 0: the kernel's.
-	__u32 receive_segments;
 	// Receive buffer; 0: the kernel's.
 	__u32 receive_bytes;
-	__u32 reserved;
 };
 const volatile struct rules rules;
 
@@ -418,8 +415,8 @@ int jump_start(struct bpf_sock_ops *connection)
 		sent_again(connection);
 	else if (op == BPF_SOCK_OPS_TCP_CONNECT_CB || op == BPF_SOCK_OPS_TCP_LISTEN_CB)
 		prepare(connection);
-	else if (op == BPF_SOCK_OPS_RWND_INIT && rules.receive_segments && setting_of(connection))
-		connection->reply = rules.receive_segments;
+	// BPF_SOCK_OPS_RWND_INIT stays unanswered: an answer holds a first receive window below its buffer, or
+	// promises more than that has, and takes the place of what the route says.
 	return 1;
 }
 

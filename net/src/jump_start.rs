@@ -43,9 +43,7 @@ struct Rules {
     control: u32,
     least_segments: u32,
     at_once: u32,
-    receive_segments: u32,
     receive_bytes: u32,
-    reserved: u32,
 }
 
 /// `struct setting` of the C file.
@@ -85,8 +83,6 @@ pub struct Options {
     pub least: Segments,
     /// Most connections that may borrow from a destination at once; any number when absent.
     pub at_once: Option<u32>,
-    /// First receive window of connections to known destinations; the kernel's when absent.
-    pub receive_window: Option<Segments>,
     /// Receive buffer of listeners, and of sockets that dial known destinations; grown by the kernel when
     /// absent. The kernel stops to grow a buffer that was set.
     pub receive_buffer: Option<Bytes>,
@@ -102,7 +98,6 @@ impl Default for Options {
             control: Ratio::ZERO,
             least: Segments::new(10).expect("above zero"),
             at_once: None,
-            receive_window: None,
             receive_buffer: None,
             most: 100_000,
         }
@@ -288,11 +283,9 @@ fn rules_of(options: &Options) -> Result<Rules> {
         control: share as u32,
         least_segments: options.least.as_u32(),
         at_once: options.at_once.unwrap_or(0),
-        receive_segments: options.receive_window.map_or(0, Segments::as_u32),
         receive_bytes: options
             .receive_buffer
             .map_or(0, |bytes| i32::try_from(bytes.as_u64()).unwrap_or(i32::MAX).unsigned_abs()),
-        reserved: 0,
     })
 }
 

@@ -9,7 +9,8 @@
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a route of the same prefix that comes later wins at once.
-//! - *It lowers what the administrator set.* Where the route's own window is as large, there is no copy.
+//! - *It lowers what the administrator set.* Where the route's own first window is as large, there is no copy; a larger
+//!   first receive window of its own stays.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,20 +18,27 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use tradewind_units::Segments;
 
 use crate::error::{NetError, Result};
 use crate::netlink::messages;
+use crate::sysctl;
 
 pub(crate) mod kernel;
-use kernel::{Kernel, Mark, base_window, prefix_of};
+use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 
 /// The protocol number of our routes. Chosen: free in iproute2's list, and in no routing daemon's range.
 pub const PROTOCOL: u8 = 82;
 /// Metric of our routes. Chosen: above every default, so that a foreign route of the same prefix wins.
 const METRIC: u32 = 8_200_000;
+/// Payload of a segment on Ethernet. Where segments are smaller there is room: at most about half a buffer is window.
+const SEGMENT_BYTES: u64 = 1448;
+/// Most segments of a first receive window. Chosen: of the largest segments there are, so many still count in 32 bits, in
+/// which the kernel counts them.
+const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
 /// Groups of messages about links, IPv4 routes, IPv6 routes and next hops (`linux/rtnetlink.h`).
 const GROUPS: [u32; 4] = [1, 7, 11, 32];
 
@@ -51,6 +59,9 @@ pub enum Placed {
 #[derive(Debug, Clone)]
 struct Copy {
     route: RouteMessage,
+    /// What the route has that it was copied from.
+    original: OwnWindows,
+    /// What was asked for.
     windows: Windows,
 }
 
@@ -59,7 +70,7 @@ struct Copy {
 pub struct Windows {
     /// First congestion window.
     pub congestion: Segments,
-    /// First receive window, where one is to be set.
+    /// Least first receive window, where one is to be set: it is never below what connections had without.
     pub receive: Option<Segments>,
 }
 
@@ -68,6 +79,9 @@ pub struct Windows {
 pub struct Routes {
     kernel: Kernel,
     changes: Socket,
+    links: Links,
+    /// What the largest receive buffer here holds.
+    buffers: Option<Segments>,
     ours: BTreeMap<IpNet, Copy>,
 }
 
@@ -89,7 +103,8 @@ impl Routes {
             Ok::<_, std::io::Error>(socket)
         };
         let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
-        Ok(Self { kernel, changes, ours: BTreeMap::new() })
+        let (links, buffers) = (Links::default(), largest_buffer());
+        Ok(Self { kernel, changes, links, buffers, ours: BTreeMap::new() })
     }
 
     /// Removes all routes with our protocol number, whoever left them; returns how many there were.
@@ -105,34 +120,43 @@ impl Routes {
         Ok(left.len())
     }
 
-    /// Gives connections to `prefix` their first windows.
+    /// Gives connections to `prefix` their first windows, none smaller than the route has that leads there without us.
     ///
     /// # Errors
-    /// Without the right to change routes.
+    /// Without the right to change routes, and where the kernel does not take a copy of the route that leads there.
     pub fn set(&mut self, prefix: IpNet, windows: Windows) -> Result<Placed> {
-        let base = match self.ours.get(&prefix) {
-            Some(copy) => copy.route.clone(),
+        let (base, original) = match self.ours.get(&prefix) {
+            Some(copy) => (copy.route.clone(), copy.original),
             None => match self.base_of(prefix)? {
-                Ok(base) => base,
+                Ok(base) => {
+                    let original = OwnWindows::of(&base);
+                    (base, original)
+                }
                 Err(placed) => return Ok(placed),
             },
         };
-        let own = base_window(&base);
-        if !self.ours.contains_key(&prefix) && own >= windows.congestion.as_u32() {
+        if original.congestion >= Some(windows.congestion) {
+            self.remove(prefix)?;
             return Ok(Placed::Unneeded);
         }
-        let route = self.kernel.copy(base, prefix, windows)?;
-        self.ours.insert(prefix, Copy { route, windows });
+        // Since Linux 4.20 `initrwnd` only holds a first receive window below its buffer.
+        let without = original.receive.or(self.buffers);
+        let receive = windows.receive.and_then(|least| without.max(Some(least)));
+        let given = Windows { receive, ..windows };
+        let route = self.kernel.copy(base, prefix, given)?;
+        self.ours.insert(prefix, Copy { route, original, windows });
         Ok(Placed::Set)
     }
 
-    /// Takes our route to `prefix` away, if there is one.
+    /// Takes our route to `prefix` away, if there is one; what could not be taken away is still known as ours.
     ///
     /// # Errors
     /// Without the right to change routes.
     pub fn remove(&mut self, prefix: IpNet) -> Result<()> {
-        let Some(copy) = self.ours.remove(&prefix) else { return Ok(()) };
-        self.kernel.delete(&copy.route)
+        let Some(copy) = self.ours.get(&prefix) else { return Ok(()) };
+        self.kernel.delete(&copy.route)?;
+        self.ours.remove(&prefix);
+        Ok(())
     }
 
     /// Our routes as far as we know, with their windows.
@@ -140,24 +164,24 @@ impl Routes {
         self.ours.iter().map(|(prefix, copy)| (*prefix, copy.windows))
     }
 
-    /// Copies anew what route and link changes since the last call have touched; returns which prefixes and
-    /// what became of them. Does not wait.
-    ///
-    /// # Errors
-    /// Without the right to change routes.
-    pub fn follow(&mut self) -> Result<Vec<(IpNet, Placed)>> {
+    /// Copies anew what route and link changes since the last call have touched; returns which prefixes, and of each what
+    /// became of it: one that the kernel refuses keeps no other from being followed. Does not wait.
+    pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
         let touched = match self.heard() {
-            Heard::Nothing => return Ok(Vec::new()),
+            Heard::Nothing => return Vec::new(),
             Heard::Everything => self.ours.keys().copied().collect(),
             Heard::Prefixes(changed) => self.touched_by(&changed),
         };
-        let mut outcome = Vec::new();
-        for prefix in touched {
-            let Some(copy) = self.ours.remove(&prefix) else { continue };
-            self.kernel.delete(&copy.route)?;
-            outcome.push((prefix, self.set(prefix, copy.windows)?));
-        }
-        Ok(outcome)
+        touched.into_iter().map(|prefix| (prefix, self.take_anew(prefix))).collect()
+    }
+
+    /// Copies what leads to `prefix` now. Where that is refused, no copy is left.
+    fn take_anew(&mut self, prefix: IpNet) -> Result<Placed> {
+        let Some(windows) = self.ours.get(&prefix).map(|copy| copy.windows) else {
+            return Ok(Placed::NoRoute);
+        };
+        self.remove(prefix)?;
+        self.set(prefix, windows)
     }
 
     fn touched_by(&self, changed: &[IpNet]) -> Vec<IpNet> {
@@ -177,7 +201,9 @@ impl Routes {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // The kernel had more to tell than there was room for (ENOBUFS).
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => everything = true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    (everything, self.links) = (true, Links::default());
+                }
                 Err(_) => break,
             }
             for message in messages(&room) {
@@ -190,7 +216,14 @@ impl Routes {
                             prefixes.extend(prefix_of(&route));
                         }
                     }
-                    // A link or next hop: IPv4 routes vanish with it without a word.
+                    // IPv4 routes vanish with their link or next hop without a word.
+                    Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => {
+                        everything |= self.links.has_turned(&link);
+                    }
+                    Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
+                        self.links.0.remove(&link.header.index);
+                        everything = true;
+                    }
                     _ => everything = true,
                 }
             }
@@ -216,6 +249,31 @@ impl AsFd for Routes {
     /// Has input when there is something to [`Routes::follow`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
+    }
+}
+
+/// The segments that the largest receive buffer holds which a socket here may have: what the kernel grows one to, or a
+/// program may ask for, of which the kernel makes twice as much.
+fn largest_buffer() -> Option<Segments> {
+    let grown = sysctl::get("net.ipv4.tcp_rmem").unwrap_or_default();
+    let asked = sysctl::get("net.core.rmem_max").unwrap_or_default();
+    let bytes = |text: &str| text.parse::<u64>().ok();
+    let grown = grown.split_whitespace().filter_map(bytes).max();
+    let most = grown.max(bytes(&asked).map(|bytes| bytes.saturating_mul(2)))?;
+    let segments = most.div_ceil(SEGMENT_BYTES).clamp(1, MOST_RECEIVE_SEGMENTS.into());
+    Segments::new(u32::try_from(segments).ok()?).ok()
+}
+
+/// Whether each link is up, as it was told last.
+#[derive(Debug, Default)]
+struct Links(BTreeMap<u32, LinkFlags>);
+
+impl Links {
+    /// Whether `link` went up or down, or is told of for the first time: the kernel tells of much else that moves no route.
+    fn has_turned(&mut self, link: &LinkMessage) -> bool {
+        let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
+        let now = link.header.flags & up;
+        self.0.insert(link.header.index, now) != Some(now)
     }
 }
 

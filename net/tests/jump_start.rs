@@ -9,7 +9,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::{Hosts, THERE, THERE_IPV6, USUAL, skipped, window};
+use common::jumps::{LONG, limit, paced, told, values};
+use common::{Hosts, THERE, THERE_IPV6, USUAL, window};
 use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
@@ -17,40 +18,11 @@ use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, Ratio, Segments};
 
-const LONG: Duration = Duration::from_secs(600);
-
 /// Two hosts, and the program for the near one's connections.
 fn world(options: &Options) -> Option<(Hosts, JumpStarts)> {
     let hosts = Hosts::new()?;
-    match hosts.here.run(|| JumpStarts::attach(options)).unwrap() {
-        Ok(program) => Some((hosts, program)),
-        Err(error) => {
-            skipped(&error);
-            None
-        }
-    }
-}
-
-fn values(window: u32) -> Values {
-    let window = Segments::new(window).unwrap();
-    Values { window, rate: None, rtt: None, expires: monotonic() + LONG }
-}
-
-fn paced(window: u32, mbps: f64, rtt: Duration) -> Values {
-    let rate = Some(Bandwidth::from_mbps(mbps).unwrap());
-    Values { rate, rtt: Some(rtt), ..values(window) }
-}
-
-/// The limit of a socket's rate in bytes a second.
-fn limit(stream: &TcpStream) -> u64 {
-    let limit = TcpInfo::of(stream).unwrap().pacing_limit;
-    limit.map_or(u64::MAX, |rate| rate.as_bps() / 8)
-}
-
-fn told(program: &mut JumpStarts) -> Vec<Told> {
-    let mut all = Vec::new();
-    program.hear(|told| all.push(told));
-    all
+    let program = hosts.attach(options)?;
+    Some((hosts, program))
 }
 
 fn first_window(hosts: &Hosts, listener: &TcpListener) -> u32 {

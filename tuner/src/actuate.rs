@@ -151,8 +151,8 @@ pub struct ByRoute {
 }
 
 impl ByRoute {
-    /// Acts on the calling thread's network namespace; `receive` is the first receive window that goes
-    /// with each route.
+    /// Acts on the calling thread's network namespace; `receive` is the least first receive window that
+    /// goes with each route.
     ///
     /// # Errors
     /// When this kernel has no netlink.
@@ -183,8 +183,7 @@ impl Actuator for ByRoute {
     }
 
     fn follow(&mut self) -> Result<Vec<(IpNet, Outcome)>, NetError> {
-        let touched = self.routes.follow()?;
-        Ok(touched.into_iter().map(|(prefix, placed)| (prefix, outcome(placed))).collect())
+        Ok(self.routes.follow().into_iter().map(followed).collect())
     }
 
     fn news(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
@@ -198,5 +197,27 @@ const fn outcome(placed: Placed) -> Outcome {
         Placed::Unneeded => Outcome::Unneeded,
         Placed::Foreign => Outcome::Foreign,
         Placed::NoRoute => Outcome::Unreachable,
+    }
+}
+
+/// What became of a copy that was to be taken anew; one that the kernel refuses is gone.
+fn followed((prefix, placed): (IpNet, Result<Placed, NetError>)) -> (IpNet, Outcome) {
+    let outcome = placed.map(outcome).unwrap_or_else(|error| {
+        tracing::warn!(%prefix, %error, "a route is not copied anew");
+        Outcome::Unreachable
+    });
+    (prefix, outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_is_refused_is_not_in_force() {
+        let prefix: IpNet = "10.0.0.1/32".parse().unwrap();
+        let refused = NetError::system("set a route", std::io::Error::other("out of reach"));
+        assert_eq!(followed((prefix, Err(refused))), (prefix, Outcome::Unreachable));
+        assert_eq!(followed((prefix, Ok(Placed::Set))), (prefix, Outcome::Done));
     }
 }

@@ -83,8 +83,9 @@ pub enum Through {
 pub struct Act {
     /// Through what.
     pub through: Through,
-    /// Whether the first receive window is raised to `c_max`, too, so that the other end's jump finds
-    /// room `[RT III-C]`. Default yes, as in the paper. It acts only where receive buffers are as large.
+    /// Whether routes give a first receive window of at least `c_max`, too, so that the other end's jump finds room
+    /// `[RT III-C]`, and never less than there was without. Default yes, as in the paper. It raises one on kernels before
+    /// 4.20 alone; later ones, and so all that sockops works on, offer the whole buffer by themselves.
     pub receive: bool,
     /// Receive buffer of listeners and of sockets that dial known destinations, set before the handshake, by
     /// sockops alone. Default none: the kernel stops to grow a buffer that was set, so that one too small for a
@@ -121,7 +122,6 @@ impl Act {
             control,
             least: learn.window_min,
             at_once: (learn.mode == Mode::Strict).then_some(1),
-            receive_window: self.receive.then_some(learn.window_max),
             receive_buffer: self.receive_buffer,
             most: u32::try_from(learn.max_destinations).unwrap_or(u32::MAX),
         }

@@ -1,6 +1,7 @@
 //! Through the program in the kernel.
 
 use tradewind_net::jump_start::{JumpStarts, Options};
+use tradewind_net::netns::Namespace;
 
 use crate::world::{World, skipped, until};
 
@@ -8,14 +9,16 @@ const ACT: &str = "through = \"sockops\"";
 
 /// Says that a test did not run where no program can be attached.
 fn world(test: &str) -> Option<World> {
-    let world = World::new(test)?;
-    match world.near.run(|| JumpStarts::attach(&Options::default())).unwrap() {
-        Ok(_) => Some(world),
-        Err(error) => {
-            skipped(test, &error);
-            None
-        }
+    World::new(test).filter(|world| can_attach(test, &world.near))
+}
+
+/// Whether a program can be attached for connections of `host`; says so where not.
+pub(crate) fn can_attach(test: &str, host: &Namespace) -> bool {
+    let attached = host.run(|| JumpStarts::attach(&Options::default())).unwrap();
+    if let Err(error) = &attached {
+        skipped(test, error);
     }
+    attached.is_ok()
 }
 
 #[test]

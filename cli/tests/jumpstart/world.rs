@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tradewind_net::capability::may_make_networks;
@@ -25,9 +26,9 @@ pub(crate) fn skipped(test: &str, why: &dyn std::fmt::Display) {
 
 /// Two hosts on one link, and a listener on the far one.
 pub(crate) struct World {
-    pub(crate) near: Namespace,
+    pub(crate) near: Arc<Namespace>,
     pub(crate) listener: TcpListener,
-    pub(crate) far: Namespace,
+    pub(crate) far: Arc<Namespace>,
     port: u16,
     pub(crate) directory: PathBuf,
 }
@@ -61,6 +62,11 @@ impl World {
             ip(&near, line);
         }
         holder.end();
+        Some(Self::between(Arc::new(near), Arc::new(far), test))
+    }
+
+    /// Two hosts that there are already, and a listener on the far one.
+    pub(crate) fn between(near: Arc<Namespace>, far: Arc<Namespace>, test: &str) -> Self {
         let listener = far.run(|| TcpListener::bind("[::]:0").unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("tw-{test}-{}", std::process::id()));
@@ -68,7 +74,7 @@ impl World {
         let config = "[learn]\nttl = \"1 s\"\n[observe]\ninterval = \"100 ms\"\n\
                       [act]\nthrough = \"routes\"\n";
         std::fs::write(directory.join("config.toml"), config).unwrap();
-        Some(Self { near, far, listener, port, directory })
+        Self { near, far, listener, port, directory }
     }
 
     /// A connection from the near host to an address of the far one's, both ends.
@@ -76,6 +82,21 @@ impl World {
         let address = SocketAddr::new(address.parse().unwrap(), self.port);
         let near = self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
         (near, self.listener.accept().unwrap().0)
+    }
+
+    /// So many at once: their near ends, and the far ones in any order.
+    pub(crate) fn connect_at_once(
+        &self,
+        count: usize,
+        address: &str,
+    ) -> (Vec<TcpStream>, Vec<TcpStream>) {
+        let address = SocketAddr::new(address.parse().unwrap(), self.port);
+        let dial = || self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let dialled: Vec<_> = (0..count).map(|_| scope.spawn(dial)).collect();
+            let far = dialled.iter().map(|_| self.listener.accept().unwrap().0).collect();
+            (dialled.into_iter().map(|near| near.join().unwrap()).collect(), far)
+        })
     }
 
     /// The congestion window that a new connection starts with.

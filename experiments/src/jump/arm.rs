@@ -163,21 +163,14 @@ impl<'a> Arm<'a> {
         self.learner.as_ref()?.explain(self.remote, monotonic())?.rate_mbps
     }
 
-    /// Share of the learned rate that is lent now; none where nothing is.
-    pub(crate) fn lent(&self) -> Option<f64> {
-        let known = self.learner.as_ref()?.explain(self.remote, monotonic())?;
-        Some(known.lent_mbps / known.rate_mbps?)
-    }
-
     /// Downloads of `bytes` each over new connections that begin at these times.
     pub(crate) fn burst(
         &mut self,
         bytes: u64,
         starts: &[Duration],
         settle: Duration,
-    ) -> Result<Burst, DemoError> {
+    ) -> Result<Vec<Done>, DemoError> {
         let given: Vec<Given> = starts.iter().map(|_| self.give()).collect();
-        let lent = self.lent();
         let open = |given: &Given| {
             Door::open(self.ground, &self.from, given.window.map(|window| (self.windows, window)))
         };
@@ -187,16 +180,8 @@ impl<'a> Arm<'a> {
             Fetch { at: *at, over: Over::New(&self.to, door), bytes, paced: given.paced }
         };
         let fetches = starts.iter().zip(&given).zip(&doors).map(fetch).collect();
-        Ok(Burst { done: exchange(self.ground, fetches, settle, None)?, lent })
+        exchange(self.ground, fetches, settle, None)
     }
-}
-
-/// What a burst came to.
-pub(crate) struct Burst {
-    /// Its downloads.
-    pub(crate) done: Vec<Done>,
-    /// Share of the learned rate that was lent to them together.
-    pub(crate) lent: Option<f64>,
 }
 
 /// The only one.

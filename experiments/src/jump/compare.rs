@@ -17,18 +17,19 @@ pub(crate) struct Ratio {
     pub(crate) ratio: f64,
     /// Lower bound; none of a single pair.
     pub(crate) low: Option<f64>,
-    /// Upper bound.
+    /// Upper bound; infinite where too few of the second's are above zero for one.
     pub(crate) high: Option<f64>,
 }
 
-/// How much larger `ours` are than `theirs`, pair by pair; none where theirs sum up to nothing, and with ours nothing, too.
+/// How much larger `ours` are than `theirs`, pair by pair; none where theirs sum up to nothing. A draw in which theirs alone
+/// do counts as infinitely much larger, one in which both do says nothing.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let pairs: Vec<(f64, f64)> = ours.iter().copied().zip(theirs.iter().copied()).collect();
     let of = |picked: &mut dyn Iterator<Item = (f64, f64)>| {
         let (one, other) = picked.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-        (other > 0.0).then_some(one / other)
+        (one > 0.0 || other > 0.0).then_some(one / other)
     };
-    let ratio = of(&mut pairs.iter().copied())?;
+    let ratio = of(&mut pairs.iter().copied()).filter(|ratio| ratio.is_finite())?;
     if pairs.len() < 2 {
         return Some(Ratio { ratio, low: None, high: None });
     }
@@ -52,6 +53,17 @@ mod tests {
         assert_eq!((same.ratio, same.low, same.high), (2.0, Some(2.0), Some(2.0)));
         assert_eq!(ratio(&[1.0, 2.0], &[0.0, 0.0]), None);
         assert_eq!(ratio(&[3.0], &[2.0]).unwrap().high, None);
+    }
+
+    #[test]
+    fn few_runs_of_theirs_above_zero_bound_nothing() {
+        // One of five pairs has all of theirs: a third of the draws have none of it, and ours stand there.
+        let found = ratio(&[1.0; 5], &[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
+        assert_eq!((found.ratio, found.high), (0.5, Some(f64::INFINITY)));
+        assert!(found.low.unwrap() < 0.5);
+        // Where ours are none, the draws without theirs say nothing.
+        let none = ratio(&[0.0; 5], &[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
+        assert_eq!((none.ratio, none.high), (0.0, Some(0.0)));
     }
 
     #[test]

@@ -129,7 +129,8 @@ struct Outcome {
     retransmitted_unannounced: u32,
     fct_ms: Vec<f64>,
     first_window: u32,
-    lent: Option<f64>,
+    /// What its connections were held to together, as a share of what `paced` knew.
+    given: Option<f64>,
     /// What `paced` knew of the path, in Mbit/s.
     learned_mbps: Option<f64>,
 }
@@ -261,15 +262,19 @@ fn measure(
     let bytes = case.bytes.as_u64();
     let mut outcome = Outcome { learned_mbps: arm.learned_mbps(), ..Outcome::default() };
     if starts.len() > 1 {
-        let before = arm.burst(bytes, starts, SETTLE)?;
-        outcome.retransmitted_unannounced = retransmitted(&before.done);
+        outcome.retransmitted_unannounced = retransmitted(&arm.burst(bytes, starts, SETTLE)?);
     }
     let burst = arm.burst(bytes, starts, SETTLE)?;
-    outcome.retransmitted = retransmitted(&burst.done);
-    outcome.fct_ms = burst.done.iter().map(|done| as_millis_f64(done.fct)).collect();
-    outcome.first_window = burst.done.iter().map(|done| done.first_window).max().unwrap_or(0);
-    outcome.lent = burst.lent;
+    outcome.retransmitted = retransmitted(&burst);
+    outcome.fct_ms = burst.iter().map(|done| as_millis_f64(done.fct)).collect();
+    outcome.first_window = burst.iter().map(|done| done.first_window).max().unwrap_or(0);
+    outcome.given = outcome.learned_mbps.map(|learned| given_mbps(&burst) / learned);
     Ok(outcome)
+}
+
+/// What those are held to together that start with a rate, as the kernel tells it of each.
+fn given_mbps(done: &[Done]) -> f64 {
+    done.iter().filter_map(|done| done.held_to).map(Bandwidth::as_mbps).sum()
 }
 
 fn retransmitted(done: &[Done]) -> u32 {
@@ -301,8 +306,8 @@ fn rows(case: &Case, of_case: &[&Arms], record: &mut Record) {
             case: format!("{name}: sent again, {} over default", start.name()),
             paper: None,
             ours: found.ratio,
-            ours_low: found.low,
-            ours_high: found.high,
+            ours_low: found.low.filter(|low| low.is_finite()),
+            ours_high: found.high.filter(|high| high.is_finite()),
             unit: "x".to_owned(),
             note: "ratio of sums; bounds by resampling the paired seeds".to_owned(),
             at: None,
@@ -316,12 +321,12 @@ fn rows(case: &Case, of_case: &[&Arms], record: &mut Record) {
         let case = format!("{name}: learned rate, paced");
         record.rows.push(Row::of(&case, None, &learned, "Mbit/s", "payload"));
     }
-    let lent = of_paced(|outcome| outcome.lent);
-    if case.at_once > 1 && !lent.is_empty() {
-        let most = lent.iter().copied().fold(0.0, f64::max);
-        let note = format!("greatest of all seeds: {most:.3}");
-        let case = format!("{name}: lent of the learned rate, paced");
-        record.rows.push(Row::of(&case, None, &lent, "", &note));
+    let given = of_paced(|outcome| outcome.given);
+    if case.at_once > 1 && !given.is_empty() {
+        let most = given.iter().copied().fold(0.0, f64::max);
+        let note = format!("greatest of all seeds: {most:.3}; rates that the kernel held them to");
+        let case = format!("{name}: given of the learned rate, paced");
+        record.rows.push(Row::of(&case, None, &given, "", &note));
     }
 }
 
@@ -376,14 +381,14 @@ fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
     };
     let sentence = format!("{name}: plain averaging, `riptide`, sends more again");
     record.findings.push(Finding::new(&sentence, holds, told(more, &riptide)));
-    let lent = of_case.iter().filter_map(|arms| arms[PACED].lent).fold(0.0, f64::max);
+    let given = of_case.iter().filter_map(|arms| arms[PACED].given).fold(0.0, f64::max);
     if case.at_once > 1 {
         let sentence = format!("{name}: shares sum up to at most 0.85 of the learned rate");
         record.findings.push(Finding::new(
             &sentence,
             // Rates are whole bits a second.
-            lent > 0.0 && lent <= 0.85 + 1e-6,
-            format!("at most {lent:.3}"),
+            given > 0.0 && given <= 0.85 + 1e-6,
+            format!("at most {given:.3}, by what the kernel held the connections to"),
         ));
     }
 }

@@ -141,7 +141,7 @@ fn once(
     let bytes = scenario.bytes.as_u64();
     let rtt_ms = as_millis_f64(scenario.rtt);
     let pull = |arm: &mut Arm<'_>| -> Result<f64, DemoError> {
-        let done = one(arm.burst(bytes, &[Duration::ZERO], SETTLE)?.done);
+        let done = one(arm.burst(bytes, &[Duration::ZERO], SETTLE)?);
         Ok(as_millis_f64(done.fct) - rtt_ms)
     };
     let mut paced = arm(Start::Paced, RECEIVERS[0])?;

@@ -116,6 +116,8 @@ pub(crate) struct Done {
     pub(crate) new: bool,
     /// Congestion window before the first byte.
     pub(crate) first_window: u32,
+    /// Greatest rate before the first byte, as the kernel tells it; none where any is allowed.
+    pub(crate) held_to: Option<Bandwidth>,
     /// Segments sent again for this file.
     pub(crate) retransmitted: u32,
 }
@@ -181,6 +183,7 @@ struct Running<'a> {
     server: Option<TcpStream>,
     begun: bool,
     first_window: u32,
+    held_to: Option<Bandwidth>,
     retransmitted_before: u32,
     unsent: usize,
     received: u64,
@@ -214,6 +217,7 @@ impl<'a> Floor<'a> {
                 server: None,
                 begun: false,
                 first_window: 0,
+                held_to: None,
                 retransmitted_before: 0,
                 unsent: 0,
                 received: 0,
@@ -371,6 +375,8 @@ impl Running<'_> {
         if let Some((rate, span)) = self.paced {
             pacing::cap(&server, rate).map_err(|source| self.failed("pace", source))?;
             self.lift_at = Some(now + span);
+            let held = TcpInfo::of(&server).map_err(|source| self.failed("ask about", source))?;
+            self.held_to = held.pacing_limit;
         }
         self.unsent = usize::try_from(self.bytes).expect("files fit into memory");
         self.server = Some(server);
@@ -418,6 +424,7 @@ impl Running<'_> {
             fct: self.fct.expect(ended),
             new: self.door.is_some(),
             first_window: self.first_window,
+            held_to: self.held_to,
             retransmitted: again.saturating_sub(self.retransmitted_before),
             link,
         })

@@ -251,7 +251,9 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let at = share * sorted.len().saturating_sub(1) as f64;
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or_default();
-    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * at.fract()
+    let (below, above) = (value(at.floor()), value(at.ceil()));
+    // Also of two infinite ones.
+    if below == above { below } else { below + (above - below) * at.fract() }
 }
 
 /// Pearson's coefficient of pairs; 0 where one side never varies.
@@ -275,6 +277,11 @@ mod tests {
         assert_eq!(quantile(&[4.0, 1.0, 2.0, 3.0], 0.5), 2.5);
         assert_eq!(quantile(&[], 0.5), 0.0);
         assert_eq!(quantile(&[7.0], 0.9), 7.0);
+        let infinite = [1.0, f64::INFINITY, f64::INFINITY];
+        assert_eq!(
+            [0.0, 0.2, 0.9].map(|share| quantile(&infinite, share)),
+            [1.0, infinite[1], infinite[1]]
+        );
     }
 
     #[test]

@@ -13,10 +13,14 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
+use tradewind_units::Segments;
 
 use super::Windows;
 use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
+
+/// Segments of the greatest window.
+const MOST_SEGMENTS: u32 = 1 << 20;
 
 /// How routes of one purpose are known among all others.
 #[derive(Debug, Clone, Copy)]
@@ -177,14 +181,27 @@ pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
     IpNet::new(told.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
 }
 
-/// The first window that a route has by itself; zero without.
-pub(crate) fn base_window(route: &RouteMessage) -> u32 {
-    metrics_of(route)
-        .find_map(|metric| match metric {
-            RouteMetric::InitCwnd(window) => Some(*window),
-            _ => None,
-        })
-        .unwrap_or(0)
+/// The first windows that a route has by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct OwnWindows {
+    pub(crate) congestion: Option<Segments>,
+    pub(crate) receive: Option<Segments>,
+}
+
+impl OwnWindows {
+    pub(crate) fn of(route: &RouteMessage) -> Self {
+        // What no window can hold counts as the most that one can.
+        let segments = |count: u32| Segments::new(count.min(MOST_SEGMENTS)).ok();
+        let mut own = Self::default();
+        for metric in metrics_of(route) {
+            match metric {
+                RouteMetric::InitCwnd(window) => own.congestion = segments(*window),
+                RouteMetric::InitRwnd(window) => own.receive = segments(*window),
+                _ => {}
+            }
+        }
+        own
+    }
 }
 
 fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {

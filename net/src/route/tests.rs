@@ -72,10 +72,11 @@ fn a_copy_has_all_next_hops_and_metrics_of_its_original() {
         routes.set(net("192.0.2.0/28"), windows(40)).unwrap();
         let receive = Some(Segments::new(100).unwrap());
         routes.set(net("192.0.2.0/28"), Windows { receive, ..windows(50) }).unwrap();
+        let initrwnd = format!("initrwnd {}", routes.buffers.max(receive).unwrap().as_u32());
         let plain = shown(namespace, "-4");
         assert_eq!(plain.lines().count(), 1, "{plain}");
         for part in
-            ["192.0.2.0/28 via 10.1.0.254 dev wa", "mtu 1400", "initcwnd 50", "initrwnd 100"]
+            ["192.0.2.0/28 via 10.1.0.254 dev wa", "mtu 1400", "initcwnd 50", initrwnd.as_str()]
         {
             assert!(plain.contains(part), "{part} in {plain}");
         }
@@ -106,9 +107,9 @@ fn next_hop_ids_onlink_and_ipv6_multipath_are_copied() {
         for hop in ["nexthop via 2001:db8:1::2 dev wa", "nexthop via 2001:db8:1::3 dev wa"] {
             assert!(six.contains(hop), "{hop} in {six}");
         }
-        routes.follow().unwrap();
+        routes.follow();
         ip(namespace, &["nexthop replace id 7 via 10.2.0.9 dev wb"]);
-        assert_eq!(routes.follow().unwrap().len(), 3, "all are taken anew");
+        assert_eq!(routes.follow().len(), 3, "all are taken anew");
         assert!(shown(namespace, "-4").contains("10.6.1.1 nhid 7 via 10.2.0.9 dev wb"));
         assert_eq!(routes.sweep().unwrap(), 3);
     });
@@ -133,6 +134,42 @@ fn what_belongs_to_others_is_left_alone() {
     });
 }
 
+#[test]
+fn a_copy_is_never_below_its_original_however_often_it_is_set() {
+    let test = "a_copy_is_never_below_its_original_however_often_it_is_set";
+    in_namespace(test, |namespace, routes| {
+        ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 60 initrwnd 500"]);
+        let (prefix, receive) = (net("10.8.1.1/32"), Some(Segments::new(100).unwrap()));
+        for (congestion, placed) in [
+            (80, Placed::Set),
+            (77, Placed::Set),
+            (20, Placed::Unneeded),
+            (60, Placed::Unneeded),
+            (80, Placed::Set),
+        ] {
+            let wanted = Windows { receive, ..windows(congestion) };
+            assert_eq!(routes.set(prefix, wanted).unwrap(), placed, "{congestion}");
+            let shown = shown(namespace, "-4");
+            match placed {
+                Placed::Set => {
+                    let metrics = format!("initcwnd {congestion} initrwnd 500");
+                    assert!(shown.contains(&metrics), "{metrics} in {shown}");
+                }
+                _ => assert_eq!(shown, "", "{congestion}"),
+            }
+        }
+        // Where nothing is asked of receive windows, its original's stays as well.
+        routes.set(prefix, windows(90)).unwrap();
+        assert!(shown(namespace, "-4").contains("initcwnd 90 initrwnd 500"));
+        // What the original has is that of the one which leads there now.
+        routes.follow();
+        ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 20"]);
+        assert_eq!(followed(routes, "10.8.1.1/32"), Some(Placed::Set));
+        assert_eq!(routes.set(prefix, windows(30)).unwrap(), Placed::Set);
+        assert!(!shown(namespace, "-4").contains("initrwnd"));
+    });
+}
+
 fn all(namespace: &Namespace) -> String {
     let show = || {
         let run =
@@ -145,8 +182,8 @@ fn all(namespace: &Namespace) -> String {
 /// What became of our route to `prefix` by what others did. The kernel may tell late that the links came up, and then all
 /// others are taken anew as well.
 fn followed(routes: &mut Routes, prefix: &str) -> Option<Placed> {
-    let outcome = routes.follow().unwrap();
-    outcome.into_iter().find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed)
+    let mut outcome = routes.follow().into_iter();
+    outcome.find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed.unwrap())
 }
 
 #[test]
@@ -170,6 +207,51 @@ fn a_copy_follows_its_original() {
         assert_eq!(followed(routes, "192.0.2.1/32"), Some(Placed::NoRoute));
         assert_eq!(shown(namespace, "-4"), "");
     });
+}
+
+#[test]
+fn a_copy_that_is_refused_keeps_no_other_from_following() {
+    in_namespace("a_copy_that_is_refused_keeps_no_other_from_following", |namespace, routes| {
+        ip(namespace, &["route add 10.88.0.0/16 via 10.2.0.3"]);
+        let (refused, moved) = (net("10.8.1.1/32"), net("10.88.1.1/32"));
+        for prefix in [refused, moved] {
+            assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
+        }
+        routes.follow();
+        // The way to the first one's next hop is gone, and its route is still there.
+        ip(namespace, &["route del 10.1.0.0/24 dev wa", "route replace 10.88.0.0/16 via 10.2.0.4"]);
+        ip(namespace, &["nexthop add id 8 via 10.2.0.9 dev wb"]);
+        let outcome = routes.follow();
+        let of = |prefix| outcome.iter().find(|(other, _)| *other == prefix).map(|(_, o)| o);
+        assert!(matches!(of(refused), Some(Err(_))), "{outcome:?}");
+        assert!(matches!(of(moved), Some(Ok(Placed::Set))), "{outcome:?}");
+        let shown = shown(namespace, "-4");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+        assert!(shown.contains("10.88.1.1 via 10.2.0.4"), "{shown}");
+        assert_eq!(routes.ours().map(|(prefix, _)| prefix).collect::<Vec<_>>(), [moved]);
+    });
+}
+
+#[test]
+fn a_link_that_neither_comes_nor_goes_touches_no_route() {
+    let mut links = Links::default();
+    let told = |flags| {
+        let mut link = LinkMessage::default();
+        (link.header.index, link.header.flags) = (3, flags);
+        link
+    };
+    let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
+    for (flags, turned) in [
+        (up, true),
+        (up, false),
+        (up | LinkFlags::Promisc, false),
+        (LinkFlags::Up, true),
+        (LinkFlags::empty(), true),
+        (LinkFlags::Multicast, false),
+        (up, true),
+    ] {
+        assert_eq!(links.has_turned(&told(flags)), turned, "{flags:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Two hosts in namespaces of their own, for tests with real connections.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+pub(crate) mod jumps;
+
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 

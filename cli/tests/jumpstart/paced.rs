@@ -1,0 +1,118 @@
+//! Mode `paced` through the program in the kernel, over an emulated path: a veth pair has no round-trip time to share a rate
+//! over.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tradewind_lab::{Lab, LabOptions};
+use tradewind_model::Catalogue;
+use tradewind_net::capability::may_make_networks;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::{Bandwidth, HostId};
+use tradewind_wan::Topology;
+
+use crate::sockops::can_attach;
+use crate::world::{World, ip, skipped, until};
+
+/// 50 Mbit/s over 40 ms are 165 segments in flight. The queue holds what slow start adds.
+const PATH: &str = r#"
+seed = 1
+[[site]]
+id = "near"
+location = { latitude = 50.0, longitude = 8.0 }
+[[site]]
+id = "far"
+location = { latitude = 50.0, longitude = 8.0 }
+[[pair]]
+between = ["near", "far"]
+rtt = "40 ms"
+rate = "50 Mbit/s"
+queue = "2 MB"
+"#;
+/// Nobody is held back for comparison, so that all jump who are lent a share.
+const CONFIG: &str = "[learn]\nmode = \"paced\"\ncontrol_share = 0\n\
+                      [observe]\ninterval = \"100 ms\"\n[act]\nthrough = \"routes\"\n";
+/// Some twenty round trips of it at the path's rate.
+const BULK_BYTES: usize = 5_000_000;
+/// Loans end after four round trips; that so many came at once is known for a hundred.
+const LOANS_ENDED: Duration = Duration::from_millis(400);
+/// What starts at once.
+const CROWD: usize = 4;
+
+/// Near and far on the lab; `None`, said aloud, where it cannot be.
+fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
+    if !may_make_networks() {
+        skipped(test, &"no right to make network namespaces");
+        return None;
+    }
+    let topology = Topology::parse(PATH, &Catalogue::builtin()).unwrap();
+    let lab = Lab::start(&topology, &LabOptions::default()).unwrap();
+    let [near, far] = ["near", "far"].map(|name| HostId::new(name).unwrap());
+    let address = lab.address_v4(&far).unwrap().to_string();
+    let [near, far] = [near, far].map(|host| lab.namespace(&host).unwrap());
+    let world = World::between(near, far, test);
+    std::fs::write(world.directory.join("config.toml"), CONFIG).unwrap();
+    can_attach(test, &world.near).then_some((lab, world, address))
+}
+
+/// Sends a file to the far host over a new connection, which stays.
+fn send_bulk(world: &World, address: &str) -> (TcpStream, TcpStream) {
+    let (mut near, mut far) = world.connect_to(address);
+    std::thread::scope(|scope| {
+        scope.spawn(|| far.read_exact(&mut vec![0; BULK_BYTES]).unwrap());
+        near.write_all(&vec![7; BULK_BYTES]).unwrap();
+    });
+    (near, far)
+}
+
+/// What the daemon knows of the far host.
+fn explained(world: &World, address: &str) -> serde_json::Value {
+    let told = world.ask(&["explain", address, "--output", "json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    told["destination"].clone()
+}
+
+/// The limit of a connection that jumped, in Mbit/s; others begin by default, with none.
+fn limit(near: &TcpStream) -> Option<f64> {
+    let info = TcpInfo::of(near).unwrap();
+    let jumped = info.congestion_window.unwrap().as_u32() > 10;
+    assert_eq!(jumped, info.pacing_limit.is_some(), "a jump is paced, and only a jump");
+    info.pacing_limit.map(Bandwidth::as_mbps)
+}
+
+fn limits(near: &[TcpStream]) -> Vec<f64> {
+    near.iter().filter_map(limit).collect()
+}
+
+#[test]
+fn those_that_start_at_once_share_the_learned_rate_and_a_lost_first_flight_halves_it() {
+    let test = "paced-shares";
+    let Some((_lab, world, far)) = on_the_lab(test) else { return };
+    let (mut daemon, ready) = world.daemon_by(&[], "through = \"sockops\"");
+    assert!(ready.contains("\"through\":\"sockops\""), "{ready}");
+    let _bulk = send_bulk(&world, &far);
+    let rate = || explained(&world, &far)["pacing_mbps"].as_f64();
+    until("a learned rate", || rate().is_some());
+    assert!(world.ask(&["status"]).contains("mode paced, through sockops"));
+    // A change of less than a twentieth does not reach the kernel.
+    let most = || rate().unwrap() * 1.06;
+    let (first, _far) = world.connect_at_once(CROWD, &far);
+    let shares = limits(&first);
+    assert!(!shares.is_empty() && shares.iter().sum::<f64>() <= most(), "{shares:?}");
+    sleep(LOANS_ENDED);
+    let (known, _far) = world.connect_at_once(CROWD, &far);
+    let shares = limits(&known);
+    assert!(shares.len() > 1 && shares.iter().sum::<f64>() <= most(), "{shares:?}");
+    // Nothing that one of them sends is acknowledged any more.
+    let mut lossy = known.iter().find(|near| limit(near).is_some()).unwrap();
+    let near = lossy.local_addr().unwrap().ip();
+    ip(&world.far, &format!("rule add pref 10 to {near} blackhole"));
+    lossy.write_all(&[7; 5000]).unwrap();
+    let share = || explained(&world, &far)["guard_ratio"].as_f64().unwrap();
+    until("the loss to be told", || share() < 1.0);
+    assert_eq!(daemon.terminate(), Some(0));
+    ip(&world.far, "rule del pref 10");
+    assert_eq!(world.first_window_to(&far), 10);
+}
