@@ -50,6 +50,15 @@ pub enum Control {
     Connections(Ratio),
 }
 
+impl Control {
+    /// The share, of whatever it is one.
+    #[must_use]
+    pub const fn share(self) -> Ratio {
+        let (Self::Destinations(share) | Self::Connections(share)) = self;
+        share
+    }
+}
+
 /// What an operator may set; whatever is absent has the mode's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -203,8 +212,6 @@ impl Config {
             (None, Some(rounds)) => History::Rounds(rounds),
             (None, None) => default.history,
         };
-        let (Control::Destinations(no_control) | Control::Connections(no_control)) =
-            default.control;
         let mut prefixes: Vec<IpNet> = settings.prefixes.iter().map(IpNet::trunc).collect();
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.prefix_len()));
         let config = Self {
@@ -217,7 +224,9 @@ impl Config {
             length_v4: settings.prefix_length_ipv4.unwrap_or(default.length_v4),
             length_v6: settings.prefix_length_ipv6.unwrap_or(default.length_v6),
             prefixes,
-            control: Control::Destinations(settings.control_share.unwrap_or(no_control)),
+            control: Control::Destinations(
+                settings.control_share.unwrap_or(default.control.share()),
+            ),
             fall_below: settings.fall_below.or(default.fall_below),
             pacing_share: settings.pacing_share.unwrap_or(default.pacing_share),
             max_destinations: settings.max_destinations.unwrap_or(default.max_destinations),
@@ -258,6 +267,13 @@ impl Config {
             return refuse("pacing_share", "a share above 0", &self.pacing_share);
         }
         Ok(self)
+    }
+
+    /// For an actuator that sees each connection: the same share is kept back, of connections.
+    #[must_use]
+    pub fn by_connection(mut self) -> Self {
+        self.control = Control::Connections(self.control.share());
+        self
     }
 
     /// `window` within the bounds, in whole segments.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use tradewind_jumpstart::{Config, Control, Mode, Settings};
+use tradewind_jumpstart::{Config, Mode, Settings};
 use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
 use tradewind_units::time::as_text;
@@ -114,11 +114,10 @@ impl Act {
     /// For the program in the kernel, with `learn`.
     #[must_use]
     pub fn options(&self, learn: &Config) -> Options {
-        let (Control::Destinations(control) | Control::Connections(control)) = learn.control;
         Options {
             cgroup: self.cgroup.clone(),
             all_namespaces: self.all_namespaces,
-            control,
+            control: learn.control.share(),
             least: learn.window_min,
             at_once: (learn.mode == Mode::Strict).then_some(1),
             receive_window: self.receive.then_some(learn.window_max),

@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Hint, Learner, Mode};
+use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Mode};
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::jump_start::Told;
@@ -43,6 +43,25 @@ pub struct Tuner {
     samples: u64,
 }
 
+/// What a daemon is put together from.
+struct Parts {
+    control: Control,
+    switch: Switch,
+    observer: Box<dyn Observer>,
+    chosen: Chosen,
+}
+
+/// An actuator that sees each connection takes the control share of connections itself, and tells of each how it
+/// began; for others the learner keeps whole destinations back.
+fn learner_for(config: Config, actuator: &dyn Actuator) -> Learner {
+    if !actuator.tells() {
+        return Learner::new(config);
+    }
+    let mut learner = Learner::new(config.by_connection());
+    learner.expect_to_be_told();
+    learner
+}
+
 impl Tuner {
     /// Opens all that is needed in the calling thread's network namespace, and sweeps what an earlier
     /// daemon left. Changes nothing else.
@@ -53,18 +72,20 @@ impl Tuner {
         let learn = config.learn()?;
         let control = Control::open(socket)?;
         let observer = Box::new(SocketTable::open(config.filter())?);
-        let Chosen { mut actuator, why } = choose(config, &learn)?;
-        if let Some(why) = &why {
+        let mut chosen = choose(config, &learn)?;
+        if let Some(why) = &chosen.why {
             tracing::warn!("{why}");
         }
-        actuator.sweep()?;
+        chosen.actuator.sweep()?;
         if learn.mode == Mode::Paced && config.act.through == Through::Routes {
             tracing::warn!("routes cannot pace: mode `paced` sets its windows, without a rate");
         }
-        let mut learner = Learner::new(learn);
-        if actuator.tells() {
-            learner.expect_to_be_told();
-        }
+        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen })
+    }
+
+    fn of(config: &TunerConfig, parts: Parts) -> Result<Self, TunerError> {
+        let Parts { control, switch, observer, chosen: Chosen { actuator, why } } = parts;
+        let learner = learner_for(config.learn()?, actuator.as_ref());
         let (metrics, health) = (Metrics::default(), Health::new());
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
         metrics.register(&registry);
@@ -77,7 +98,7 @@ impl Tuner {
             observer,
             actuator,
             why,
-            switch: Switch::beside(socket),
+            switch,
             is_off: false,
             interval: config.observe.interval,
             control,
@@ -295,3 +316,6 @@ impl Tuner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Rounds over connections that are made up, with changes that go to a list.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tradewind_jumpstart::Sample;
+use tradewind_net::NetError;
+use tradewind_units::{Bandwidth, Bytes};
+
+use super::*;
+
+/// What a test and its daemon share.
+#[derive(Default)]
+struct Scene {
+    /// What each look shows.
+    open: RefCell<Vec<Sample>>,
+    /// Whether the kernel refuses to be looked at.
+    is_blind: Cell<bool>,
+    /// Whether the actuator sees each connection.
+    tells: Cell<bool>,
+    /// What was carried out.
+    changes: RefCell<Vec<Change>>,
+}
+
+impl Scene {
+    fn set(&self) -> usize {
+        self.changes.borrow().iter().filter(|change| matches!(change, Change::Set(_))).count()
+    }
+}
+
+struct Made(Rc<Scene>);
+
+impl Observer for Made {
+    fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError> {
+        if self.0.is_blind.get() {
+            return Err(refusal());
+        }
+        self.0.open.borrow().iter().for_each(each);
+        Ok(())
+    }
+}
+
+impl Actuator for Made {
+    fn name(&self) -> &'static str {
+        "made"
+    }
+
+    fn sweep(&mut self) -> Result<usize, NetError> {
+        Ok(self.0.changes.take().len())
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<Outcome, NetError> {
+        self.0.changes.borrow_mut().push(*change);
+        Ok(Outcome::Done)
+    }
+
+    fn tells(&self) -> bool {
+        self.0.tells.get()
+    }
+}
+
+fn refusal() -> NetError {
+    NetError::system("be a kernel", std::io::Error::from(std::io::ErrorKind::PermissionDenied))
+}
+
+/// A daemon's socket, in a directory that goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let name = format!("tw-tuner-{test}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("jumpstart.sock")
+    }
+
+    fn tuner(&self, scene: &Rc<Scene>, config: &str) -> Tuner {
+        let actuator = Box::new(Made(Rc::clone(scene)));
+        let parts = Parts {
+            control: Control::open(&self.socket()).unwrap(),
+            switch: Switch::beside(&self.socket()),
+            observer: Box::new(Made(Rc::clone(scene))),
+            chosen: Chosen { actuator, why: None },
+        };
+        Tuner::of(&TunerConfig::parse(config).unwrap(), parts).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
+/// A connection that has carried a megabyte, with a window of 50 segments.
+fn connection(number: u64, remote: IpAddr) -> Sample {
+    Sample {
+        connection: number,
+        remote,
+        window: Segments::new(50).unwrap(),
+        slow_start_threshold: None,
+        mss: Bytes::new(1000),
+        rtt_min: Some(Duration::from_millis(40)),
+        delivery_rate: Some(Bandwidth::from_mbps(10.0).unwrap()),
+        application_limited: false,
+        rate_limit: None,
+        acked: Bytes::new(1_000_000),
+        retransmitted_segments: 0,
+        busy: Duration::from_secs(1),
+    }
+}
+
+/// One connection to each of so many hosts.
+fn connections(count: u8) -> Vec<Sample> {
+    let host = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
+    (0..count).map(|number| connection(number.into(), host(number))).collect()
+}
+
+#[test]
+fn the_control_share_is_taken_once() {
+    let place = Place::new("control");
+    for (tells, all) in [(true, true), (false, false)] {
+        let scene = Rc::new(Scene::default());
+        scene.tells.set(tells);
+        scene.open.replace(connections(200));
+        let mut tuner = place.tuner(&scene, "[learn]\nmode = \"paced\"\ncontrol_share = 0.5");
+        tuner.round(at(1));
+        // The program in the kernel keeps the share back of each destination's connections.
+        assert_eq!(scene.set() == 200, all, "{} of 200 set", scene.set());
+    }
+}
