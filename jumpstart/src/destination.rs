@@ -33,6 +33,13 @@ pub(crate) struct Group {
     pub(crate) confirmed: bool,
 }
 
+impl Group {
+    /// How first flights went, without what the round's look showed.
+    pub(crate) fn flights(&self) -> Self {
+        Self { lost: self.lost, clean: self.clean, ..Self::default() }
+    }
+}
+
 /// A value with its past.
 #[derive(Debug, Default)]
 struct Remembered {

@@ -217,14 +217,33 @@ impl Learner {
         for (prefix, group) in std::mem::take(&mut self.observed) {
             self.learn(now, prefix, &group, &mut changes);
         }
-        self.expire(now, &mut changes);
+        self.settle(now, &mut changes);
+        self.connections.end_round();
+        changes
+    }
+
+    /// Leaves a round out whose look failed: nothing is learned of what it saw, and what it did not see has not ended.
+    /// Values still expire, hints still begin and end, and how first flights went is kept for the next round. In
+    /// place of [`Learner::decide`].
+    pub fn leave_out(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.settle(now, &mut changes);
+        let known = &self.destinations;
+        self.observed.retain(|prefix, group| {
+            *group = group.flights();
+            known.contains_key(prefix)
+        });
+        changes
+    }
+
+    /// What time and hints change, and what is then to be in force.
+    fn settle(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
+        self.expire(now, changes);
         self.hints.retain(|hint| hint.until > now);
         for (prefix, destination) in &mut self.destinations {
             destination.settle(&self.config, prefix, &self.hints);
             changes.extend(destination.take_change(prefix));
         }
-        self.connections.end_round();
-        changes
     }
 
     fn learn(&mut self, now: Timestamp, prefix: IpNet, group: &Group, changes: &mut Vec<Change>) {

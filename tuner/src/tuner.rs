@@ -174,12 +174,15 @@ impl Tuner {
             samples += 1;
             learner.observe(sample);
         });
-        if let Err(error) = observed {
+        if let Err(error) = &observed {
             self.metrics.failed_rounds.inc();
             tracing::warn!(%error, "the table of connections could not be read");
         }
         self.hear();
-        let changes = self.learner.decide(now);
+        let changes = match observed {
+            Ok(()) => self.learner.decide(now),
+            Err(_) => self.learner.leave_out(now),
+        };
         self.look_at_switch();
         if self.is_off {
             // Nothing is given out, so nothing is to be known: it is learned anew in one round.

@@ -304,6 +304,39 @@ fn connections_count_for_the_arm_they_began_in_once_they_have_ended() {
 }
 
 #[test]
+fn a_round_that_is_left_out_ends_no_connection_and_teaches_nothing() {
+    let mut learner = riptide(|_| {});
+    round(&mut learner, 0, &[80]);
+    learner.observe(&with_window(1, "10.0.0.1", 80));
+    learner.decide(at(1));
+    // Half of the table was read.
+    learner.observe(&with_window(1, "10.0.0.1", 20));
+    assert!(learner.leave_out(at(2)).is_empty());
+    assert_eq!(learner.arms().get(&Arm::Jumped), None);
+    learner.observe(&with_window(1, "10.0.0.1", 80));
+    learner.decide(at(3));
+    assert_eq!(learner.explain("10.0.0.1".parse().unwrap(), at(3)).unwrap().window_segments, 80);
+    learner.decide(at(4));
+    assert_eq!(learner.arms()[&Arm::Jumped].connections, 1);
+    // Time goes on meanwhile.
+    let prefix = "10.0.0.1/32".parse().unwrap();
+    assert_eq!(learner.leave_out(at(93)), [Change::Remove { prefix, reason: Reason::Expired }]);
+}
+
+#[test]
+fn a_loss_that_a_left_out_round_saw_still_counts() {
+    let mut learner = paced();
+    learner.expect_to_be_told();
+    busy_round(&mut learner, 0);
+    learner.began(2, Begun::Jumped(Segments::new(50).unwrap()));
+    learner.first_flight_lost(2, "10.0.0.1/32".parse().unwrap());
+    learner.leave_out(at(1));
+    busy_round(&mut learner, 2);
+    let known = learner.explain("10.0.0.1".parse().unwrap(), at(2)).unwrap();
+    assert_eq!(known.guard_ratio, 0.5);
+}
+
+#[test]
 fn an_actuator_that_sees_each_connection_tells_how_it_began() {
     let mut learner = paced();
     learner.expect_to_be_told();

@@ -137,3 +137,23 @@ fn the_control_share_is_taken_once() {
         assert_eq!(scene.set() == 200, all, "{} of 200 set", scene.set());
     }
 }
+
+#[test]
+fn connections_do_not_end_by_a_look_that_fails() {
+    let place = Place::new("blind");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    tuner.round(at(0));
+    scene.open.replace(connections(3));
+    tuner.round(at(1));
+    scene.is_blind.set(true);
+    tuner.round(at(2));
+    assert_eq!(tuner.metrics.failed_rounds.get(), 1);
+    assert!(tuner.learner.arms().is_empty(), "{:?}", tuner.learner.arms());
+    scene.is_blind.set(false);
+    tuner.round(at(3));
+    scene.open.take();
+    tuner.round(at(4));
+    let ended: u64 = tuner.learner.arms().values().map(|totals| totals.connections).sum();
+    assert_eq!(ended, 3, "each once");
+}
