@@ -210,6 +210,9 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
             "off by the kill switch: connections start by default (`jumpstart on` turns it back)",
         )?;
     }
+    if answer["to_take_back"] == true {
+        output::line("not all that was set could be taken back yet; it is tried again each round")?;
+    }
     if let Some(why) = answer["why"].as_str() {
         output::line(why)?;
     }
@@ -275,14 +278,13 @@ fn hint(args: &HintArgs) -> anyhow::Result<()> {
 }
 
 fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
-    let socket = socket_at(args.socket.as_deref());
-    let answer = match ask(&socket, &Request::Flush { within }) {
+    let answer = match answer(args, &Request::Flush { within }) {
         Ok(answer) => answer,
-        Err(TunerError::NoDaemon { .. }) if within.is_none() => {
+        Err(error) if within.is_none() && is_no_daemon(&error) => {
             let flushed = Routes::open()?.sweep()?;
             serde_json::json!({ "schema_version": 1, "flushed": flushed })
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     match args.output {
         Format::Json => output::json(&answer),
@@ -293,21 +295,30 @@ fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
 fn switch(off: bool, args: &AskArgs) -> anyhow::Result<()> {
     let socket = socket_at(args.socket.as_deref());
     Switch::beside(&socket).turn(off)?;
-    let answer = match ask(&socket, &Request::Switch {}) {
+    let word = if off { "off" } else { "on" };
+    let answer = match answer(args, &Request::Switch {}) {
         Ok(answer) => answer,
-        Err(TunerError::NoDaemon { .. }) => {
+        Err(error) if is_no_daemon(&error) => {
             if off && may_change_routes() {
                 Routes::open()?.sweep()?;
             }
-            serde_json::json!({ "schema_version": 1, "off": off })
+            serde_json::json!({ "schema_version": 1, "off": off, "daemon": false })
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error.context(format!("turned {word}, and not all done yet"))),
     };
     match args.output {
         Format::Json => output::json(&answer),
+        Format::Table if answer["daemon"] == false => output::line(format_args!(
+            "{word} for daemons that start with the socket {}: none answers there now",
+            socket.display()
+        )),
         Format::Table if off => output::line("off: connections start by default"),
         Format::Table => output::line("on"),
     }
+}
+
+fn is_no_daemon(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(TunerError::NoDaemon { .. }))
 }
 
 fn model(args: &ModelArgs) -> anyhow::Result<()> {

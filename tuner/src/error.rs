@@ -42,6 +42,14 @@ pub enum TunerError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Whether one is there is not known, or it does not answer.
+    #[error("{}: the jump-start daemon cannot be asked ({source})", path.display())]
+    Unanswered {
+        /// The control socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The control socket cannot be made.
     #[error("control socket {}: {source}", path.display())]
     Socket {

@@ -4,7 +4,8 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Mode};
+use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Mode, Setting};
+use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::jump_start::Told;
@@ -34,6 +35,8 @@ pub struct Tuner {
     why: Option<String>,
     switch: Switch,
     is_off: bool,
+    /// Whether something that was set before may still be in force.
+    to_take_back: bool,
     interval: Duration,
     control: Control,
     metrics: Metrics,
@@ -100,6 +103,7 @@ impl Tuner {
             why,
             switch,
             is_off: false,
+            to_take_back: false,
             interval: config.observe.interval,
             control,
             metrics,
@@ -168,6 +172,9 @@ impl Tuner {
 
     /// One round. What fails is logged and counted; the next round tries again.
     fn round(&mut self, now: Timestamp) {
+        if let Err(error) = self.follow_switch() {
+            tracing::warn!(%error, "what was set could not be taken back; nothing is set until it is");
+        }
         let mut samples = 0;
         let learner = &mut self.learner;
         let observed = self.observer.round(&mut |sample| {
@@ -183,12 +190,11 @@ impl Tuner {
             Ok(()) => self.learner.decide(now),
             Err(_) => self.learner.leave_out(now),
         };
-        self.look_at_switch();
-        if self.is_off {
+        if self.is_off || self.to_take_back {
             // Nothing is given out, so nothing is to be known: it is learned anew in one round.
             self.learner.flush(None);
         } else {
-            self.apply(&changes);
+            let _logged = self.apply(&changes);
         }
         self.samples = samples;
         self.metrics.rounds.inc();
@@ -219,45 +225,54 @@ impl Tuner {
         });
     }
 
-    /// Takes everything back when the kill switch is found turned; what fails is tried again next round.
-    fn look_at_switch(&mut self) {
+    /// Does as the kill switch says. Once it was found turned, everything is taken back before anything is set again;
+    /// what cannot be is tried again each round.
+    fn follow_switch(&mut self) -> Result<(), NetError> {
         let is_off = self.switch.is_off();
-        if is_off == self.is_off {
-            return;
+        if is_off != self.is_off {
+            self.to_take_back |= is_off;
+            self.is_off = is_off;
+            self.metrics.off.set(i64::from(is_off));
+            let what = if is_off { "off: everything starts by default" } else { "on again" };
+            tracing::warn!("turned {what}");
         }
-        if is_off {
+        if self.to_take_back {
             self.learner.flush(None);
-            if let Err(error) = self.actuator.sweep() {
-                tracing::warn!(%error, "what was set could not be taken back");
-                return;
-            }
-            tracing::warn!("turned off: everything starts by default");
-        } else {
-            tracing::info!("turned on again");
+            self.actuator.sweep()?;
+            self.to_take_back = false;
         }
-        self.is_off = is_off;
-        self.metrics.off.set(i64::from(is_off));
+        Ok(())
     }
 
-    fn apply(&mut self, changes: &[Change]) {
+    /// Carries `changes` out, all that can be.
+    ///
+    /// # Errors
+    /// The last refusal; each is logged.
+    fn apply(&mut self, changes: &[Change]) -> Result<(), NetError> {
+        let mut refused = Ok(());
         for change in changes {
             let outcome = self.actuator.apply(change);
             if !matches!(change, Change::Renew { .. }) {
                 self.metrics.count(outcome.as_ref().ok().copied());
             }
-            if let (Change::Set(setting), Ok(outcome)) = (change, &outcome) {
-                let (window, rate) = (setting.window.as_u32(), setting.pacing);
-                tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = outcome.name(), "set");
-                if *outcome != Outcome::Done {
-                    self.learner.not_in_force(&setting.prefix);
-                }
+            if let Change::Set(setting) = change {
+                self.note(setting, outcome.as_ref().ok().copied());
             }
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a change was refused");
-                if let Change::Set(setting) = change {
-                    self.learner.not_in_force(&setting.prefix);
-                }
+                refused = Err(error);
             }
+        }
+        refused
+    }
+
+    /// Tells the learner what became of `setting`; `None`: it was refused.
+    fn note(&mut self, setting: &Setting, outcome: Option<Outcome>) {
+        let (window, rate) = (setting.window.as_u32(), setting.pacing);
+        let name = outcome.map_or("failed", Outcome::name);
+        tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set");
+        if outcome != Some(Outcome::Done) {
+            self.learner.not_in_force(&setting.prefix);
         }
     }
 
@@ -276,47 +291,57 @@ impl Tuner {
     }
 
     fn answer_all(&mut self) {
-        let Self { control, learner, actuator, samples, started, why, .. } = self;
-        let (now, switch) = (monotonic(), &self.switch);
-        let mut orders = Vec::new();
-        let mut turned = false;
-        control.serve(|request| match request {
-            Request::Status {} => json!({
-                "schema_version": 1,
-                "mode": learner.config().mode,
-                "through": actuator.name(),
-                "why": why,
-                "off": switch.is_off(),
-                "running_s": now.since(*started).as_secs_f64(),
-                "connections": *samples,
-                "refused_samples": learner.refused(),
-                "arms": learner.arms(),
-                "destinations": learner.explain_all(now),
-            }),
+        while let Some(question) = self.control.next_question() {
+            let answer = self.answer(&question.request);
+            question.reply(&answer);
+        }
+    }
+
+    /// What is ordered is carried out before it is answered.
+    fn answer(&mut self, request: &Request) -> serde_json::Value {
+        let now = monotonic();
+        match request {
+            Request::Status {} => self.status(now),
             Request::Explain { address } => json!({
                 "schema_version": 1,
                 "address": address,
-                "destination": learner.explain(address, now),
+                "destination": self.learner.explain(*address, now),
             }),
             Request::Flush { within } => {
-                let changes = learner.flush(within);
-                let count = changes.len();
-                orders.extend(changes);
-                json!({ "schema_version": 1, "flushed": count })
+                let changes = self.learner.flush(*within);
+                match self.apply(&changes) {
+                    Ok(()) => json!({ "schema_version": 1, "flushed": changes.len() }),
+                    Err(error) => json!({ "error": format!("not all could be removed: {error}") }),
+                }
             }
-            Request::Switch {} => {
-                turned = true;
-                json!({ "schema_version": 1, "off": switch.is_off() })
-            }
+            Request::Switch {} => match self.follow_switch() {
+                Ok(()) => json!({ "schema_version": 1, "off": self.is_off, "daemon": true }),
+                Err(error) => json!({ "error": format!(
+                    "what was set could not be taken back yet, which is tried again each round: {error}"
+                ) }),
+            },
             Request::Hint { within, order, lasts_s } => {
-                learner.hint(Hint { within, order, until: now + lasts_s });
+                let hint = Hint { within: *within, order: *order, until: now + *lasts_s };
+                self.learner.hint(hint);
                 json!({ "schema_version": 1, "hint": order.to_string() })
             }
-        });
-        self.apply(&orders);
-        if turned {
-            self.look_at_switch();
         }
+    }
+
+    fn status(&self, now: Timestamp) -> serde_json::Value {
+        json!({
+            "schema_version": 1,
+            "mode": self.learner.config().mode,
+            "through": self.actuator.name(),
+            "why": self.why,
+            "off": self.is_off,
+            "to_take_back": self.to_take_back,
+            "running_s": now.since(self.started).as_secs_f64(),
+            "connections": self.samples,
+            "refused_samples": self.learner.refused(),
+            "arms": self.learner.arms(),
+            "destinations": self.learner.explain_all(now),
+        })
     }
 }
 

@@ -18,6 +18,10 @@ struct Scene {
     open: RefCell<Vec<Sample>>,
     /// Whether the kernel refuses to be looked at.
     is_blind: Cell<bool>,
+    /// Whether what was set cannot be swept.
+    is_stuck: Cell<bool>,
+    /// Whether it refuses to be changed.
+    refuses: Cell<bool>,
     /// Whether the actuator sees each connection.
     tells: Cell<bool>,
     /// What was carried out.
@@ -48,10 +52,16 @@ impl Actuator for Made {
     }
 
     fn sweep(&mut self) -> Result<usize, NetError> {
+        if self.0.is_stuck.get() {
+            return Err(refusal());
+        }
         Ok(self.0.changes.take().len())
     }
 
     fn apply(&mut self, change: &Change) -> Result<Outcome, NetError> {
+        if self.0.refuses.get() {
+            return Err(refusal());
+        }
         self.0.changes.borrow_mut().push(*change);
         Ok(Outcome::Done)
     }
@@ -156,4 +166,52 @@ fn connections_do_not_end_by_a_look_that_fails() {
     tuner.round(at(4));
     let ended: u64 = tuner.learner.arms().values().map(|totals| totals.connections).sum();
     assert_eq!(ended, 3, "each once");
+}
+
+#[test]
+fn nothing_is_set_until_all_is_taken_back() {
+    let place = Place::new("switch");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    let switch = Switch::beside(&place.socket());
+    scene.open.replace(connections(3));
+    tuner.round(at(1));
+    assert_eq!(scene.set(), 3);
+    switch.turn(true).unwrap();
+    scene.is_stuck.set(true);
+    let refused = tuner.answer(&Request::Switch {});
+    assert!(refused["error"].as_str().unwrap().contains("could not be taken back"), "{refused}");
+    tuner.round(at(2));
+    let status = tuner.answer(&Request::Status {});
+    assert_eq!((&status["off"], &status["to_take_back"]), (&json!(true), &json!(true)));
+    assert_eq!(scene.changes.borrow().len(), 3, "as it was: nothing taken back, nothing set");
+    // Turned back while it is so: what is in force is not known any more, and goes all the same.
+    switch.turn(false).unwrap();
+    tuner.round(at(3));
+    assert_eq!(scene.changes.borrow().len(), 3);
+    switch.turn(true).unwrap();
+    scene.is_stuck.set(false);
+    let off = tuner.answer(&Request::Switch {});
+    assert_eq!(off, json!({ "schema_version": 1, "off": true, "daemon": true }));
+    assert!(scene.changes.borrow().is_empty());
+    tuner.round(at(4));
+    assert!(scene.changes.borrow().is_empty());
+    switch.turn(false).unwrap();
+    tuner.round(at(5));
+    assert_eq!(scene.set(), 3);
+}
+
+#[test]
+fn what_cannot_be_removed_is_told_to_who_asked() {
+    let place = Place::new("flush");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    scene.open.replace(connections(2));
+    tuner.round(at(1));
+    let flushed = tuner.answer(&Request::Flush { within: None });
+    assert_eq!(flushed["flushed"], 2);
+    tuner.round(at(2));
+    scene.refuses.set(true);
+    let refused = tuner.answer(&Request::Flush { within: None });
+    assert!(refused["error"].as_str().unwrap().contains("be a kernel"), "{refused}");
 }
