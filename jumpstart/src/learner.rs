@@ -109,6 +109,8 @@ impl std::fmt::Display for Reason {
 pub struct Learner {
     config: Config,
     observed: BTreeMap<IpNet, Group>,
+    /// How many of `observed` are not among `destinations`.
+    new: usize,
     destinations: BTreeMap<IpNet, Destination>,
     connections: Connections,
     told_of_each: bool,
@@ -123,6 +125,7 @@ impl Learner {
         Self {
             config,
             observed: BTreeMap::new(),
+            new: 0,
             destinations: BTreeMap::new(),
             connections: Connections::default(),
             told_of_each: false,
@@ -143,8 +146,7 @@ impl Learner {
     /// Logarithmic in destinations and connections.
     pub fn observe(&mut self, sample: &Sample) {
         let prefix = self.prefix_of(sample.remote);
-        let known = self.destinations.contains_key(&prefix) || self.observed.contains_key(&prefix);
-        if !known && self.destinations.len() + self.observed.len() >= self.config.max_destinations {
+        if !self.has_room_for(&prefix) {
             self.refused += 1;
             return;
         }
@@ -177,6 +179,16 @@ impl Learner {
         group.windows.add(window, bytes);
         group.rates.add(evidence.rate_bps, bytes);
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
+    }
+
+    /// Whether `prefix` is known, or one more may be; it then counts as one of this round's new ones.
+    fn has_room_for(&mut self, prefix: &IpNet) -> bool {
+        if self.destinations.contains_key(prefix) || self.observed.contains_key(prefix) {
+            return true;
+        }
+        let room = self.destinations.len() + self.new < self.config.max_destinations;
+        self.new += usize::from(room);
+        room
     }
 
     fn track(&mut self, prefix: &IpNet, sample: &Sample) -> (u64, Option<FirstFlight>) {
@@ -238,6 +250,7 @@ impl Learner {
 
     /// What time and hints change, and what is then to be in force.
     fn settle(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
+        self.new = 0;
         self.expire(now, changes);
         self.hints.retain(|hint| hint.until > now);
         for (prefix, destination) in &mut self.destinations {

@@ -420,6 +420,23 @@ fn too_many_destinations_are_counted_and_left_out() {
     assert_eq!((learner.decide(at(0)).len(), learner.refused()), (1, 1));
 }
 
+#[test]
+fn the_bound_on_destinations_counts_each_once() {
+    let mut learner = riptide(|config| config.max_destinations = 4);
+    let look = |learner: &mut Learner, now, hosts: std::ops::Range<u64>| {
+        for host in hosts {
+            learner.observe(&with_window(host, &format!("10.0.0.{host}"), 80));
+            learner.observe(&with_window(100 + host, &format!("10.0.0.{host}"), 80));
+        }
+        learner.decide(at(now));
+        (learner.len(), learner.refused())
+    };
+    assert_eq!(look(&mut learner, 0, 0..3), (3, 0));
+    // Three that are known and one that is new are four.
+    assert_eq!(look(&mut learner, 1, 0..4), (4, 0));
+    assert_eq!(look(&mut learner, 2, 0..5), (4, 2));
+}
+
 proptest! {
     #[test]
     fn windows_stay_within_bounds_and_between_what_was_seen(
