@@ -9,7 +9,7 @@ use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
 use crate::config::{Config, Control, History, Mode};
 use crate::explain::Explanation;
 use crate::guard::Guard;
-use crate::hint::Hint;
+use crate::hint::{Hint, Order};
 use crate::learner::{Change, Reason, Setting};
 use crate::paced::rate_of_window;
 use crate::riptide::Weighted;
@@ -181,17 +181,20 @@ impl Destination {
             Mode::Paced => self.guard.share(),
             Mode::Strict => JUMP_SHARE,
         };
-        let before = self.given.map(|(window, _)| f64::from(window.as_u32()));
-        let hinted = hints.iter().filter(|hint| hint.covers(prefix));
+        let hinted = || hints.iter().filter(|hint| hint.covers(prefix));
+        let before = self.given.map_or(config.window_min, |given| given.0);
         let free = learned * share;
-        let window = hinted.fold(free, |window, hint| hint.apply(window, before));
+        let window = hinted().fold(free, |window, hint| hint.apply(window, before.as_u32().into()));
         let bounded = config.bounded(window);
-        if before.is_some_and(|before| before != f64::from(bounded.as_u32())) && window != free {
+        if self.given.is_some() && before != bounded && window != free {
             self.reason = Reason::Hinted;
         }
         self.window = bounded;
         let left = if free > 0.0 { window / free } else { 1.0 };
-        self.pacing = self.pacing_of(config, left);
+        let pacing = self.pacing_of(config, left);
+        let is_frozen = hinted().any(|hint| hint.order == Order::Freeze);
+        let most = self.given.and_then(|given| given.1).filter(|_| is_frozen);
+        self.pacing = pacing.map(|rate| most.map_or(rate, |most| rate.min(most)));
     }
 
     /// The rate for all who start at once, where `left` of the window is left by hints.

@@ -203,6 +203,43 @@ fn a_handshake_over_another_path_starts_by_default() {
 }
 
 #[test]
+fn a_freeze_holds_rates_as_well_and_what_is_new_begins_with_the_least() {
+    let mut learner = paced();
+    let remote: IpAddr = "10.0.0.1".parse().unwrap();
+    let new: IpAddr = "10.0.0.2".parse().unwrap();
+    // A rate of so many Mbit/s over 40 ms, a megabyte a second.
+    let shown = |learner: &mut Learner, now: u64, remote: &str, mbps: f64| {
+        let acked = Bytes::new((now + 1) * 1_000_000);
+        let delivery_rate = Bandwidth::from_mbps(mbps).ok();
+        let number = u64::from(remote == "10.0.0.2");
+        learner.observe(&Sample { acked, delivery_rate, ..sample(number, remote) });
+    };
+    // Its window, and its rate in tenths of Mbit/s.
+    let known = |learner: &Learner, remote, now| {
+        let known = learner.explain(remote, at(now)).unwrap();
+        (known.window_segments, (known.pacing_mbps.unwrap() * 10.0).round() as u32)
+    };
+    shown(&mut learner, 0, "10.0.0.1", 40.0);
+    learner.decide(at(0));
+    assert_eq!(known(&learner, remote, 0), (100, 340), "the window is at its bound");
+    let within = "10.0.0.0/8".parse().unwrap();
+    learner.hint(Hint { within, order: Order::Freeze, until: at(20) });
+    for now in 1..20 {
+        shown(&mut learner, now, "10.0.0.1", 80.0);
+        shown(&mut learner, now, "10.0.0.2", 80.0);
+        learner.decide(at(now));
+        assert_eq!(known(&learner, remote, now), (100, 340));
+        // A tenth of the window, so a tenth of the rate.
+        assert_eq!(known(&learner, new, now), (10, 68));
+    }
+    shown(&mut learner, 20, "10.0.0.1", 80.0);
+    shown(&mut learner, 20, "10.0.0.2", 80.0);
+    learner.decide(at(20));
+    assert!(known(&learner, remote, 20).1 > 600);
+    assert_eq!(known(&learner, new, 20), (100, 680));
+}
+
+#[test]
 fn a_lost_first_flight_halves_the_next_window_and_its_rate() {
     let mut learner = paced();
     busy_round(&mut learner, 0);
