@@ -69,6 +69,14 @@ impl Remembered {
         }
         fell
     }
+
+    /// History remembers what is within the bounds; see the module `learner`.
+    fn bound(&mut self, min: f64, max: f64) {
+        self.value = self.value.map(|value| value.clamp(min, max));
+        if let Some(newest) = self.rounds.back_mut() {
+            *newest = newest.clamp(min, max);
+        }
+    }
 }
 
 /// What is known of a destination.
@@ -144,8 +152,7 @@ impl Destination {
         let value = self.windows.value.unwrap_or(average);
         let (min, max) = (config.window_min.as_u32().into(), config.window_max.as_u32().into());
         self.bound = bound_of(value, min, max);
-        // History remembers what is within the bounds; see the module `learner`.
-        self.windows.value = Some(value.clamp(min, max));
+        self.windows.bound(min, max);
         if let Some(rate) = group.rates.combined(config.combine) {
             self.rates.update(config, rate);
         }

@@ -65,6 +65,9 @@ fn the_bounds_hold_and_a_greater_window_does_not_linger() {
     assert_eq!(round(&mut learner, 1, &[60]), Some(90));
     let mut learner = riptide(|_| {});
     assert_eq!(round(&mut learner, 0, &[2]), Some(10));
+    let mut learner = riptide(|config| config.history = History::Rounds(4));
+    assert_eq!(round(&mut learner, 0, &[5000]), Some(100));
+    assert_eq!(round(&mut learner, 1, &[60]), Some(80)); // (100 + 60) / 2
 }
 
 #[test]
