@@ -220,17 +220,23 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
     let row = |known: &Value| {
         let mut row = vec![word(&known["prefix"])];
         row.extend(columns.map(|column| word(&known[column])));
-        row.push(if known["control"] == true {
-            "control".to_owned()
-        } else {
-            word(&known["reason"])
-        });
+        let is_control = known["control"] == true;
+        row.push(if is_control { "control".to_owned() } else { word(&known["outcome"]) });
+        row.push(word(&known["reason"]));
         row
     };
     let known = answer["destinations"].as_array().cloned().unwrap_or_default();
     let rows: Vec<Vec<String>> = known.iter().map(row).collect();
-    let heading =
-        ["destination", "window", "samples", "average", "pacing Mbit/s", "expires s", "why"];
+    let heading = [
+        "destination",
+        "window",
+        "samples",
+        "average",
+        "pacing Mbit/s",
+        "expires s",
+        "outcome",
+        "why",
+    ];
     table::print(&heading, &rows, 1)
 }
 

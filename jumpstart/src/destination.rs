@@ -98,6 +98,8 @@ pub(crate) struct Destination {
     /// The last change that was given out.
     given: Option<(Segments, Option<Bandwidth>)>,
     pub(crate) in_force: bool,
+    /// What became of it, by who carried it out.
+    pub(crate) outcome: Option<&'static str>,
     /// Rounds since it was found not to be in force.
     rounds_out: u8,
     pub(crate) control: bool,
@@ -125,6 +127,7 @@ impl Destination {
             renewed: false,
             given: None,
             in_force: false,
+            outcome: None,
             rounds_out: 0,
             control: false,
             starts: 0,
@@ -279,6 +282,8 @@ impl Destination {
             lent_mbps: self.loans.lent_bps(now) / 1e6,
             rtt_ms: self.rtt.map(as_millis_f64),
             control: self.control,
+            in_force: self.in_force,
+            outcome: self.outcome,
             expires_in_s: self.expires.since(now).as_secs_f64(),
             reason: self.reason,
         }

@@ -25,7 +25,7 @@ pub struct Explanation {
     pub guard_ratio: f64,
     /// Outsiders' orders in force.
     pub hints: Vec<String>,
-    /// The first window that results.
+    /// The first window that results; see `in_force`.
     pub window_segments: u32,
     /// Rate that was learned, in `paced` and `strict`.
     pub rate_mbps: Option<f64>,
@@ -37,6 +37,10 @@ pub struct Explanation {
     pub rtt_ms: Option<f64>,
     /// Whether it keeps the default window for comparison.
     pub control: bool,
+    /// Whether connections start with the window now.
+    pub in_force: bool,
+    /// What became of it when it was last given out, in a word; `None` while nobody told.
+    pub outcome: Option<&'static str>,
     /// When the value is forgotten, unless confirmed.
     pub expires_in_s: f64,
     /// Why it last changed.

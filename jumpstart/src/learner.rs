@@ -284,11 +284,11 @@ impl Learner {
         });
     }
 
-    /// Tells that a [`Change::Set`] did not come into force, so that connections to it do not count as
-    /// having jumped.
-    pub fn not_in_force(&mut self, prefix: &IpNet) {
+    /// Takes in what became of a [`Change::Set`], in a word, and whether it is in force: connections to it count as
+    /// having jumped only while it is.
+    pub fn turned_out(&mut self, prefix: &IpNet, outcome: &'static str, in_force: bool) {
         if let Some(destination) = self.destinations.get_mut(prefix) {
-            destination.in_force = false;
+            (destination.outcome, destination.in_force) = (Some(outcome), in_force);
         }
     }
 

@@ -271,9 +271,7 @@ impl Tuner {
         let (window, rate) = (setting.window.as_u32(), setting.pacing);
         let name = outcome.map_or("failed", Outcome::name);
         tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set");
-        if outcome != Some(Outcome::Done) {
-            self.learner.not_in_force(&setting.prefix);
-        }
+        self.learner.turned_out(&setting.prefix, name, outcome == Some(Outcome::Done));
     }
 
     fn follow(&mut self) {
@@ -281,9 +279,7 @@ impl Tuner {
             Ok(touched) => {
                 for (prefix, outcome) in touched {
                     tracing::debug!(%prefix, outcome = outcome.name(), "followed a route change");
-                    if outcome != Outcome::Done {
-                        self.learner.not_in_force(&prefix);
-                    }
+                    self.learner.turned_out(&prefix, outcome.name(), outcome == Outcome::Done);
                 }
             }
             Err(error) => tracing::warn!(%error, "a route change could not be followed"),

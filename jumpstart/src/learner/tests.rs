@@ -420,9 +420,11 @@ fn a_first_flight_whose_loss_is_told_counts_once() {
 fn what_did_not_come_into_force_did_not_jump() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.decide(at(1));
+    let known = learner.explain("10.0.0.1".parse().unwrap(), at(1)).unwrap();
+    assert_eq!((known.in_force, known.outcome), (false, Some("foreign")));
     learner.decide(at(2));
     assert!(!learner.arms().contains_key(&Arm::Jumped));
 }
@@ -431,11 +433,11 @@ fn what_did_not_come_into_force_did_not_jump() {
 fn what_did_not_come_into_force_is_tried_again() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     let sets = (1..=20).filter(|now| {
         learner.observe(&with_window(0, "10.0.0.1", 80));
         let again = matches!(learner.decide(at(*now)).as_slice(), [Change::Set(_)]);
-        learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+        learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
         again
     });
     assert_eq!(sets.collect::<Vec<_>>(), [10, 20]);

@@ -215,3 +215,21 @@ fn what_cannot_be_removed_is_told_to_who_asked() {
     let refused = tuner.answer(&Request::Flush { within: None });
     assert!(refused["error"].as_str().unwrap().contains("be a kernel"), "{refused}");
 }
+
+#[test]
+fn status_and_explain_tell_what_is_in_force() {
+    let place = Place::new("outcome");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    scene.open.replace(connections(2));
+    scene.refuses.set(true);
+    tuner.round(at(1));
+    let outcome = |known: &serde_json::Value| (known["in_force"].clone(), known["outcome"].clone());
+    let known = tuner.answer(&Request::Status {})["destinations"][0].take();
+    assert_eq!(outcome(&known), (json!(false), json!("failed")));
+    scene.refuses.set(false);
+    (2..12).for_each(|second| tuner.round(at(second)));
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    let known = tuner.answer(&Request::Explain { address })["destination"].take();
+    assert_eq!(outcome(&known), (json!(true), json!("done")));
+}
