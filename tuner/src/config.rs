@@ -158,22 +158,19 @@ impl TunerConfig {
     /// How to learn, resolved.
     ///
     /// # Errors
-    /// The first setting out of range, or a mode that this actuator cannot carry out.
+    /// The first setting out of range.
     pub fn learn(&self) -> Result<Config, TunerError> {
         Ok(Config::resolve(&self.learn)?)
     }
 
     fn check(&self) -> Result<(), TunerError> {
-        let config = self.learn()?;
+        self.learn()?;
         let interval = self.observe.interval;
         if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
             return Err(TunerError::Config {
                 place: "`observe.interval`".to_owned(),
                 problem: format!("a span from 100 ms to 60 s, not {interval:?}"),
             });
-        }
-        if config.mode == Mode::Strict && self.act.through == Through::Routes {
-            return Err(TunerError::NeedsPacing);
         }
         Ok(())
     }
@@ -220,7 +217,6 @@ mod tests {
             ("[observe]\ninterval = \"1 ms\"", "`observe.interval`: a span from 100 ms"),
             ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
             ("[act]\nthrough = \"magic\"", "`act.through`"),
-            ("[learn]\nmode = \"strict\"\n[act]\nthrough = \"routes\"", "routes cannot"),
             ("[act]\nreceive_buffer = \"many\"", "`act.receive_buffer`"),
             ("colour = 1", "unknown field `colour`"),
             ("[learn", "line 1"),
@@ -229,8 +225,5 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        assert!(
-            TunerConfig::parse("[learn]\nmode = \"strict\"\n[act]\nthrough = \"none\"").is_ok()
-        );
     }
 }

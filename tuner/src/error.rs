@@ -26,6 +26,11 @@ pub enum TunerError {
         "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `sockops` or `none`"
     )]
     NeedsPacing,
+    /// Only some connections are meant, and what it would act through takes all.
+    #[error(
+        "`act.cgroup`: routes hold for all connections of the host, not for those of {} alone: act through `sockops` or `none`", .0.display()
+    )]
+    NeedsSockops(PathBuf),
     /// The right to act is missing.
     #[error(
         "routes cannot be changed without the capability CAP_NET_ADMIN; `--dry-run` learns and shows without it"

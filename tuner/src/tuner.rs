@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Mode, Setting};
+use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Setting};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
@@ -16,7 +16,7 @@ use tradewind_units::{Duration, Segments, Timestamp};
 use crate::TunerError;
 use crate::actuate::{Actuator, Outcome};
 use crate::choose::{Chosen, choose};
-use crate::config::{Through, TunerConfig};
+use crate::config::TunerConfig;
 use crate::control::{Control, Request};
 use crate::metrics::Metrics;
 use crate::observe::{Observer, SocketTable};
@@ -80,9 +80,6 @@ impl Tuner {
             tracing::warn!("{why}");
         }
         chosen.actuator.sweep()?;
-        if learn.mode == Mode::Paced && config.act.through == Through::Routes {
-            tracing::warn!("routes cannot pace: mode `paced` sets its windows, without a rate");
-        }
         Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen })
     }
 
