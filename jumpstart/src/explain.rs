@@ -31,7 +31,7 @@ pub struct Explanation {
     pub rate_mbps: Option<f64>,
     /// Of this, what those who start at once may use together.
     pub pacing_mbps: Option<f64>,
-    /// Of this, what is lent out to starting connections.
+    /// Of this, what [`Learner::start`](crate::Learner::start) has lent out to starting connections.
     pub lent_mbps: f64,
     /// Least round-trip time, in `paced` and `strict`.
     pub rtt_ms: Option<f64>,

@@ -29,8 +29,13 @@ const PROGRAM: &str = "jump_start";
 const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
+/// Where the loans of a budget begin, and the length of each: its end, bytes a second, borrowers.
+const LOANS_AT: usize = 16;
+const LOAN: usize = 24;
 /// Length of a budget in the kernel, which is all zeroes when it is made.
-const BUDGET: usize = 16 + 8 * 24;
+const BUDGET: usize = LOANS_AT + 8 * LOAN;
+/// Has a budget read whole, not while the program changes it (BPF_F_LOCK).
+const WHOLE: u64 = 4;
 /// A value's end in the kernel is moved when this share of its life is gained. Chosen: a destination that is
 /// seen every second then costs a tenth of the updates, and ends at most a tenth early by the kernel.
 const RENEWAL_SHARE: u32 = 10;
@@ -60,7 +65,7 @@ struct Setting {
     reserved: u32,
 }
 
-/// `struct budget` of the C file; what is in it is the program's alone.
+/// `struct budget` of the C file; the program alone writes to it.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Budget([u8; BUDGET]);
@@ -269,6 +274,14 @@ impl JumpStarts {
         Ok(prefixes.len())
     }
 
+    /// What of the rate of `prefix` is lent out at `now`, in bytes a second; `None` without a rate.
+    #[must_use]
+    pub fn lent(&self, prefix: &IpNet, now: Timestamp) -> Option<u64> {
+        let setting = self.ours.get(prefix).filter(|setting| setting.bytes_per_s > 0)?;
+        let budget = self.budgets.get(&setting.id, WHOLE).ok()?;
+        Some(lent_of(&budget, now))
+    }
+
     /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost.
     pub fn hear(&mut self, mut each: impl FnMut(Told)) {
         let Self { events, prefixes, .. } = self;
@@ -305,6 +318,13 @@ fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
     Key::new(before + u32::from(prefix.prefix_len()), address.octets())
 }
 
+fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let loans = budget.0[LOANS_AT..].chunks_exact(LOAN);
+    let live = loans.filter(|loan| word(&loan[..8]) > now.as_nanos());
+    live.map(|loan| word(&loan[8..16])).sum()
+}
+
 /// Reads `struct event` of the C file.
 fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<Told> {
     let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
@@ -332,6 +352,20 @@ mod tests {
         };
         assert_eq!(shown("10.1.2.3/30"), (126, "::ffff:10.1.2.0".to_owned()));
         assert_eq!(shown("2001:db8::/32"), (32, "2001:db8::".to_owned()));
+    }
+
+    #[test]
+    fn loans_that_have_ended_are_lent_no_more() {
+        let mut budget = Budget([0; BUDGET]);
+        for (number, (until, rate)) in
+            [(9_u64, 1000_u64), (10, 200), (11, 30), (12, 4)].iter().enumerate()
+        {
+            let at = LOANS_AT + number * LOAN;
+            budget.0[at..at + 8].copy_from_slice(&until.to_ne_bytes());
+            budget.0[at + 8..at + 16].copy_from_slice(&rate.to_ne_bytes());
+        }
+        let lent = |now| lent_of(&budget, Timestamp::from_nanos(now));
+        assert_eq!((lent(0), lent(10), lent(12)), (1234, 34, 0));
     }
 
     #[test]

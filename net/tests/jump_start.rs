@@ -15,7 +15,7 @@ use tradewind_net::iproute::{self, Tool};
 use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
-use tradewind_units::{Bandwidth, Bytes, Ratio, Segments};
+use tradewind_units::{Bandwidth, Bytes, Ratio, Segments, Timestamp};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -141,6 +141,8 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
         let jumped = tries.find(|(near, _)| window(near) == 90);
         let (mut stream, mut far) = jumped.expect("one of 1000 connections jumps");
         assert_eq!(limit(&stream), after.min(1_250_000_000));
+        let lent = |now| program.lent(&prefix, now).unwrap();
+        assert_eq!((lent(Timestamp::ZERO), lent(Timestamp::FAR_FUTURE)), (1_250_000_000, 0));
         // Each exchange is a round trip.
         for _ in 0..100 {
             stream.write_all(&[7]).unwrap();

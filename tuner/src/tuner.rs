@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Config, Hint, Learner, Setting};
+use tradewind_jumpstart::{Begun, Change, Config, Explanation, Hint, Learner, Setting};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
@@ -298,7 +298,7 @@ impl Tuner {
             Request::Explain { address } => json!({
                 "schema_version": 1,
                 "address": address,
-                "destination": self.learner.explain(*address, now),
+                "destination": self.learner.explain(*address, now).map(|known| self.shown(&known)),
             }),
             Request::Flush { within } => {
                 let changes = self.learner.flush(*within);
@@ -321,7 +321,15 @@ impl Tuner {
         }
     }
 
+    /// Of a destination's rate, the actuator lends.
+    fn shown(&self, known: &Explanation) -> serde_json::Value {
+        let mut shown = json!(known);
+        shown["lent_mbps"] = json!(self.actuator.lent_mbps(&known.prefix));
+        shown
+    }
+
     fn status(&self, now: Timestamp) -> serde_json::Value {
+        let known = self.learner.explain_all(now);
         json!({
             "schema_version": 1,
             "mode": self.learner.config().mode,
@@ -333,7 +341,7 @@ impl Tuner {
             "connections": self.samples,
             "refused_samples": self.learner.refused(),
             "arms": self.learner.arms(),
-            "destinations": self.learner.explain_all(now),
+            "destinations": known.iter().map(|known| self.shown(known)).collect::<Vec<_>>(),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use tradewind_jumpstart::Sample;
+use tradewind_jumpstart::{IpNet, Sample};
 use tradewind_net::NetError;
 use tradewind_units::{Bandwidth, Bytes};
 
@@ -24,6 +24,8 @@ struct Scene {
     refuses: Cell<bool>,
     /// Whether the actuator sees each connection.
     tells: Cell<bool>,
+    /// What it lends of each destination.
+    lent_mbps: Cell<Option<f64>>,
     /// What was carried out.
     changes: RefCell<Vec<Change>>,
 }
@@ -68,6 +70,10 @@ impl Actuator for Made {
 
     fn tells(&self) -> bool {
         self.0.tells.get()
+    }
+
+    fn lent_mbps(&self, _: &IpNet) -> Option<f64> {
+        self.0.lent_mbps.get()
     }
 }
 
@@ -232,4 +238,20 @@ fn status_and_explain_tell_what_is_in_force() {
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     let known = tuner.answer(&Request::Explain { address })["destination"].take();
     assert_eq!(outcome(&known), (json!(true), json!("done")));
+}
+
+#[test]
+fn what_is_lent_is_the_actuators_to_tell() {
+    let place = Place::new("lent");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "[learn]\nmode = \"paced\"");
+    scene.open.replace(connections(2));
+    tuner.round(at(1));
+    let lent = |tuner: &mut Tuner| {
+        let known = tuner.answer(&Request::Status {})["destinations"][0].take();
+        known["lent_mbps"].clone()
+    };
+    assert_eq!(lent(&mut tuner), json!(null));
+    scene.lent_mbps.set(Some(3.5));
+    assert_eq!(lent(&mut tuner), json!(3.5));
 }
