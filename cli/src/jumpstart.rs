@@ -213,8 +213,8 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
     if answer["to_take_back"] == true {
         output::line("not all that was set could be taken back yet; it is tried again each round")?;
     }
-    if let Some(why) = answer["why"].as_str() {
-        output::line(why)?;
+    for told in ["why", "limit"].iter().filter_map(|key| answer[key].as_str()) {
+        output::line(told)?;
     }
     let columns = ["window_segments", "samples", "average_segments", "pacing_mbps", "expires_in_s"];
     let row = |known: &Value| {

@@ -3,7 +3,6 @@
 use tradewind_jumpstart::{Config, Mode};
 use tradewind_net::capability::may_change_routes;
 use tradewind_net::route::Routes;
-use tradewind_net::sysctl;
 
 use crate::TunerError;
 use crate::actuate::{Actuator, ByRoute, BySockops, Nothing};
@@ -79,14 +78,7 @@ fn suits_routes(config: &TunerConfig, learn: &Config) -> Result<(), TunerError> 
 }
 
 fn by_sockops(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {
-    let actuator = BySockops::attach(&config.act.options(learn))?;
-    if let Some(wanted) = config.act.receive_buffer {
-        let most = sysctl::get("net.core.rmem_max").ok().and_then(|text| text.parse().ok());
-        if most.is_some_and(|most: u64| most < wanted.as_u64()) {
-            tracing::warn!(?most, %wanted, "receive buffers end at net.core.rmem_max");
-        }
-    }
-    Ok(Box::new(actuator))
+    Ok(Box::new(BySockops::attach(&config.act.options(learn))?))
 }
 
 fn by_routes(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {

@@ -15,6 +15,7 @@
 //! | [`observe`] | where samples come from |
 //! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
 //! | `choose` | which of them works here |
+//! | `receive` | what limits the receiving side here |
 //! | [`tuner`] | the loop |
 //! | [`control`] | questions and orders from the command line |
 //! | [`switch`] | the kill switch |
@@ -29,6 +30,7 @@ pub mod error;
 mod metrics;
 pub mod notify;
 pub mod observe;
+mod receive;
 pub mod switch;
 pub mod tuner;
 

@@ -20,6 +20,7 @@ use crate::config::TunerConfig;
 use crate::control::{Control, Request};
 use crate::metrics::Metrics;
 use crate::observe::{Observer, SocketTable};
+use crate::receive;
 use crate::switch::Switch;
 
 /// Tokens of what the loop waits for.
@@ -33,6 +34,8 @@ pub struct Tuner {
     observer: Box<dyn Observer>,
     actuator: Box<dyn Actuator>,
     why: Option<String>,
+    /// What of this host limits the receiving side.
+    limit: Option<String>,
     switch: Switch,
     is_off: bool,
     /// Whether something that was set before may still be in force.
@@ -52,6 +55,7 @@ struct Parts {
     switch: Switch,
     observer: Box<dyn Observer>,
     chosen: Chosen,
+    limit: Option<String>,
 }
 
 /// An actuator that sees each connection takes the control share of connections itself, and tells of each how it
@@ -80,11 +84,15 @@ impl Tuner {
             tracing::warn!("{why}");
         }
         chosen.actuator.sweep()?;
-        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen })
+        let limit = receive::limit(config, &learn, chosen.actuator.name());
+        if let Some(limit) = &limit {
+            tracing::warn!("{limit}");
+        }
+        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen, limit })
     }
 
     fn of(config: &TunerConfig, parts: Parts) -> Result<Self, TunerError> {
-        let Parts { control, switch, observer, chosen: Chosen { actuator, why } } = parts;
+        let Parts { control, switch, observer, chosen: Chosen { actuator, why }, limit } = parts;
         let learner = learner_for(config.learn()?, actuator.as_ref());
         let (metrics, health) = (Metrics::default(), Health::new());
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
@@ -98,6 +106,7 @@ impl Tuner {
             observer,
             actuator,
             why,
+            limit,
             switch,
             is_off: false,
             to_take_back: false,
@@ -335,6 +344,7 @@ impl Tuner {
             "mode": self.learner.config().mode,
             "through": self.actuator.name(),
             "why": self.why,
+            "limit": self.limit,
             "off": self.is_off,
             "to_take_back": self.to_take_back,
             "running_s": now.since(self.started).as_secs_f64(),

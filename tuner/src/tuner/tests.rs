@@ -101,6 +101,7 @@ impl Place {
             switch: Switch::beside(&self.socket()),
             observer: Box::new(Made(Rc::clone(scene))),
             chosen: Chosen { actuator, why: None },
+            limit: None,
         };
         Tuner::of(&TunerConfig::parse(config).unwrap(), parts).unwrap()
     }
