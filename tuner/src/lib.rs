@@ -19,7 +19,7 @@
 //! | [`tuner`] | the loop |
 //! | [`control`] | questions and orders from the command line |
 //! | [`switch`] | the kill switch |
-//! | [`notify`] | telling systemd that it is ready |
+//! | [`notify`] | telling systemd that it is ready and alive |
 //! | `metrics` | what is counted |
 
 pub mod actuate;

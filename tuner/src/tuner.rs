@@ -19,6 +19,7 @@ use crate::choose::{Chosen, choose};
 use crate::config::TunerConfig;
 use crate::control::{Control, Request};
 use crate::metrics::Metrics;
+use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
 use crate::receive;
 use crate::switch::Switch;
@@ -153,7 +154,8 @@ impl Tuner {
         }
         let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
-        crate::notify::ready();
+        notify::ready();
+        let watchdog = Watchdog::of_this_process();
         let mut next = monotonic();
         loop {
             let now = monotonic();
@@ -162,7 +164,9 @@ impl Tuner {
                 heart.beat();
                 next = now + self.interval;
             }
+            watchdog.beat();
             let left = next.since(monotonic());
+            let left = watchdog.rest().map_or(left, |rest| left.min(rest));
             let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
             if tokens.contains(&STOP) {
                 return Ok(());
