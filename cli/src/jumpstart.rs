@@ -213,7 +213,7 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
     if answer["to_take_back"] == true {
         output::line("not all that was set could be taken back yet; it is tried again each round")?;
     }
-    for told in ["why", "limit"].iter().filter_map(|key| answer[key].as_str()) {
+    for told in ["why", "limit", "hints"].iter().filter_map(|key| answer[key].as_str()) {
         output::line(told)?;
     }
     let columns = ["window_segments", "samples", "average_segments", "pacing_mbps", "expires_in_s"];

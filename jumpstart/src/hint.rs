@@ -34,11 +34,17 @@ pub struct Hint {
     pub within: IpNet,
     /// What to do.
     pub order: Order,
-    /// When it ends.
+    /// When it ends; [`Timestamp::FAR_FUTURE`]: it stands until others take its place ([`crate::Learner::stand`]).
     pub until: Timestamp,
 }
 
 impl Hint {
+    /// Whether it stands until others take its place.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.until == Timestamp::FAR_FUTURE
+    }
+
     /// Whether it is about `prefix` or a part of it.
     #[must_use]
     pub fn covers(&self, prefix: &IpNet) -> bool {

@@ -293,10 +293,17 @@ impl Learner {
     }
 
     /// Takes an outsider's hint; it acts with the next [`Learner::decide`] and replaces one about the same
-    /// prefix.
+    /// prefix, unless that stands.
     pub fn hint(&mut self, hint: Hint) {
-        self.hints.retain(|other| other.within != hint.within);
+        self.hints.retain(|other| other.within != hint.within || other.stands());
         self.hints.push(hint);
+    }
+
+    /// Takes the hints that stand, in place of those that stood, besides those that end.
+    pub fn stand(&mut self, hints: impl IntoIterator<Item = Hint>) {
+        self.hints.retain(|hint| !hint.stands());
+        let standing = |hint| Hint { until: Timestamp::FAR_FUTURE, ..hint };
+        self.hints.extend(hints.into_iter().map(standing));
     }
 
     /// Forgets what was learned of all destinations inside `within`, or of all.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tradewind_jumpstart::{Config, Mode, Settings};
 use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
@@ -12,6 +13,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bytes, Duration, in_plain_words};
 
 use crate::TunerError;
+use crate::error::Mistake;
 
 /// The file as a whole.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -29,6 +31,8 @@ pub struct TunerConfig {
     /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
     /// directory.
     pub socket: Option<PathBuf>,
+    /// A file of standing hints, read again when it changes. Default none.
+    pub hints: Option<PathBuf>,
 }
 
 /// Whom to look at.
@@ -133,24 +137,7 @@ impl TunerConfig {
     /// # Errors
     /// One line that names the key.
     pub fn parse(text: &str) -> Result<Self, TunerError> {
-        let line_of = |error: &toml::de::Error| match error.span() {
-            Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
-            None => "the whole".to_owned(),
-        };
-        let refuse = |place: String, message: &str| TunerError::Config {
-            place,
-            problem: in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; ")),
-        };
-        let source = toml::Deserializer::parse(text)
-            .map_err(|error| refuse(line_of(&error), error.message()))?;
-        let config: Self = serde_path_to_error::deserialize(source).map_err(|error| {
-            let (key, inner) = (error.path().to_string(), error.inner());
-            let place = match key.as_str() {
-                "." => line_of(inner),
-                key => format!("`{key}` ({})", line_of(inner)),
-            };
-            refuse(place, inner.message())
-        })?;
+        let config: Self = read_toml(text)?;
         config.check()?;
         Ok(config)
     }
@@ -167,10 +154,8 @@ impl TunerConfig {
         self.learn()?;
         let interval = self.observe.interval;
         if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
-            return Err(TunerError::Config {
-                place: "`observe.interval`".to_owned(),
-                problem: format!("a span from 100 ms to 60 s, not {interval:?}"),
-            });
+            let problem = format!("a span from 100 ms to 60 s, not {interval:?}");
+            return Err(Mistake { place: "`observe.interval`".to_owned(), problem }.into());
         }
         Ok(())
     }
@@ -185,6 +170,31 @@ impl TunerConfig {
             cgroup: self.observe.cgroup.clone(),
         }
     }
+}
+
+/// Reads TOML.
+///
+/// # Errors
+/// The key and the line, and in plain words what is wrong there.
+pub(crate) fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+    let line_of = |error: &toml::de::Error| match error.span() {
+        Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
+        None => "the whole".to_owned(),
+    };
+    let refuse = |place: String, message: &str| Mistake {
+        place,
+        problem: in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; ")),
+    };
+    let source = toml::Deserializer::parse(text)
+        .map_err(|error| refuse(line_of(&error), error.message()))?;
+    serde_path_to_error::deserialize(source).map_err(|error| {
+        let (key, inner) = (error.path().to_string(), error.inner());
+        let place = match key.as_str() {
+            "." => line_of(inner),
+            key => format!("`{key}` ({})", line_of(inner)),
+        };
+        refuse(place, inner.message())
+    })
 }
 
 #[cfg(test)]

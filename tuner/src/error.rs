@@ -7,17 +7,22 @@ use tradewind_jumpstart::ConfigError;
 use tradewind_net::NetError;
 use tradewind_telemetry::TelemetryError;
 
+/// What is wrong in a file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct Mistake {
+    /// The key, or the line.
+    pub place: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
 /// What a caller can tell apart.
 #[derive(Debug, thiserror::Error)]
 pub enum TunerError {
     /// The configuration cannot be read.
-    #[error("configuration, {place}: {problem}")]
-    Config {
-        /// The key, or the line.
-        place: String,
-        /// What is wrong there.
-        problem: String,
-    },
+    #[error("configuration, {0}")]
+    Config(#[from] Mistake),
     /// A setting of `[learn]` makes no sense.
     #[error("configuration, `learn`: {0}")]
     Learn(#[from] ConfigError),

@@ -17,6 +17,7 @@
 //! | `choose` | which of them works here |
 //! | `receive` | what limits the receiving side here |
 //! | [`tuner`] | the loop |
+//! | `hints` | standing hints by file |
 //! | [`control`] | questions and orders from the command line |
 //! | [`switch`] | the kill switch |
 //! | [`notify`] | telling systemd that it is ready and alive |
@@ -27,6 +28,7 @@ mod choose;
 pub mod config;
 pub mod control;
 pub mod error;
+mod hints;
 mod metrics;
 pub mod notify;
 pub mod observe;

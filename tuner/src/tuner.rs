@@ -18,6 +18,7 @@ use crate::actuate::{Actuator, Outcome};
 use crate::choose::{Chosen, choose};
 use crate::config::TunerConfig;
 use crate::control::{Control, Request};
+use crate::hints::HintFile;
 use crate::metrics::Metrics;
 use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
@@ -38,6 +39,7 @@ pub struct Tuner {
     /// What of this host limits the receiving side.
     limit: Option<String>,
     switch: Switch,
+    hints: Option<HintFile>,
     is_off: bool,
     /// Whether something that was set before may still be in force.
     to_take_back: bool,
@@ -109,6 +111,7 @@ impl Tuner {
             why,
             limit,
             switch,
+            hints: config.hints.clone().map(HintFile::at),
             is_off: false,
             to_take_back: false,
             interval: config.observe.interval,
@@ -184,6 +187,10 @@ impl Tuner {
     fn round(&mut self, now: Timestamp) {
         if let Err(error) = self.follow_switch() {
             tracing::warn!(%error, "what was set could not be taken back; nothing is set until it is");
+        }
+        if let Some(hints) = self.hints.as_mut().and_then(HintFile::changed) {
+            tracing::info!(count = hints.len(), "took the hints of the file");
+            self.learner.stand(hints);
         }
         let mut samples = 0;
         let learner = &mut self.learner;
@@ -349,6 +356,7 @@ impl Tuner {
             "through": self.actuator.name(),
             "why": self.why,
             "limit": self.limit,
+            "hints": self.hints.as_ref().and_then(HintFile::problem),
             "off": self.is_off,
             "to_take_back": self.to_take_back,
             "running_s": now.since(self.started).as_secs_f64(),

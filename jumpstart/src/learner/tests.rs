@@ -156,6 +156,23 @@ fn hints_lower_and_freeze_and_end() {
     assert_eq!(round(&mut learner, 10, &[90]), Some(90));
 }
 
+#[test]
+fn hints_that_stand_hold_beside_others_until_they_are_replaced() {
+    let mut learner = riptide(|config| config.history = History::Weight(Ratio::ZERO));
+    let within: IpNet = "10.0.0.0/8".parse().unwrap();
+    let at_most = |count| Order::AtMost(Segments::new(count).unwrap());
+    let hint = |order, until| Hint { within, order, until: at(until) };
+    learner.stand([hint(at_most(40), 0)]);
+    assert_eq!(round(&mut learner, 5, &[90]), Some(40));
+    learner.hint(hint(at_most(20), 10));
+    assert_eq!(round(&mut learner, 6, &[90]), Some(20));
+    assert_eq!(round(&mut learner, 10, &[90]), Some(40));
+    learner.stand([hint(at_most(60), 0)]);
+    assert_eq!(round(&mut learner, 11, &[90]), Some(60));
+    learner.stand([]);
+    assert_eq!(round(&mut learner, 12, &[90]), Some(90));
+}
+
 fn paced() -> Learner {
     Learner::new(Config { control: Control::Connections(Ratio::ZERO), ..Config::of(Mode::Paced) })
 }

@@ -256,3 +256,23 @@ fn what_is_lent_is_the_actuators_to_tell() {
     scene.lent_mbps.set(Some(3.5));
     assert_eq!(lent(&mut tuner), json!(3.5));
 }
+
+#[test]
+fn hints_of_the_file_hold_while_it_is_as_it_is() {
+    let place = Place::new("hints");
+    let scene = Rc::new(Scene::default());
+    let file = place.0.join("hints.toml");
+    let mut tuner = place.tuner(&scene, &format!("hints = {file:?}"));
+    scene.open.replace(connections(1));
+    let mut window = |second| {
+        tuner.round(at(second));
+        tuner.answer(&Request::Status {})["destinations"][0]["window_segments"].take()
+    };
+    assert_eq!(window(1), 50);
+    std::fs::write(&file, "[[hint]]\nwithin = \"10.0.0.0/8\"\nat_most = 20\n").unwrap();
+    assert_eq!(window(2), 20);
+    std::fs::write(&file, "at_most = 30\n").unwrap();
+    assert_eq!(window(3), 20, "the last good one");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(window(4), 50);
+}
