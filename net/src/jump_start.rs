@@ -239,39 +239,42 @@ impl JumpStarts {
     /// # Errors
     /// When the kernel refuses.
     pub fn renew(&mut self, prefix: &IpNet, now: Timestamp, expires: Timestamp) -> Result<()> {
-        let Some(setting) = self.ours.get_mut(prefix) else { return Ok(()) };
+        let Some(setting) = self.ours.get(prefix) else { return Ok(()) };
         let gained = expires.since(Timestamp::from_nanos(setting.expires_ns));
         if gained < expires.since(now) / RENEWAL_SHARE {
             return Ok(());
         }
-        setting.expires_ns = expires.as_nanos();
-        self.settings.insert(&key_of(prefix), *setting, 0).map_err(|error| {
+        let renewed = Setting { expires_ns: expires.as_nanos(), ..*setting };
+        self.settings.insert(&key_of(prefix), renewed, 0).map_err(|error| {
             NetError::system(format!("renew how {prefix} starts"), root_cause(&error))
-        })
+        })?;
+        self.ours.insert(*prefix, renewed);
+        Ok(())
     }
 
     /// Has connections to `prefix` start by default.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses; it can then be tried again.
     pub fn remove(&mut self, prefix: &IpNet) -> Result<()> {
-        let Some(setting) = self.ours.remove(prefix) else { return Ok(()) };
-        self.prefixes.remove(&setting.id);
-        let removed = self.settings.remove(&key_of(prefix));
-        let removed = removed.and_then(|()| self.budgets.remove(&setting.id));
-        removed.map_err(|error| {
-            NetError::system(format!("forget how {prefix} starts"), root_cause(&error))
-        })
+        let Some(id) = self.ours.get(prefix).map(|setting| setting.id) else { return Ok(()) };
+        let removed = gone(self.settings.remove(&key_of(prefix)));
+        removed
+            .and_then(|()| gone(self.budgets.remove(&id)))
+            .map_err(|error| NetError::system(format!("forget how {prefix} starts"), error))?;
+        self.prefixes.remove(&id);
+        self.ours.remove(prefix);
+        Ok(())
     }
 
     /// Has everything start by default; returns how many destinations had values.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses; all others are forgotten.
     pub fn clear(&mut self) -> Result<usize> {
         let prefixes: Vec<IpNet> = self.ours.keys().copied().collect();
-        prefixes.iter().try_for_each(|prefix| self.remove(prefix))?;
-        Ok(prefixes.len())
+        let refused = prefixes.iter().filter_map(|prefix| self.remove(prefix).err()).last();
+        refused.map_or(Ok(prefixes.len()), Err)
     }
 
     /// What of the rate of `prefix` is lent out at `now`, in bytes a second; `None` without a rate.
@@ -316,6 +319,14 @@ fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
         IpAddr::V6(six) => (six, 0),
     };
     Key::new(before + u32::from(prefix.prefix_len()), address.octets())
+}
+
+/// What is not there need not be removed.
+fn gone(removed: std::result::Result<(), aya::maps::MapError>) -> std::io::Result<()> {
+    match removed.map_err(|error| root_cause(&error)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
