@@ -151,11 +151,15 @@ impl TunerConfig {
     }
 
     fn check(&self) -> Result<(), TunerError> {
-        self.learn()?;
-        let interval = self.observe.interval;
+        let (ttl, interval) = (self.learn()?.ttl, self.observe.interval);
         if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
             let problem = format!("a span from 100 ms to 60 s, not {interval:?}");
             return Err(Mistake { place: "`observe.interval`".to_owned(), problem }.into());
+        }
+        // What is confirmed each round is not to be forgotten in between, nor for one look that failed.
+        if ttl < interval * 2 {
+            let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
+            return Err(Mistake { place: "`learn.ttl`".to_owned(), problem }.into());
         }
         Ok(())
     }
@@ -225,6 +229,7 @@ mod tests {
             ("[learn]\nc_max = 5", "c_min: 10 segments, above c_max, 5"),
             ("[learn]\nttl = \"ninety\"", "`learn.ttl`"),
             ("[observe]\ninterval = \"1 ms\"", "`observe.interval`: a span from 100 ms"),
+            ("[learn]\nttl = \"1 s\"\n[observe]\ninterval = \"60 s\"", "`learn.ttl`: at least two"),
             ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
             ("[act]\nthrough = \"magic\"", "`act.through`"),
             ("[act]\nreceive_buffer = \"many\"", "`act.receive_buffer`"),
