@@ -7,6 +7,7 @@
 
 mod legs;
 mod missing;
+mod service;
 mod sockops;
 mod world;
 
@@ -112,22 +113,4 @@ fn a_dry_run_learns_and_changes_nothing() {
     until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
     assert_eq!((world.routes(&[]), world.first_window()), (before, 10));
     assert_eq!(daemon.terminate(), Some(0));
-}
-
-#[test]
-fn the_switch_is_turned_without_a_daemon_and_says_so() {
-    let Some(world) = World::new("jumpstart-alone") else { return };
-    let directory = world.directory.join("never-made");
-    let turn = |word: &str| {
-        let mut command = world.command(&[word]);
-        command.env("TRADEWIND_RUNTIME_DIR", &directory).stdout(Stdio::piped());
-        let output = world.near.run(|| command.output().unwrap()).unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let off = turn("off");
-    assert!(off.starts_with("off for daemons") && off.contains("none answers there now"), "{off}");
-    assert!(directory.join("jumpstart.off").exists());
-    assert!(turn("on").starts_with("on for daemons"));
-    assert!(!directory.join("jumpstart.off").exists());
 }
