@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap as KernelMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap as KernelMap, MapData, RingBuf};
 use aya::{Ebpf, EbpfLoader, Pod};
 use ipnet::IpNet;
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments, Timestamp};
@@ -29,6 +29,7 @@ const PROGRAM: &str = "jump_start";
 const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
+const UNTOLD: &str = "untold";
 /// Where the loans of a budget begin, and the length of each: its end, bytes a second, borrowers.
 const LOANS_AT: usize = 16;
 const LOAN: usize = 24;
@@ -156,6 +157,7 @@ pub struct JumpStarts {
     settings: LpmTrie<MapData, [u8; 16], Setting>,
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
+    untold: Array<MapData, u64>,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
     next_id: u32,
@@ -192,11 +194,13 @@ impl JumpStarts {
         let settings = LpmTrie::try_from(map(SETTINGS)).map_err(|error| read(&error))?;
         let budgets = KernelMap::try_from(map(BUDGETS)).map_err(|error| read(&error))?;
         let events = RingBuf::try_from(map(EVENTS)).map_err(|error| read(&error))?;
+        let untold = Array::try_from(map(UNTOLD)).map_err(|error| read(&error))?;
         sockops::attach(&mut file, PROGRAM, group)?;
         Ok(Self {
             settings,
             budgets,
             events,
+            untold,
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
@@ -285,7 +289,13 @@ impl JumpStarts {
         Some(lent_of(&budget, now))
     }
 
-    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost.
+    /// How much could not be told since it was attached, as nobody asked for too long.
+    #[must_use]
+    pub fn untold(&self) -> u64 {
+        self.untold.get(&0, 0).unwrap_or_default()
+    }
+
+    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost and counted.
     pub fn hear(&mut self, mut each: impl FnMut(Told)) {
         let Self { events, prefixes, .. } = self;
         while let Some(event) = events.next() {

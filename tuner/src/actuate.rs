@@ -78,6 +78,11 @@ pub trait Actuator {
         None
     }
 
+    /// How much it could not tell so far.
+    fn untold(&self) -> u64 {
+        0
+    }
+
     /// Hands what it has to tell to `each`.
     fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
 }
@@ -145,6 +150,10 @@ impl Actuator for BySockops {
 
     fn lent_mbps(&self, prefix: &IpNet) -> Option<f64> {
         self.starts.lent(prefix, monotonic()).map(|bytes_per_s| bytes_per_s as f64 * 8.0 / 1e6)
+    }
+
+    fn untold(&self) -> u64 {
+        self.starts.untold()
     }
 
     fn hear(&mut self, each: &mut dyn FnMut(Told)) {

@@ -72,6 +72,11 @@ impl Metrics {
         self.told.get_or_create(&vec![("what", name)]).inc();
     }
 
+    /// Catches up with how much the program in the kernel could not tell.
+    pub(crate) fn count_untold(&self, total: u64) {
+        catch_up(&self.told, &vec![("what", "untold")], total);
+    }
+
     /// Catches the arms' counters up with the learner's totals.
     pub(crate) fn catch_up(&self, learner: &Learner) {
         for (arm, totals) in learner.arms() {
@@ -84,11 +89,15 @@ impl Metrics {
                 (&self.retransmitted, retransmitted_segments),
                 (&self.busy_ms, busy_ms),
             ] {
-                let counter = family.get_or_create(&labels);
-                counter.inc_by(total.saturating_sub(counter.get()));
+                catch_up(family, &labels, total);
             }
         }
     }
+}
+
+fn catch_up(family: &Family<Labels, Counter>, labels: &Labels, total: u64) {
+    let counter = family.get_or_create(labels);
+    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 const fn name(arm: Arm) -> &'static str {
@@ -143,6 +152,7 @@ mod tests {
         metrics.count(None);
         metrics.count_told(Told::Jumped { connection: 1, window: 50 });
         metrics.count_told(Told::FirstFlightLost { connection: 1, prefix: None });
+        (0..2).for_each(|_| metrics.count_untold(5));
         let text = registry.encode();
         for series in [
             "rounds_total 1",
@@ -155,6 +165,7 @@ mod tests {
             "changes_total{outcome=\"failed\"} 1",
             "starts_total{what=\"jumped\"} 1",
             "starts_total{what=\"first_flight_lost\"} 1",
+            "starts_total{what=\"untold\"} 5",
             "connections_total{arm=\"jumped\"} 1",
             "connections_total{arm=\"control\"} 1",
             "acked_bytes_total{arm=\"jumped\"} 9000",

@@ -224,6 +224,7 @@ impl Tuner {
     /// Tells the learner what the actuator saw.
     fn hear(&mut self) {
         let Self { actuator, learner, metrics, .. } = self;
+        metrics.count_untold(actuator.untold());
         actuator.hear(&mut |told| {
             metrics.count_told(told);
             match told {
