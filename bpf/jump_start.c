@@ -124,12 +124,26 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
+// How much could not be told.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} untold SEC(".maps");
+
 __inline_always void tell(__u64 connection, __u32 what, __u32 id, __u32 segments)
 {
 	struct event event = { connection, what, id, segments, 0 };
+	__u32 only = 0;
+	__u64 *count;
 
 	// Where nobody reads, the ring fills and what comes later is dropped.
-	bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP);
+	if (!bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		return;
+	count = bpf_map_lookup_elem(&untold, &only);
+	if (count)
+		__sync_fetch_and_add(count, 1);
 }
 
 // The setting in force for the peer of `connection`.

@@ -210,24 +210,33 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
             "off by the kill switch: connections start by default (`jumpstart on` turns it back)",
         )?;
     }
-    if let Some(why) = answer["why"].as_str() {
-        output::line(why)?;
+    if answer["to_take_back"] == true {
+        output::line("not all that was set could be taken back yet; it is tried again each round")?;
+    }
+    for told in ["why", "limit", "hints"].iter().filter_map(|key| answer[key].as_str()) {
+        output::line(told)?;
     }
     let columns = ["window_segments", "samples", "average_segments", "pacing_mbps", "expires_in_s"];
     let row = |known: &Value| {
         let mut row = vec![word(&known["prefix"])];
         row.extend(columns.map(|column| word(&known[column])));
-        row.push(if known["control"] == true {
-            "control".to_owned()
-        } else {
-            word(&known["reason"])
-        });
+        let is_control = known["control"] == true;
+        row.push(if is_control { "control".to_owned() } else { word(&known["outcome"]) });
+        row.push(word(&known["reason"]));
         row
     };
     let known = answer["destinations"].as_array().cloned().unwrap_or_default();
     let rows: Vec<Vec<String>> = known.iter().map(row).collect();
-    let heading =
-        ["destination", "window", "samples", "average", "pacing Mbit/s", "expires s", "why"];
+    let heading = [
+        "destination",
+        "window",
+        "samples",
+        "average",
+        "pacing Mbit/s",
+        "expires s",
+        "outcome",
+        "why",
+    ];
     table::print(&heading, &rows, 1)
 }
 
@@ -275,14 +284,13 @@ fn hint(args: &HintArgs) -> anyhow::Result<()> {
 }
 
 fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
-    let socket = socket_at(args.socket.as_deref());
-    let answer = match ask(&socket, &Request::Flush { within }) {
+    let answer = match answer(args, &Request::Flush { within }) {
         Ok(answer) => answer,
-        Err(TunerError::NoDaemon { .. }) if within.is_none() => {
+        Err(error) if within.is_none() && is_no_daemon(&error) => {
             let flushed = Routes::open()?.sweep()?;
             serde_json::json!({ "schema_version": 1, "flushed": flushed })
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     match args.output {
         Format::Json => output::json(&answer),
@@ -293,21 +301,30 @@ fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
 fn switch(off: bool, args: &AskArgs) -> anyhow::Result<()> {
     let socket = socket_at(args.socket.as_deref());
     Switch::beside(&socket).turn(off)?;
-    let answer = match ask(&socket, &Request::Switch {}) {
+    let word = if off { "off" } else { "on" };
+    let answer = match answer(args, &Request::Switch {}) {
         Ok(answer) => answer,
-        Err(TunerError::NoDaemon { .. }) => {
+        Err(error) if is_no_daemon(&error) => {
             if off && may_change_routes() {
                 Routes::open()?.sweep()?;
             }
-            serde_json::json!({ "schema_version": 1, "off": off })
+            serde_json::json!({ "schema_version": 1, "off": off, "daemon": false })
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error.context(format!("turned {word}, and not all done yet"))),
     };
     match args.output {
         Format::Json => output::json(&answer),
+        Format::Table if answer["daemon"] == false => output::line(format_args!(
+            "{word} for daemons that start with the socket {}: none answers there now",
+            socket.display()
+        )),
         Format::Table if off => output::line("off: connections start by default"),
         Format::Table => output::line("on"),
     }
+}
+
+fn is_no_daemon(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(TunerError::NoDaemon { .. }))
 }
 
 fn model(args: &ModelArgs) -> anyhow::Result<()> {

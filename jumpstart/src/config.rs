@@ -50,6 +50,15 @@ pub enum Control {
     Connections(Ratio),
 }
 
+impl Control {
+    /// The share, of whatever it is one.
+    #[must_use]
+    pub const fn share(self) -> Ratio {
+        let (Self::Destinations(share) | Self::Connections(share)) = self;
+        share
+    }
+}
+
 /// What an operator may set; whatever is absent has the mode's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,7 +133,7 @@ pub struct Config {
     /// Default 0.85 (chosen: leaves room for the connections that were measured, and for error).
     pub pacing_share: Ratio,
     /// Most destinations kept; further ones are counted and not learned. Default 100 000 (chosen: some
-    /// 40 MB).
+    /// 40 MB). From 1 to 1 000 000 (chosen: ten times as much; beyond that, prefixes serve better than hosts).
     pub max_destinations: usize,
 }
 
@@ -203,8 +212,6 @@ impl Config {
             (None, Some(rounds)) => History::Rounds(rounds),
             (None, None) => default.history,
         };
-        let (Control::Destinations(no_control) | Control::Connections(no_control)) =
-            default.control;
         let mut prefixes: Vec<IpNet> = settings.prefixes.iter().map(IpNet::trunc).collect();
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.prefix_len()));
         let config = Self {
@@ -217,7 +224,9 @@ impl Config {
             length_v4: settings.prefix_length_ipv4.unwrap_or(default.length_v4),
             length_v6: settings.prefix_length_ipv6.unwrap_or(default.length_v6),
             prefixes,
-            control: Control::Destinations(settings.control_share.unwrap_or(no_control)),
+            control: Control::Destinations(
+                settings.control_share.unwrap_or(default.control.share()),
+            ),
             fall_below: settings.fall_below.or(default.fall_below),
             pacing_share: settings.pacing_share.unwrap_or(default.pacing_share),
             max_destinations: settings.max_destinations.unwrap_or(default.max_destinations),
@@ -254,10 +263,20 @@ impl Config {
         if !(16..=128).contains(&self.length_v6) {
             return refuse("prefix_length_ipv6", "16 to 128 bits", &self.length_v6);
         }
+        if !(1..=1_000_000).contains(&self.max_destinations) {
+            return refuse("max_destinations", "1 to 1000000", &self.max_destinations);
+        }
         if self.pacing_share == Ratio::ZERO {
             return refuse("pacing_share", "a share above 0", &self.pacing_share);
         }
         Ok(self)
+    }
+
+    /// For an actuator that sees each connection: the same share is kept back, of connections.
+    #[must_use]
+    pub fn by_connection(mut self) -> Self {
+        self.control = Control::Connections(self.control.share());
+        self
     }
 
     /// `window` within the bounds, in whole segments.
@@ -296,6 +315,8 @@ mod tests {
             ("prefix_length_ipv4 = 40", "8 to 32 bits, not 40"),
             ("prefix_length_ipv6 = 8", "16 to 128 bits, not 8"),
             ("c_max = 70000", "at most 65535"),
+            ("max_destinations = 0", "max_destinations: 1 to 1000000, not 0"),
+            ("max_destinations = 99999999999", "max_destinations: 1 to 1000000, not 99999999999"),
             ("c_maximum = 7", "unknown field `c_maximum`"),
             ("prefixes = [\"10.0.0.0/33\"]", "prefixes"),
         ] {

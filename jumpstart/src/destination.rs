@@ -9,7 +9,7 @@ use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
 use crate::config::{Config, Control, History, Mode};
 use crate::explain::Explanation;
 use crate::guard::Guard;
-use crate::hint::Hint;
+use crate::hint::{Hint, Order};
 use crate::learner::{Change, Reason, Setting};
 use crate::paced::rate_of_window;
 use crate::riptide::Weighted;
@@ -31,6 +31,13 @@ pub(crate) struct Group {
     pub(crate) clean: u32,
     /// Whether a connection that was held back showed that the path still carries what it was held to.
     pub(crate) confirmed: bool,
+}
+
+impl Group {
+    /// How first flights went, without what the round's look showed.
+    pub(crate) fn flights(&self) -> Self {
+        Self { lost: self.lost, clean: self.clean, ..Self::default() }
+    }
 }
 
 /// A value with its past.
@@ -62,6 +69,14 @@ impl Remembered {
         }
         fell
     }
+
+    /// History remembers what is within the bounds; see the module `learner`.
+    fn bound(&mut self, min: f64, max: f64) {
+        self.value = self.value.map(|value| value.clamp(min, max));
+        if let Some(newest) = self.rounds.back_mut() {
+            *newest = newest.clamp(min, max);
+        }
+    }
 }
 
 /// What is known of a destination.
@@ -83,6 +98,8 @@ pub(crate) struct Destination {
     /// The last change that was given out.
     given: Option<(Segments, Option<Bandwidth>)>,
     pub(crate) in_force: bool,
+    /// What became of it, by who carried it out.
+    pub(crate) outcome: Option<&'static str>,
     /// Rounds since it was found not to be in force.
     rounds_out: u8,
     pub(crate) control: bool,
@@ -110,6 +127,7 @@ impl Destination {
             renewed: false,
             given: None,
             in_force: false,
+            outcome: None,
             rounds_out: 0,
             control: false,
             starts: 0,
@@ -137,8 +155,7 @@ impl Destination {
         let value = self.windows.value.unwrap_or(average);
         let (min, max) = (config.window_min.as_u32().into(), config.window_max.as_u32().into());
         self.bound = bound_of(value, min, max);
-        // History remembers what is within the bounds; see the module `learner`.
-        self.windows.value = Some(value.clamp(min, max));
+        self.windows.bound(min, max);
         if let Some(rate) = group.rates.combined(config.combine) {
             self.rates.update(config, rate);
         }
@@ -174,17 +191,20 @@ impl Destination {
             Mode::Paced => self.guard.share(),
             Mode::Strict => JUMP_SHARE,
         };
-        let before = self.given.map(|(window, _)| f64::from(window.as_u32()));
-        let hinted = hints.iter().filter(|hint| hint.covers(prefix));
+        let hinted = || hints.iter().filter(|hint| hint.covers(prefix));
+        let before = self.given.map_or(config.window_min, |given| given.0);
         let free = learned * share;
-        let window = hinted.fold(free, |window, hint| hint.apply(window, before));
+        let window = hinted().fold(free, |window, hint| hint.apply(window, before.as_u32().into()));
         let bounded = config.bounded(window);
-        if before.is_some_and(|before| before != f64::from(bounded.as_u32())) && window != free {
+        if self.given.is_some() && before != bounded && window != free {
             self.reason = Reason::Hinted;
         }
         self.window = bounded;
         let left = if free > 0.0 { window / free } else { 1.0 };
-        self.pacing = self.pacing_of(config, left);
+        let pacing = self.pacing_of(config, left);
+        let is_frozen = hinted().any(|hint| hint.order == Order::Freeze);
+        let most = self.given.and_then(|given| given.1).filter(|_| is_frozen);
+        self.pacing = pacing.map(|rate| most.map_or(rate, |most| rate.min(most)));
     }
 
     /// The rate for all who start at once, where `left` of the window is left by hints.
@@ -262,6 +282,8 @@ impl Destination {
             lent_mbps: self.loans.lent_bps(now) / 1e6,
             rtt_ms: self.rtt.map(as_millis_f64),
             control: self.control,
+            in_force: self.in_force,
+            outcome: self.outcome,
             expires_in_s: self.expires.since(now).as_secs_f64(),
             reason: self.reason,
         }

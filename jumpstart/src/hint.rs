@@ -9,7 +9,7 @@ use tradewind_units::{Ratio, Segments, Timestamp};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Values may fall, and none rises.
+    /// Windows and rates may fall, and none rises; a destination without a value begins with the least window.
     Freeze,
     /// No window above this.
     AtMost(Segments),
@@ -34,11 +34,17 @@ pub struct Hint {
     pub within: IpNet,
     /// What to do.
     pub order: Order,
-    /// When it ends.
+    /// When it ends; [`Timestamp::FAR_FUTURE`]: it stands until others take its place ([`crate::Learner::stand`]).
     pub until: Timestamp,
 }
 
 impl Hint {
+    /// Whether it stands until others take its place.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.until == Timestamp::FAR_FUTURE
+    }
+
     /// Whether it is about `prefix` or a part of it.
     #[must_use]
     pub fn covers(&self, prefix: &IpNet) -> bool {
@@ -47,9 +53,9 @@ impl Hint {
 
     /// `window` under this order, after `before`.
     #[must_use]
-    pub fn apply(&self, window: f64, before: Option<f64>) -> f64 {
+    pub fn apply(&self, window: f64, before: f64) -> f64 {
         match self.order {
-            Order::Freeze => before.map_or(window, |before| window.min(before)),
+            Order::Freeze => window.min(before),
             Order::AtMost(most) => window.min(f64::from(most.as_u32())),
             Order::Scale(share) => window * share.as_f64(),
         }

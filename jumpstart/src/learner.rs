@@ -109,6 +109,8 @@ impl std::fmt::Display for Reason {
 pub struct Learner {
     config: Config,
     observed: BTreeMap<IpNet, Group>,
+    /// How many of `observed` are not among `destinations`.
+    new: usize,
     destinations: BTreeMap<IpNet, Destination>,
     connections: Connections,
     told_of_each: bool,
@@ -123,6 +125,7 @@ impl Learner {
         Self {
             config,
             observed: BTreeMap::new(),
+            new: 0,
             destinations: BTreeMap::new(),
             connections: Connections::default(),
             told_of_each: false,
@@ -143,8 +146,7 @@ impl Learner {
     /// Logarithmic in destinations and connections.
     pub fn observe(&mut self, sample: &Sample) {
         let prefix = self.prefix_of(sample.remote);
-        let known = self.destinations.contains_key(&prefix) || self.observed.contains_key(&prefix);
-        if !known && self.destinations.len() + self.observed.len() >= self.config.max_destinations {
+        if !self.has_room_for(&prefix) {
             self.refused += 1;
             return;
         }
@@ -177,6 +179,16 @@ impl Learner {
         group.windows.add(window, bytes);
         group.rates.add(evidence.rate_bps, bytes);
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
+    }
+
+    /// Whether `prefix` is known, or one more may be; it then counts as one of this round's new ones.
+    fn has_room_for(&mut self, prefix: &IpNet) -> bool {
+        if self.destinations.contains_key(prefix) || self.observed.contains_key(prefix) {
+            return true;
+        }
+        let room = self.destinations.len() + self.new < self.config.max_destinations;
+        self.new += usize::from(room);
+        room
     }
 
     fn track(&mut self, prefix: &IpNet, sample: &Sample) -> (u64, Option<FirstFlight>) {
@@ -217,14 +229,34 @@ impl Learner {
         for (prefix, group) in std::mem::take(&mut self.observed) {
             self.learn(now, prefix, &group, &mut changes);
         }
-        self.expire(now, &mut changes);
+        self.settle(now, &mut changes);
+        self.connections.end_round();
+        changes
+    }
+
+    /// Leaves a round out whose look failed: nothing is learned of what it saw, and what it did not see has not ended.
+    /// Values still expire, hints still begin and end, and how first flights went is kept for the next round. In
+    /// place of [`Learner::decide`].
+    pub fn leave_out(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.settle(now, &mut changes);
+        let known = &self.destinations;
+        self.observed.retain(|prefix, group| {
+            *group = group.flights();
+            known.contains_key(prefix)
+        });
+        changes
+    }
+
+    /// What time and hints change, and what is then to be in force.
+    fn settle(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
+        self.new = 0;
+        self.expire(now, changes);
         self.hints.retain(|hint| hint.until > now);
         for (prefix, destination) in &mut self.destinations {
             destination.settle(&self.config, prefix, &self.hints);
             changes.extend(destination.take_change(prefix));
         }
-        self.connections.end_round();
-        changes
     }
 
     fn learn(&mut self, now: Timestamp, prefix: IpNet, group: &Group, changes: &mut Vec<Change>) {
@@ -252,19 +284,26 @@ impl Learner {
         });
     }
 
-    /// Tells that a [`Change::Set`] did not come into force, so that connections to it do not count as
-    /// having jumped.
-    pub fn not_in_force(&mut self, prefix: &IpNet) {
+    /// Takes in what became of a [`Change::Set`], in a word, and whether it is in force: connections to it count as
+    /// having jumped only while it is.
+    pub fn turned_out(&mut self, prefix: &IpNet, outcome: &'static str, in_force: bool) {
         if let Some(destination) = self.destinations.get_mut(prefix) {
-            destination.in_force = false;
+            (destination.outcome, destination.in_force) = (Some(outcome), in_force);
         }
     }
 
     /// Takes an outsider's hint; it acts with the next [`Learner::decide`] and replaces one about the same
-    /// prefix.
+    /// prefix, unless that stands.
     pub fn hint(&mut self, hint: Hint) {
-        self.hints.retain(|other| other.within != hint.within);
+        self.hints.retain(|other| other.within != hint.within || other.stands());
         self.hints.push(hint);
+    }
+
+    /// Takes the hints that stand, in place of those that stood, besides those that end.
+    pub fn stand(&mut self, hints: impl IntoIterator<Item = Hint>) {
+        self.hints.retain(|hint| !hint.stands());
+        let standing = |hint| Hint { until: Timestamp::FAR_FUTURE, ..hint };
+        self.hints.extend(hints.into_iter().map(standing));
     }
 
     /// Forgets what was learned of all destinations inside `within`, or of all.

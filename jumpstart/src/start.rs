@@ -69,7 +69,8 @@ impl Loans {
 
     /// Bits per second lent out at `now`.
     pub(crate) fn lent_bps(&self, now: Timestamp) -> f64 {
-        self.open.range(now + Duration::from_nanos(1)..).map(|(_, loan)| loan.1).sum()
+        let live = self.open.range(now + Duration::from_nanos(1)..);
+        live.fold(0.0, |lent, (_, loan)| lent + loan.1)
     }
 }
 

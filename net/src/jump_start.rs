@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap as KernelMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap as KernelMap, MapData, RingBuf};
 use aya::{Ebpf, EbpfLoader, Pod};
 use ipnet::IpNet;
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments, Timestamp};
@@ -29,8 +29,14 @@ const PROGRAM: &str = "jump_start";
 const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
+const UNTOLD: &str = "untold";
+/// Where the loans of a budget begin, and the length of each: its end, bytes a second, borrowers.
+const LOANS_AT: usize = 16;
+const LOAN: usize = 24;
 /// Length of a budget in the kernel, which is all zeroes when it is made.
-const BUDGET: usize = 16 + 8 * 24;
+const BUDGET: usize = LOANS_AT + 8 * LOAN;
+/// Has a budget read whole, not while the program changes it (BPF_F_LOCK).
+const WHOLE: u64 = 4;
 /// A value's end in the kernel is moved when this share of its life is gained. Chosen: a destination that is
 /// seen every second then costs a tenth of the updates, and ends at most a tenth early by the kernel.
 const RENEWAL_SHARE: u32 = 10;
@@ -58,7 +64,7 @@ struct Setting {
     reserved: u32,
 }
 
-/// `struct budget` of the C file; what is in it is the program's alone.
+/// `struct budget` of the C file; the program alone writes to it.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Budget([u8; BUDGET]);
@@ -146,6 +152,7 @@ pub struct JumpStarts {
     settings: LpmTrie<MapData, [u8; 16], Setting>,
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
+    untold: Array<MapData, u64>,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
     next_id: u32,
@@ -182,11 +189,13 @@ impl JumpStarts {
         let settings = LpmTrie::try_from(map(SETTINGS)).map_err(|error| read(&error))?;
         let budgets = KernelMap::try_from(map(BUDGETS)).map_err(|error| read(&error))?;
         let events = RingBuf::try_from(map(EVENTS)).map_err(|error| read(&error))?;
+        let untold = Array::try_from(map(UNTOLD)).map_err(|error| read(&error))?;
         sockops::attach(&mut file, PROGRAM, group)?;
         Ok(Self {
             settings,
             budgets,
             events,
+            untold,
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
@@ -229,42 +238,59 @@ impl JumpStarts {
     /// # Errors
     /// When the kernel refuses.
     pub fn renew(&mut self, prefix: &IpNet, now: Timestamp, expires: Timestamp) -> Result<()> {
-        let Some(setting) = self.ours.get_mut(prefix) else { return Ok(()) };
+        let Some(setting) = self.ours.get(prefix) else { return Ok(()) };
         let gained = expires.since(Timestamp::from_nanos(setting.expires_ns));
         if gained < expires.since(now) / RENEWAL_SHARE {
             return Ok(());
         }
-        setting.expires_ns = expires.as_nanos();
-        self.settings.insert(&key_of(prefix), *setting, 0).map_err(|error| {
+        let renewed = Setting { expires_ns: expires.as_nanos(), ..*setting };
+        self.settings.insert(&key_of(prefix), renewed, 0).map_err(|error| {
             NetError::system(format!("renew how {prefix} starts"), root_cause(&error))
-        })
+        })?;
+        self.ours.insert(*prefix, renewed);
+        Ok(())
     }
 
     /// Has connections to `prefix` start by default.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses; it can then be tried again.
     pub fn remove(&mut self, prefix: &IpNet) -> Result<()> {
-        let Some(setting) = self.ours.remove(prefix) else { return Ok(()) };
-        self.prefixes.remove(&setting.id);
-        let removed = self.settings.remove(&key_of(prefix));
-        let removed = removed.and_then(|()| self.budgets.remove(&setting.id));
-        removed.map_err(|error| {
-            NetError::system(format!("forget how {prefix} starts"), root_cause(&error))
-        })
+        let Some(id) = self.ours.get(prefix).map(|setting| setting.id) else { return Ok(()) };
+        let removed = gone(self.settings.remove(&key_of(prefix)));
+        removed
+            .and_then(|()| gone(self.budgets.remove(&id)))
+            .map_err(|error| NetError::system(format!("forget how {prefix} starts"), error))?;
+        self.prefixes.remove(&id);
+        self.ours.remove(prefix);
+        Ok(())
     }
 
     /// Has everything start by default; returns how many destinations had values.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses; all others are forgotten.
     pub fn clear(&mut self) -> Result<usize> {
         let prefixes: Vec<IpNet> = self.ours.keys().copied().collect();
-        prefixes.iter().try_for_each(|prefix| self.remove(prefix))?;
-        Ok(prefixes.len())
+        let refused = prefixes.iter().filter_map(|prefix| self.remove(prefix).err()).last();
+        refused.map_or(Ok(prefixes.len()), Err)
     }
 
-    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost.
+    /// What of the rate of `prefix` is lent out at `now`, in bytes a second; `None` without a rate.
+    #[must_use]
+    pub fn lent(&self, prefix: &IpNet, now: Timestamp) -> Option<u64> {
+        let setting = self.ours.get(prefix).filter(|setting| setting.bytes_per_s > 0)?;
+        let budget = self.budgets.get(&setting.id, WHOLE).ok()?;
+        Some(lent_of(&budget, now))
+    }
+
+    /// How much could not be told since it was attached, as nobody asked for too long.
+    #[must_use]
+    pub fn untold(&self) -> u64 {
+        self.untold.get(&0, 0).unwrap_or_default()
+    }
+
+    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost and counted.
     pub fn hear(&mut self, mut each: impl FnMut(Told)) {
         let Self { events, prefixes, .. } = self;
         while let Some(event) = events.next() {
@@ -298,6 +324,21 @@ fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
     Key::new(before + u32::from(prefix.prefix_len()), address.octets())
 }
 
+/// What is not there need not be removed.
+fn gone(removed: std::result::Result<(), aya::maps::MapError>) -> std::io::Result<()> {
+    match removed.map_err(|error| root_cause(&error)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let loans = budget.0[LOANS_AT..].chunks_exact(LOAN);
+    let live = loans.filter(|loan| word(&loan[..8]) > now.as_nanos());
+    live.map(|loan| word(&loan[8..16])).sum()
+}
+
 /// Reads `struct event` of the C file.
 fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<Told> {
     let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
@@ -325,6 +366,20 @@ mod tests {
         };
         assert_eq!(shown("10.1.2.3/30"), (126, "::ffff:10.1.2.0".to_owned()));
         assert_eq!(shown("2001:db8::/32"), (32, "2001:db8::".to_owned()));
+    }
+
+    #[test]
+    fn loans_that_have_ended_are_lent_no_more() {
+        let mut budget = Budget([0; BUDGET]);
+        for (number, (until, rate)) in
+            [(9_u64, 1000_u64), (10, 200), (11, 30), (12, 4)].iter().enumerate()
+        {
+            let at = LOANS_AT + number * LOAN;
+            budget.0[at..at + 8].copy_from_slice(&until.to_ne_bytes());
+            budget.0[at + 8..at + 16].copy_from_slice(&rate.to_ne_bytes());
+        }
+        let lent = |now| lent_of(&budget, Timestamp::from_nanos(now));
+        assert_eq!((lent(0), lent(10), lent(12)), (1234, 34, 0));
     }
 
     #[test]

@@ -73,6 +73,16 @@ pub trait Actuator {
         false
     }
 
+    /// What of a destination's rate is lent out to starting connections, where it sees them.
+    fn lent_mbps(&self, _: &IpNet) -> Option<f64> {
+        None
+    }
+
+    /// How much it could not tell so far.
+    fn untold(&self) -> u64 {
+        0
+    }
+
     /// Hands what it has to tell to `each`.
     fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
 }
@@ -136,6 +146,14 @@ impl Actuator for BySockops {
 
     fn tells(&self) -> bool {
         true
+    }
+
+    fn lent_mbps(&self, prefix: &IpNet) -> Option<f64> {
+        self.starts.lent(prefix, monotonic()).map(|bytes_per_s| bytes_per_s as f64 * 8.0 / 1e6)
+    }
+
+    fn untold(&self) -> u64 {
+        self.starts.untold()
     }
 
     fn hear(&mut self, each: &mut dyn FnMut(Told)) {

@@ -3,7 +3,6 @@
 use tradewind_jumpstart::{Config, Mode};
 use tradewind_net::capability::may_change_routes;
 use tradewind_net::route::Routes;
-use tradewind_net::sysctl;
 
 use crate::TunerError;
 use crate::actuate::{Actuator, ByRoute, BySockops, Nothing};
@@ -28,7 +27,10 @@ pub(crate) fn choose(config: &TunerConfig, learn: &Config) -> Result<Chosen, Tun
     match config.act.through {
         Through::None => plain(Box::new(Nothing)),
         Through::Sockops => plain(by_sockops(config, learn)?),
-        Through::Routes => plain(by_routes(config, learn)?),
+        Through::Routes => {
+            let why = left_out(config, learn).map(|left_out| format!("routes {left_out}"));
+            Ok(Chosen { actuator: by_routes(config, learn)?, why })
+        }
         Through::Auto => first_that_works(config, learn),
     }
 }
@@ -38,41 +40,84 @@ fn first_that_works(config: &TunerConfig, learn: &Config) -> Result<Chosen, Tune
         Ok(actuator) => return Ok(Chosen { actuator, why: None }),
         Err(error) => error,
     };
-    let no_routes = match learn.mode {
-        Mode::Strict => TunerError::NeedsPacing,
-        Mode::Riptide | Mode::Paced => match by_routes(config, learn) {
-            Ok(actuator) => {
-                let without = match learn.mode {
-                    Mode::Paced => ", which set windows without a rate",
-                    Mode::Riptide | Mode::Strict => "",
-                };
-                let why =
-                    format!("acts through routes{without}, as sockops does not work: {no_sockops}");
-                return Ok(Chosen { actuator, why: Some(why) });
-            }
-            Err(error) => error,
-        },
+    let why = match by_routes(config, learn) {
+        Ok(actuator) => {
+            let without =
+                left_out(config, learn).map_or_else(String::new, |it| format!(", which {it}"));
+            let why =
+                format!("acts through routes{without}, as sockops does not work: {no_sockops}");
+            return Ok(Chosen { actuator, why: Some(why) });
+        }
+        Err(no_routes) => {
+            format!("acts through nothing, only shows: sockops: {no_sockops}; routes: {no_routes}")
+        }
     };
-    let why =
-        format!("acts through nothing, only shows: sockops: {no_sockops}; routes: {no_routes}");
     Ok(Chosen { actuator: Box::new(Nothing), why: Some(why) })
 }
 
-fn by_sockops(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {
-    let actuator = BySockops::attach(&config.act.options(learn))?;
-    if let Some(wanted) = config.act.receive_buffer {
-        let most = sysctl::get("net.core.rmem_max").ok().and_then(|text| text.parse().ok());
-        if most.is_some_and(|most: u64| most < wanted.as_u64()) {
-            tracing::warn!(?most, %wanted, "receive buffers end at net.core.rmem_max");
-        }
+/// What routes leave out of what is asked for, if anything.
+fn left_out(config: &TunerConfig, learn: &Config) -> Option<String> {
+    let all = [
+        (learn.mode == Mode::Paced, "set windows without a rate"),
+        (config.act.receive_buffer.is_some(), "leave `receive_buffer` out"),
+        (config.act.all_namespaces, "hold for this network namespace alone"),
+    ];
+    let left_out: Vec<&str> = all.iter().filter(|(asked, _)| *asked).map(|(_, it)| *it).collect();
+    (!left_out.is_empty()).then(|| left_out.join(", "))
+}
+
+/// Whether routes can keep to what is asked for: what would reach further than that is refused.
+fn suits_routes(config: &TunerConfig, learn: &Config) -> Result<(), TunerError> {
+    if learn.mode == Mode::Strict {
+        return Err(TunerError::NeedsPacing);
     }
-    Ok(Box::new(actuator))
+    match &config.act.cgroup {
+        Some(group) => Err(TunerError::NeedsSockops(group.clone())),
+        None => Ok(()),
+    }
+}
+
+fn by_sockops(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {
+    Ok(Box::new(BySockops::attach(&config.act.options(learn))?))
 }
 
 fn by_routes(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {
+    suits_routes(config, learn)?;
     if !may_change_routes() {
         return Err(TunerError::NoRight);
     }
     let receive = config.act.receive.then_some(learn.window_max);
     Ok(Box::new(ByRoute::open(receive)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(text: &str) -> (Result<(), String>, Option<String>) {
+        let config = TunerConfig::parse(text).unwrap();
+        let learn = config.learn().unwrap();
+        let suits = suits_routes(&config, &learn).map_err(|error| error.to_string());
+        (suits, left_out(&config, &learn))
+    }
+
+    #[test]
+    fn routes_refuse_what_they_would_overstep() {
+        assert_eq!(routes(""), (Ok(()), None));
+        for (text, expected) in [
+            ("[learn]\nmode = \"strict\"", "mode `strict` paces every jump"),
+            ("[act]\ncgroup = \"/sys/fs/cgroup/web.slice\"", "`act.cgroup`: routes hold for"),
+        ] {
+            let refused = routes(text).0.unwrap_err();
+            assert!(refused.contains(expected) && !refused.contains('\n'), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn routes_say_what_they_leave_out() {
+        let text = "[learn]\nmode = \"paced\"\n[act]\nreceive_buffer = \"8 MB\"";
+        let (suits, left_out) = routes(text);
+        let expected = "set windows without a rate, leave `receive_buffer` out";
+        assert_eq!((suits, left_out.as_deref()), (Ok(()), Some(expected)));
+    }
 }

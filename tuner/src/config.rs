@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use tradewind_jumpstart::{Config, Control, Mode, Settings};
+use serde::de::DeserializeOwned;
+use tradewind_jumpstart::{Config, Mode, Settings};
 use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
 use tradewind_units::time::as_text;
 use tradewind_units::{Bytes, Duration, in_plain_words};
 
 use crate::TunerError;
+use crate::error::Mistake;
 
 /// The file as a whole.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -29,6 +31,8 @@ pub struct TunerConfig {
     /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
     /// directory.
     pub socket: Option<PathBuf>,
+    /// A file of standing hints, read again when it changes. Default none.
+    pub hints: Option<PathBuf>,
 }
 
 /// Whom to look at.
@@ -115,11 +119,10 @@ impl Act {
     /// For the program in the kernel, with `learn`.
     #[must_use]
     pub fn options(&self, learn: &Config) -> Options {
-        let (Control::Destinations(control) | Control::Connections(control)) = learn.control;
         Options {
             cgroup: self.cgroup.clone(),
             all_namespaces: self.all_namespaces,
-            control,
+            control: learn.control.share(),
             least: learn.window_min,
             at_once: (learn.mode == Mode::Strict).then_some(1),
             receive_buffer: self.receive_buffer,
@@ -134,24 +137,7 @@ impl TunerConfig {
     /// # Errors
     /// One line that names the key.
     pub fn parse(text: &str) -> Result<Self, TunerError> {
-        let line_of = |error: &toml::de::Error| match error.span() {
-            Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
-            None => "the whole".to_owned(),
-        };
-        let refuse = |place: String, message: &str| TunerError::Config {
-            place,
-            problem: in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; ")),
-        };
-        let source = toml::Deserializer::parse(text)
-            .map_err(|error| refuse(line_of(&error), error.message()))?;
-        let config: Self = serde_path_to_error::deserialize(source).map_err(|error| {
-            let (key, inner) = (error.path().to_string(), error.inner());
-            let place = match key.as_str() {
-                "." => line_of(inner),
-                key => format!("`{key}` ({})", line_of(inner)),
-            };
-            refuse(place, inner.message())
-        })?;
+        let config: Self = read_toml(text)?;
         config.check()?;
         Ok(config)
     }
@@ -159,22 +145,21 @@ impl TunerConfig {
     /// How to learn, resolved.
     ///
     /// # Errors
-    /// The first setting out of range, or a mode that this actuator cannot carry out.
+    /// The first setting out of range.
     pub fn learn(&self) -> Result<Config, TunerError> {
         Ok(Config::resolve(&self.learn)?)
     }
 
     fn check(&self) -> Result<(), TunerError> {
-        let config = self.learn()?;
-        let interval = self.observe.interval;
+        let (ttl, interval) = (self.learn()?.ttl, self.observe.interval);
         if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
-            return Err(TunerError::Config {
-                place: "`observe.interval`".to_owned(),
-                problem: format!("a span from 100 ms to 60 s, not {interval:?}"),
-            });
+            let problem = format!("a span from 100 ms to 60 s, not {interval:?}");
+            return Err(Mistake { place: "`observe.interval`".to_owned(), problem }.into());
         }
-        if config.mode == Mode::Strict && self.act.through == Through::Routes {
-            return Err(TunerError::NeedsPacing);
+        // What is confirmed each round is not to be forgotten in between, nor for one look that failed.
+        if ttl < interval * 2 {
+            let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
+            return Err(Mistake { place: "`learn.ttl`".to_owned(), problem }.into());
         }
         Ok(())
     }
@@ -189,6 +174,31 @@ impl TunerConfig {
             cgroup: self.observe.cgroup.clone(),
         }
     }
+}
+
+/// Reads TOML.
+///
+/// # Errors
+/// The key and the line, and in plain words what is wrong there.
+pub(crate) fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+    let line_of = |error: &toml::de::Error| match error.span() {
+        Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
+        None => "the whole".to_owned(),
+    };
+    let refuse = |place: String, message: &str| Mistake {
+        place,
+        problem: in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; ")),
+    };
+    let source = toml::Deserializer::parse(text)
+        .map_err(|error| refuse(line_of(&error), error.message()))?;
+    serde_path_to_error::deserialize(source).map_err(|error| {
+        let (key, inner) = (error.path().to_string(), error.inner());
+        let place = match key.as_str() {
+            "." => line_of(inner),
+            key => format!("`{key}` ({})", line_of(inner)),
+        };
+        refuse(place, inner.message())
+    })
 }
 
 #[cfg(test)]
@@ -219,9 +229,9 @@ mod tests {
             ("[learn]\nc_max = 5", "c_min: 10 segments, above c_max, 5"),
             ("[learn]\nttl = \"ninety\"", "`learn.ttl`"),
             ("[observe]\ninterval = \"1 ms\"", "`observe.interval`: a span from 100 ms"),
+            ("[learn]\nttl = \"1 s\"\n[observe]\ninterval = \"60 s\"", "`learn.ttl`: at least two"),
             ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
             ("[act]\nthrough = \"magic\"", "`act.through`"),
-            ("[learn]\nmode = \"strict\"\n[act]\nthrough = \"routes\"", "routes cannot"),
             ("[act]\nreceive_buffer = \"many\"", "`act.receive_buffer`"),
             ("colour = 1", "unknown field `colour`"),
             ("[learn", "line 1"),
@@ -230,8 +240,5 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        assert!(
-            TunerConfig::parse("[learn]\nmode = \"strict\"\n[act]\nthrough = \"none\"").is_ok()
-        );
     }
 }

@@ -79,9 +79,7 @@ impl Control {
             return Err(TunerError::Running(path.to_owned()));
         }
         let make = || {
-            if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-            }
+            make_directory_of(path)?;
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -96,13 +94,30 @@ impl Control {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Answers all who wait.
-    pub(crate) fn serve(&self, mut answer: impl FnMut(Request) -> serde_json::Value) {
+    /// The next question of those who wait. One that makes no sense is answered here.
+    pub(crate) fn next_question(&self) -> Option<Question> {
         while let Ok((stream, _)) = self.listener.accept() {
-            if let Err(error) = serve_one(&stream, &mut answer) {
-                tracing::debug!(%error, "a question on the control socket failed");
+            match read(&stream) {
+                Ok(Ok(request)) => return Some(Question { request, stream }),
+                Ok(Err(error)) => reply(&stream, &serde_json::json!({ "error": error })),
+                Err(error) => tracing::debug!(%error, "a question did not come in time"),
             }
         }
+        None
+    }
+}
+
+/// A question, and who waits for the answer.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) request: Request,
+    stream: UnixStream,
+}
+
+impl Question {
+    /// Answers it.
+    pub(crate) fn reply(self, answer: &serde_json::Value) {
+        reply(&self.stream, answer);
     }
 }
 
@@ -112,35 +127,76 @@ impl Drop for Control {
     }
 }
 
-fn serve_one(
-    mut stream: &UnixStream,
-    answer: &mut impl FnMut(Request) -> serde_json::Value,
-) -> io::Result<()> {
+/// Makes the directory that `path` is in, its owner's alone, where it is missing.
+pub(crate) fn make_directory_of(path: &Path) -> io::Result<()> {
+    let Some(directory) = path.parent().filter(|directory| !directory.exists()) else {
+        return Ok(());
+    };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+fn read(stream: &UnixStream) -> io::Result<Result<Request, String>> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
-    let reply = match Request::parse(&line) {
-        Ok(request) => answer(request),
-        Err(error) => serde_json::json!({ "error": error }),
-    };
-    writeln!(stream, "{reply}")
+    Ok(Request::parse(&line))
+}
+
+fn reply(mut stream: &UnixStream, answer: &serde_json::Value) {
+    if let Err(error) = writeln!(stream, "{answer}") {
+        tracing::debug!(%error, "who asked did not wait for the answer");
+    }
 }
 
 /// Asks the daemon at `path`.
 ///
 /// # Errors
-/// When none answers.
+/// When there is no daemon, or none that answers, and which of the two.
 pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, TunerError> {
-    let asked = || {
-        let mut stream = UnixStream::connect(path)?;
+    let unanswered = |source| TunerError::Unanswered { path: path.to_owned(), source };
+    let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+        // What a daemon that was killed leaves behind refuses.
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            TunerError::NoDaemon { path: path.to_owned(), source }
+        }
+        _ => unanswered(source),
+    })?;
+    let mut asked = || {
         stream.set_read_timeout(Some(ASKERS_PATIENCE))?;
         stream.set_write_timeout(Some(ASKERS_PATIENCE))?;
         writeln!(stream, "{}", serde_json::to_string(request)?)?;
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
+        BufReader::new(&stream).read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)
     };
-    asked().map_err(|source| TunerError::NoDaemon { path: path.to_owned(), source })
+    asked().map_err(|source: io::Error| match source.kind() {
+        io::ErrorKind::WouldBlock => unanswered(io::ErrorKind::TimedOut.into()),
+        _ => unanswered(source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {
+        let name = format!("tw-control-{}", std::process::id());
+        let path = std::env::temp_dir().join(name).join("jumpstart.sock");
+        let asked = || ask(&path, &Request::Status {}).unwrap_err();
+        assert!(matches!(asked(), TunerError::NoDaemon { .. }));
+        make_directory_of(&path).unwrap();
+        // As a daemon that is killed leaves it.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(matches!(asked(), TunerError::NoDaemon { .. }));
+        fs::remove_file(&path).unwrap();
+        // Takes the question and ends.
+        let listener = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || drop(listener.accept()));
+        assert!(matches!(asked(), TunerError::Unanswered { .. }));
+        daemon.join().unwrap();
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
 }

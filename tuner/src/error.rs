@@ -7,17 +7,22 @@ use tradewind_jumpstart::ConfigError;
 use tradewind_net::NetError;
 use tradewind_telemetry::TelemetryError;
 
+/// What is wrong in a file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct Mistake {
+    /// The key, or the line.
+    pub place: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
 /// What a caller can tell apart.
 #[derive(Debug, thiserror::Error)]
 pub enum TunerError {
     /// The configuration cannot be read.
-    #[error("configuration, {place}: {problem}")]
-    Config {
-        /// The key, or the line.
-        place: String,
-        /// What is wrong there.
-        problem: String,
-    },
+    #[error("configuration, {0}")]
+    Config(#[from] Mistake),
     /// A setting of `[learn]` makes no sense.
     #[error("configuration, `learn`: {0}")]
     Learn(#[from] ConfigError),
@@ -26,6 +31,11 @@ pub enum TunerError {
         "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `sockops` or `none`"
     )]
     NeedsPacing,
+    /// Only some connections are meant, and what it would act through takes all.
+    #[error(
+        "`act.cgroup`: routes hold for all connections of the host, not for those of {} alone: act through `sockops` or `none`", .0.display()
+    )]
+    NeedsSockops(PathBuf),
     /// The right to act is missing.
     #[error(
         "routes cannot be changed without the capability CAP_NET_ADMIN; `--dry-run` learns and shows without it"
@@ -37,6 +47,14 @@ pub enum TunerError {
     /// No daemon answers.
     #[error("{}: no jump-start daemon answers ({source})", path.display())]
     NoDaemon {
+        /// The control socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Whether one is there is not known, or it does not answer.
+    #[error("{}: the jump-start daemon cannot be asked ({source})", path.display())]
+    Unanswered {
         /// The control socket.
         path: PathBuf,
         /// The system's answer.

@@ -15,10 +15,12 @@
 //! | [`observe`] | where samples come from |
 //! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
 //! | `choose` | which of them works here |
+//! | `receive` | what limits the receiving side here |
 //! | [`tuner`] | the loop |
+//! | `hints` | standing hints by file |
 //! | [`control`] | questions and orders from the command line |
 //! | [`switch`] | the kill switch |
-//! | [`notify`] | telling systemd that it is ready |
+//! | [`notify`] | telling systemd that it is ready and alive |
 //! | `metrics` | what is counted |
 
 pub mod actuate;
@@ -26,9 +28,11 @@ mod choose;
 pub mod config;
 pub mod control;
 pub mod error;
+mod hints;
 mod metrics;
 pub mod notify;
 pub mod observe;
+mod receive;
 pub mod switch;
 pub mod tuner;
 

@@ -72,6 +72,11 @@ impl Metrics {
         self.told.get_or_create(&vec![("what", name)]).inc();
     }
 
+    /// Catches up with how much the program in the kernel could not tell.
+    pub(crate) fn count_untold(&self, total: u64) {
+        catch_up(&self.told, &vec![("what", "untold")], total);
+    }
+
     /// Catches the arms' counters up with the learner's totals.
     pub(crate) fn catch_up(&self, learner: &Learner) {
         for (arm, totals) in learner.arms() {
@@ -84,11 +89,15 @@ impl Metrics {
                 (&self.retransmitted, retransmitted_segments),
                 (&self.busy_ms, busy_ms),
             ] {
-                let counter = family.get_or_create(&labels);
-                counter.inc_by(total.saturating_sub(counter.get()));
+                catch_up(family, &labels, total);
             }
         }
     }
+}
+
+fn catch_up(family: &Family<Labels, Counter>, labels: &Labels, total: u64) {
+    let counter = family.get_or_create(labels);
+    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 const fn name(arm: Arm) -> &'static str {
@@ -97,5 +106,74 @@ const fn name(arm: Arm) -> &'static str {
         Arm::Control => "control",
         Arm::Unlearned => "unlearned",
         Arm::Earlier => "earlier",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_jumpstart::{Begun, Config, Sample};
+    use tradewind_units::{Bytes, Duration, Segments, Timestamp};
+
+    fn seen(connection: u64) -> Sample {
+        Sample {
+            connection,
+            remote: "10.0.0.1".parse().unwrap(),
+            window: Segments::new(50).unwrap(),
+            slow_start_threshold: None,
+            mss: Bytes::new(1000),
+            rtt_min: None,
+            delivery_rate: None,
+            application_limited: false,
+            rate_limit: None,
+            acked: Bytes::new(9000),
+            retransmitted_segments: 3,
+            busy: Duration::from_millis(250),
+        }
+    }
+
+    #[test]
+    fn every_documented_series_is_served_with_what_was_counted() {
+        let (metrics, registry) = (Metrics::default(), Registry::new("jumpstart", "0"));
+        metrics.register(&registry);
+        let mut learner = Learner::new(Config::default());
+        let _none_open = learner.decide(Timestamp::ZERO);
+        let window = Segments::new(50).unwrap();
+        learner.began(1, Begun::Jumped(window));
+        learner.began(2, Begun::Control);
+        [1, 2].iter().for_each(|number| learner.observe(&seen(*number)));
+        for _ended in 0..2 {
+            let _changes = learner.decide(Timestamp::ZERO);
+        }
+        // Counters follow totals, however often.
+        (0..2).for_each(|_| metrics.catch_up(&learner));
+        metrics.rounds.inc();
+        metrics.count(Some(Outcome::Done));
+        metrics.count(None);
+        metrics.count_told(Told::Jumped { connection: 1, window: 50 });
+        metrics.count_told(Told::FirstFlightLost { connection: 1, prefix: None });
+        (0..2).for_each(|_| metrics.count_untold(5));
+        let text = registry.encode();
+        for series in [
+            "rounds_total 1",
+            "failed_rounds_total 0",
+            "samples 0",
+            "round_seconds 0",
+            "destinations 0",
+            "off 0",
+            "changes_total{outcome=\"done\"} 1",
+            "changes_total{outcome=\"failed\"} 1",
+            "starts_total{what=\"jumped\"} 1",
+            "starts_total{what=\"first_flight_lost\"} 1",
+            "starts_total{what=\"untold\"} 5",
+            "connections_total{arm=\"jumped\"} 1",
+            "connections_total{arm=\"control\"} 1",
+            "acked_bytes_total{arm=\"jumped\"} 9000",
+            "retransmitted_segments_total{arm=\"jumped\"} 3",
+            "busy_milliseconds_total{arm=\"jumped\"} 250",
+        ] {
+            let line = format!("\ntradewind_jumpstart_{series}");
+            assert!(text.contains(&line), "{series} in {text}");
+        }
     }
 }

@@ -1,10 +1,13 @@
-//! Telling systemd that the daemon is ready (sd_notify(3)): a datagram to the socket that it names.
+//! Telling systemd that the daemon is ready, and that it is alive (sd_notify(3)): datagrams to the socket that it names.
 
+use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use tradewind_units::Duration;
 
 /// Sends `state`, such as `READY=1`, to the socket named `name`; a leading `@` stands for an abstract one.
 ///
@@ -20,16 +23,73 @@ pub fn send(name: &OsStr, state: &str) -> io::Result<()> {
 
 /// Says that the daemon is ready to whoever started it and wants to know (NOTIFY_SOCKET).
 pub fn ready() {
-    if let Some(name) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = send(&name, "READY=1")
+    tell("READY=1");
+}
+
+fn tell(state: &str) {
+    if let Some(name) = env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = send(&name, state)
     {
-        tracing::warn!(%error, "systemd could not be told");
+        tracing::warn!(%error, state, "systemd could not be told");
     }
+}
+
+/// Shows whoever started the daemon, and asked for it (WATCHDOG_USEC), that it does not hang; of one that hangs, systemd
+/// makes an end, and its routes go.
+#[derive(Debug)]
+pub struct Watchdog {
+    rest: Option<Duration>,
+}
+
+impl Watchdog {
+    /// As this process was asked.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let variable = |name| env::var(name).ok();
+        let (span, whose) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        Self { rest: rest_of(span.as_deref(), whose.as_deref(), std::process::id()) }
+    }
+
+    /// Longest rest between two beats: half of what is waited for, as sd_watchdog_enabled(3) advises. `None`: nobody asked.
+    #[must_use]
+    pub const fn rest(&self) -> Option<Duration> {
+        self.rest
+    }
+
+    /// Says that the daemon is alive.
+    pub fn beat(&self) {
+        if self.rest.is_some() {
+            tell("WATCHDOG=1");
+        }
+    }
+}
+
+fn rest_of(span_us: Option<&str>, whose: Option<&str>, own: u32) -> Option<Duration> {
+    let span = Duration::from_micros(span_us?.parse().ok()?);
+    let is_ours = whose.is_none_or(|whose| whose.parse() == Ok(own));
+    (is_ours && !span.is_zero()).then(|| span / 2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn beats_come_twice_as_often_as_asked_and_only_from_who_was_asked() {
+        let half = Some(Duration::from_secs(15));
+        assert_eq!(rest_of(Some("30000000"), None, 7), half);
+        assert_eq!(rest_of(Some("30000000"), Some("7"), 7), half);
+        assert_eq!(rest_of(Some("30000000"), Some("8"), 7), None);
+        for span in [None, Some("0"), Some("soon")] {
+            assert_eq!(rest_of(span, None, 7), None, "{span:?}");
+        }
+    }
+
+    #[test]
+    fn the_unit_asks_for_beats() {
+        let unit = include_str!("../../systemd/tradewind-jumpstart.service");
+        assert!(unit.contains("\nType=notify\n") && unit.contains("\nWatchdogSec="));
+    }
 
     #[test]
     fn the_state_arrives_at_an_abstract_socket() {

@@ -14,7 +14,7 @@ pub trait Observer {
     /// Hands this round's samples to `each`.
     ///
     /// # Errors
-    /// When the source cannot be read; the round is then left out.
+    /// When the source cannot be read; the round is then left out, whatever it has handed over.
     fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError>;
 }
 

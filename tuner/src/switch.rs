@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::TunerError;
+use crate::control::make_directory_of;
 
 /// The switch of the daemon whose control socket it was made from.
 #[derive(Debug, Clone)]
@@ -23,13 +24,14 @@ impl Switch {
         self.0.exists()
     }
 
-    /// Turns it; a running daemon finds it within a round, or at once by [`crate::Request::Switch`].
+    /// Turns it, whether or not there ever was a daemon; a running daemon finds it within a round, or at once by [`crate::Request::Switch`].
     ///
     /// # Errors
     /// When the file cannot be made or removed.
     pub fn turn(&self, off: bool) -> Result<(), TunerError> {
         let turned = if off {
-            fs::write(&self.0, "tradewind jumpstart: off\n")
+            make_directory_of(&self.0)
+                .and_then(|()| fs::write(&self.0, "tradewind jumpstart: off\n"))
         } else {
             match fs::remove_file(&self.0) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -37,5 +39,23 @@ impl Switch {
             }
         };
         turned.map_err(|source| TunerError::Switch { path: self.0.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_can_be_turned_before_there_ever_was_a_daemon() {
+        let directory = std::env::temp_dir().join(format!("tw-switch-{}", std::process::id()));
+        let switch = Switch::beside(&directory.join("deep").join("jumpstart.sock"));
+        assert!(!switch.is_off());
+        switch.turn(false).unwrap();
+        switch.turn(true).unwrap();
+        assert!(switch.is_off());
+        switch.turn(false).unwrap();
+        assert!(!switch.is_off());
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

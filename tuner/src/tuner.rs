@@ -4,7 +4,8 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Hint, Learner, Mode};
+use tradewind_jumpstart::{Begun, Change, Config, Explanation, Hint, Learner, Setting};
+use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::jump_start::Told;
@@ -15,10 +16,13 @@ use tradewind_units::{Duration, Segments, Timestamp};
 use crate::TunerError;
 use crate::actuate::{Actuator, Outcome};
 use crate::choose::{Chosen, choose};
-use crate::config::{Through, TunerConfig};
+use crate::config::TunerConfig;
 use crate::control::{Control, Request};
+use crate::hints::HintFile;
 use crate::metrics::Metrics;
+use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
+use crate::receive;
 use crate::switch::Switch;
 
 /// Tokens of what the loop waits for.
@@ -32,8 +36,13 @@ pub struct Tuner {
     observer: Box<dyn Observer>,
     actuator: Box<dyn Actuator>,
     why: Option<String>,
+    /// What of this host limits the receiving side.
+    limit: Option<String>,
     switch: Switch,
+    hints: Option<HintFile>,
     is_off: bool,
+    /// Whether something that was set before may still be in force.
+    to_take_back: bool,
     interval: Duration,
     control: Control,
     metrics: Metrics,
@@ -41,6 +50,26 @@ pub struct Tuner {
     server: Option<Server>,
     started: Timestamp,
     samples: u64,
+}
+
+/// What a daemon is put together from.
+struct Parts {
+    control: Control,
+    switch: Switch,
+    observer: Box<dyn Observer>,
+    chosen: Chosen,
+    limit: Option<String>,
+}
+
+/// An actuator that sees each connection takes the control share of connections itself, and tells of each how it
+/// began; for others the learner keeps whole destinations back.
+fn learner_for(config: Config, actuator: &dyn Actuator) -> Learner {
+    if !actuator.tells() {
+        return Learner::new(config);
+    }
+    let mut learner = Learner::new(config.by_connection());
+    learner.expect_to_be_told();
+    learner
 }
 
 impl Tuner {
@@ -53,18 +82,21 @@ impl Tuner {
         let learn = config.learn()?;
         let control = Control::open(socket)?;
         let observer = Box::new(SocketTable::open(config.filter())?);
-        let Chosen { mut actuator, why } = choose(config, &learn)?;
-        if let Some(why) = &why {
+        let mut chosen = choose(config, &learn)?;
+        if let Some(why) = &chosen.why {
             tracing::warn!("{why}");
         }
-        actuator.sweep()?;
-        if learn.mode == Mode::Paced && config.act.through == Through::Routes {
-            tracing::warn!("routes cannot pace: mode `paced` sets its windows, without a rate");
+        chosen.actuator.sweep()?;
+        let limit = receive::limit(config, &learn, chosen.actuator.name());
+        if let Some(limit) = &limit {
+            tracing::warn!("{limit}");
         }
-        let mut learner = Learner::new(learn);
-        if actuator.tells() {
-            learner.expect_to_be_told();
-        }
+        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen, limit })
+    }
+
+    fn of(config: &TunerConfig, parts: Parts) -> Result<Self, TunerError> {
+        let Parts { control, switch, observer, chosen: Chosen { actuator, why }, limit } = parts;
+        let learner = learner_for(config.learn()?, actuator.as_ref());
         let (metrics, health) = (Metrics::default(), Health::new());
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
         metrics.register(&registry);
@@ -77,8 +109,11 @@ impl Tuner {
             observer,
             actuator,
             why,
-            switch: Switch::beside(socket),
+            limit,
+            switch,
+            hints: config.hints.clone().map(HintFile::at),
             is_off: false,
+            to_take_back: false,
             interval: config.observe.interval,
             control,
             metrics,
@@ -122,7 +157,8 @@ impl Tuner {
         }
         let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
-        crate::notify::ready();
+        notify::ready();
+        let watchdog = Watchdog::of_this_process();
         let mut next = monotonic();
         loop {
             let now = monotonic();
@@ -131,7 +167,9 @@ impl Tuner {
                 heart.beat();
                 next = now + self.interval;
             }
+            watchdog.beat();
             let left = next.since(monotonic());
+            let left = watchdog.rest().map_or(left, |rest| left.min(rest));
             let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
             if tokens.contains(&STOP) {
                 return Ok(());
@@ -147,24 +185,33 @@ impl Tuner {
 
     /// One round. What fails is logged and counted; the next round tries again.
     fn round(&mut self, now: Timestamp) {
+        if let Err(error) = self.follow_switch() {
+            tracing::warn!(%error, "what was set could not be taken back; nothing is set until it is");
+        }
+        if let Some(hints) = self.hints.as_mut().and_then(HintFile::changed) {
+            tracing::info!(count = hints.len(), "took the hints of the file");
+            self.learner.stand(hints);
+        }
         let mut samples = 0;
         let learner = &mut self.learner;
         let observed = self.observer.round(&mut |sample| {
             samples += 1;
             learner.observe(sample);
         });
-        if let Err(error) = observed {
+        if let Err(error) = &observed {
             self.metrics.failed_rounds.inc();
             tracing::warn!(%error, "the table of connections could not be read");
         }
         self.hear();
-        let changes = self.learner.decide(now);
-        self.look_at_switch();
-        if self.is_off {
+        let changes = match observed {
+            Ok(()) => self.learner.decide(now),
+            Err(_) => self.learner.leave_out(now),
+        };
+        if self.is_off || self.to_take_back {
             // Nothing is given out, so nothing is to be known: it is learned anew in one round.
             self.learner.flush(None);
         } else {
-            self.apply(&changes);
+            let _logged = self.apply(&changes);
         }
         self.samples = samples;
         self.metrics.rounds.inc();
@@ -177,6 +224,7 @@ impl Tuner {
     /// Tells the learner what the actuator saw.
     fn hear(&mut self) {
         let Self { actuator, learner, metrics, .. } = self;
+        metrics.count_untold(actuator.untold());
         actuator.hear(&mut |told| {
             metrics.count_told(told);
             match told {
@@ -195,46 +243,53 @@ impl Tuner {
         });
     }
 
-    /// Takes everything back when the kill switch is found turned; what fails is tried again next round.
-    fn look_at_switch(&mut self) {
+    /// Does as the kill switch says. Once it was found turned, everything is taken back before anything is set again;
+    /// what cannot be is tried again each round.
+    fn follow_switch(&mut self) -> Result<(), NetError> {
         let is_off = self.switch.is_off();
-        if is_off == self.is_off {
-            return;
+        if is_off != self.is_off {
+            self.to_take_back |= is_off;
+            self.is_off = is_off;
+            self.metrics.off.set(i64::from(is_off));
+            let what = if is_off { "off: everything starts by default" } else { "on again" };
+            tracing::warn!("turned {what}");
         }
-        if is_off {
+        if self.to_take_back {
             self.learner.flush(None);
-            if let Err(error) = self.actuator.sweep() {
-                tracing::warn!(%error, "what was set could not be taken back");
-                return;
-            }
-            tracing::warn!("turned off: everything starts by default");
-        } else {
-            tracing::info!("turned on again");
+            self.actuator.sweep()?;
+            self.to_take_back = false;
         }
-        self.is_off = is_off;
-        self.metrics.off.set(i64::from(is_off));
+        Ok(())
     }
 
-    fn apply(&mut self, changes: &[Change]) {
+    /// Carries `changes` out, all that can be.
+    ///
+    /// # Errors
+    /// The last refusal; each is logged.
+    fn apply(&mut self, changes: &[Change]) -> Result<(), NetError> {
+        let mut refused = Ok(());
         for change in changes {
             let outcome = self.actuator.apply(change);
             if !matches!(change, Change::Renew { .. }) {
                 self.metrics.count(outcome.as_ref().ok().copied());
             }
-            if let (Change::Set(setting), Ok(outcome)) = (change, &outcome) {
-                let (window, rate) = (setting.window.as_u32(), setting.pacing);
-                tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = outcome.name(), "set");
-                if *outcome != Outcome::Done {
-                    self.learner.not_in_force(&setting.prefix);
-                }
+            if let Change::Set(setting) = change {
+                self.note(setting, outcome.as_ref().ok().copied());
             }
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a change was refused");
-                if let Change::Set(setting) = change {
-                    self.learner.not_in_force(&setting.prefix);
-                }
+                refused = Err(error);
             }
         }
+        refused
+    }
+
+    /// Tells the learner what became of `setting`; `None`: it was refused.
+    fn note(&mut self, setting: &Setting, outcome: Option<Outcome>) {
+        let (window, rate) = (setting.window.as_u32(), setting.pacing);
+        let name = outcome.map_or("failed", Outcome::name);
+        tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set");
+        self.learner.turned_out(&setting.prefix, name, outcome == Some(Outcome::Done));
     }
 
     fn follow(&mut self) {
@@ -242,9 +297,7 @@ impl Tuner {
             Ok(touched) => {
                 for (prefix, outcome) in touched {
                     tracing::debug!(%prefix, outcome = outcome.name(), "followed a route change");
-                    if outcome != Outcome::Done {
-                        self.learner.not_in_force(&prefix);
-                    }
+                    self.learner.turned_out(&prefix, outcome.name(), outcome == Outcome::Done);
                 }
             }
             Err(error) => tracing::warn!(%error, "a route change could not be followed"),
@@ -252,46 +305,69 @@ impl Tuner {
     }
 
     fn answer_all(&mut self) {
-        let Self { control, learner, actuator, samples, started, why, .. } = self;
-        let (now, switch) = (monotonic(), &self.switch);
-        let mut orders = Vec::new();
-        let mut turned = false;
-        control.serve(|request| match request {
-            Request::Status {} => json!({
-                "schema_version": 1,
-                "mode": learner.config().mode,
-                "through": actuator.name(),
-                "why": why,
-                "off": switch.is_off(),
-                "running_s": now.since(*started).as_secs_f64(),
-                "connections": *samples,
-                "refused_samples": learner.refused(),
-                "arms": learner.arms(),
-                "destinations": learner.explain_all(now),
-            }),
+        while let Some(question) = self.control.next_question() {
+            let answer = self.answer(&question.request);
+            question.reply(&answer);
+        }
+    }
+
+    /// What is ordered is carried out before it is answered.
+    fn answer(&mut self, request: &Request) -> serde_json::Value {
+        let now = monotonic();
+        match request {
+            Request::Status {} => self.status(now),
             Request::Explain { address } => json!({
                 "schema_version": 1,
                 "address": address,
-                "destination": learner.explain(address, now),
+                "destination": self.learner.explain(*address, now).map(|known| self.shown(&known)),
             }),
             Request::Flush { within } => {
-                let changes = learner.flush(within);
-                let count = changes.len();
-                orders.extend(changes);
-                json!({ "schema_version": 1, "flushed": count })
+                let changes = self.learner.flush(*within);
+                match self.apply(&changes) {
+                    Ok(()) => json!({ "schema_version": 1, "flushed": changes.len() }),
+                    Err(error) => json!({ "error": format!("not all could be removed: {error}") }),
+                }
             }
-            Request::Switch {} => {
-                turned = true;
-                json!({ "schema_version": 1, "off": switch.is_off() })
-            }
+            Request::Switch {} => match self.follow_switch() {
+                Ok(()) => json!({ "schema_version": 1, "off": self.is_off, "daemon": true }),
+                Err(error) => json!({ "error": format!(
+                    "what was set could not be taken back yet, which is tried again each round: {error}"
+                ) }),
+            },
             Request::Hint { within, order, lasts_s } => {
-                learner.hint(Hint { within, order, until: now + lasts_s });
+                let hint = Hint { within: *within, order: *order, until: now + *lasts_s };
+                self.learner.hint(hint);
                 json!({ "schema_version": 1, "hint": order.to_string() })
             }
-        });
-        self.apply(&orders);
-        if turned {
-            self.look_at_switch();
         }
     }
+
+    /// Of a destination's rate, the actuator lends.
+    fn shown(&self, known: &Explanation) -> serde_json::Value {
+        let mut shown = json!(known);
+        shown["lent_mbps"] = json!(self.actuator.lent_mbps(&known.prefix));
+        shown
+    }
+
+    fn status(&self, now: Timestamp) -> serde_json::Value {
+        let known = self.learner.explain_all(now);
+        json!({
+            "schema_version": 1,
+            "mode": self.learner.config().mode,
+            "through": self.actuator.name(),
+            "why": self.why,
+            "limit": self.limit,
+            "hints": self.hints.as_ref().and_then(HintFile::problem),
+            "off": self.is_off,
+            "to_take_back": self.to_take_back,
+            "running_s": now.since(self.started).as_secs_f64(),
+            "connections": self.samples,
+            "refused_samples": self.learner.refused(),
+            "arms": self.learner.arms(),
+            "destinations": known.iter().map(|known| self.shown(known)).collect::<Vec<_>>(),
+        })
+    }
 }
+
+#[cfg(test)]
+mod tests;

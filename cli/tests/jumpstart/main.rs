@@ -8,6 +8,7 @@
 mod legs;
 mod missing;
 mod paced;
+mod service;
 mod sockops;
 mod world;
 

@@ -65,6 +65,9 @@ fn the_bounds_hold_and_a_greater_window_does_not_linger() {
     assert_eq!(round(&mut learner, 1, &[60]), Some(90));
     let mut learner = riptide(|_| {});
     assert_eq!(round(&mut learner, 0, &[2]), Some(10));
+    let mut learner = riptide(|config| config.history = History::Rounds(4));
+    assert_eq!(round(&mut learner, 0, &[5000]), Some(100));
+    assert_eq!(round(&mut learner, 1, &[60]), Some(80)); // (100 + 60) / 2
 }
 
 #[test]
@@ -153,6 +156,23 @@ fn hints_lower_and_freeze_and_end() {
     assert_eq!(round(&mut learner, 10, &[90]), Some(90));
 }
 
+#[test]
+fn hints_that_stand_hold_beside_others_until_they_are_replaced() {
+    let mut learner = riptide(|config| config.history = History::Weight(Ratio::ZERO));
+    let within: IpNet = "10.0.0.0/8".parse().unwrap();
+    let at_most = |count| Order::AtMost(Segments::new(count).unwrap());
+    let hint = |order, until| Hint { within, order, until: at(until) };
+    learner.stand([hint(at_most(40), 0)]);
+    assert_eq!(round(&mut learner, 5, &[90]), Some(40));
+    learner.hint(hint(at_most(20), 10));
+    assert_eq!(round(&mut learner, 6, &[90]), Some(20));
+    assert_eq!(round(&mut learner, 10, &[90]), Some(40));
+    learner.stand([hint(at_most(60), 0)]);
+    assert_eq!(round(&mut learner, 11, &[90]), Some(60));
+    learner.stand([]);
+    assert_eq!(round(&mut learner, 12, &[90]), Some(90));
+}
+
 fn paced() -> Learner {
     Learner::new(Config { control: Control::Connections(Ratio::ZERO), ..Config::of(Mode::Paced) })
 }
@@ -200,6 +220,43 @@ fn a_handshake_over_another_path_starts_by_default() {
         let start = learner.start(at(1), remote, Some(Duration::from_millis(rtt_ms)));
         assert_eq!(start.is_some(), jumps, "{rtt_ms} ms");
     }
+}
+
+#[test]
+fn a_freeze_holds_rates_as_well_and_what_is_new_begins_with_the_least() {
+    let mut learner = paced();
+    let remote: IpAddr = "10.0.0.1".parse().unwrap();
+    let new: IpAddr = "10.0.0.2".parse().unwrap();
+    // A rate of so many Mbit/s over 40 ms, a megabyte a second.
+    let shown = |learner: &mut Learner, now: u64, remote: &str, mbps: f64| {
+        let acked = Bytes::new((now + 1) * 1_000_000);
+        let delivery_rate = Bandwidth::from_mbps(mbps).ok();
+        let number = u64::from(remote == "10.0.0.2");
+        learner.observe(&Sample { acked, delivery_rate, ..sample(number, remote) });
+    };
+    // Its window, and its rate in tenths of Mbit/s.
+    let known = |learner: &Learner, remote, now| {
+        let known = learner.explain(remote, at(now)).unwrap();
+        (known.window_segments, (known.pacing_mbps.unwrap() * 10.0).round() as u32)
+    };
+    shown(&mut learner, 0, "10.0.0.1", 40.0);
+    learner.decide(at(0));
+    assert_eq!(known(&learner, remote, 0), (100, 340), "the window is at its bound");
+    let within = "10.0.0.0/8".parse().unwrap();
+    learner.hint(Hint { within, order: Order::Freeze, until: at(20) });
+    for now in 1..20 {
+        shown(&mut learner, now, "10.0.0.1", 80.0);
+        shown(&mut learner, now, "10.0.0.2", 80.0);
+        learner.decide(at(now));
+        assert_eq!(known(&learner, remote, now), (100, 340));
+        // A tenth of the window, so a tenth of the rate.
+        assert_eq!(known(&learner, new, now), (10, 68));
+    }
+    shown(&mut learner, 20, "10.0.0.1", 80.0);
+    shown(&mut learner, 20, "10.0.0.2", 80.0);
+    learner.decide(at(20));
+    assert!(known(&learner, remote, 20).1 > 600);
+    assert_eq!(known(&learner, new, 20), (100, 680));
 }
 
 #[test]
@@ -304,6 +361,39 @@ fn connections_count_for_the_arm_they_began_in_once_they_have_ended() {
 }
 
 #[test]
+fn a_round_that_is_left_out_ends_no_connection_and_teaches_nothing() {
+    let mut learner = riptide(|_| {});
+    round(&mut learner, 0, &[80]);
+    learner.observe(&with_window(1, "10.0.0.1", 80));
+    learner.decide(at(1));
+    // Half of the table was read.
+    learner.observe(&with_window(1, "10.0.0.1", 20));
+    assert!(learner.leave_out(at(2)).is_empty());
+    assert_eq!(learner.arms().get(&Arm::Jumped), None);
+    learner.observe(&with_window(1, "10.0.0.1", 80));
+    learner.decide(at(3));
+    assert_eq!(learner.explain("10.0.0.1".parse().unwrap(), at(3)).unwrap().window_segments, 80);
+    learner.decide(at(4));
+    assert_eq!(learner.arms()[&Arm::Jumped].connections, 1);
+    // Time goes on meanwhile.
+    let prefix = "10.0.0.1/32".parse().unwrap();
+    assert_eq!(learner.leave_out(at(93)), [Change::Remove { prefix, reason: Reason::Expired }]);
+}
+
+#[test]
+fn a_loss_that_a_left_out_round_saw_still_counts() {
+    let mut learner = paced();
+    learner.expect_to_be_told();
+    busy_round(&mut learner, 0);
+    learner.began(2, Begun::Jumped(Segments::new(50).unwrap()));
+    learner.first_flight_lost(2, "10.0.0.1/32".parse().unwrap());
+    learner.leave_out(at(1));
+    busy_round(&mut learner, 2);
+    let known = learner.explain("10.0.0.1".parse().unwrap(), at(2)).unwrap();
+    assert_eq!(known.guard_ratio, 0.5);
+}
+
+#[test]
 fn an_actuator_that_sees_each_connection_tells_how_it_began() {
     let mut learner = paced();
     learner.expect_to_be_told();
@@ -347,9 +437,11 @@ fn a_first_flight_whose_loss_is_told_counts_once() {
 fn what_did_not_come_into_force_did_not_jump() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.decide(at(1));
+    let known = learner.explain("10.0.0.1".parse().unwrap(), at(1)).unwrap();
+    assert_eq!((known.in_force, known.outcome), (false, Some("foreign")));
     learner.decide(at(2));
     assert!(!learner.arms().contains_key(&Arm::Jumped));
 }
@@ -358,11 +450,11 @@ fn what_did_not_come_into_force_did_not_jump() {
 fn what_did_not_come_into_force_is_tried_again() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     let sets = (1..=20).filter(|now| {
         learner.observe(&with_window(0, "10.0.0.1", 80));
         let again = matches!(learner.decide(at(*now)).as_slice(), [Change::Set(_)]);
-        learner.not_in_force(&"10.0.0.1/32".parse().unwrap());
+        learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
         again
     });
     assert_eq!(sets.collect::<Vec<_>>(), [10, 20]);
@@ -385,6 +477,23 @@ fn too_many_destinations_are_counted_and_left_out() {
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.observe(&with_window(2, "10.0.0.2", 80));
     assert_eq!((learner.decide(at(0)).len(), learner.refused()), (1, 1));
+}
+
+#[test]
+fn the_bound_on_destinations_counts_each_once() {
+    let mut learner = riptide(|config| config.max_destinations = 4);
+    let look = |learner: &mut Learner, now, hosts: std::ops::Range<u64>| {
+        for host in hosts {
+            learner.observe(&with_window(host, &format!("10.0.0.{host}"), 80));
+            learner.observe(&with_window(100 + host, &format!("10.0.0.{host}"), 80));
+        }
+        learner.decide(at(now));
+        (learner.len(), learner.refused())
+    };
+    assert_eq!(look(&mut learner, 0, 0..3), (3, 0));
+    // Three that are known and one that is new are four.
+    assert_eq!(look(&mut learner, 1, 0..4), (4, 0));
+    assert_eq!(look(&mut learner, 2, 0..5), (4, 2));
 }
 
 proptest! {

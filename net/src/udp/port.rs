@@ -76,8 +76,7 @@ impl UdpPort {
             let is_udp = socket.r#type()? == Type::DGRAM;
             address.as_socket().filter(|_| is_udp).ok_or(io::ErrorKind::InvalidInput.into())
         });
-        let address =
-            address.map_err(|error| NetError::system("take a udp socket over", error))?;
+        let address = address.map_err(|error| NetError::system("take a udp socket over", error))?;
         let (gro, gso) = set_up(&socket, address, options)?;
         Ok(Self { socket, address, gro, gso: AtomicBool::new(gso) })
     }

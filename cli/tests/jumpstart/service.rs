@@ -1,0 +1,69 @@
+//! The daemon beside what runs it and what orders it: systemd, the kill switch, a file of hints.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::world::{Guard, World, until};
+
+#[test]
+fn it_shows_that_it_lives_more_often_than_it_looks() {
+    let Some(world) = World::new("jumpstart-watchdog") else { return };
+    let config = "[observe]\ninterval = \"60 s\"\n[learn]\nttl = \"2min\"\n";
+    std::fs::write(world.directory.join("slow.toml"), config).unwrap();
+    let name = world.directory.join("notify");
+    let systemd = UnixDatagram::bind(&name).unwrap();
+    // Far less than an interval, far more than a beat takes.
+    systemd.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut command = world.command(&["run", "--config", "slow.toml", "--dry-run"]);
+    command.env("NOTIFY_SOCKET", &name).env("WATCHDOG_USEC", "100000");
+    let mut daemon = Guard(world.near.run(|| command.spawn().unwrap()).unwrap());
+    let heard = || {
+        let mut room = [0; 32];
+        let length = systemd.recv(&mut room).unwrap();
+        String::from_utf8(room[..length].to_vec()).unwrap()
+    };
+    assert_eq!(heard(), "READY=1");
+    for _ in 0..5 {
+        assert_eq!(heard(), "WATCHDOG=1");
+    }
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn hints_of_a_file_reach_the_routes_and_a_bad_one_is_told() {
+    let Some(world) = World::new("jumpstart-hints") else { return };
+    let config = std::fs::read_to_string(world.directory.join("config.toml")).unwrap();
+    let config = format!("hints = \"hints.toml\"\n{config}");
+    std::fs::write(world.directory.join("config.toml"), config).unwrap();
+    let hints = |text: &str| std::fs::write(world.directory.join("hints.toml"), text).unwrap();
+    let _open = world.connection_with_window(40);
+    let mut daemon = world.daemon(&[]);
+    until("a route", || world.ours().contains("initcwnd 40"));
+    hints("[[hint]]\nwithin = \"10.1.0.0/16\"\nat_most = 20\n");
+    until("the hint's window", || world.ours().contains("initcwnd 20"));
+    hints("[[hint]]\nwithin = \"10.1.0.0/16\"\nat_least = 20\n");
+    until("the mistake to be told", || world.ask(&["status"]).contains("hints.toml: `hint[0]"));
+    assert!(world.ours().contains("initcwnd 20"), "{}", world.ours());
+    std::fs::remove_file(world.directory.join("hints.toml")).unwrap();
+    until("the window without hints", || world.ours().contains("initcwnd 40"));
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn the_switch_is_turned_without_a_daemon_and_says_so() {
+    let Some(world) = World::new("jumpstart-alone") else { return };
+    let directory = world.directory.join("never-made");
+    let turn = |word: &str| {
+        let mut command = world.command(&[word]);
+        command.env("TRADEWIND_RUNTIME_DIR", &directory).stdout(Stdio::piped());
+        let output = world.near.run(|| command.output().unwrap()).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let off = turn("off");
+    assert!(off.starts_with("off for daemons") && off.contains("none answers there now"), "{off}");
+    assert!(directory.join("jumpstart.off").exists());
+    assert!(turn("on").starts_with("on for daemons"));
+    assert!(!directory.join("jumpstart.off").exists());
+}

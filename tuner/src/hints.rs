@@ -1,0 +1,168 @@
+//! Standing hints: a file that an operator's own tools write, read again when it changes.
+//!
+//! ```toml
+//! [[hint]]
+//! within = "10.0.0.0/8"
+//! freeze = true            # or at_most = 20, or scale = 0.5
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use tradewind_jumpstart::{Hint, Order};
+use tradewind_units::{Ratio, Segments, Timestamp};
+
+use crate::config::read_toml;
+use crate::error::Mistake;
+
+/// What tells one state of a file from the next: its number, length, and time of change, of its rights as well.
+type State = (u64, u64, i64, i64);
+
+/// The file, and what it said when it was last looked at.
+#[derive(Debug)]
+pub(crate) struct HintFile {
+    path: PathBuf,
+    state: Option<State>,
+    problem: Option<String>,
+}
+
+impl HintFile {
+    /// The one at `path`, which need not be there: no file, no hints.
+    pub(crate) const fn at(path: PathBuf) -> Self {
+        Self { path, state: None, problem: None }
+    }
+
+    /// The hints it holds now, if it has changed since the last look and can be read; what cannot be is told by
+    /// [`HintFile::problem`], and the hints before it stand.
+    pub(crate) fn changed(&mut self) -> Option<Vec<Hint>> {
+        let state = match fs::metadata(&self.path) {
+            Ok(data) => Some((data.ino(), data.size(), data.ctime(), data.ctime_nsec())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                self.state = None;
+                return self.take(Err(error.to_string()));
+            }
+        };
+        if state == self.state && (state.is_some() || self.problem.is_none()) {
+            return None;
+        }
+        self.state = state;
+        let read = || fs::read_to_string(&self.path).map_err(|error| error.to_string());
+        let hints = match state {
+            Some(_) => read().and_then(|text| parse(&text).map_err(|error| error.to_string())),
+            None => Ok(Vec::new()),
+        };
+        self.take(hints)
+    }
+
+    fn take(&mut self, hints: Result<Vec<Hint>, String>) -> Option<Vec<Hint>> {
+        let problem = hints
+            .as_ref()
+            .err()
+            .map(|error| format!("hints, {}: {error}; those before it stand", self.path.display()));
+        if let Some(problem) = &problem
+            && self.problem != Some(problem.clone())
+        {
+            tracing::warn!("{problem}");
+        }
+        self.problem = problem;
+        hints.ok()
+    }
+
+    /// Why the file's hints are not those in force, in one line.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    hint: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    within: IpNet,
+    #[serde(default)]
+    freeze: bool,
+    at_most: Option<Segments>,
+    scale: Option<Ratio>,
+}
+
+fn parse(text: &str) -> Result<Vec<Hint>, Mistake> {
+    let file: File = read_toml(text)?;
+    let entries = file.hint.iter().enumerate();
+    entries.map(|(number, entry)| hint_of(number, entry)).collect()
+}
+
+fn hint_of(number: usize, entry: &Entry) -> Result<Hint, Mistake> {
+    let order = match (entry.freeze, entry.at_most, entry.scale) {
+        (true, None, None) => Order::Freeze,
+        (false, Some(most), None) => Order::AtMost(most),
+        (false, None, Some(share)) => Order::Scale(share),
+        _ => {
+            return Err(Mistake {
+                place: format!("`hint[{number}]`"),
+                problem: "one of `freeze = true`, `at_most` and `scale`".to_owned(),
+            });
+        }
+    };
+    // It holds for as long as it stands there.
+    Ok(Hint { within: entry.within.trunc(), order, until: Timestamp::FAR_FUTURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hint_is_one_order() {
+        let text = "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\n\
+                    [[hint]]\nwithin = \"2001:db8::1/32\"\nat_most = 20\n\
+                    [[hint]]\nwithin = \"192.0.2.0/24\"\nscale = 0.5\n";
+        let shown = |hint: Hint| format!("{}: {}", hint.within, hint.order);
+        let told: Vec<String> = parse(text).unwrap().into_iter().map(shown).collect();
+        let expected = ["10.0.0.0/8: freeze", "2001:db8::/32: at most 20 segments"];
+        assert_eq!(told[..2], expected);
+        assert_eq!(told.len(), 3);
+        assert!(parse("").unwrap().is_empty());
+        for (text, expected) in [
+            ("[[hint]]\nwithin = \"10.0.0.0/8\"", "`hint[0]`: one of `freeze = true`"),
+            ("[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\nscale = 0.5", "`hint[0]`: one of"),
+            ("[[hint]]\nfreeze = true", "`within`"),
+            ("[[hint]]\nwithin = \"10.0.0.0\"\nfreeze = true", "`hint[0].within`"),
+            ("[[hints]]", "unknown field `hints`"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn it_is_read_when_it_changes_and_a_bad_one_leaves_the_last_good_one() {
+        let path = std::env::temp_dir().join(format!("tw-hints-{}.toml", std::process::id()));
+        let mut file = HintFile::at(path.clone());
+        assert_eq!(file.changed(), None, "no file, no hints, nothing wrong");
+        fs::write(&path, "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\n").unwrap();
+        assert_eq!(file.changed().map(|hints| hints.len()), Some(1));
+        assert_eq!(file.changed(), None);
+        fs::write(&path, "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = maybe, or not\n").unwrap();
+        assert_eq!(file.changed(), None);
+        let problem = file.problem().unwrap().to_owned();
+        assert!(problem.contains("line 3") && !problem.contains('\n'), "{problem}");
+        assert_eq!((file.changed(), file.problem()), (None, Some(problem.as_str())));
+        fs::write(&path, "").unwrap();
+        assert_eq!((file.changed(), file.problem()), (Some(Vec::new()), None));
+        fs::write(&path, "[[hint]]\nwithin = \"10.0.0.0/8\"\nscale = 0.5\n").unwrap();
+        assert_eq!(file.changed().map(|hints| hints.len()), Some(1));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(file.changed(), Some(Vec::new()), "no file, no hints");
+        assert_eq!(file.changed(), None);
+    }
+}

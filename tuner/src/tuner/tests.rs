@@ -1,0 +1,278 @@
+//! Rounds over connections that are made up, with changes that go to a list.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tradewind_jumpstart::{IpNet, Sample};
+use tradewind_net::NetError;
+use tradewind_units::{Bandwidth, Bytes};
+
+use super::*;
+
+/// What a test and its daemon share.
+#[derive(Default)]
+struct Scene {
+    /// What each look shows.
+    open: RefCell<Vec<Sample>>,
+    /// Whether the kernel refuses to be looked at.
+    is_blind: Cell<bool>,
+    /// Whether what was set cannot be swept.
+    is_stuck: Cell<bool>,
+    /// Whether it refuses to be changed.
+    refuses: Cell<bool>,
+    /// Whether the actuator sees each connection.
+    tells: Cell<bool>,
+    /// What it lends of each destination.
+    lent_mbps: Cell<Option<f64>>,
+    /// What was carried out.
+    changes: RefCell<Vec<Change>>,
+}
+
+impl Scene {
+    fn set(&self) -> usize {
+        self.changes.borrow().iter().filter(|change| matches!(change, Change::Set(_))).count()
+    }
+}
+
+struct Made(Rc<Scene>);
+
+impl Observer for Made {
+    fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError> {
+        if self.0.is_blind.get() {
+            return Err(refusal());
+        }
+        self.0.open.borrow().iter().for_each(each);
+        Ok(())
+    }
+}
+
+impl Actuator for Made {
+    fn name(&self) -> &'static str {
+        "made"
+    }
+
+    fn sweep(&mut self) -> Result<usize, NetError> {
+        if self.0.is_stuck.get() {
+            return Err(refusal());
+        }
+        Ok(self.0.changes.take().len())
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<Outcome, NetError> {
+        if self.0.refuses.get() {
+            return Err(refusal());
+        }
+        self.0.changes.borrow_mut().push(*change);
+        Ok(Outcome::Done)
+    }
+
+    fn tells(&self) -> bool {
+        self.0.tells.get()
+    }
+
+    fn lent_mbps(&self, _: &IpNet) -> Option<f64> {
+        self.0.lent_mbps.get()
+    }
+}
+
+fn refusal() -> NetError {
+    NetError::system("be a kernel", std::io::Error::from(std::io::ErrorKind::PermissionDenied))
+}
+
+/// A daemon's socket, in a directory that goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let name = format!("tw-tuner-{test}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("jumpstart.sock")
+    }
+
+    fn tuner(&self, scene: &Rc<Scene>, config: &str) -> Tuner {
+        let actuator = Box::new(Made(Rc::clone(scene)));
+        let parts = Parts {
+            control: Control::open(&self.socket()).unwrap(),
+            switch: Switch::beside(&self.socket()),
+            observer: Box::new(Made(Rc::clone(scene))),
+            chosen: Chosen { actuator, why: None },
+            limit: None,
+        };
+        Tuner::of(&TunerConfig::parse(config).unwrap(), parts).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
+/// A connection that has carried a megabyte, with a window of 50 segments.
+fn connection(number: u64, remote: IpAddr) -> Sample {
+    Sample {
+        connection: number,
+        remote,
+        window: Segments::new(50).unwrap(),
+        slow_start_threshold: None,
+        mss: Bytes::new(1000),
+        rtt_min: Some(Duration::from_millis(40)),
+        delivery_rate: Some(Bandwidth::from_mbps(10.0).unwrap()),
+        application_limited: false,
+        rate_limit: None,
+        acked: Bytes::new(1_000_000),
+        retransmitted_segments: 0,
+        busy: Duration::from_secs(1),
+    }
+}
+
+/// One connection to each of so many hosts.
+fn connections(count: u8) -> Vec<Sample> {
+    let host = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
+    (0..count).map(|number| connection(number.into(), host(number))).collect()
+}
+
+#[test]
+fn the_control_share_is_taken_once() {
+    let place = Place::new("control");
+    for (tells, all) in [(true, true), (false, false)] {
+        let scene = Rc::new(Scene::default());
+        scene.tells.set(tells);
+        scene.open.replace(connections(200));
+        let mut tuner = place.tuner(&scene, "[learn]\nmode = \"paced\"\ncontrol_share = 0.5");
+        tuner.round(at(1));
+        // The program in the kernel keeps the share back of each destination's connections.
+        assert_eq!(scene.set() == 200, all, "{} of 200 set", scene.set());
+    }
+}
+
+#[test]
+fn connections_do_not_end_by_a_look_that_fails() {
+    let place = Place::new("blind");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    tuner.round(at(0));
+    scene.open.replace(connections(3));
+    tuner.round(at(1));
+    scene.is_blind.set(true);
+    tuner.round(at(2));
+    assert_eq!(tuner.metrics.failed_rounds.get(), 1);
+    assert!(tuner.learner.arms().is_empty(), "{:?}", tuner.learner.arms());
+    scene.is_blind.set(false);
+    tuner.round(at(3));
+    scene.open.take();
+    tuner.round(at(4));
+    let ended: u64 = tuner.learner.arms().values().map(|totals| totals.connections).sum();
+    assert_eq!(ended, 3, "each once");
+}
+
+#[test]
+fn nothing_is_set_until_all_is_taken_back() {
+    let place = Place::new("switch");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    let switch = Switch::beside(&place.socket());
+    scene.open.replace(connections(3));
+    tuner.round(at(1));
+    assert_eq!(scene.set(), 3);
+    switch.turn(true).unwrap();
+    scene.is_stuck.set(true);
+    let refused = tuner.answer(&Request::Switch {});
+    assert!(refused["error"].as_str().unwrap().contains("could not be taken back"), "{refused}");
+    tuner.round(at(2));
+    let status = tuner.answer(&Request::Status {});
+    assert_eq!((&status["off"], &status["to_take_back"]), (&json!(true), &json!(true)));
+    assert_eq!(scene.changes.borrow().len(), 3, "as it was: nothing taken back, nothing set");
+    // Turned back while it is so: what is in force is not known any more, and goes all the same.
+    switch.turn(false).unwrap();
+    tuner.round(at(3));
+    assert_eq!(scene.changes.borrow().len(), 3);
+    switch.turn(true).unwrap();
+    scene.is_stuck.set(false);
+    let off = tuner.answer(&Request::Switch {});
+    assert_eq!(off, json!({ "schema_version": 1, "off": true, "daemon": true }));
+    assert!(scene.changes.borrow().is_empty());
+    tuner.round(at(4));
+    assert!(scene.changes.borrow().is_empty());
+    switch.turn(false).unwrap();
+    tuner.round(at(5));
+    assert_eq!(scene.set(), 3);
+}
+
+#[test]
+fn what_cannot_be_removed_is_told_to_who_asked() {
+    let place = Place::new("flush");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    scene.open.replace(connections(2));
+    tuner.round(at(1));
+    let flushed = tuner.answer(&Request::Flush { within: None });
+    assert_eq!(flushed["flushed"], 2);
+    tuner.round(at(2));
+    scene.refuses.set(true);
+    let refused = tuner.answer(&Request::Flush { within: None });
+    assert!(refused["error"].as_str().unwrap().contains("be a kernel"), "{refused}");
+}
+
+#[test]
+fn status_and_explain_tell_what_is_in_force() {
+    let place = Place::new("outcome");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    scene.open.replace(connections(2));
+    scene.refuses.set(true);
+    tuner.round(at(1));
+    let outcome = |known: &serde_json::Value| (known["in_force"].clone(), known["outcome"].clone());
+    let known = tuner.answer(&Request::Status {})["destinations"][0].take();
+    assert_eq!(outcome(&known), (json!(false), json!("failed")));
+    scene.refuses.set(false);
+    (2..12).for_each(|second| tuner.round(at(second)));
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    let known = tuner.answer(&Request::Explain { address })["destination"].take();
+    assert_eq!(outcome(&known), (json!(true), json!("done")));
+}
+
+#[test]
+fn what_is_lent_is_the_actuators_to_tell() {
+    let place = Place::new("lent");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "[learn]\nmode = \"paced\"");
+    scene.open.replace(connections(2));
+    tuner.round(at(1));
+    let lent = |tuner: &mut Tuner| {
+        let known = tuner.answer(&Request::Status {})["destinations"][0].take();
+        known["lent_mbps"].clone()
+    };
+    assert_eq!(lent(&mut tuner), json!(null));
+    scene.lent_mbps.set(Some(3.5));
+    assert_eq!(lent(&mut tuner), json!(3.5));
+}
+
+#[test]
+fn hints_of_the_file_hold_while_it_is_as_it_is() {
+    let place = Place::new("hints");
+    let scene = Rc::new(Scene::default());
+    let file = place.0.join("hints.toml");
+    let mut tuner = place.tuner(&scene, &format!("hints = {file:?}"));
+    scene.open.replace(connections(1));
+    let mut window = |second| {
+        tuner.round(at(second));
+        tuner.answer(&Request::Status {})["destinations"][0]["window_segments"].take()
+    };
+    assert_eq!(window(1), 50);
+    std::fs::write(&file, "[[hint]]\nwithin = \"10.0.0.0/8\"\nat_most = 20\n").unwrap();
+    assert_eq!(window(2), 20);
+    std::fs::write(&file, "at_most = 30\n").unwrap();
+    assert_eq!(window(3), 20, "the last good one");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(window(4), 50);
+}
