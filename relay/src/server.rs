@@ -305,7 +305,8 @@ impl Bench {
             }
             // Who carries packets alone has no listener, and runs until it is told to end as well.
             let mut over = phase.clone();
-            let _switch_is_gone = over.wait_for(|phase| *phase > Phase::Running).await;
+            // What this returns holds the phase in place, so that nobody could turn it on: it must go at once.
+            drop(over.wait_for(|phase| *phase > Phase::Running).await);
             tokio::select! {
                 () = self.worker.emptied() => {}
                 () = patience.ends(&mut phase) => {}

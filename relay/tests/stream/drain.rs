@@ -61,12 +61,17 @@ fn a_session_that_outlives_the_drain_deadline_is_reset() {
 
 #[test]
 fn a_second_order_stops_a_draining_relay_at_once() {
-    let (mut chain, mut stream) = with_session(Duration::from_secs(600));
-    let relay = chain.relays.remove(0);
-    relay.shutdown.drain();
-    relay.shutdown.stop();
-    relay.join();
-    assert!(digest(&mut stream).is_err());
+    for has_begun_to_drain in [false, true] {
+        let (mut chain, mut stream) = with_session(Duration::from_secs(600));
+        let relay = chain.relays.remove(0);
+        relay.shutdown.drain();
+        if has_begun_to_drain {
+            wait_for("the listener to close", || TcpStream::connect(relay.address()).is_err());
+        }
+        relay.shutdown.stop();
+        relay.join();
+        assert!(digest(&mut stream).is_err());
+    }
 }
 
 #[test]
