@@ -77,6 +77,26 @@ impl Finding {
 }
 
 impl Record {
+    /// A record of tables alone; `reasons` are why the lab did not keep time, repeat by repeat.
+    pub(crate) fn of_tables<'a>(
+        name: &str,
+        assumptions: Vec<String>,
+        reasons: impl IntoIterator<Item = &'a String>,
+        (rows, findings): (Vec<Row>, Vec<Finding>),
+    ) -> Self {
+        let invalid_because = distinct(reasons);
+        Self {
+            schema_version: SCHEMA_VERSION,
+            name: name.to_owned(),
+            assumptions,
+            valid: invalid_because.is_empty(),
+            invalid_because,
+            rows,
+            figures: Vec::new(),
+            findings,
+        }
+    }
+
     /// Its figures as charts, lines in the order of the rows.
     #[must_use]
     pub fn charts(&self) -> Vec<Chart> {

@@ -19,10 +19,7 @@ use tradewind_units::{FlowId, HostId, RelayId};
 use tradewind_wan::{PairChange, Topology};
 
 use crate::demo::{DemoError, Observer};
-use crate::experiment::{
-    Experiment, ExperimentError, Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct,
-    missing,
-};
+use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions, missing};
 use crate::lab_run::carry::STOP_CHECK;
 use crate::lab_run::fetch::{FileServer, read_exactly};
 use crate::lab_run::process::Service;
@@ -440,17 +437,8 @@ fn record(
     findings.push(Finding::new(says, holds, format!("after {latest:.2} s at the latest")));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures: Vec::new(),
-        findings,
-    }
+    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
+    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
 }
 
 #[cfg(test)]

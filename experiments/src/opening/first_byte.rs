@@ -15,10 +15,7 @@ use tradewind_units::time::as_millis_f64;
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Observer};
-use crate::experiment::{
-    Experiment, ExperimentError, Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct,
-    missing,
-};
+use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions, missing};
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
@@ -274,17 +271,8 @@ fn record(
     }
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(format!("{} runs, all sessions together", scenario.runs.seeds(options).len()));
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures: Vec::new(),
-        findings,
-    }
+    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
+    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use tradewind_wan::Topology;
 
 use super::repeat::{BesideSample, Outcome};
 use super::scenario::{Alone, Scenario};
-use crate::experiment::{Finding, Record, Row, RunOptions, SCHEMA_VERSION, distinct};
+use crate::experiment::{Finding, Record, Row, RunOptions};
 use crate::lab_run::round_trip;
 
 /// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
@@ -49,7 +49,6 @@ pub(super) fn record(
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let (mut rows, mut findings) = (Vec::new(), Vec::new());
     for (index, case) in scenario.alone.iter().enumerate() {
         let all = Case { scenario, repeats, index, case };
@@ -65,16 +64,8 @@ pub(super) fn record(
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     assumptions.push("the least time counts handshakes of all legs that are not warm, one round trip, and the file at the link's rate".to_owned());
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures: Vec::new(),
-        findings,
-    }
+    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
+    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
 }
 
 /// A case of those alone on the link.
