@@ -31,7 +31,7 @@ demo: build ## the CloudPilot experiment on this machine: measure, plan, deploy,
 	$(TRADEWIND) demo $(DEMO_FLAGS)
 
 test: setup ## all tests that need no privileges and assert no times
-	$(CARGO) test --locked --workspace --all-targets
+	@$(CARGO) run --locked --quiet -p xtask -- test
 	$(CARGO) test --locked --workspace --doc
 	@if [ -n "$${TRADEWIND_RTT_CSV:-}" ]; then \
 	  $(CARGO) test --locked --workspace --test rtt_error --test routing_measured -- --ignored; \

@@ -1,9 +1,10 @@
-//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, and the lab's figures: `test-lab`.
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests: `test`, and the lab's figures: `test-lab`.
 //!
 //! | module | checks |
 //! |---|---|
 //! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | what every Rust file must and must not hold |
+//! | [`test`] | all tests, and again what meets the kernel and failed |
 //! | [`test_lab`] | what is promised of real runs in the lab |
 //! | [`lexer`] | (tells code, comments and literals apart) |
 //!
@@ -13,6 +14,7 @@
 mod floors;
 mod lexer;
 mod sources;
+mod test;
 mod test_lab;
 
 use std::fmt;
@@ -20,7 +22,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test-lab BINARY [VERDICT_FILE]";
+const USAGE: &str =
+    "usage: cargo run -p xtask -- layers [FOLDER] | test | test-lab BINARY [VERDICT_FILE]";
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,13 +44,15 @@ impl fmt::Display for Violation {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let root = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["layers"] => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        ["layers"] => repository,
         ["layers", folder] => PathBuf::from(folder),
         ["test-lab", binary, ref rest @ ..] if rest.len() < 2 => {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-            return test_lab::run(&root, Path::new(binary), rest.first().map(Path::new));
+            let verdict_file = rest.first().map(Path::new);
+            return test_lab::run(&repository, Path::new(binary), verdict_file);
         }
+        ["test"] => return test::run(&repository),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
