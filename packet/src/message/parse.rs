@@ -9,7 +9,8 @@ use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Feedback, HelpRequest,
-    MOST_PAYLOAD_BYTES, Means, Message, MessageError, Nack, Repair, Scope, Service, Source,
+    MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, Repair, Scope, Service,
+    Source,
 };
 use crate::id::{FlowNumber, PacketId};
 use crate::sender::Paths;
@@ -182,10 +183,12 @@ fn repair<'a>(reader: &mut Reader<'a>) -> Result<Repair<'a>, MessageError> {
     Ok(Repair { scope, row, rows, block, members, symbol })
 }
 
-/// Cross-stream blocks hold a packet of a flow at most, in-stream blocks different packets of one.
+/// Cross-stream blocks hold a packet of a flow at most, in-stream blocks different packets of one; all of them
+/// have sequences that a message of their own could bear.
 fn check_members(scope: Scope, members: &MemberList<'_>) -> Result<(), MessageError> {
     let first = members.packets().next().map(|packet| packet.flow);
     for (index, packet) in members.packets().enumerate() {
+        check_sequence(packet.sequence)?;
         let mut before = members.packets().take(index);
         let is_wrong = match scope {
             Scope::CrossStream => before.any(|other| other.flow == packet.flow),
@@ -304,13 +307,15 @@ impl<'a> Reader<'a> {
     fn packet(&mut self) -> Result<PacketId, MessageError> {
         let flow = FlowNumber(self.number("flow")?);
         let sequence = self.number("sequence")?;
-        // Sequences near the end of 64 bits are never reached; arithmetic on them must not overflow.
-        if sequence > MOST_SEQUENCE {
-            return refuse("sequence", sequence, "below 2^63");
-        }
+        check_sequence(sequence)?;
         Ok(PacketId { flow, sequence })
     }
 }
 
-/// Largest sequence that is taken: at a million packets a second it lasts 290,000 years.
-const MOST_SEQUENCE: u64 = (1 << 63) - 1;
+/// Sequences near the end of 64 bits are never reached; arithmetic on them must not overflow.
+fn check_sequence(sequence: u64) -> Result<(), MessageError> {
+    if sequence > MOST_SEQUENCE {
+        return refuse("sequence", sequence, "below 2^63");
+    }
+    Ok(())
+}

@@ -1,6 +1,6 @@
 //! The sequences that a NACK asks for.
 
-use super::{MOST_NACK_ITEMS, MOST_NACK_RANGES};
+use super::{MOST_NACK_ITEMS, MOST_NACK_RANGES, MOST_SEQUENCE};
 
 /// Bytes of each range: the first sequence, and how many.
 pub(crate) const RANGE_BYTES: usize = 9;
@@ -40,10 +40,12 @@ impl<'a> Ranges<'a> {
             if length == 0 || items > MOST_NACK_ITEMS {
                 return Err((items, "1 to 64 sequences in all, none of the ranges empty"));
             }
-            // A sequence after the last must be there still, and one more for the gap.
-            least = first
-                .checked_add(u64::from(length) + 1)
-                .ok_or((first, "sequences below 2^64 - 64"))?;
+            let last = first.saturating_add(u64::from(length) - 1);
+            if last > MOST_SEQUENCE {
+                return Err((last, "sequences below 2^63"));
+            }
+            // One more for the gap.
+            least = last + 2;
         }
         Ok(())
     }

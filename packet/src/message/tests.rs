@@ -157,6 +157,34 @@ fn what_is_wrong_is_named() {
     assert_eq!(parse(&long), "`payload` is 9001: expected 1 to 9000 bytes");
 }
 
+/// What one message names, another one asks for: none may name what no other can.
+#[test]
+fn sequences_from_2_to_the_63rd_are_refused_wherever_they_stand() {
+    const BEYOND: u64 = 1 << 63;
+    let refusal = |bytes: &[u8]| Message::parse(bytes).map(|_| ()).unwrap_err().to_string();
+    let nack = |first: u64, length: u8| {
+        let mut bytes = Vec::new();
+        let (ranges, flow) = ([&first.to_be_bytes()[..], &[length]].concat(), FlowNumber(1));
+        Message::Nack(Nack { flow, ranges: Ranges::unchecked(&ranges) }).write(&mut bytes);
+        bytes
+    };
+    assert!(Message::parse(&nack(BEYOND - 2, 2)).is_ok());
+    assert!(refusal(&nack(BEYOND - 1, 2)).ends_with("expected sequences below 2^63"));
+    assert!(refusal(&nack(u64::MAX, 64)).ends_with("expected sequences below 2^63"));
+
+    let mut entries = Vec::new();
+    MemberList::write(
+        [PacketId { flow: FlowNumber(1), sequence: BEYOND }].into_iter(),
+        &mut entries,
+    );
+    let members = MemberList::of(Members::from_bits(1), &entries).unwrap();
+    let scope = Scope::CrossStream;
+    let repair = Repair { scope, row: 0, rows: 1, block: 0, members, symbol: &[0; 8] };
+    let mut bytes = Vec::new();
+    Message::Repair(repair).write(&mut bytes);
+    assert_eq!(refusal(&bytes), "`sequence` is 9223372036854775808: expected below 2^63");
+}
+
 #[test]
 fn an_acknowledgement_tells_each_copy() {
     let seen = Acknowledgement { next: 10, beyond: [0b10, 0, 0, 1 << 63] };
