@@ -33,8 +33,11 @@ use crate::relay::unix_now;
 const LONGEST_REST: Duration = Duration::from_secs(30);
 /// How long the other end keeps one that brings no header: longer, so that this end ends it.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Between two looks at a pool.
+/// Between two looks at a pool, and the longest wait after a try that failed.
 const LOOK: Duration = Duration::from_secs(1);
+/// Wait after the first try that fails; it doubles from one to the next. Short, for the first hello often only comes
+/// too early: the next relay takes none before a session has shown whose relay this is.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
 
@@ -209,6 +212,7 @@ impl Pools {
         let most = self.dialler.legs.to(key.0).most_warm;
         let mut making = JoinSet::new();
         let mut next_try = Instant::now();
+        let mut wait = FIRST_WAIT;
         loop {
             let lacking = if Instant::now() < next_try { 0 } else { self.lacking(key, most) };
             for _ in making.len()..lacking {
@@ -223,15 +227,19 @@ impl Pools {
             }
             tokio::select! {
                 Some(made) = making.join_next() => match made {
-                    Ok(Ok((start, resting))) => self.put(key, start, resting),
+                    Ok(Ok((start, resting))) => {
+                        wait = FIRST_WAIT;
+                        self.put(key, start, resting);
+                    }
                     Ok(Err(why)) => {
                         tracing::debug!("no warm connection to {}: {why}", key.0);
-                        next_try = Instant::now() + LOOK;
+                        next_try = Instant::now() + wait;
+                        wait = LOOK.min(2 * wait);
                     }
                     Err(bug) => tracing::error!("making a warm connection ended by a bug: {bug}"),
                 },
                 () = wanted.notified() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep_until(next_look(next_try)) => {}
             }
         }
     }
@@ -302,6 +310,13 @@ impl Shelf {
         let demand = Demand::new(now);
         Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()), kept: false }
     }
+}
+
+/// When a pool is looked at again: as soon as the next try is due, if one is to come.
+fn next_look(next_try: Instant) -> Instant {
+    let now = Instant::now();
+    let look = now + LOOK;
+    if next_try > now { look.min(next_try) } else { look }
 }
 
 #[cfg(test)]
