@@ -29,7 +29,12 @@ fn sessions(chain: &Chain, count: usize) {
                 let mut sending = stream.try_clone().unwrap();
                 let bulk = &bulk;
                 scope.spawn(move || support::send(&mut sending, bulk));
-                assert_eq!(support::digest(&mut stream).unwrap(), (bulk.len(), hash(bulk)));
+                let come = support::digest(&mut stream).unwrap_or_else(|error| {
+                    let counted = chain.relays.iter().chain([&chain.gateway]);
+                    let counted: Vec<_> = counted.map(|one| one.handle.snapshot()).collect();
+                    panic!("session {index}: {error}: {counted:#?}")
+                });
+                assert_eq!(come, (bulk.len(), hash(bulk)));
             }),
             1 => {
                 wait_for("the leg to be striped", || {

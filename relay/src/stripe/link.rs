@@ -38,6 +38,8 @@ pub(super) struct Link {
 
 /// Why nothing more comes on a connection.
 pub(super) enum Stop {
+    /// Its other end has ended it, after whole frames or before the first.
+    Ended,
     /// It has died.
     Dead(io::Error),
     /// What comes makes no sense: the leg is over.
@@ -104,6 +106,7 @@ impl Link {
             }
             match self.poll_fill(cx) {
                 Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(0)) if self.input.is_empty() => return Err(Stop::Ended),
                 Poll::Ready(Ok(0)) => return Err(Stop::Dead(io::ErrorKind::UnexpectedEof.into())),
                 Poll::Ready(Ok(_)) => moved = true,
                 Poll::Ready(Err(error)) => return Err(Stop::Dead(error)),
