@@ -9,6 +9,7 @@ mod lab_run;
 mod modelled;
 pub mod numeric;
 mod opening;
+mod packets;
 mod parallel;
 mod rates;
 mod regions;

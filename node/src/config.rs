@@ -52,6 +52,8 @@ pub struct NodeConfig {
     pub grant: Option<SignedGrant>,
     /// Its own paths.
     pub paths: Vec<Path>,
+    /// Whether it sends copies again that the path to their first relay loses.
+    pub repeats_copies: bool,
     /// How it serves others as a relay.
     pub services: RelayServices,
 }
@@ -248,6 +250,7 @@ struct EndpointSection {
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
     allow_loopback: bool,
+    repeat_copies: bool,
 }
 
 impl Default for EndpointSection {
@@ -258,6 +261,7 @@ impl Default for EndpointSection {
             relays: Vec::new(),
             destinations: Vec::new(),
             allow_loopback: false,
+            repeat_copies: true,
         }
     }
 }
@@ -297,6 +301,7 @@ impl NodeConfig {
             },
             grant: None,
             paths: Vec::new(),
+            repeats_copies: false,
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
@@ -334,6 +339,7 @@ impl NodeConfig {
             },
             grant,
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
+            repeats_copies: endpoint.repeat_copies,
             services: RelayServices::default(),
         })
     }

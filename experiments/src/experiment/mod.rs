@@ -21,6 +21,7 @@ use crate::jump;
 use crate::modelled;
 use crate::numeric::{self, NumericError};
 use crate::opening;
+use crate::packets;
 use crate::rates;
 use crate::regions;
 use crate::scenario::{Scenario, ScenarioError};
@@ -233,11 +234,12 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
 }
 
 /// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
-const NAMED: [(&str, &str); 10] = [
+const NAMED: [(&str, &str); 11] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
     ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
     ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
+    ("jq-recovery.toml", include_str!("../../../scenarios/jq-recovery.toml")),
     ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
     ("soak-wan.toml", include_str!("../../../scenarios/soak-wan.toml")),
     ("stream-chains-wan.toml", include_str!("../../../scenarios/stream-chains-wan.toml")),
@@ -247,8 +249,15 @@ const NAMED: [(&str, &str); 10] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 6] =
-    ["cp-real", "cdd-fair", "rt-guard", "rt-ramp", "stream-first-byte", "stream-failover"];
+const WITHOUT_PLOTS: [&str; 7] = [
+    "cp-real",
+    "cdd-fair",
+    "jq-recovery-lab",
+    "rt-guard",
+    "rt-ramp",
+    "stream-first-byte",
+    "stream-failover",
+];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {
@@ -384,6 +393,12 @@ const ALL: &[Experiment] = &[
         "JQ 5.2",
         PacketRecovery,
         "what coding recovers of what paths lose, with and without ARQ on access paths"
+    ),
+    lab!(
+        "jq-recovery-lab",
+        "JQ 5.2",
+        packets::recovery::run,
+        "the same of relays and gateways on the lab, beside the simulation"
     ),
     numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
+use crate::demo::DemoError;
+
 /// Bytes that are generated, sent and hashed at a time. Chosen: large enough for one system call to matter little.
 const BLOCK_BYTES: usize = 256 * 1024;
 
@@ -67,6 +69,16 @@ pub enum CarryError {
     /// The watcher asked to stop.
     #[error("stopped on request")]
     Stopped,
+}
+
+/// What became of a socket of `flow`, with whom and while doing what.
+pub(crate) fn io_error(
+    flow: &str,
+    what: &'static str,
+    address: SocketAddr,
+    source: std::io::Error,
+) -> DemoError {
+    DemoError::Carry { flow: flow.to_owned(), source: CarryError::Io { what, address, source } }
 }
 
 /// Sends `volume` bytes through `outgoing` to `dial`, receives them at `listener`, and compares.

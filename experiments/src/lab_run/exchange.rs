@@ -18,7 +18,7 @@ use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, HostId, Segments};
 
 use super::Ground;
-use super::carry::CarryError;
+use super::carry::{self, CarryError};
 use crate::demo::DemoError;
 
 /// Longest that an exchange may take beyond its last start. Chosen: far beyond any transfer here.
@@ -464,6 +464,5 @@ fn lab(error: NetError) -> DemoError {
 }
 
 fn io_error(what: &'static str, address: SocketAddr, source: std::io::Error) -> DemoError {
-    let source = CarryError::Io { what, address, source };
-    DemoError::Carry { flow: "fetch".to_owned(), source }
+    carry::io_error("fetch", what, address, source)
 }

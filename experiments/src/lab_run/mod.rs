@@ -11,6 +11,7 @@
 //! | [`fetch`] | files served and fetched over a way, timed and verified |
 //! | [`exchange`] | many files at once, both ends of each connection in hand |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
+//! | [`packets`] | relays and gateways that carry datagrams |
 //! | [`watch`] | bytes over time on one link, while something else goes on |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
@@ -18,6 +19,7 @@ pub(crate) mod carry;
 pub(crate) mod chain;
 pub(crate) mod exchange;
 pub(crate) mod fetch;
+pub(crate) mod packets;
 pub(crate) mod process;
 pub(crate) mod service;
 pub(crate) mod watch;

@@ -260,19 +260,32 @@ impl NewGateway<'_> {
 
     /// The gateway may reach its destinations over its relays.
     fn grant(&self, key: &IdentityKey, operator: &OperatorKey) -> Result<SignedGrant, DemoError> {
-        let since_epoch = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let grant = Grant {
-            gateway: key.public(),
-            not_before: Timestamp::ZERO + since_epoch.saturating_sub(GRANT_BACKDATED),
-            expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
-            sessions: None,
-            relays: Relays::listed(&self.relays),
-            destinations: self.rules(),
-        };
-        Ok(grant.sign(operator)?)
+        grant(key, Relays::listed(&self.relays), self.rules(), operator)
     }
+}
+
+/// A grant for any run, of what `key` may use.
+///
+/// # Errors
+/// When it cannot be signed.
+pub(super) fn grant(
+    key: &IdentityKey,
+    relays: Relays,
+    destinations: Vec<DestinationRule>,
+    operator: &OperatorKey,
+) -> Result<SignedGrant, DemoError> {
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    let grant = Grant {
+        gateway: key.public(),
+        not_before: Timestamp::ZERO + since_epoch.saturating_sub(GRANT_BACKDATED),
+        expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
+        sessions: None,
+        relays,
+        destinations,
+    };
+    Ok(grant.sign(operator)?)
 }
 
 /// Passes what comes to `listen` of `host` on to `to` without splitting, by `tradewind forward`; the kernel of that host

@@ -46,7 +46,7 @@ impl Runs {
     }
 
     /// The same in words.
-    pub(super) fn told(&self, options: &RunOptions) -> String {
+    pub(crate) fn told(&self, options: &RunOptions) -> String {
         self.told_of("mean", options)
     }
 

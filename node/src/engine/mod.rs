@@ -141,7 +141,7 @@ impl Engine {
             scratch: Vec::new(),
             sealed: Vec::new(),
             original: Vec::new(),
-            services: Services::new(now, &config.services),
+            services: Services::new(now, &config.services, config.repeats_copies),
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             drops_counted: 0,

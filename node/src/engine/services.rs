@@ -41,9 +41,10 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn new(now: Now, config: &RelayServices) -> Self {
+    pub(super) fn new(now: Now, config: &RelayServices, repeats_copies: bool) -> Self {
+        let arq = repeats_copies.then(Arq::default);
         Self {
-            sender: Sender::new(SenderConfig { arq: Some(Arq::default()), uplink: None }),
+            sender: Sender::new(SenderConfig { arq, uplink: None }),
             receiver: Receiver::new(now.steady, ReceiverConfig::default()),
             ingress: Ingress::new(IngressConfig {
                 coding: config.coding,

@@ -63,6 +63,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         },
         grant: None,
         paths: Vec::new(),
+        repeats_copies: true,
         services: RelayServices::default(),
     }
 }

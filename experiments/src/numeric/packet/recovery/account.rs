@@ -3,38 +3,44 @@
 use tradewind_packet::event::Way;
 use tradewind_units::Duration;
 
-use super::world::{Fate, Outcome};
+use super::paths::Path;
+use super::world::Fate;
 
 /// Lengths of bursts in packets, as the paper classes them [JQ 5.2]: random, multi-packet, outage.
-pub(super) const CLASSES: [(&str, usize, usize); 3] =
+pub(crate) const CLASSES: [(&str, usize, usize); 3] =
     [("1 packet", 1, 1), ("2 to 14 packets", 2, 14), ("over 14 packets", 15, usize::MAX)];
 
 /// One packet that the Internet lost.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Loss {
+pub(crate) struct Loss {
     /// Its place in [`CLASSES`].
-    pub(super) class: usize,
+    pub(crate) class: usize,
     /// Whether its copy was lost, too: both pass the sender's access path.
-    pub(super) on_access: bool,
+    pub(crate) on_access: bool,
     /// How long after it should have come it came back, over the path's round trip.
-    pub(super) after: Option<(f64, Way)>,
+    pub(crate) after: Option<f64>,
     /// The same in time.
-    pub(super) took: Duration,
+    pub(crate) took: Duration,
+    /// What brought it back, where that is known.
+    pub(crate) way: Option<Way>,
     /// Its path.
-    pub(super) path: usize,
+    pub(crate) path: usize,
+    /// Its burst's place among all bursts.
+    pub(crate) burst: usize,
 }
 
 impl Loss {
     /// Recovered: within a round trip of the Internet path [JQ 5.2].
-    pub(super) fn is_recovered(&self) -> bool {
-        self.after.is_some_and(|(round_trips, _)| round_trips <= 1.0)
+    pub(crate) fn is_recovered(&self) -> bool {
+        self.after.is_some_and(|round_trips| round_trips <= 1.0)
     }
 }
 
-/// All losses of a run.
-pub(super) fn losses(outcome: &Outcome) -> Vec<Loss> {
+/// All losses of paths whose packets fared so.
+pub(crate) fn losses(paths: &[(Path, Vec<Fate>)]) -> Vec<Loss> {
     let mut all = Vec::new();
-    for (index, (path, fates)) in outcome.paths.iter().enumerate() {
+    let mut bursts = 0;
+    for (index, (path, fates)) in paths.iter().enumerate() {
         let mut burst: Vec<&Fate> = Vec::new();
         let mut end = |burst: &mut Vec<&Fate>| {
             let length = burst.len();
@@ -43,11 +49,13 @@ pub(super) fn losses(outcome: &Outcome) -> Vec<Loss> {
             let Some(class) = class else { return };
             for fate in burst.drain(..) {
                 let due = fate.sent + path.internet;
-                let took = fate.back.map_or(Duration::ZERO, |(at, _)| at.since(due));
+                let took = fate.back.map_or(Duration::ZERO, |at| at.since(due));
                 let round_trips = took.as_secs_f64() / (2.0 * path.internet.as_secs_f64());
-                let after = fate.back.map(|(_, way)| (round_trips, way));
-                all.push(Loss { class, on_access: !fate.copied, after, took, path: index });
+                let after = fate.back.map(|_| round_trips);
+                let (on_access, way) = (!fate.copied, fate.way);
+                all.push(Loss { class, on_access, after, took, way, path: index, burst: bursts });
             }
+            bursts += 1;
         };
         for fate in fates {
             if fate.came {
@@ -62,12 +70,12 @@ pub(super) fn losses(outcome: &Outcome) -> Vec<Loss> {
 }
 
 /// How many of `losses` are recovered, in per cent; `None` without any.
-pub(super) fn recovered<'a>(losses: impl Iterator<Item = &'a Loss>) -> Option<f64> {
+pub(crate) fn recovered<'a>(losses: impl Iterator<Item = &'a Loss>) -> Option<f64> {
     share(losses.map(Loss::is_recovered))
 }
 
 /// How many are so, in per cent; `None` of none.
-pub(super) fn share(values: impl Iterator<Item = bool>) -> Option<f64> {
+pub(crate) fn share(values: impl Iterator<Item = bool>) -> Option<f64> {
     let (holds, all) =
         values.fold((0_u64, 0_u64), |(holds, all), value| (holds + u64::from(value), all + 1));
     (all > 0).then(|| 100.0 * holds as f64 / all as f64)

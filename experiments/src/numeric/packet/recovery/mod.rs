@@ -16,9 +16,11 @@ use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::numeric::repeats::{Threads, each};
 use crate::numeric::{Job, NumericError, mean, record};
 use crate::report::chart::Scale;
+pub(crate) use account::{CLASSES, Loss, losses, recovered, share};
+pub(crate) use paths::{Path, network};
 pub use scenario::{Group, Scenario};
+pub(crate) use world::Fate;
 
-use account::{CLASSES, Loss, losses, recovered, share};
 use world::{Coded, Outcome};
 
 /// What one run is asked: a share of access losses, and whether copies are repeated.
@@ -56,7 +58,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         let step = format!("{}: {percent} % of losses on access paths, {with} ARQ", scenario.name);
         let runs = each(&step, &seeds, Threads::All, job, |seed| {
             let outcome = world::run(&scenario, access, arq, seed)?;
-            Ok(Found { losses: losses(&outcome), outcome })
+            Ok(Found { losses: losses(&outcome.paths), outcome })
         })?;
         found.push(((access, arq), runs));
     }
@@ -72,6 +74,18 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     sweep(&found, &mut record);
     findings(&scenario, &found, &mut record);
     Ok(record)
+}
+
+/// Every path of one run, and what became of its packets.
+///
+/// # Errors
+/// When the network makes no sense.
+pub(crate) fn simulate(
+    scenario: &Scenario,
+    arq: bool,
+    seed: u64,
+) -> Result<Vec<(Path, Vec<Fate>)>, NumericError> {
+    Ok(world::run(scenario, scenario.access_share, arq, seed)?.paths)
 }
 
 fn line(arq: bool) -> &'static str {
@@ -90,7 +104,7 @@ fn all_recovered(found: &Found) -> Option<f64> {
 /// Of what is recovered, what came within so much of a round trip.
 fn within(found: &Found, limit: f64) -> Option<f64> {
     let recovered = found.losses.iter().filter(|loss| loss.is_recovered());
-    share(recovered.map(|loss| loss.after.is_some_and(|(after, _)| after <= limit)))
+    share(recovered.map(|loss| loss.after.is_some_and(|after| after <= limit)))
 }
 
 fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
@@ -129,8 +143,8 @@ fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     let us_eu = format!("{} within 75 ms", scenario.groups[0].name);
     row(&us_eu, paper(90.0), values(runs, first), of_recovered);
     let in_stream = |found: &Found| {
-        let back = found.losses.iter().filter_map(|loss| loss.after);
-        share(back.map(|(_, way)| way == Way::InStream))
+        let back = found.losses.iter().filter_map(|loss| loss.way);
+        share(back.map(|way| way == Way::InStream))
     };
     row("by in-stream repair packets", None, values(runs, in_stream), of_recovered);
     let good_paths = |found: &Found| {

@@ -4,26 +4,37 @@ use std::fmt::Write;
 
 use tradewind_model::RttModel;
 use tradewind_units::Duration;
+use tradewind_wan::Topology;
 
 use super::Scenario;
-use crate::numeric::{Random, catalogue};
+use crate::numeric::{NumericError, Random, catalogue};
 
 /// A flow's path with its relays.
 #[derive(Debug, Clone)]
-pub(super) struct Path {
+pub(crate) struct Path {
     /// The group's place in the scenario: flows between the same relays.
-    pub(super) group: usize,
+    pub(crate) group: usize,
     /// One way over the Internet.
-    pub(super) internet: Duration,
+    pub(crate) internet: Duration,
     /// One way from the sender to its relay.
     pub(super) source_access: Duration,
     /// One way from the receiver's relay to it.
     pub(super) receiver_access: Duration,
     /// When in a packet's interval it sends.
-    pub(super) phase: Duration,
+    pub(crate) phase: Duration,
     wide: Wide,
     /// Share of packets that the access paths lose together with what else is sent there at the time.
     access_loss: f64,
+}
+
+#[cfg(test)]
+impl Path {
+    /// One that takes so long one way over the Internet, and loses nothing.
+    pub(crate) fn plain(internet: Duration) -> Self {
+        let wide = Wide { random: 0.0, bursts: 0.0, outages: 0.0 };
+        let (source_access, receiver_access, phase) = <_>::default();
+        Self { group: 0, internet, source_access, receiver_access, phase, wide, access_loss: 0.0 }
+    }
 }
 
 /// What a path loses between the access paths, as shares of its packets.
@@ -34,8 +45,23 @@ struct Wide {
     outages: f64,
 }
 
+/// Draws all paths, and the emulated network that they make.
+///
+/// # Errors
+/// When that network makes no sense.
+pub(crate) fn network(
+    scenario: &Scenario,
+    access: f64,
+    random: &mut Random,
+) -> Result<(Vec<Path>, Topology), NumericError> {
+    let paths = draw(scenario, access, random);
+    let topology = Topology::parse(&topology(scenario, &paths), catalogue())
+        .map_err(|error| NumericError::Nothing { what: format!("the network: {error}") })?;
+    Ok((paths, topology))
+}
+
 /// Draws all paths; `access` is the share of all losses that happens on access paths.
-pub(super) fn draw(scenario: &Scenario, access: f64, random: &mut Random) -> Vec<Path> {
+fn draw(scenario: &Scenario, access: f64, random: &mut Random) -> Vec<Path> {
     let mut paths = Vec::new();
     let count: usize = scenario.groups.iter().map(|group| group.paths).sum();
     // Which paths are lossy, and which have outages: exact shares, in any order.
@@ -86,7 +112,7 @@ pub(super) fn between_relays(scenario: &Scenario, group: usize) -> Duration {
 }
 
 /// The emulated network: for each group an ingress and an egress relay, for each path a sender and a receiver.
-pub(super) fn topology(scenario: &Scenario, paths: &[Path]) -> String {
+fn topology(scenario: &Scenario, paths: &[Path]) -> String {
     let mut text = String::from("[default.pair]\nrtt = \"100 ms\"\n");
     let millis = |span: Duration| format!("{:.6} ms", span.as_secs_f64() * 1e3);
     for group in 0..scenario.groups.len() {

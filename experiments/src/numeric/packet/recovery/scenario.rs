@@ -141,11 +141,11 @@ impl Scenario {
         Ok(scenario)
     }
 
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         Duration::from_secs_f64(self.interval_ms / 1e3)
     }
 
-    pub(super) fn on(&self) -> Duration {
+    pub(crate) fn on(&self) -> Duration {
         Duration::from_secs_f64(self.on_s)
     }
 

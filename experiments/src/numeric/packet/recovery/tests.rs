@@ -14,7 +14,7 @@ fn scenario(on_s: f64) -> Scenario {
 
 fn found(scenario: &Scenario, arq: bool, seed: u64) -> Found {
     let outcome = world::run(scenario, scenario.access_share, arq, seed).unwrap();
-    Found { losses: losses(&outcome), outcome }
+    Found { losses: losses(&outcome.paths), outcome }
 }
 
 fn of_class(found: &Found, class: usize, on_access: bool) -> impl Iterator<Item = &Loss> {

@@ -14,22 +14,31 @@ use tradewind_wan::{Bundle, Ecn, HostIndex, Topology, Wan};
 use super::Scenario;
 use super::machines::{Marked, Node, ingress_config, new_receiver, new_sender};
 use super::paths::{self, Path};
-use crate::numeric::{NumericError, Random, catalogue};
+use crate::numeric::{NumericError, Random};
 
 /// IP and UDP header, and what a session adds to a message: its name, a counter, a tag.
 const HEADER_BYTES: u32 = 28 + 29;
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fate {
+pub(crate) struct Fate {
     /// When it was sent.
-    pub(super) sent: Timestamp,
+    pub(crate) sent: Timestamp,
     /// Whether it came over the Internet.
-    pub(super) came: bool,
+    pub(crate) came: bool,
     /// Whether its copy came to the ingress relay the first time it was sent.
-    pub(super) copied: bool,
+    pub(crate) copied: bool,
     /// When it was brought back, if it was.
-    pub(super) back: Option<(Timestamp, Way)>,
+    pub(crate) back: Option<Timestamp>,
+    /// By what, where that is known.
+    pub(crate) way: Option<Way>,
+}
+
+impl Fate {
+    /// Of one that was sent just now.
+    pub(crate) fn under_way(sent: Timestamp) -> Self {
+        Self { sent, came: false, copied: false, back: None, way: None }
+    }
 }
 
 /// What a run came to.
@@ -93,10 +102,7 @@ pub(super) fn run(
     seed: u64,
 ) -> Result<Outcome, NumericError> {
     let mut random = Random::new(seed);
-    let paths = paths::draw(scenario, access, &mut random);
-    let text = paths::topology(scenario, &paths);
-    let topology = Topology::parse(&text, catalogue())
-        .map_err(|error| NumericError::Nothing { what: format!("the network: {error}") })?;
+    let (paths, topology) = paths::network(scenario, access, &mut random)?;
     let mut world = World::new(scenario, &topology, paths, arq, seed);
     let mut begin = Timestamp::ZERO;
     for _ in 0..scenario.cycles {
@@ -199,7 +205,7 @@ impl<'a> World<'a> {
         let packet = sender.next_packet(flow).expect("the sender has this flow");
         marked.payload(packet, &mut payload);
         sender.send(now, flow, Class::Usual, &payload).expect("a payload of usual length");
-        self.fates[index].push(Fate { sent: now, came: false, copied: false, back: None });
+        self.fates[index].push(Fate::under_way(now));
         self.traffic.packets += 1;
         self.settle(now, host);
     }
@@ -321,7 +327,8 @@ impl<'a> World<'a> {
         match event {
             Event::Delivered { packet, way, .. } if way != Way::Internet => {
                 let place = usize::try_from(packet.sequence).expect("few packets");
-                self.fates[self.path_of[host]][place].back = Some((now, way));
+                let fate = &mut self.fates[self.path_of[host]][place];
+                (fate.back, fate.way) = (Some(now), Some(way));
             }
             Event::BlockClosed { scope, closed, members, repairs, bytes } => {
                 let side = usize::from(scope == Scope::InStream);

@@ -1,0 +1,232 @@
+//! Relays and gateways that carry datagrams, as processes on hosts of the lab (docs/packet.md).
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use tradewind_grant::{
+    DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant,
+};
+use tradewind_units::HostId;
+
+use super::Ground;
+use super::process::Service;
+use super::service;
+use crate::demo::DemoError;
+
+/// Where relays and far gateways listen.
+const PORT: u16 = 7001;
+/// Where applications write to at a near gateway, and where a far one delivers.
+const APPLICATIONS: u16 = 5004;
+/// Whom relays send to: the lab's own range.
+const HOSTS: &str = "10.200.0.0/16:*";
+
+/// A relay or far gateway: where it listens, and who it is.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Stop {
+    pub(crate) address: SocketAddr,
+    pub(crate) identity: PublicIdentity,
+}
+
+/// Somebody to start, with its secret.
+pub(crate) struct Party {
+    pub(crate) host: HostId,
+    key: IdentityKey,
+    ip: IpAddr,
+}
+
+/// How relays code.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Coding {
+    /// Repair packets for packets of several flows.
+    pub(crate) cross_stream: [u8; 2],
+    /// The same for packets of one.
+    pub(crate) in_stream: [u8; 2],
+    /// Whether flows of several gateways are coded together.
+    pub(crate) across_gateways: bool,
+}
+
+/// A relay's configuration; that of docs/packet.md.
+#[derive(Serialize)]
+struct RelayText<'a> {
+    listen: [SocketAddr; 1],
+    identity_file: PathBuf,
+    operators: [String; 1],
+    packet: RelaySection<'a>,
+}
+
+#[derive(Serialize)]
+struct RelaySection<'a> {
+    listen: SocketAddr,
+    workers: usize,
+    relays: &'a [PublicIdentity],
+    next_hops: [&'static str; 1],
+    coding: Coding,
+}
+
+/// A gateway's.
+#[derive(Serialize)]
+struct GatewayText<'a> {
+    identity_file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant: Option<SignedGrant>,
+    packet_endpoint: EndpointSection<'a>,
+    packet: Vec<FlowSection<'a>>,
+}
+
+#[derive(Serialize)]
+struct EndpointSection<'a> {
+    listen: SocketAddr,
+    operators: Vec<String>,
+    relays: &'a [PublicIdentity],
+    destinations: Vec<&'static str>,
+    repeat_copies: bool,
+}
+
+#[derive(Serialize)]
+struct FlowSection<'a> {
+    listen: SocketAddr,
+    to: SocketAddr,
+    far: Stop,
+    relays: &'a [Stop],
+    service: &'a str,
+}
+
+/// How a near gateway carries its flow.
+pub(crate) struct Carriage<'a> {
+    /// The service's name.
+    pub(crate) service: &'a str,
+    /// The relays, in order.
+    pub(crate) relays: &'a [Stop],
+    /// Where the flow ends.
+    pub(crate) far: &'a Party,
+    /// Whether copies that the access path loses are sent again.
+    pub(crate) repeat_copies: bool,
+}
+
+impl Party {
+    /// Somebody new on `host`.
+    ///
+    /// # Errors
+    /// When there is no such host, or no entropy.
+    pub(crate) fn new(ground: &Ground, host: HostId) -> Result<Self, DemoError> {
+        let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
+        let ip = IpAddr::V4(ground.lab.address_v4(&host)?);
+        Ok(Self { host, key, ip })
+    }
+
+    /// Where it listens, and who it is.
+    pub(crate) fn stop(&self) -> Stop {
+        Stop { address: SocketAddr::new(self.ip, PORT), identity: self.key.public() }
+    }
+
+    /// Where its application listens, if it is a far gateway.
+    pub(crate) fn application(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, APPLICATIONS)
+    }
+
+    /// Starts it as a relay that takes packets of gateways with the operator's grant, and of `neighbours`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn relay(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        neighbours: &[PublicIdentity],
+        coding: Coding,
+    ) -> Result<Service, DemoError> {
+        let listen = self.stop().address;
+        let packet = RelaySection {
+            listen,
+            // Flows that are to help each other must be on one worker.
+            workers: 1,
+            relays: neighbours,
+            next_hops: [HOSTS],
+            coding,
+        };
+        self.start(ground, "relay", |identity_file| RelayText {
+            listen: [listen],
+            identity_file,
+            operators: [operator.public().to_string()],
+            packet,
+        })
+    }
+
+    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn far_gateway(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        relays: &[PublicIdentity],
+    ) -> Result<Service, DemoError> {
+        let packet_endpoint = EndpointSection {
+            listen: self.stop().address,
+            operators: vec![operator.public().to_string()],
+            relays,
+            destinations: vec![HOSTS],
+            repeat_copies: true,
+        };
+        self.start(ground, "gateway", |identity_file| GatewayText {
+            identity_file,
+            grant: None,
+            packet_endpoint,
+            packet: Vec::new(),
+        })
+    }
+
+    /// Starts it as a near gateway; returns where its application writes to.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn near_gateway(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        carriage: &Carriage<'_>,
+    ) -> Result<(Service, SocketAddr), DemoError> {
+        let everywhere: Vec<DestinationRule> = vec![HOSTS.parse().expect("a rule")];
+        let grant = service::grant(&self.key, Relays::Any, everywhere, operator)?;
+        let listen = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
+        let flow = FlowSection {
+            listen,
+            to: carriage.far.application(),
+            far: carriage.far.stop(),
+            relays: carriage.relays,
+            service: carriage.service,
+        };
+        let packet_endpoint = EndpointSection {
+            listen: self.stop().address,
+            operators: Vec::new(),
+            relays: &[],
+            destinations: Vec::new(),
+            repeat_copies: carriage.repeat_copies,
+        };
+        let service = self.start(ground, "gateway", |identity_file| GatewayText {
+            identity_file,
+            grant: Some(grant),
+            packet_endpoint,
+            packet: vec![flow],
+        })?;
+        Ok((service, listen))
+    }
+
+    /// Starts the program as `role` with the configuration that `text` makes of the file with the secret.
+    fn start<T: Serialize>(
+        &self,
+        ground: &Ground,
+        role: &str,
+        text: impl FnOnce(PathBuf) -> T,
+    ) -> Result<Service, DemoError> {
+        let name = format!("{role}-{}", self.host);
+        let key = ground.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
+        let config = toml::to_string(&text(key))?;
+        let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = ground.lab.command(&self.host, &ground.program)?;
+        command.arg(role).arg("--config").arg(config);
+        Ok(Service::start(command, &name, &ground.scratch)?.0)
+    }
+}
