@@ -170,6 +170,19 @@ impl Scenario {
     }
 }
 
+/// Refuses the first value that is outside its range; each has a name, the value, the least and the most.
+pub(crate) fn within<'a>(
+    ranges: impl IntoIterator<Item = (&'a str, f64, f64, f64)>,
+) -> Result<(), ScenarioError> {
+    for (name, value, least, most) in ranges {
+        if !(least..=most).contains(&value) {
+            let what = format!("{name}: {value} given, expected {least} to {most}");
+            return Err(ScenarioError::Inconsistent { what });
+        }
+    }
+    Ok(())
+}
+
 /// Reads TOML; the error tells the line.
 pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ScenarioError> {
     toml::from_str(text).map_err(|error| {

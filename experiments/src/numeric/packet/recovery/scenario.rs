@@ -4,7 +4,7 @@ use serde::Deserialize;
 use tradewind_units::{Duration, RegionId, time::duration_from_millis};
 
 use crate::numeric::{Runs, catalogue};
-use crate::scenario::{ScenarioError, from_toml};
+use crate::scenario::{ScenarioError, from_toml, within};
 
 /// Flows between the same relays.
 #[derive(Debug, Clone, Deserialize)]
@@ -115,11 +115,7 @@ impl Scenario {
         let spans = spans.into_iter().flat_map(|[shortest, longest]| {
             [("outage_ms", shortest, 0.001, 1e6), ("outage_ms", longest, shortest, 1e6)]
         });
-        for (name, value, from, to) in ranges.into_iter().chain(losses).chain(sweep).chain(spans) {
-            if !(from..=to).contains(&value) {
-                return wrong(format!("{name}: {value} given, expected {from} to {to}"));
-            }
-        }
+        within(ranges.into_iter().chain(losses).chain(sweep).chain(spans))?;
         let [repairs, packets] = scenario.cross_stream;
         let [own_repairs, own_packets] = scenario.in_stream;
         if !(1..=8).contains(&repairs) || !(1..=32).contains(&packets) {
