@@ -249,15 +249,8 @@ const NAMED: [(&str, &str); 11] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 7] = [
-    "cp-real",
-    "cdd-fair",
-    "jq-recovery-lab",
-    "rt-guard",
-    "rt-ramp",
-    "stream-first-byte",
-    "stream-failover",
-];
+const WITHOUT_PLOTS: [&str; 5] =
+    ["cp-real", "cdd-fair", "rt-ramp", "stream-first-byte", "stream-failover"];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {

@@ -16,10 +16,13 @@ use super::arm::{Arm, Start};
 use super::compare;
 use super::{host, site, site_text, topology, unprepare};
 use crate::demo::{DemoError, Observer};
-use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
+use crate::experiment::{
+    Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
+};
 use crate::lab_run::Ground;
 use crate::lab_run::exchange::Done;
 use crate::numeric::{Random, Runs, quantile};
+use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// The paper's bound [RT IV-B1], in both modes.
@@ -181,9 +184,10 @@ pub(crate) fn run(
     }
     record.valid = reasons.is_empty();
     record.invalid_because = reasons;
+    record.figures = figures();
     for (index, case) in scenario.cases.iter().enumerate() {
         let of_case: Vec<&Arms> = all.iter().map(|arms| &arms[index]).collect();
-        rows(case, &of_case, &mut record);
+        rows((index, case), &of_case, &mut record);
         if case.judged {
             findings(case, &of_case, &mut record);
         }
@@ -302,9 +306,20 @@ fn values(of_case: &[&Arms], arm: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f6
     of_case.iter().map(|arms| of(&arms[arm])).collect()
 }
 
-fn rows(case: &Case, of_case: &[&Arms], record: &mut Record) {
+/// What was sent again, and how long it took, case by case.
+fn figures() -> Vec<Figure> {
+    let figure = |title: &str, y_label: &str| Figure {
+        title: title.to_owned(),
+        x_label: "case".to_owned(),
+        y_label: y_label.to_owned(),
+        scale: Scale::Names,
+    };
+    vec![figure("segments sent again", "segments"), figure("time from connect", "ms")]
+}
+
+fn rows((index, case): (usize, &Case), of_case: &[&Arms], record: &mut Record) {
     for (arm, start) in Start::ALL.iter().enumerate() {
-        arm_rows(case, of_case, (arm, start.name()), record);
+        arm_rows((index, case), of_case, (arm, start.name()), record);
     }
     let name = &case.name;
     let again = |outcome: &Outcome| f64::from(outcome.retransmitted);
@@ -339,14 +354,29 @@ fn rows(case: &Case, of_case: &[&Arms], record: &mut Record) {
 }
 
 /// What one arm came to.
-fn arm_rows(case: &Case, of_case: &[&Arms], (arm, start): (usize, &str), record: &mut Record) {
+fn arm_rows(
+    (index, case): (usize, &Case),
+    of_case: &[&Arms],
+    (arm, start): (usize, &str),
+    record: &mut Record,
+) {
     let name = &case.name;
-    let mut row = |what: &str, unit: &str, note: &str, of: &dyn Fn(&Outcome) -> f64| {
+    let of = |what: &str, unit: &str, note: &str, of: &dyn Fn(&Outcome) -> f64| {
         let values = values(of_case, arm, of);
-        record.rows.push(Row::of(&format!("{name}: {what}, {start}"), None, &values, unit, note));
+        Row::of(&format!("{name}: {what}, {start}"), None, &values, unit, note)
+    };
+    let spot = |figure| {
+        let (line, x, x_name) = (start.to_owned(), index as f64, name.clone());
+        Spot { figure, line, x, x_name }
     };
     let segments = "segments";
-    row("sent again", segments, "", &|outcome| f64::from(outcome.retransmitted));
+    let again = of("sent again", segments, "", &|outcome| f64::from(outcome.retransmitted));
+    let note = "from connect; median of a run";
+    let time = of("time", "ms", note, &|outcome| quantile(&outcome.fct_ms, 0.5));
+    record.rows.extend([again.drawn_at(spot(0)), time.drawn_at(spot(1))]);
+    let mut row = |what: &str, unit: &str, note: &str, value: &dyn Fn(&Outcome) -> f64| {
+        record.rows.push(of(what, unit, note, value));
+    };
     let crowd = case.at_once > 1;
     if crowd {
         let note = "nobody knew how many would come";
@@ -354,8 +384,6 @@ fn arm_rows(case: &Case, of_case: &[&Arms], (arm, start): (usize, &str), record:
             f64::from(outcome.retransmitted_unannounced)
         });
     }
-    let note = "from connect; median of a run";
-    row("time", "ms", note, &|outcome| quantile(&outcome.fct_ms, 0.5));
     if crowd {
         row("longest time", "ms", "", &|outcome| quantile(&outcome.fct_ms, 1.0));
     }

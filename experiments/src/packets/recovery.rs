@@ -12,7 +12,9 @@ use tradewind_units::{HostId, Timestamp};
 
 use super::traffic::{self, Pace, Pair, Seen};
 use crate::demo::{DemoError, Observer};
-use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
+use crate::experiment::{
+    Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
+};
 use crate::lab_run::Ground;
 use crate::lab_run::packets::{Carriage, Coding, Party};
 use crate::lab_run::process::Service;
@@ -20,6 +22,7 @@ use crate::lab_run::service;
 use crate::numeric::packet::recovery::{self, CLASSES, Fate, Loss, Path, recovered, share};
 use crate::numeric::{NumericError, Random, Runs};
 use crate::parallel;
+use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
 /// A scenario file.
@@ -285,20 +288,27 @@ fn record(
         scenario.runs.told(options),
     ));
     let reasons = all.iter().flat_map(|both| &both.lab.reasons);
-    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
+    let tables = Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings));
+    let figure = Figure {
+        title: "losses recovered within one round trip".to_owned(),
+        x_label: "burst, ARQ".to_owned(),
+        y_label: "recovered (%)".to_owned(),
+        scale: Scale::Names,
+    };
+    Record { figures: vec![figure], ..tables }
 }
 
 /// What is compared of a run.
 type Measure<'a> = (&'a str, &'a str, Box<dyn Fn(&Run) -> Option<f64>>);
 
-fn measures<'a>() -> Vec<Measure<'a>> {
+fn measures() -> Vec<Measure<'static>> {
     let of_losses = "% of losses";
     let lost = |run: &Run| Some(100.0 * run.losses.len() as f64 / run.packets.max(1) as f64);
     let soon = |run: &Run| {
         let back = run.losses.iter().filter(|loss| loss.is_recovered());
         share(back.map(|loss| loss.after.is_some_and(|after| after <= 0.5)))
     };
-    let mut all: Vec<Measure<'_>> = vec![
+    let mut all: Vec<Measure<'static>> = vec![
         ("lost on the Internet", "% of packets", Box::new(lost)),
         ("recovered within one RTT", of_losses, Box::new(|run| recovered(run.losses.iter()))),
         ("of these within 0.5 RTT", "% of recovered", Box::new(soon)),
@@ -311,6 +321,13 @@ fn measures<'a>() -> Vec<Measure<'a>> {
     all
 }
 
+/// Where the part recovered of bursts of one length stands: three lengths without ARQ, then the same with it.
+fn spot(place: &str, length: usize, with: &str) -> Spot {
+    let x = if with == "with ARQ" { length + CLASSES.len() } else { length };
+    let x_name = format!("{}, {with}", CLASSES[length].0);
+    Spot { figure: 0, line: place.to_owned(), x: x as f64, x_name }
+}
+
 fn compare(arq: bool, such: &[&Both], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
     let with = if arq { "with ARQ" } else { "without ARQ" };
     let lab: Vec<&Run> = such.iter().map(|both| &both.lab).collect();
@@ -318,9 +335,15 @@ fn compare(arq: bool, such: &[&Both], rows: &mut Vec<Row>, findings: &mut Vec<Fi
     for (name, unit, measure) in measures() {
         for (place, runs) in [("lab", &lab), ("simulation", &simulation)] {
             let values: Vec<f64> = runs.iter().filter_map(|run| measure(run)).collect();
-            if !values.is_empty() {
-                rows.push(Row::of(&format!("{name}, {with}, {place}"), None, &values, unit, ""));
+            if values.is_empty() {
+                continue;
             }
+            let row = Row::of(&format!("{name}, {with}, {place}"), None, &values, unit, "");
+            let length = CLASSES.iter().position(|(length, ..)| *length == name);
+            rows.push(match length {
+                Some(length) => row.drawn_at(spot(place, length, with)),
+                None => row,
+            });
         }
     }
     let [lab, simulation] = [lab, simulation].map(|runs| together(runs.into_iter()));
