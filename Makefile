@@ -53,7 +53,7 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
 	$(CARGO) run --locked --release --quiet --example planner_times
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
-	$(CARGO) run --locked --release --quiet -p tradewind-net --example udp_loops
+	$(CARGO) run --locked --release --quiet -p tradewind-bench-packets
 	$(CARGO) run --locked --release --quiet -p tradewind-tuner --example jump_costs
 
 FUZZ_SECONDS ?= 600

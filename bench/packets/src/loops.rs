@@ -1,0 +1,75 @@
+//! Bare loops over UDP: a thread that does nothing but copy, the yardstick for relays.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tradewind_net::clock;
+use tradewind_net::epoll::Epoll;
+use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
+
+use crate::Outcome;
+use crate::traffic::{self, Traffic, WAIT, port};
+
+/// How a loop takes and gives datagrams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Loop {
+    /// Trains of the kernel's making: GRO in, GSO out.
+    Trains,
+    /// Batches of single ones.
+    Batches,
+}
+
+impl Loop {
+    fn options(self) -> UdpOptions {
+        let trains = matches!(self, Self::Trains);
+        UdpOptions { gro: trains, gso: trains, ..UdpOptions::default() }
+    }
+}
+
+/// What a loop has copied so far, and the CPU time that it took.
+type Copied = (u64, Duration);
+
+/// One round.
+pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) -> Outcome {
+    let (stop, copied) = (AtomicBool::new(false), Mutex::<Copied>::default());
+    let (middle, end) = (port(kind.options()), port(UdpOptions::default()));
+    let (first_hop, last_hop) = (middle.address(), end.address());
+    std::thread::scope(|scope| {
+        scope.spawn(|| forward(&middle, last_hop, &copied, &stop));
+        let now = || *copied.lock().expect("nobody panics");
+        let (counted, arrived_a_second) =
+            traffic::load(traffic, bytes, (first_hop, &end), span, now);
+        stop.store(true, Ordering::Relaxed);
+        let [(before, cpu_before), (after, cpu_after)] = counted;
+        let cpu = (cpu_after - cpu_before).as_secs_f64();
+        Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu }
+    })
+}
+
+/// Copies what comes to `to`.
+fn forward(port: &UdpPort, to: SocketAddr, copied: &Mutex<Copied>, stop: &AtomicBool) {
+    let (mut incoming, mut outgoing) = (ReceiveBatch::new(32), SendBatch::new(64));
+    let mut epoll = Epoll::new().expect("a descriptor is left");
+    epoll.watch(port, 0).expect("a socket can be watched");
+    let (mut sent, begun) = (0, clock::thread_cpu());
+    while !stop.load(Ordering::Relaxed) {
+        if incoming.receive(port).expect("the socket is open") == 0 {
+            epoll.wait(Some(WAIT)).expect("epoll waits").count();
+            continue;
+        }
+        incoming.for_each(|_, _, datagram| {
+            let room = match outgoing.push(to, datagram.len()) {
+                Some(room) => room,
+                None => {
+                    sent += outgoing.flush(port).sent;
+                    outgoing.push(to, datagram.len()).expect("an empty batch takes a datagram")
+                }
+            };
+            room.copy_from_slice(datagram);
+        });
+        sent += outgoing.flush(port).sent;
+        *copied.lock().expect("nobody panics") = (sent, clock::thread_cpu() - begun);
+    }
+}
