@@ -1,10 +1,13 @@
 //! The loop: observe, decide, act.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Config, Explanation, Hint, Learner, Setting};
+use tradewind_jumpstart::{
+    Begun, Change, Config, Explanation, Hint, IpNet, Learner, Reason, Setting,
+};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
@@ -43,6 +46,8 @@ pub struct Tuner {
     is_off: bool,
     /// Whether something that was set before may still be in force.
     to_take_back: bool,
+    /// Destinations that are forgotten, of which the actuator would not let go, and why they are.
+    unremoved: BTreeMap<IpNet, Reason>,
     interval: Duration,
     control: Control,
     metrics: Metrics,
@@ -114,6 +119,7 @@ impl Tuner {
             hints: config.hints.clone().map(HintFile::at),
             is_off: false,
             to_take_back: false,
+            unremoved: BTreeMap::new(),
             interval: config.observe.interval,
             control,
             metrics,
@@ -211,6 +217,7 @@ impl Tuner {
             // Nothing is given out, so nothing is to be known: it is learned anew in one round.
             self.learner.flush(None);
         } else {
+            self.remove_what_is_left();
             let _logged = self.apply(&changes);
         }
         self.samples = samples;
@@ -257,12 +264,21 @@ impl Tuner {
         if self.to_take_back {
             self.learner.flush(None);
             self.actuator.sweep()?;
+            self.unremoved.clear();
             self.to_take_back = false;
         }
         Ok(())
     }
 
-    /// Carries `changes` out, all that can be.
+    /// Removes what could not be removed before. What has been set again since is no longer among it.
+    fn remove_what_is_left(&mut self) {
+        let left = std::mem::take(&mut self.unremoved);
+        let removals = left.into_iter().map(|(prefix, reason)| Change::Remove { prefix, reason });
+        // Each refusal is logged, and stands for the next round.
+        let _again = self.apply(&removals.collect::<Vec<_>>());
+    }
+
+    /// Carries `changes` out, all that can be. A removal that cannot is tried again each round.
     ///
     /// # Errors
     /// The last refusal; each is logged.
@@ -273,8 +289,17 @@ impl Tuner {
             if !matches!(change, Change::Renew { .. }) {
                 self.metrics.count(outcome.as_ref().ok().copied());
             }
-            if let Change::Set(setting) = change {
-                self.note(setting, outcome.as_ref().ok().copied());
+            match change {
+                Change::Set(setting) => {
+                    self.note(setting, outcome.as_ref().ok().copied());
+                    if outcome.is_ok() {
+                        self.unremoved.remove(&setting.prefix);
+                    }
+                }
+                Change::Remove { prefix, reason } if outcome.is_err() => {
+                    self.unremoved.insert(*prefix, *reason);
+                }
+                Change::Remove { .. } | Change::Renew { .. } => {}
             }
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a change was refused");
@@ -325,7 +350,9 @@ impl Tuner {
                 let changes = self.learner.flush(*within);
                 match self.apply(&changes) {
                     Ok(()) => json!({ "schema_version": 1, "flushed": changes.len() }),
-                    Err(error) => json!({ "error": format!("not all could be removed: {error}") }),
+                    Err(error) => json!({ "error": format!(
+                        "not all could be removed, which is tried again each round: {error}"
+                    ) }),
                 }
             }
             Request::Switch {} => match self.follow_switch() {
