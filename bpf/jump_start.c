@@ -22,6 +22,8 @@
 // Loans that a crowd is remembered for.
 #define CROWD_MEMORY_LOANS 25
 #define NO_LIMIT 0xffffffffU
+// What a connection that is held to a share is watched for.
+#define WATCHED (BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
 #define MILLISECOND_NS 1000000ULL
 
 // Laid out as `Rules` in net/src/jump_start.rs. Set once, before the program is loaded.
@@ -276,12 +278,15 @@ __inline_always int hold(struct bpf_sock_ops *connection, const struct setting *
 
 	if (!socket)
 		return 0;
-	start = bpf_sk_storage_get(&starts, socket, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!start)
-		return 0;
 	// Older kernels do not tell; then no application's limit is known.
 	if (bpf_getsockopt(connection, SOL_SOCKET, SO_MAX_PACING_RATE, &before, sizeof(before)))
 		before = NO_LIMIT;
+	// Another process's program holds it: of two limits only the last one set could be taken back.
+	if (before != NO_LIMIT && (connection->bpf_sock_ops_cb_flags & WATCHED) == WATCHED)
+		return 0;
+	start = bpf_sk_storage_get(&starts, socket, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!start)
+		return 0;
 	start->id = setting->id;
 	start->segments = setting->segments;
 	start->limit_before = before;
@@ -292,8 +297,7 @@ __inline_always int hold(struct bpf_sock_ops *connection, const struct setting *
 		bpf_sk_storage_delete(&starts, socket);
 		return 0;
 	}
-	start->callbacks = ask_callbacks(connection, BPF_SOCK_OPS_RTT_CB_FLAG |
-						     BPF_SOCK_OPS_RETRANS_CB_FLAG);
+	start->callbacks = ask_callbacks(connection, WATCHED);
 	return 1;
 }
 

@@ -115,15 +115,42 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
         assert_eq!(limit(&stream), after.min(1_250_000_000));
         let lent = |now| program.lent(&prefix, now).unwrap();
         assert_eq!((lent(Timestamp::ZERO), lent(Timestamp::FAR_FUTURE)), (1_250_000_000, 0));
-        // Each exchange is a round trip.
-        for _ in 0..100 {
-            stream.write_all(&[7]).unwrap();
-            far.read_exact(&mut [0]).unwrap();
-            far.write_all(&[7]).unwrap();
-            stream.read_exact(&mut [0]).unwrap();
-        }
+        round_trips(&mut stream, &mut far);
         assert_eq!(limit(&stream), after);
     }
+}
+
+/// Each exchange is one.
+fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
+    for _ in 0..100 {
+        near.write_all(&[7]).unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        far.write_all(&[7]).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    }
+}
+
+#[test]
+fn of_two_programs_one_holds_a_connection_and_its_limit_goes() {
+    let least = Segments::new(1).unwrap();
+    let options = Options { least, ..Options::default() };
+    let Some((hosts, mut first)) = world(&options) else { return };
+    let mut second = hosts.attach(&options).unwrap();
+    let listener = hosts.listen(&SocketOptions::default());
+    let prefix = "10.82.0.2/32".parse().unwrap();
+    // The cable's own time at this moment, so that the handshake is of the path that was learned.
+    let mut tries = (0..1000).map(|_| {
+        let _removed = [&mut first, &mut second].map(|program| program.clear().unwrap());
+        let rtt = usual_rtt(&hosts, &listener);
+        // Either would ask for less than the one before it.
+        first.set(prefix, paced(90, 20_000.0, rtt)).unwrap();
+        second.set(prefix, paced(95, 10_000.0, rtt)).unwrap();
+        connect(&hosts, &listener, &SocketOptions::default())
+    });
+    let held = tries.find(|(near, _)| window(near) == 90 && limit(near) == 2_500_000_000);
+    let (mut stream, mut far) = held.expect("one of 1000 connections is held by the first alone");
+    round_trips(&mut stream, &mut far);
+    assert_eq!(limit(&stream), u64::MAX);
 }
 
 #[test]
