@@ -65,6 +65,26 @@ fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
 }
 
 #[test]
+fn held_to_its_own_dials_it_touches_no_other_connection() {
+    let Some(hosts) = Hosts::new() else { return };
+    let options = Options { own_alone: true, ..Options::default() };
+    let Some(mut program) = hosts.attach(&options) else { return };
+    program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
+    let plain = SocketOptions::default();
+    let own = SocketOptions { jump_start: Some(program.own_dials()), ..SocketOptions::default() };
+    let listener = hosts.listen(&plain);
+    assert_eq!(window(&connect(&hosts, &listener, &plain).0), USUAL);
+    assert_eq!(window(&connect(&hosts, &listener, &own).0), 50);
+    let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
+    let address = near.local_addr().unwrap();
+    let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(window(&near.accept().unwrap().0), USUAL, "what is accepted was not dialled");
+    // Who tells of a socket need not know whether the program is still there.
+    drop(program);
+    connect(&hosts, &listener, &own);
+}
+
+#[test]
 fn a_value_ends_by_the_programs_own_clock() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());

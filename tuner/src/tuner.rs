@@ -1,7 +1,7 @@
 //! The loop: observe, decide, act.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use serde_json::json;
@@ -37,7 +37,7 @@ const NEWS: u64 = 2;
 pub struct Tuner {
     learner: Learner,
     observer: Box<dyn Observer>,
-    actuator: Box<dyn Actuator>,
+    pub(crate) actuator: Box<dyn Actuator>,
     why: Option<String>,
     /// What of this host limits the receiving side.
     limit: Option<String>,
@@ -49,8 +49,8 @@ pub struct Tuner {
     /// Destinations that are forgotten, of which the actuator would not let go, and why they are.
     unremoved: BTreeMap<IpNet, Reason>,
     interval: Duration,
-    control: Control,
-    metrics: Metrics,
+    pub(crate) control: Control,
+    pub(crate) metrics: Metrics,
     health: Health,
     server: Option<Server>,
     started: Timestamp,
@@ -84,8 +84,12 @@ impl Tuner {
     /// # Errors
     /// In one line what is missing, and what goes without it.
     pub fn open(config: &TunerConfig, socket: &Path) -> Result<Self, TunerError> {
+        Self::over(config, Control::open(socket)?)
+    }
+
+    /// Likewise, over a control socket that is open.
+    pub(crate) fn over(config: &TunerConfig, control: Control) -> Result<Self, TunerError> {
         let learn = config.learn()?;
-        let control = Control::open(socket)?;
         let observer = Box::new(SocketTable::open(config.filter())?);
         let mut chosen = choose(config, &learn)?;
         if let Some(why) = &chosen.why {
@@ -96,7 +100,8 @@ impl Tuner {
         if let Some(limit) = &limit {
             tracing::warn!("{limit}");
         }
-        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen, limit })
+        let switch = Switch::beside(control.path());
+        Self::of(config, Parts { control, switch, observer, chosen, limit })
     }
 
     fn of(config: &TunerConfig, parts: Parts) -> Result<Self, TunerError> {
@@ -142,19 +147,29 @@ impl Tuner {
         (self.actuator.name(), self.why.as_deref())
     }
 
-    /// Runs until one of `stop` comes; then removes all that it set.
+    /// Runs as a service until one of `stop` comes; then removes all that it set.
     ///
     /// # Errors
     /// When the kernel refuses to wait, or to remove what was set.
-    pub fn run(mut self, stop: &Signals) -> Result<(), TunerError> {
-        let ended = self.rounds(stop);
+    pub fn run(self, stop: &Signals) -> Result<(), TunerError> {
+        notify::ready();
+        self.run_until(stop, &Watchdog::of_this_process())
+    }
+
+    /// Runs until `stop` has input; then removes all that it set.
+    pub(crate) fn run_until(
+        mut self,
+        stop: &impl AsFd,
+        watchdog: &Watchdog,
+    ) -> Result<(), TunerError> {
+        let ended = self.rounds(stop, watchdog);
         let swept = self.actuator.sweep();
         ended?;
         tracing::info!(removed = swept?, "ended; everything starts by default again");
         Ok(())
     }
 
-    fn rounds(&mut self, stop: &Signals) -> Result<(), TunerError> {
+    fn rounds(&mut self, stop: &impl AsFd, watchdog: &Watchdog) -> Result<(), TunerError> {
         let mut wait = Epoll::new()?;
         wait.watch(stop, STOP)?;
         wait.watch(&self.control.listener, QUESTION)?;
@@ -163,8 +178,6 @@ impl Tuner {
         }
         let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
-        notify::ready();
-        let watchdog = Watchdog::of_this_process();
         let mut next = monotonic();
         loop {
             let now = monotonic();
@@ -380,6 +393,7 @@ impl Tuner {
         let known = self.learner.explain_all(now);
         json!({
             "schema_version": 1,
+            "process": std::process::id(),
             "mode": self.learner.config().mode,
             "through": self.actuator.name(),
             "why": self.why,
