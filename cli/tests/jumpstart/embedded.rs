@@ -14,7 +14,7 @@ use crate::sockops::can_attach;
 use crate::world::{Guard, PROGRAM, World, until};
 
 /// Looks often, and forgets soon.
-const LEARN: &str = "\n[jumpstart.learn]\nttl = '1 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
+const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
 
 /// A relay's configuration on the near host.
 fn relay_text(more: &str) -> String {
@@ -194,7 +194,9 @@ fn a_window_that_a_profile_states_stays() {
         return;
     };
     let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
-    let text = relay_text(&format!("[leg.dial]\ninitial_window = 20\n{LEARN}"));
+    // Nobody speaks on the connection that is accepted below.
+    let patient = "[timeouts]\nheader = '10 min'\n[leg.dial]\ninitial_window = 20\n";
+    let text = relay_text(&format!("{patient}{LEARN}"));
     let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let gateway = before(&world, &relay);
     // What it accepts from there teaches as well.
