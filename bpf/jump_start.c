@@ -22,6 +22,8 @@
 // Loans that a crowd is remembered for.
 #define CROWD_MEMORY_LOANS 25
 #define NO_LIMIT 0xffffffffU
+// What a connection that is held to a share is watched for.
+#define WATCHED (BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
 #define MILLISECOND_NS 1000000ULL
 
 // Laid out as `Rules` in net/src/jump_start.rs. Set once, before the program is loaded.
@@ -36,6 +38,9 @@ struct rules {
 	__u32 at_once;
 	// Receive buffer; 0: the kernel's.
 	__u32 receive_bytes;
+	// Not 0: only sockets in `own` are meant.
+	__u32 own_alone;
+	__u32 reserved;
 };
 const volatile struct rules rules;
 
@@ -66,6 +71,14 @@ struct {
 	__type(key, struct destination);
 	__type(value, struct setting);
 } settings SEC(".maps");
+
+// The sockets that user space counts as its own, to be dialled; each goes with its socket.
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} own SEC(".maps");
 
 struct loan {
 	__u64 until_ns;
@@ -146,6 +159,21 @@ __inline_always void tell(__u64 connection, __u32 what, __u32 id, __u32 segments
 		__sync_fetch_and_add(count, 1);
 }
 
+// Whether connections like this one are meant at all.
+__inline_always int is_meant(struct bpf_sock_ops *connection)
+{
+	struct bpf_sock *socket;
+
+	if (rules.namespace && bpf_get_netns_cookie(connection) != rules.namespace)
+		return 0;
+	if (!rules.own_alone)
+		return 1;
+	socket = connection->sk;
+	if (!socket)
+		return 0;
+	return bpf_sk_storage_get(&own, socket, 0, 0) != 0;
+}
+
 // The setting in force for the peer of `connection`.
 static __attribute__((noinline)) struct setting *setting_of(struct bpf_sock_ops *connection)
 {
@@ -166,7 +194,7 @@ static __attribute__((noinline)) struct setting *setting_of(struct bpf_sock_ops 
 		peer.address[2] = __builtin_bswap32(0xffff);
 		peer.address[3] = ipv4;
 	}
-	if (rules.namespace && bpf_get_netns_cookie(connection) != rules.namespace)
+	if (!is_meant(connection))
 		return 0;
 	setting = bpf_map_lookup_elem(&settings, &peer);
 	if (!setting || setting->expires_ns <= bpf_ktime_get_ns())
@@ -276,12 +304,15 @@ __inline_always int hold(struct bpf_sock_ops *connection, const struct setting *
 
 	if (!socket)
 		return 0;
-	start = bpf_sk_storage_get(&starts, socket, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!start)
-		return 0;
 	// Older kernels do not tell; then no application's limit is known.
 	if (bpf_getsockopt(connection, SOL_SOCKET, SO_MAX_PACING_RATE, &before, sizeof(before)))
 		before = NO_LIMIT;
+	// Another process's program holds it: of two limits only the last one set could be taken back.
+	if (before != NO_LIMIT && (connection->bpf_sock_ops_cb_flags & WATCHED) == WATCHED)
+		return 0;
+	start = bpf_sk_storage_get(&starts, socket, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!start)
+		return 0;
 	start->id = setting->id;
 	start->segments = setting->segments;
 	start->limit_before = before;
@@ -292,8 +323,7 @@ __inline_always int hold(struct bpf_sock_ops *connection, const struct setting *
 		bpf_sk_storage_delete(&starts, socket);
 		return 0;
 	}
-	start->callbacks = ask_callbacks(connection, BPF_SOCK_OPS_RTT_CB_FLAG |
-						     BPF_SOCK_OPS_RETRANS_CB_FLAG);
+	start->callbacks = ask_callbacks(connection, WATCHED);
 	return 1;
 }
 
@@ -405,7 +435,7 @@ static __attribute__((noinline)) int prepare(struct bpf_sock_ops *connection)
 	if (connection->op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
 		if (!setting_of(connection))
 			return 0;
-	} else if (rules.namespace && bpf_get_netns_cookie(connection) != rules.namespace) {
+	} else if (!is_meant(connection)) {
 		return 0;
 	}
 	// The kernel tells twice of what it was asked for.

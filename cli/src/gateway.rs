@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Gateway, GatewayConfig, Inheritance, Shutdown};
+use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Shutdown};
+use tradewind_tuner::TunerConfig;
 
+use crate::learner::Learner;
 use crate::output::{Outcome, read_text};
-use crate::relay::{Log, announce, start_log};
+use crate::relay::{Beside, Log, announce, start_log};
 
 #[derive(clap::Args)]
 pub(crate) struct GatewayArgs {
@@ -27,20 +29,28 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
     let config = GatewayConfig::parse(&text).with_context(place)?;
+    let learn = TunerConfig::of_section(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets(&config).with_context(place)?;
-    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
-    let mut gateway =
-        Gateway::bind_with(&config, Inheritance::take()?, &register).with_context(place)?;
+    let mut inheritance = Inheritance::take()?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let learned = learner.as_ref().and_then(Learner::own_dials);
+    let register = |registry: &_| {
+        packets.iter().for_each(|node| node.register(registry));
+        learner.iter().for_each(|learner| learner.register(registry));
+    };
+    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),
         &gateway.handle(),
-        packets.as_ref(),
+        &Beside { packets: packets.as_ref(), learner: learner.as_ref() },
     )?;
+    learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }

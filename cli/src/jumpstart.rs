@@ -71,7 +71,7 @@ pub(crate) struct RunArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct AskArgs {
-    /// The daemon's control socket
+    /// The control socket of the daemon, or of a relay or gateway that learns for itself
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
     /// Form of the answer
@@ -147,15 +147,25 @@ pub(crate) fn run(command: JumpstartCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn socket_at(given: Option<&Path>) -> PathBuf {
+/// Where control sockets are unless told otherwise.
+fn runtime_directory() -> PathBuf {
     let named =
         |variable| std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
-    let directory = || match (named("TRADEWIND_RUNTIME_DIR"), named("XDG_RUNTIME_DIR")) {
+    match (named("TRADEWIND_RUNTIME_DIR"), named("XDG_RUNTIME_DIR")) {
         (Some(named), _) => named,
         (None, Some(of_user)) if user_id() != 0 => of_user.join("tradewind"),
         _ => PathBuf::from(RUNTIME_DIRECTORY),
-    };
-    given.map_or_else(|| directory().join("jumpstart.sock"), Path::to_owned)
+    }
+}
+
+fn socket_at(given: Option<&Path>) -> PathBuf {
+    given.map_or_else(|| runtime_directory().join("jumpstart.sock"), Path::to_owned)
+}
+
+/// The control socket of a relay or gateway that was started by `file`: never the daemon's.
+pub(crate) fn own_socket(file: &Path) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    runtime_directory().join(format!("jumpstart-{stem}.sock"))
 }
 
 fn daemon(args: &RunArgs) -> anyhow::Result<()> {

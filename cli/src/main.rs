@@ -14,6 +14,7 @@ mod grant;
 mod jumpstart;
 mod keygen;
 mod lab;
+mod learner;
 mod netcheck;
 mod output;
 mod packet;

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Handle, Inheritance, Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
+use tradewind_tuner::TunerConfig;
 
+use crate::learner::Learner;
 use crate::output::{self, Outcome, read_text};
 
 #[derive(clap::Args)]
@@ -33,13 +35,22 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
     let config = RelayConfig::parse(&text).with_context(place)?;
+    let learn = TunerConfig::of_section(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let mut inheritance = Inheritance::take()?;
     let packets = packets(&config, &mut inheritance).with_context(place)?;
-    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
-    let relay = Relay::bind_with(&config, inheritance, &register).with_context(place)?;
-    announce("relay", Some(relay.identity().to_string()), &relay.handle(), packets.as_ref())?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let learned = learner.as_ref().and_then(Learner::own_dials);
+    let register = |registry: &_| {
+        packets.iter().for_each(|node| node.register(registry));
+        learner.iter().for_each(|learner| learner.register(registry));
+    };
+    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
+    announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
+    learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     if let Some(mut node) = packets {
         node.run()?;
         shutdown.once_retired(move || drop(node))?;
@@ -69,12 +80,18 @@ pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
     Ok(init_logs(format, "info")?)
 }
 
+/// What a relay's or gateway's process does besides.
+pub(crate) struct Beside<'a> {
+    pub(crate) packets: Option<&'a Node>,
+    pub(crate) learner: Option<&'a Learner>,
+}
+
 /// Says on standard output that the process is ready, who it is and where it listens, in one line of JSON.
 pub(crate) fn announce(
     role: &str,
     identity: Option<String>,
     handle: &Handle,
-    packets: Option<&Node>,
+    beside: &Beside<'_>,
 ) -> anyhow::Result<()> {
     let mut ready = serde_json::json!({
         "schema_version": 1,
@@ -83,11 +100,14 @@ pub(crate) fn announce(
         "listen": handle.local_addrs(),
         "metrics": handle.metrics_addr(),
     });
-    if let Some(node) = packets {
+    if let Some(node) = beside.packets {
         ready["packet"] = serde_json::json!({
             "listen": node.address(),
             "applications": node.local_addresses(),
         });
+    }
+    if let Some(learner) = beside.learner {
+        ready["jumpstart"] = learner.shown();
     }
     output::line(ready)
 }

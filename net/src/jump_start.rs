@@ -6,15 +6,20 @@
 //! the process that holds [`JumpStarts`] drops it or dies: everything starts by the kernel's defaults again.
 //! It tells through a ring what it gave to whom ([`Told`]).
 //!
+//! It can be held to the sockets of one program that says which ones it dials ([`OwnDials`]); all others' stay as they are.
+//!
 //! A connection is left alone that starts as large by itself, whose route asks for less than usual, whose SYN
 //! was lost, or whose handshake took another path's time; and an application's own pacing limit stays.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap as KernelMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap as KernelMap, MapData, RingBuf, SkStorage};
 use aya::{Ebpf, EbpfLoader, Pod};
 use ipnet::IpNet;
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments, Timestamp};
@@ -30,6 +35,7 @@ const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
 const UNTOLD: &str = "untold";
+const OWN: &str = "own";
 /// Where the loans of a budget begin, and the length of each: its end, bytes a second, borrowers.
 const LOANS_AT: usize = 16;
 const LOAN: usize = 24;
@@ -50,6 +56,8 @@ struct Rules {
     least_segments: u32,
     at_once: u32,
     receive_bytes: u32,
+    own_alone: u32,
+    reserved: u32,
 }
 
 /// `struct setting` of the C file.
@@ -79,7 +87,10 @@ unsafe impl Pod for Budget {}
 /// What holds for all connections; fixed once the program is loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The control group whose sockets are meant; the top of the hierarchy when absent: all.
+    /// Whether only sockets are meant that were told by [`OwnDials::add`], and so no other program's.
+    pub own_alone: bool,
+    /// The control group whose sockets are meant; when absent the top of the hierarchy, which is all, or this process's
+    /// where only its own are meant.
     pub cgroup: Option<PathBuf>,
     /// Whether connections of other network namespaces than the calling thread's are meant, too.
     pub all_namespaces: bool,
@@ -99,6 +110,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            own_alone: false,
             cgroup: None,
             all_namespaces: false,
             control: Ratio::ZERO,
@@ -147,12 +159,28 @@ pub enum Told {
     },
 }
 
+/// Tells the program of sockets that are the teller's own; clones tell the same program. Once that has gone, it changes nothing.
+#[derive(Debug, Clone)]
+pub struct OwnDials(Arc<Mutex<SkStorage<MapData, u32>>>);
+
+impl OwnDials {
+    /// Has `socket`, which is not connected yet, start by what is known of whom it dials.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub fn add(&self, socket: &impl AsFd) -> io::Result<()> {
+        let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        own.insert(&socket.as_fd().as_raw_fd(), 1, 0).map_err(|error| root_cause(&error))
+    }
+}
+
 /// The program, attached, with what it goes by.
 pub struct JumpStarts {
     settings: LpmTrie<MapData, [u8; 16], Setting>,
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
     untold: Array<MapData, u64>,
+    own: OwnDials,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
     next_id: u32,
@@ -175,6 +203,7 @@ impl JumpStarts {
     pub fn attach(options: &Options) -> Result<Self> {
         let group = match &options.cgroup {
             Some(path) => cgroup::open(path)?,
+            None if options.own_alone => cgroup::open_own()?,
             None => cgroup::open_top()?,
         };
         let rules = rules_of(options)?;
@@ -190,17 +219,25 @@ impl JumpStarts {
         let budgets = KernelMap::try_from(map(BUDGETS)).map_err(|error| read(&error))?;
         let events = RingBuf::try_from(map(EVENTS)).map_err(|error| read(&error))?;
         let untold = Array::try_from(map(UNTOLD)).map_err(|error| read(&error))?;
+        let own = SkStorage::try_from(map(OWN)).map_err(|error| read(&error))?;
         sockops::attach(&mut file, PROGRAM, group)?;
         Ok(Self {
             settings,
             budgets,
             events,
             untold,
+            own: OwnDials(Arc::new(Mutex::new(own))),
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
             _program: file,
         })
+    }
+
+    /// What tells the program of sockets that are the caller's own.
+    #[must_use]
+    pub fn own_dials(&self) -> OwnDials {
+        self.own.clone()
     }
 
     /// Has connections to `prefix` start so from now on. What is lent of its rate stays lent.
@@ -312,6 +349,8 @@ fn rules_of(options: &Options) -> Result<Rules> {
         receive_bytes: options
             .receive_buffer
             .map_or(0, |bytes| i32::try_from(bytes.as_u64()).unwrap_or(i32::MAX).unsigned_abs()),
+        own_alone: options.own_alone.into(),
+        reserved: 0,
     })
 }
 

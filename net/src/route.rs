@@ -5,7 +5,8 @@
 //! under a protocol number of our own by which we know ours again. What a copy could break:
 //!
 //! - *It outlives its original*, and traffic follows yesterday's next hop. [`Routes::follow`] hears of
-//!   route and link changes and takes the copies that they touch anew.
+//!   route and link changes and takes the copies that they touch anew. As IPv4 routes go with their link or next hop
+//!   without a word, it compares all routes with what they were when a link or next hop changes.
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a route of the same prefix that comes later wins at once.
@@ -28,7 +29,9 @@ use crate::netlink::messages;
 use crate::sysctl;
 
 pub(crate) mod kernel;
+mod snapshot;
 use kernel::{Kernel, Mark, OwnWindows, prefix_of};
+use snapshot::Snapshot;
 
 /// The protocol number of our routes. Chosen: free in iproute2's list, and in no routing daemon's range.
 pub const PROTOCOL: u8 = 82;
@@ -83,6 +86,8 @@ pub struct Routes {
     /// What the largest receive buffer here holds.
     buffers: Option<Segments>,
     ours: BTreeMap<IpNet, Copy>,
+    /// Others' routes as they were when they were last compared; none before the first copy.
+    known: Option<Snapshot>,
 }
 
 impl Routes {
@@ -104,7 +109,7 @@ impl Routes {
         };
         let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
         let (links, buffers) = (Links::default(), largest_buffer());
-        Ok(Self { kernel, changes, links, buffers, ours: BTreeMap::new() })
+        Ok(Self { kernel, changes, links, buffers, ours: BTreeMap::new(), known: None })
     }
 
     /// Removes all routes with our protocol number, whoever left them; returns how many there were.
@@ -124,7 +129,13 @@ impl Routes {
     ///
     /// # Errors
     /// Without the right to change routes, and where the kernel does not take a copy of the route that leads there.
+    ///
+    /// # Cost
+    /// The first time, reads all routes.
     pub fn set(&mut self, prefix: IpNet, windows: Windows) -> Result<Placed> {
+        if self.known.is_none() {
+            self.known = Some(self.kernel.snapshot()?);
+        }
         let (base, original) = match self.ours.get(&prefix) {
             Some(copy) => (copy.route.clone(), copy.original),
             None => match self.base_of(prefix)? {
@@ -165,14 +176,32 @@ impl Routes {
     }
 
     /// Copies anew what route and link changes since the last call have touched; returns which prefixes, and of each what
-    /// became of it: one that the kernel refuses keeps no other from being followed. Does not wait.
+    /// became of it: one that the kernel refuses keeps no other from being followed. Does not wait for changes.
+    ///
+    /// # Cost
+    /// Reads all routes where a link or next hop has changed.
     pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
-        let touched = match self.heard() {
-            Heard::Nothing => return Vec::new(),
-            Heard::Everything => self.ours.keys().copied().collect(),
-            Heard::Prefixes(changed) => self.touched_by(&changed),
+        let Heard { mut prefixes, silently, untold } = self.heard();
+        let compared = if silently || untold { self.changed_silently() } else { Some(Vec::new()) };
+        let touched = match compared.filter(|_| !untold) {
+            Some(more) => {
+                prefixes.extend(more);
+                self.touched_by(&prefixes)
+            }
+            None => self.ours.keys().copied().collect(),
         };
         touched.into_iter().map(|prefix| (prefix, self.take_anew(prefix))).collect()
+    }
+
+    /// The prefixes whose routes are not as they were at the last comparison; `None` where that cannot be told.
+    fn changed_silently(&mut self) -> Option<Vec<IpNet>> {
+        if self.ours.is_empty() {
+            return Some(Vec::new());
+        }
+        let now = self.kernel.settle().and_then(|()| self.kernel.snapshot()).ok()?;
+        let changed = self.known.as_ref().map(|before| now.changed_since(before));
+        self.known = Some(now);
+        changed
     }
 
     /// Copies what leads to `prefix` now. Where that is refused, no copy is left.
@@ -192,8 +221,7 @@ impl Routes {
 
     /// Reads what the kernel tells of changes that are not ours.
     fn heard(&mut self) -> Heard {
-        let mut prefixes = Vec::new();
-        let mut everything = false;
+        let mut heard = Heard::default();
         let mut room = Vec::with_capacity(64 * 1024);
         loop {
             room.clear();
@@ -202,7 +230,7 @@ impl Routes {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // The kernel had more to tell than there was room for (ENOBUFS).
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    (everything, self.links) = (true, Links::default());
+                    (heard.untold, self.links) = (true, Links::default());
                 }
                 Err(_) => break,
             }
@@ -213,26 +241,22 @@ impl Routes {
                         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route),
                     )) => {
                         if route.header.protocol != RouteProtocol::Other(PROTOCOL) {
-                            prefixes.extend(prefix_of(&route));
+                            heard.prefixes.extend(prefix_of(&route));
                         }
                     }
                     // IPv4 routes vanish with their link or next hop without a word.
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => {
-                        everything |= self.links.has_turned(&link);
+                        heard.silently |= self.links.has_turned(&link);
                     }
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
                         self.links.0.remove(&link.header.index);
-                        everything = true;
+                        heard.silently = true;
                     }
-                    _ => everything = true,
+                    _ => heard.silently = true,
                 }
             }
         }
-        match (everything, prefixes.is_empty()) {
-            (true, _) => Heard::Everything,
-            (false, true) => Heard::Nothing,
-            (false, false) => Heard::Prefixes(prefixes),
-        }
+        heard
     }
 
     /// The route that leads to all of `prefix` now, or why there is none to copy.
@@ -277,10 +301,15 @@ impl Links {
     }
 }
 
-enum Heard {
-    Nothing,
-    Everything,
-    Prefixes(Vec<IpNet>),
+/// What the kernel has told of changes.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Of routes with these prefixes.
+    prefixes: Vec<IpNet>,
+    /// Of something with which routes come and go without a word.
+    silently: bool,
+    /// And of more than it had room for.
+    untold: bool,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! The kernel answers with `struct inet_diag_msg` and attributes (`linux/inet_diag.h`); the attribute
 //! `INET_DIAG_INFO` is `struct tcp_info` in the running kernel's length, which [`TcpInfo::parse`] reads.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -52,6 +53,8 @@ pub struct Filter {
     /// The directory of the control group (version 2) whose sockets are wanted, with those of the groups below it; all
     /// when absent. A socket belongs to the group in which its process made it.
     pub cgroup: Option<PathBuf>,
+    /// Whether only sockets of this process are wanted, those that others hold as well among them.
+    pub own: bool,
 }
 
 impl Filter {
@@ -83,16 +86,25 @@ impl SockDiag {
     /// socket carries it.
     ///
     /// # Errors
-    /// When this kernel has no `sock_diag` for TCP, or the filter's control group cannot be read or is not told.
+    /// When this kernel has no `sock_diag` for TCP, the filter's control group cannot be read or is not told, or this process's
+    /// descriptors cannot be read.
+    ///
+    /// # Cost
+    /// Some 2 us a connection of the namespace; for those of this process alone a system call besides for each descriptor that
+    /// it has had open at once.
     pub fn each(&mut self, filter: &Filter, mut each: impl FnMut(&Connection)) -> Result<()> {
         // Groups come and go, so they are looked up for each look.
         let groups = filter.cgroup.as_deref().map(cgroup::numbers_below).transpose()?;
+        let own = filter.own.then(own_inodes).transpose()?;
         let mut group_untold = false;
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut question = question(family as u8);
             let answered = self.netlink.ask(&mut question, |message| {
                 let answer = &message[HEADER..];
                 let Some(connection) = parse(answer, filter) else { return };
+                if own.as_ref().is_some_and(|own| !own.contains(&inode_of(answer))) {
+                    return;
+                }
                 match (&groups, group_of(answer)) {
                     (None, _) => each(&connection),
                     (Some(wanted), Some(group)) if wanted.contains(&group) => each(&connection),
@@ -146,6 +158,30 @@ fn parse(answer: &[u8], filter: &Filter) -> Option<Connection> {
     let cookie = u64::from(u32_at(answer, 44)) | u64::from(u32_at(answer, 48)) << 32;
     let info = TcpInfo::parse(attribute(attributes, INET_DIAG_INFO)?)?;
     Some(Connection { cookie, local, remote, info })
+}
+
+/// The number of the socket's file; 0 where no process has one, as before it is accepted.
+fn inode_of(answer: &[u8]) -> u64 {
+    u32_at(answer, 68).into()
+}
+
+/// The numbers of the files of this process's sockets.
+fn own_inodes() -> Result<HashSet<u64>> {
+    let refused = |source| NetError::system("read /proc/self/status", source);
+    let status = std::fs::read_to_string("/proc/self/status").map_err(refused)?;
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
+    let room: i32 = room.ok_or_else(|| refused(std::io::Error::other("no `FDSize`")))?;
+    Ok((0..room).filter_map(socket_inode).collect())
+}
+
+/// The number of the file behind `descriptor`, if that is open and a socket's. Others of this process may close it meanwhile, and
+/// open something else.
+fn socket_inode(descriptor: i32) -> Option<u64> {
+    // SAFETY: all zero is a valid `stat`.
+    let mut file: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `file` has room for the answer; what is no open descriptor is refused.
+    let answer = unsafe { libc::fstat(descriptor, &raw mut file) };
+    (answer == 0 && file.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(file.st_ino)
 }
 
 /// The number of the control group, where it is told.
@@ -210,6 +246,22 @@ mod tests {
         assert!(seen(&Filter { except, ..filter.clone() }).is_empty());
         let within = vec!["10.0.0.0/8".parse().unwrap()];
         assert!(seen(&Filter { within, ..filter }).is_empty());
+    }
+
+    #[test]
+    fn only_sockets_of_this_process_are_its_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let own = || seen(&Filter { ports: vec![address.port()], own: true, ..Filter::default() });
+        let near = TcpStream::connect(address).unwrap();
+        // Nobody holds the other end before it is accepted.
+        assert_eq!(own().len(), 1);
+        let far = listener.accept().unwrap().0;
+        assert_eq!(own().len(), 2);
+        drop(near);
+        let left = own();
+        assert!(left.len() == 1 && left[0].0 == address, "{left:?}");
+        drop(far);
     }
 
     #[test]

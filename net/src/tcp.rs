@@ -13,6 +13,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use crate::congestion;
 use crate::first_window::{FirstWindow, FirstWindows};
+use crate::jump_start::OwnDials;
 use crate::pacing;
 
 /// Options of a socket; what is `None` or `false` stays as the system has it.
@@ -22,6 +23,8 @@ pub struct SocketOptions {
     pub congestion_control: Option<String>,
     /// The first congestion window, and what sets it.
     pub first_window: Option<(FirstWindows, FirstWindow)>,
+    /// Of a socket that dials: it starts by what this program has learned of whom it dials.
+    pub jump_start: Option<OwnDials>,
     /// `SO_RCVBUF`; setting it turns the kernel's autotuning off. Above `net.core.rmem_max` only
     /// with CAP_NET_ADMIN; so with the send buffer and `wmem_max`.
     pub receive_buffer: Option<Bytes>,
@@ -81,6 +84,9 @@ impl SocketOptions {
         }
         if let Some((windows, window)) = &self.first_window {
             windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
+        }
+        if let Some(own) = &self.jump_start {
+            own.add(&*socket).map_err(refused("jump-start".into()))?;
         }
         if let Some(rate) = self.pacing_rate {
             pacing::cap(&*socket, rate).map_err(refused("pacing rate".into()))?;

@@ -65,6 +65,26 @@ fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
 }
 
 #[test]
+fn held_to_its_own_dials_it_touches_no_other_connection() {
+    let Some(hosts) = Hosts::new() else { return };
+    let options = Options { own_alone: true, ..Options::default() };
+    let Some(mut program) = hosts.attach(&options) else { return };
+    program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
+    let plain = SocketOptions::default();
+    let own = SocketOptions { jump_start: Some(program.own_dials()), ..SocketOptions::default() };
+    let listener = hosts.listen(&plain);
+    assert_eq!(window(&connect(&hosts, &listener, &plain).0), USUAL);
+    assert_eq!(window(&connect(&hosts, &listener, &own).0), 50);
+    let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
+    let address = near.local_addr().unwrap();
+    let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    assert_eq!(window(&near.accept().unwrap().0), USUAL, "what is accepted was not dialled");
+    // Who tells of a socket need not know whether the program is still there.
+    drop(program);
+    connect(&hosts, &listener, &own);
+}
+
+#[test]
 fn a_value_ends_by_the_programs_own_clock() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
@@ -115,15 +135,42 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
         assert_eq!(limit(&stream), after.min(1_250_000_000));
         let lent = |now| program.lent(&prefix, now).unwrap();
         assert_eq!((lent(Timestamp::ZERO), lent(Timestamp::FAR_FUTURE)), (1_250_000_000, 0));
-        // Each exchange is a round trip.
-        for _ in 0..100 {
-            stream.write_all(&[7]).unwrap();
-            far.read_exact(&mut [0]).unwrap();
-            far.write_all(&[7]).unwrap();
-            stream.read_exact(&mut [0]).unwrap();
-        }
+        round_trips(&mut stream, &mut far);
         assert_eq!(limit(&stream), after);
     }
+}
+
+/// Each exchange is one.
+fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
+    for _ in 0..100 {
+        near.write_all(&[7]).unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        far.write_all(&[7]).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    }
+}
+
+#[test]
+fn of_two_programs_one_holds_a_connection_and_its_limit_goes() {
+    let least = Segments::new(1).unwrap();
+    let options = Options { least, ..Options::default() };
+    let Some((hosts, mut first)) = world(&options) else { return };
+    let mut second = hosts.attach(&options).unwrap();
+    let listener = hosts.listen(&SocketOptions::default());
+    let prefix = "10.82.0.2/32".parse().unwrap();
+    // The cable's own time at this moment, so that the handshake is of the path that was learned.
+    let mut tries = (0..1000).map(|_| {
+        let _removed = [&mut first, &mut second].map(|program| program.clear().unwrap());
+        let rtt = usual_rtt(&hosts, &listener);
+        // Either would ask for less than the one before it.
+        first.set(prefix, paced(90, 20_000.0, rtt)).unwrap();
+        second.set(prefix, paced(95, 10_000.0, rtt)).unwrap();
+        connect(&hosts, &listener, &SocketOptions::default())
+    });
+    let held = tries.find(|(near, _)| window(near) == 90 && limit(near) == 2_500_000_000);
+    let (mut stream, mut far) = held.expect("one of 1000 connections is held by the first alone");
+    round_trips(&mut stream, &mut far);
+    assert_eq!(limit(&stream), u64::MAX);
 }
 
 #[test]

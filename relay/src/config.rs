@@ -50,6 +50,8 @@ pub struct RelayConfig {
     pub workers: Option<usize>,
     /// The packet plane's part, which `tradewind-node` reads.
     pub packet: Option<toml::Value>,
+    /// How its legs' first windows are learned, which `tradewind-tuner` reads; not at all when absent.
+    pub jumpstart: Option<toml::Value>,
 }
 
 /// A gateway's configuration.
@@ -110,6 +112,8 @@ pub struct GatewayConfig {
     pub packet: Vec<toml::Value>,
     /// What this gateway is as an end of packets' paths: likewise.
     pub packet_endpoint: Option<toml::Value>,
+    /// How its legs' first windows are learned, which `tradewind-tuner` reads; not at all when absent.
+    pub jumpstart: Option<toml::Value>,
 }
 
 /// A port whose connections all go to one destination.

@@ -64,5 +64,6 @@ pub use gateway::{Gateway, PathsReport, Reloader, survey};
 pub use handle::{Handle, Snapshot};
 pub use relay::Relay;
 pub use resolver::Resolver;
+pub use server::Additions;
 pub use shutdown::Shutdown;
 pub use upgrade::Inheritance;

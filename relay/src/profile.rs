@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tradewind_desired::{Connections, Encryption, LegProfile};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::jump_start::OwnDials;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
@@ -60,8 +61,13 @@ pub(crate) struct Leg {
 
 impl Legs {
     /// Makes `profiles` ready. A first window that this host does not allow is told in the log, and
-    /// its legs start with the kernel's.
-    pub(crate) fn new(profiles: &LegProfiles, timeouts: &Timeouts) -> Self {
+    /// its legs start with the kernel's. What is dialled is told to `learned`, and starts by what that has learned of the
+    /// other end, unless its profile states a first window.
+    pub(crate) fn new(
+        profiles: &LegProfiles,
+        timeouts: &Timeouts,
+        learned: Option<&OwnDials>,
+    ) -> Self {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
@@ -73,7 +79,10 @@ impl Legs {
         let mut routes = Vec::new();
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {
-            first: first_options(profile, windows.as_ref()),
+            first: SocketOptions {
+                jump_start: learned.filter(|_| profile.initial_window.is_none()).cloned(),
+                ..first_options(profile, windows.as_ref())
+            },
             early: SocketOptions {
                 fast_open: profile.fast_open.then_some(FastOpen::Dial),
                 ..SocketOptions::default()

@@ -24,7 +24,6 @@ use tradewind_grant::{
     GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
     Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
 };
-use tradewind_telemetry::Registry;
 use tradewind_units::Timestamp;
 
 use crate::config::Share;
@@ -40,7 +39,7 @@ use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
 use crate::resolver::Resolver;
-use crate::server::{Server, Service, Setup};
+use crate::server::{Additions, Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::side::Side;
@@ -64,24 +63,24 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, Inheritance::take()?, &|_| {})
+        Self::bind_with(config, Inheritance::take()?, &Additions::default())
     }
 
-    /// The same, with what the process before this one has left, and further metrics at the metrics port.
+    /// The same, with what the process before this one has left, and what the program adds.
     ///
     /// # Errors
     /// As [`Relay::bind`].
     pub fn bind_with(
         config: &RelayConfig,
         inheritance: Inheritance,
-        register: &dyn Fn(&Registry),
+        additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
         let identity = config.identity()?;
         let tls = Arc::new(Tls::new(&identity)?);
         let mut verifier = Verifier::new(identity, config.operators.clone());
         verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
-        let mut legs = Legs::new(&config.leg, &config.timeouts);
+        let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
         // Whoever dials a relay sends its header and the first data in one flight. (What dials a
         // gateway is any application: it may wait for an acknowledgement.)
         legs.accept.acknowledge_with_data = true;
@@ -100,7 +99,7 @@ impl Relay {
             register: &|registry| {
                 let collector = Box::new(warm.clone());
                 registry.register(|inner| inner.register_collector(collector));
-                register(registry);
+                (additions.register)(registry);
             },
         };
         let server = Server::bind(&setup, inheritance)?;

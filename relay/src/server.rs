@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity};
 use tradewind_net::handover::tell_systemd;
+use tradewind_net::jump_start::OwnDials;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
 use tradewind_units::Timestamp;
@@ -96,6 +97,21 @@ pub(crate) struct Setup<'a> {
     pub(crate) metrics: Option<SocketAddr>,
     /// Adds metrics and pages of its own to the metrics port.
     pub(crate) register: &'a dyn Fn(&Registry),
+}
+
+/// What a program adds to a relay or gateway that it runs.
+#[derive(Clone, Copy)]
+pub struct Additions<'a> {
+    /// Adds metrics and pages of its own to the metrics port.
+    pub register: &'a dyn Fn(&Registry),
+    /// What knows how connections to the other ends of legs are to start.
+    pub learned: Option<&'a OwnDials>,
+}
+
+impl Default for Additions<'_> {
+    fn default() -> Self {
+        Self { register: &|_| {}, learned: None }
+    }
 }
 
 /// A server whose listeners are open and whose threads have not started.

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use tradewind_jumpstart::{Change, Setting};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
-use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
+use tradewind_net::jump_start::{JumpStarts, Options, OwnDials, Told, Values};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::Segments;
 
@@ -83,6 +83,11 @@ pub trait Actuator {
         0
     }
 
+    /// What is to be told of this process's own sockets, where only they start so.
+    fn own_dials(&self) -> Option<OwnDials> {
+        None
+    }
+
     /// Hands what it has to tell to `each`.
     fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
 }
@@ -154,6 +159,10 @@ impl Actuator for BySockops {
 
     fn untold(&self) -> u64 {
         self.starts.untold()
+    }
+
+    fn own_dials(&self) -> Option<OwnDials> {
+        Some(self.starts.own_dials())
     }
 
     fn hear(&mut self, each: &mut dyn FnMut(Told)) {

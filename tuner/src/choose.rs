@@ -6,7 +6,7 @@ use tradewind_net::route::Routes;
 
 use crate::TunerError;
 use crate::actuate::{Actuator, ByRoute, BySockops, Nothing};
-use crate::config::{Through, TunerConfig};
+use crate::config::{Scope, Through, TunerConfig};
 
 /// An actuator, and why not the one before it, in one line.
 pub(crate) struct Chosen {
@@ -14,9 +14,31 @@ pub(crate) struct Chosen {
     pub(crate) why: Option<String>,
 }
 
-/// Takes what the configuration names, or tries one after the other; and removes the routes that an earlier
-/// daemon left, whatever acts now.
+/// Takes what the configuration names, or tries one after the other.
 pub(crate) fn choose(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
+    match config.scope {
+        Scope::Host => for_the_host(config, learn),
+        Scope::Process => for_this_process(config, learn),
+    }
+}
+
+/// Leaves routes alone, and those that a daemon has made.
+fn for_this_process(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
+    if config.act.through == Through::None {
+        return Ok(Chosen { actuator: Box::new(Nothing), why: None });
+    }
+    match by_sockops(config, learn) {
+        Ok(actuator) => Ok(Chosen { actuator, why: None }),
+        Err(error) if config.act.through == Through::Sockops => Err(error),
+        Err(error) => {
+            let why = format!("jump-start acts through nothing, only shows: sockops: {error}");
+            Ok(Chosen { actuator: Box::new(Nothing), why: Some(why) })
+        }
+    }
+}
+
+/// Also removes the routes that an earlier daemon left, whatever acts now.
+fn for_the_host(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
     if config.act.through != Through::None && may_change_routes() {
         let swept = Routes::open()?.sweep()?;
         if swept > 0 {
@@ -78,7 +100,7 @@ fn suits_routes(config: &TunerConfig, learn: &Config) -> Result<(), TunerError> 
 }
 
 fn by_sockops(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {
-    Ok(Box::new(BySockops::attach(&config.act.options(learn))?))
+    Ok(Box::new(BySockops::attach(&config.options(learn))?))
 }
 
 fn by_routes(config: &TunerConfig, learn: &Config) -> Result<Box<dyn Actuator>, TunerError> {

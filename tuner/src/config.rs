@@ -1,4 +1,5 @@
-//! The daemon's configuration (TOML). Every key is optional; `docs/jumpstart.md` lists them.
+//! The daemon's configuration (TOML), which is also the section `[jumpstart]` of a process that learns for itself. Every key
+//! is optional; `docs/jumpstart.md` lists them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,7 +34,33 @@ pub struct TunerConfig {
     pub socket: Option<PathBuf>,
     /// A file of standing hints, read again when it changes. Default none.
     pub hints: Option<PathBuf>,
+    /// Whose connections are meant.
+    #[serde(skip)]
+    pub scope: Scope,
 }
+
+/// Whose connections are looked at, and start by what was learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// All of the host's, as far as the configuration says.
+    #[default]
+    Host,
+    /// Looked at: those of this process. Started so: those that it dials.
+    Process,
+}
+
+/// The section of a process that learns for itself.
+const SECTION: &str = "jumpstart";
+/// Keys of the daemon that reach beyond one process or that it has elsewhere, and what to do instead.
+const NOT_IN_A_SECTION: [(&str, &str); 5] = [
+    ("metrics", "the process's own `metrics` serves them; leave it out"),
+    ("observe.cgroup", "only this process's connections are looked at; leave it out"),
+    ("act.cgroup", "only what this process dials starts so; leave it out"),
+    ("act.all_namespaces", "only what this process dials starts so; leave it out"),
+    ("act.receive", "routes alone set it, and they hold for the whole host; leave it out"),
+];
+/// Why none of a process's own learners acts through routes.
+const NO_ROUTES: &str = "routes hold for all connections of the host: `auto`, `sockops` or `none`, or run `tradewind jumpstart run` instead";
 
 /// Whom to look at.
 #[derive(Debug, Clone, Deserialize)]
@@ -115,22 +142,6 @@ impl Default for Act {
     }
 }
 
-impl Act {
-    /// For the program in the kernel, with `learn`.
-    #[must_use]
-    pub fn options(&self, learn: &Config) -> Options {
-        Options {
-            cgroup: self.cgroup.clone(),
-            all_namespaces: self.all_namespaces,
-            control: learn.control.share(),
-            least: learn.window_min,
-            at_once: (learn.mode == Mode::Strict).then_some(1),
-            receive_buffer: self.receive_buffer,
-            most: u32::try_from(learn.max_destinations).unwrap_or(u32::MAX),
-        }
-    }
-}
-
 impl TunerConfig {
     /// Reads the file's `text`.
     ///
@@ -138,8 +149,38 @@ impl TunerConfig {
     /// One line that names the key.
     pub fn parse(text: &str) -> Result<Self, TunerError> {
         let config: Self = read_toml(text)?;
-        config.check()?;
+        config.check("")?;
         Ok(config)
+    }
+
+    /// Reads the section `[jumpstart]` of another program's file, if it has one: for that process alone.
+    ///
+    /// # Errors
+    /// One line that names the key.
+    pub fn of_section(text: &str) -> Result<Option<Self>, TunerError> {
+        #[derive(Deserialize)]
+        struct File {
+            jumpstart: Option<TunerConfig>,
+        }
+        let Some(config) = read_toml::<File>(text)?.jumpstart else { return Ok(None) };
+        let file: toml::Table = read_toml(text)?;
+        let has = |key: &str| {
+            let mut parts = key.split('.');
+            parts.try_fold(file.get(SECTION)?, |value, part| value.get(part))
+        };
+        let refuse = |key: &str, problem: &str| {
+            let place = format!("`{SECTION}.{key}`");
+            Err(TunerError::from(Mistake { place, problem: problem.to_owned() }))
+        };
+        if let Some((key, problem)) = NOT_IN_A_SECTION.iter().find(|(key, _)| has(key).is_some()) {
+            return refuse(key, problem);
+        }
+        if config.act.through == Through::Routes {
+            return refuse("act.through", NO_ROUTES);
+        }
+        config.check(&format!("{SECTION}."))?;
+        let act = Act { receive: false, ..config.act };
+        Ok(Some(Self { scope: Scope::Process, act, ..config }))
     }
 
     /// How to learn, resolved.
@@ -150,18 +191,38 @@ impl TunerConfig {
         Ok(Config::resolve(&self.learn)?)
     }
 
-    fn check(&self) -> Result<(), TunerError> {
-        let (ttl, interval) = (self.learn()?.ttl, self.observe.interval);
+    /// Checks what `within` the file is this configuration, as its keys begin.
+    fn check(&self, within: &str) -> Result<(), TunerError> {
+        let place = |key: &str| format!("`{within}{key}`");
+        let learn = Config::resolve(&self.learn)
+            .map_err(|error| Mistake { place: place("learn"), problem: error.to_string() })?;
+        let (ttl, interval) = (learn.ttl, self.observe.interval);
         if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
             let problem = format!("a span from 100 ms to 60 s, not {interval:?}");
-            return Err(Mistake { place: "`observe.interval`".to_owned(), problem }.into());
+            return Err(Mistake { place: place("observe.interval"), problem }.into());
         }
         // What is confirmed each round is not to be forgotten in between, nor for one look that failed.
         if ttl < interval * 2 {
             let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
-            return Err(Mistake { place: "`learn.ttl`".to_owned(), problem }.into());
+            return Err(Mistake { place: place("learn.ttl"), problem }.into());
         }
         Ok(())
+    }
+
+    /// How to act, for the program in the kernel, with `learn`.
+    #[must_use]
+    pub fn options(&self, learn: &Config) -> Options {
+        let Act { cgroup, all_namespaces, receive_buffer, .. } = self.act.clone();
+        Options {
+            own_alone: self.scope == Scope::Process,
+            cgroup,
+            all_namespaces,
+            control: learn.control.share(),
+            least: learn.window_min,
+            at_once: (learn.mode == Mode::Strict).then_some(1),
+            receive_buffer,
+            most: u32::try_from(learn.max_destinations).unwrap_or(u32::MAX),
+        }
     }
 
     /// Whom to look at, for the kernel.
@@ -172,6 +233,7 @@ impl TunerConfig {
             within: self.observe.within.clone(),
             except: self.observe.except.clone(),
             cgroup: self.observe.cgroup.clone(),
+            own: self.scope == Scope::Process,
         }
     }
 }
@@ -220,6 +282,40 @@ mod tests {
         assert_eq!(shipped.learn().unwrap(), default.learn().unwrap());
         let shown = |config: &TunerConfig| format!("{:?} {:?}", config.observe, config.act);
         assert_eq!(shown(&shipped), shown(&default));
+    }
+
+    #[test]
+    fn a_section_of_another_file_is_for_that_process_alone() {
+        assert!(TunerConfig::of_section("listen = 1\n[leg]\n").unwrap().is_none());
+        let text = "listen = 1\n[jumpstart.learn]\nttl = \"9 s\"\n[jumpstart.observe]\nports = [7]";
+        let config = TunerConfig::of_section(text).unwrap().unwrap();
+        assert_eq!(config.learn().unwrap().ttl, Duration::from_secs(9));
+        assert!(config.filter().own && config.filter().ports == [7]);
+        assert!(config.options(&Config::default()).own_alone);
+        for (text, expected) in [
+            (
+                "[jumpstart]\ncolour = 1",
+                "configuration, `jumpstart.colour` (line 2): unknown field",
+            ),
+            ("[jumpstart.learn]\nc_maximum = 1", "`jumpstart.learn.c_maximum` (line 2): unknown"),
+            (
+                "[jumpstart.learn]\nc_max = 5",
+                "`jumpstart.learn`: c_min: 10 segments, above c_max, 5",
+            ),
+            (
+                "[jumpstart.observe]\ninterval = \"1 ms\"",
+                "`jumpstart.observe.interval`: a span from",
+            ),
+            ("[jumpstart]\nmetrics = \"127.0.0.1:1\"", "`jumpstart.metrics`: the process's own"),
+            ("[jumpstart.observe]\ncgroup = \"/x\"", "`jumpstart.observe.cgroup`: only this"),
+            ("[jumpstart.act]\ncgroup = \"/x\"", "`jumpstart.act.cgroup`: only what"),
+            ("[jumpstart.act]\nall_namespaces = false", "`jumpstart.act.all_namespaces`: only"),
+            ("[jumpstart.act]\nreceive = true", "`jumpstart.act.receive`: routes alone"),
+            ("[jumpstart.act]\nthrough = \"routes\"", "`jumpstart.act.through`: routes hold for"),
+        ] {
+            let error = TunerConfig::of_section(text).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+        }
     }
 
     #[test]

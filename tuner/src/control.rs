@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -65,11 +66,24 @@ impl Request {
     }
 }
 
-/// The daemon's end. Dropping it removes the socket.
+/// The daemon's end. Dropping it removes the socket, unless another process goes on with it.
 #[derive(Debug)]
 pub(crate) struct Control {
+    // Before the place: it is closed first.
     pub(crate) listener: UnixListener,
-    path: PathBuf,
+    place: Place,
+}
+
+/// Where the socket is.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if UnixStream::connect(&self.0).is_err() {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
 }
 
 impl Control {
@@ -91,7 +105,26 @@ impl Control {
         };
         let listener =
             make().map_err(|source| TunerError::Socket { path: path.to_owned(), source })?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, place: Place(path.to_owned()) })
+    }
+
+    /// Goes on with the socket at `path`, which the process before this one handed on.
+    pub(crate) fn go_on(listener: OwnedFd, path: &Path) -> Result<Self, TunerError> {
+        let listener = UnixListener::from(listener);
+        let refused = |source| TunerError::Socket { path: path.to_owned(), source };
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { listener, place: Place(path.to_owned()) })
+    }
+
+    /// Another hold on the socket, for who is to go on with it.
+    pub(crate) fn another_hold(&self) -> Result<OwnedFd, TunerError> {
+        let refused = |source| TunerError::Socket { path: self.path().to_owned(), source };
+        self.listener.try_clone().map(OwnedFd::from).map_err(refused)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.place.0
     }
 
     /// The next question of those who wait. One that makes no sense is answered here.
@@ -118,12 +151,6 @@ impl Question {
     /// Answers it.
     pub(crate) fn reply(self, answer: &serde_json::Value) {
         reply(&self.stream, answer);
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -180,6 +207,23 @@ pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, TunerErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_socket_stays_with_who_goes_on_with_it() {
+        let name = format!("tw-control-on-{}", std::process::id());
+        let path = std::env::temp_dir().join(name).join("jumpstart.sock");
+        let first = Control::open(&path).unwrap();
+        let handed_on = || first.another_hold().unwrap();
+        drop(Control::go_on(handed_on(), &path).unwrap());
+        assert!(path.exists(), "one that ends before it has taken over leaves it to the first");
+        let next = Control::go_on(handed_on(), &path).unwrap();
+        assert!(matches!(Control::open(&path), Err(TunerError::Running(_))));
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(next);
+        assert!(!path.exists());
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
 
     #[test]
     fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {

@@ -42,7 +42,7 @@ pub enum TunerError {
     )]
     NoRight,
     /// Another daemon has the control socket.
-    #[error("{}: another jump-start daemon answers there", .0.display())]
+    #[error("{}: another process's jump-start answers there: give one of them another `socket`", .0.display())]
     Running(PathBuf),
     /// No daemon answers.
     #[error("{}: no jump-start daemon answers ({source})", path.display())]
@@ -68,6 +68,9 @@ pub enum TunerError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The thread of a process's own learner cannot be started, or ended at once.
+    #[error("the thread of jump-start: {0}")]
+    Thread(#[source] io::Error),
     /// The kill switch cannot be turned.
     #[error("kill switch {}: {source}", path.display())]
     Switch {

@@ -6,7 +6,7 @@
 //! at start and stop:     whatever an actuator of ours has left is swept
 //! ```
 //!
-//! One thread does all of it, so that a change is never half done when a question comes. Telemetry has a
+//! Either for the whole host, as a daemon, or for one process inside it ([`Embedded`]). One thread does all of it, so that a change is never half done when a question comes. Telemetry has a
 //! thread of its own.
 //!
 //! | module | holds |
@@ -17,6 +17,7 @@
 //! | `choose` | which of them works here |
 //! | `receive` | what limits the receiving side here |
 //! | [`tuner`] | the loop |
+//! | [`embedded`] | the loop inside another process |
 //! | `hints` | standing hints by file |
 //! | [`control`] | questions and orders from the command line |
 //! | [`switch`] | the kill switch |
@@ -27,6 +28,7 @@ pub mod actuate;
 mod choose;
 pub mod config;
 pub mod control;
+pub mod embedded;
 pub mod error;
 mod hints;
 mod metrics;
@@ -38,6 +40,7 @@ pub mod tuner;
 
 pub use config::TunerConfig;
 pub use control::{Request, ask};
+pub use embedded::Embedded;
 pub use error::TunerError;
 pub use switch::Switch;
 pub use tuner::Tuner;

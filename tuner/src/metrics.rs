@@ -14,7 +14,7 @@ use crate::actuate::Outcome;
 type Labels = Vec<(&'static str, &'static str)>;
 
 /// The handles that are counted on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     pub(crate) rounds: Counter,
     pub(crate) failed_rounds: Counter,

@@ -36,7 +36,7 @@ fn tell(state: &str) {
 
 /// Shows whoever started the daemon, and asked for it (WATCHDOG_USEC), that it does not hang; of one that hangs, systemd
 /// makes an end, and its routes go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watchdog {
     rest: Option<Duration>,
 }

@@ -1,10 +1,13 @@
 //! The loop: observe, decide, act.
 
-use std::os::fd::AsFd as _;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use serde_json::json;
-use tradewind_jumpstart::{Begun, Change, Config, Explanation, Hint, Learner, Setting};
+use tradewind_jumpstart::{
+    Begun, Change, Config, Explanation, Hint, IpNet, Learner, Reason, Setting,
+};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
@@ -34,7 +37,7 @@ const NEWS: u64 = 2;
 pub struct Tuner {
     learner: Learner,
     observer: Box<dyn Observer>,
-    actuator: Box<dyn Actuator>,
+    pub(crate) actuator: Box<dyn Actuator>,
     why: Option<String>,
     /// What of this host limits the receiving side.
     limit: Option<String>,
@@ -43,9 +46,11 @@ pub struct Tuner {
     is_off: bool,
     /// Whether something that was set before may still be in force.
     to_take_back: bool,
+    /// Destinations that are forgotten, of which the actuator would not let go, and why they are.
+    unremoved: BTreeMap<IpNet, Reason>,
     interval: Duration,
-    control: Control,
-    metrics: Metrics,
+    pub(crate) control: Control,
+    pub(crate) metrics: Metrics,
     health: Health,
     server: Option<Server>,
     started: Timestamp,
@@ -79,8 +84,12 @@ impl Tuner {
     /// # Errors
     /// In one line what is missing, and what goes without it.
     pub fn open(config: &TunerConfig, socket: &Path) -> Result<Self, TunerError> {
+        Self::over(config, Control::open(socket)?)
+    }
+
+    /// Likewise, over a control socket that is open.
+    pub(crate) fn over(config: &TunerConfig, control: Control) -> Result<Self, TunerError> {
         let learn = config.learn()?;
-        let control = Control::open(socket)?;
         let observer = Box::new(SocketTable::open(config.filter())?);
         let mut chosen = choose(config, &learn)?;
         if let Some(why) = &chosen.why {
@@ -91,7 +100,8 @@ impl Tuner {
         if let Some(limit) = &limit {
             tracing::warn!("{limit}");
         }
-        Self::of(config, Parts { control, switch: Switch::beside(socket), observer, chosen, limit })
+        let switch = Switch::beside(control.path());
+        Self::of(config, Parts { control, switch, observer, chosen, limit })
     }
 
     fn of(config: &TunerConfig, parts: Parts) -> Result<Self, TunerError> {
@@ -114,6 +124,7 @@ impl Tuner {
             hints: config.hints.clone().map(HintFile::at),
             is_off: false,
             to_take_back: false,
+            unremoved: BTreeMap::new(),
             interval: config.observe.interval,
             control,
             metrics,
@@ -136,19 +147,29 @@ impl Tuner {
         (self.actuator.name(), self.why.as_deref())
     }
 
-    /// Runs until one of `stop` comes; then removes all that it set.
+    /// Runs as a service until one of `stop` comes; then removes all that it set.
     ///
     /// # Errors
     /// When the kernel refuses to wait, or to remove what was set.
-    pub fn run(mut self, stop: &Signals) -> Result<(), TunerError> {
-        let ended = self.rounds(stop);
+    pub fn run(self, stop: &Signals) -> Result<(), TunerError> {
+        notify::ready();
+        self.run_until(stop, &Watchdog::of_this_process())
+    }
+
+    /// Runs until `stop` has input; then removes all that it set.
+    pub(crate) fn run_until(
+        mut self,
+        stop: &impl AsFd,
+        watchdog: &Watchdog,
+    ) -> Result<(), TunerError> {
+        let ended = self.rounds(stop, watchdog);
         let swept = self.actuator.sweep();
         ended?;
         tracing::info!(removed = swept?, "ended; everything starts by default again");
         Ok(())
     }
 
-    fn rounds(&mut self, stop: &Signals) -> Result<(), TunerError> {
+    fn rounds(&mut self, stop: &impl AsFd, watchdog: &Watchdog) -> Result<(), TunerError> {
         let mut wait = Epoll::new()?;
         wait.watch(stop, STOP)?;
         wait.watch(&self.control.listener, QUESTION)?;
@@ -157,8 +178,6 @@ impl Tuner {
         }
         let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
-        notify::ready();
-        let watchdog = Watchdog::of_this_process();
         let mut next = monotonic();
         loop {
             let now = monotonic();
@@ -211,6 +230,7 @@ impl Tuner {
             // Nothing is given out, so nothing is to be known: it is learned anew in one round.
             self.learner.flush(None);
         } else {
+            self.remove_what_is_left();
             let _logged = self.apply(&changes);
         }
         self.samples = samples;
@@ -257,12 +277,21 @@ impl Tuner {
         if self.to_take_back {
             self.learner.flush(None);
             self.actuator.sweep()?;
+            self.unremoved.clear();
             self.to_take_back = false;
         }
         Ok(())
     }
 
-    /// Carries `changes` out, all that can be.
+    /// Removes what could not be removed before. What has been set again since is no longer among it.
+    fn remove_what_is_left(&mut self) {
+        let left = std::mem::take(&mut self.unremoved);
+        let removals = left.into_iter().map(|(prefix, reason)| Change::Remove { prefix, reason });
+        // Each refusal is logged, and stands for the next round.
+        let _again = self.apply(&removals.collect::<Vec<_>>());
+    }
+
+    /// Carries `changes` out, all that can be. A removal that cannot is tried again each round.
     ///
     /// # Errors
     /// The last refusal; each is logged.
@@ -273,8 +302,17 @@ impl Tuner {
             if !matches!(change, Change::Renew { .. }) {
                 self.metrics.count(outcome.as_ref().ok().copied());
             }
-            if let Change::Set(setting) = change {
-                self.note(setting, outcome.as_ref().ok().copied());
+            match change {
+                Change::Set(setting) => {
+                    self.note(setting, outcome.as_ref().ok().copied());
+                    if outcome.is_ok() {
+                        self.unremoved.remove(&setting.prefix);
+                    }
+                }
+                Change::Remove { prefix, reason } if outcome.is_err() => {
+                    self.unremoved.insert(*prefix, *reason);
+                }
+                Change::Remove { .. } | Change::Renew { .. } => {}
             }
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a change was refused");
@@ -325,7 +363,9 @@ impl Tuner {
                 let changes = self.learner.flush(*within);
                 match self.apply(&changes) {
                     Ok(()) => json!({ "schema_version": 1, "flushed": changes.len() }),
-                    Err(error) => json!({ "error": format!("not all could be removed: {error}") }),
+                    Err(error) => json!({ "error": format!(
+                        "not all could be removed, which is tried again each round: {error}"
+                    ) }),
                 }
             }
             Request::Switch {} => match self.follow_switch() {
@@ -353,6 +393,7 @@ impl Tuner {
         let known = self.learner.explain_all(now);
         json!({
             "schema_version": 1,
+            "process": std::process::id(),
             "mode": self.learner.config().mode,
             "through": self.actuator.name(),
             "why": self.why,

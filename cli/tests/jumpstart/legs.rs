@@ -8,26 +8,26 @@ use std::time::{Duration, SystemTime};
 
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_net::netns::Namespace;
-use tradewind_net::sock_diag::{Filter, SockDiag};
+use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
 use tradewind_relay::{Relay, RelayConfig, Shutdown};
 use tradewind_units::Timestamp;
 
 use crate::world::{Guard, PROGRAM, World, until};
 
-fn operator() -> OperatorKey {
+pub(crate) fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }
 
 /// A relay on a thread inside the far host.
-struct FarRelay {
-    address: SocketAddr,
-    identity: String,
+pub(crate) struct FarRelay {
+    pub(crate) address: SocketAddr,
+    pub(crate) identity: String,
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FarRelay {
-    fn start(far: &Namespace) -> Self {
+    pub(crate) fn start(far: &Namespace) -> Self {
         let config = format!(
             "listen = ['10.1.0.2:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
             [policy]\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true",
@@ -53,8 +53,8 @@ impl Drop for FarRelay {
     }
 }
 
-/// A gateway's process on the near host, and where it takes CONNECT.
-fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
+/// A gateway's configuration: all goes over the relay at `address`.
+pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> String {
     let key = IdentityKey::from_entropy([3; 32]);
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let grant = Grant {
@@ -63,18 +63,20 @@ fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
         expires: Timestamp::ZERO + since_epoch + Duration::from_secs(3600),
         sessions: None,
         relays: Relays::Any,
-        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap(), "10.1.0.2/32:*".parse().unwrap()],
     };
-    let text = format!(
+    format!(
         "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nallow_loopback = true\n
-        [routes]\ndefault = ['far']\n[[routes.relay]]\nname = 'far'\naddress = '{}'\nidentity = '{}'\n",
+        [routes]\ndefault = ['first']\n[[routes.relay]]\nname = 'first'\naddress = '{address}'\nidentity = '{identity}'\n{more}",
         *key.to_secret_text(),
         grant.sign(&operator()).unwrap(),
-        relay.address,
-        relay.identity,
-    );
+    )
+}
+
+/// A gateway's process on the near host, and where it takes CONNECT.
+fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
     let file = world.directory.join("gateway.toml");
-    std::fs::write(&file, text).unwrap();
+    std::fs::write(&file, gateway_text(relay.address, &relay.identity, "")).unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["gateway", "--config"]).arg(file).env("TRADEWIND_LOG", "off");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -85,36 +87,50 @@ fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
     (gateway, ready["listen"][0].as_str().unwrap().parse().unwrap())
 }
 
+/// A session from the near host that stands while this does.
+pub(crate) struct Session {
+    _near: TcpStream,
+    _far: TcpStream,
+}
+
+impl Session {
+    /// Over the gateway at `gateway` to `destination`, from which a word has come back.
+    pub(crate) fn over(world: &World, gateway: SocketAddr, destination: &TcpListener) -> Self {
+        let mut near = world.near.run(|| TcpStream::connect(gateway).unwrap()).unwrap();
+        let to = destination.local_addr().unwrap();
+        write!(near, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();
+        let (mut far, _) = destination.accept().unwrap();
+        far.write_all(b"here").unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"here") {
+            let mut byte = [0];
+            near.read_exact(&mut byte).unwrap();
+            seen.push(byte[0]);
+        }
+        Self { _near: near, _far: far }
+    }
+}
+
+/// The windows of the near host's connections with `port` at either end.
+pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
+    let filter = Filter { ports: vec![port], ..Filter::default() };
+    let mut windows = Vec::new();
+    let look = || {
+        let see = |c: &Connection| windows.push(c.info.congestion_window.unwrap().as_u32());
+        SockDiag::open().unwrap().each(&filter, see)
+    };
+    world.near.run(look).unwrap().unwrap();
+    windows
+}
+
 #[test]
 fn a_gateways_leg_to_its_relay_begins_with_what_was_learned() {
     let Some(world) = World::new("jumpstart-legs") else { return };
     let relay = FarRelay::start(&world.far);
     let (_gateway, listen) = gateway(&world, &relay);
     let destination = world.far.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
-    // The windows of the near host's connections to the relay.
-    let legs = || {
-        let filter = Filter { ports: vec![relay.address.port()], ..Filter::default() };
-        let mut windows = Vec::new();
-        let look = || SockDiag::open().unwrap().each(&filter, |c| windows.push(c.info));
-        world.near.run(look).unwrap().unwrap();
-        let window = |info: &tradewind_net::tcp_info::TcpInfo| info.congestion_window.unwrap();
-        windows.iter().map(|info| window(info).as_u32()).collect::<Vec<_>>()
-    };
-    // A session over the relay; it stands while the stream does.
-    let session = || {
-        let mut stream = world.near.run(|| TcpStream::connect(listen).unwrap()).unwrap();
-        let to = destination.local_addr().unwrap();
-        write!(stream, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();
-        let (mut far, _) = destination.accept().unwrap();
-        far.write_all(b"here").unwrap();
-        let mut seen = Vec::new();
-        while !seen.ends_with(b"here") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            seen.push(byte[0]);
-        }
-        (stream, far)
-    };
+    let legs = || windows_to(&world, relay.address.port());
+    let session = || Session::over(&world, listen, &destination);
     let ends = session();
     assert!(legs().iter().all(|window| *window < 30), "{:?}", legs());
     drop(ends);

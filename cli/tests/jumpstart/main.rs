@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod embedded;
 mod legs;
 mod missing;
 mod paced;

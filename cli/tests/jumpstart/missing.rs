@@ -10,7 +10,7 @@ use crate::world::{World, ip, skipped, until};
 const AUTO: &str = "through = \"auto\"";
 
 /// Without CAP_BPF, and CAP_SYS_ADMIN that stands in for it.
-const NO_EBPF: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin"];
+pub(crate) const NO_EBPF: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin"];
 /// Without any right over networks.
 const NO_RIGHTS: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin,-net_admin"];
 /// Where only control groups of version 1 are to be seen.
@@ -22,7 +22,7 @@ const CGROUP_1_ONLY: [&str; 5] = [
     "for at in $(grep -o ' [^ ]* [^ ]* - cgroup2' /proc/self/mountinfo | cut -d' ' -f2); do umount -l $at; done; exec \"$0\" \"$@\"",
 ];
 
-fn has(test: &str, tool: &str) -> bool {
+pub(crate) fn has(test: &str, tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
         skipped(test, &format!("needs {tool} (Debian: util-linux)"));

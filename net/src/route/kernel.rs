@@ -16,6 +16,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use tradewind_units::Segments;
 
 use super::Windows;
+use super::snapshot::Snapshot;
 use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
 
@@ -46,18 +47,52 @@ impl Kernel {
 
     /// All routes with our mark, whoever left them.
     pub(crate) fn marked(&mut self) -> Result<Vec<RouteMessage>> {
-        let mut found = Vec::new();
+        let (mut found, ours) = (Vec::new(), self.mark.protocol);
+        self.each(|route| {
+            if route.header.protocol == RouteProtocol::Other(ours) {
+                found.push(route);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// All routes of others.
+    pub(super) fn snapshot(&mut self) -> Result<Snapshot> {
+        let (mut snapshot, ours) = (Snapshot::default(), self.mark.protocol);
+        self.each(|route| {
+            if route.header.protocol != RouteProtocol::Other(ours) {
+                snapshot.add(route);
+            }
+        })?;
+        Ok(snapshot)
+    }
+
+    /// Hands every route to `each`.
+    fn each(&mut self, mut each: impl FnMut(RouteMessage)) -> Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut all = RouteMessage::default();
             all.header.address_family = family;
-            found.extend(self.ask(
-                RouteNetlinkMessage::GetRoute(all),
-                NLM_F_DUMP,
-                "list routes",
-            )?);
+            let question = RouteNetlinkMessage::GetRoute(all);
+            self.ask_each(question, NLM_F_DUMP, "list routes", &mut each)?;
         }
-        found.retain(|route| route.header.protocol == RouteProtocol::Other(self.mark.protocol));
-        Ok(found)
+        Ok(())
+    }
+
+    /// Waits until the kernel is done with the change of a link that it has told of: while that lasts, no route is changed.
+    ///
+    /// # Errors
+    /// Without the right to change routes.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        // Nobody's route, for a change that changes nothing: an address of documentation [RFC 5737] with a metric not ours.
+        let mut nobodys = RouteMessage::default();
+        nobodys.header.address_family = AddressFamily::Inet;
+        nobodys.header.destination_prefix_length = 32;
+        nobodys.header.table = RouteHeader::RT_TABLE_MAIN;
+        nobodys.header.protocol = RouteProtocol::Other(self.mark.protocol);
+        let nowhere = IpAddr::from([192, 0, 2, 82]);
+        nobodys.attributes.push(RouteAttribute::Destination(address(nowhere)));
+        nobodys.attributes.push(RouteAttribute::Priority(self.mark.metric - 1));
+        self.delete(&nobodys)
     }
 
     /// The route that leads to `prefix` now; `None` where none does, or it ends on this host or nowhere.
@@ -124,20 +159,31 @@ impl Kernel {
         flags: u16,
         action: &str,
     ) -> Result<Vec<RouteMessage>> {
+        let mut answers = Vec::new();
+        self.ask_each(message, flags, action, &mut |route| answers.push(route))?;
+        Ok(answers)
+    }
+
+    fn ask_each(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: &str,
+        each: &mut impl FnMut(RouteMessage),
+    ) -> Result<()> {
         let mut packet = NetlinkMessage::from(message);
         packet.header.flags = NLM_F_REQUEST | flags;
         packet.finalize();
         let mut request = vec![0; packet.buffer_len()];
         packet.serialize(&mut request);
-        let mut answers = Vec::new();
         let asked = self.netlink.ask(&mut request, |answer| {
             let parsed =
                 NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer).map(|m| m.payload);
             if let Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) = parsed {
-                answers.push(route);
+                each(route);
             }
         });
-        asked.map(|()| answers).map_err(|source| match source.raw_os_error() {
+        asked.map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => NetError::NotPermitted {
                 action: "change routes",
                 needs: "it takes the capability CAP_NET_ADMIN",

@@ -109,7 +109,8 @@ fn next_hop_ids_onlink_and_ipv6_multipath_are_copied() {
         }
         routes.follow();
         ip(namespace, &["nexthop replace id 7 via 10.2.0.9 dev wb"]);
-        assert_eq!(routes.follow().len(), 3, "all are taken anew");
+        let touched = routes.follow().into_iter().map(|(prefix, placed)| (prefix, placed.unwrap()));
+        assert_eq!(touched.collect::<Vec<_>>(), [(net("10.6.1.1/32"), Placed::Set)]);
         assert!(shown(namespace, "-4").contains("10.6.1.1 nhid 7 via 10.2.0.9 dev wb"));
         assert_eq!(routes.sweep().unwrap(), 3);
     });
@@ -179,8 +180,7 @@ fn all(namespace: &Namespace) -> String {
     String::from_utf8(namespace.run(show).unwrap()).unwrap()
 }
 
-/// What became of our route to `prefix` by what others did. The kernel may tell late that the links came up, and then all
-/// others are taken anew as well.
+/// What became of our route to `prefix` by what others did.
 fn followed(routes: &mut Routes, prefix: &str) -> Option<Placed> {
     let mut outcome = routes.follow().into_iter();
     outcome.find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed.unwrap())
@@ -191,7 +191,7 @@ fn a_copy_follows_its_original() {
     in_namespace("a_copy_follows_its_original", |namespace, routes| {
         routes.set(net("10.9.1.2/32"), windows(80)).unwrap();
         routes.set(net("192.0.2.1/32"), windows(30)).unwrap();
-        assert!(!matches!(routes.heard(), Heard::Prefixes(_)), "our own changes are no news");
+        assert!(routes.heard().prefixes.is_empty(), "our own changes are no news");
         ip(namespace, &["route replace 10.9.0.0/16 via 10.2.0.9"]);
         assert_eq!(followed(routes, "10.9.1.2/32"), Some(Placed::Set));
         assert!(
@@ -210,6 +210,41 @@ fn a_copy_follows_its_original() {
 }
 
 #[test]
+fn a_link_takes_only_the_copies_along_that_go_over_it() {
+    in_namespace("a_link_takes_only_the_copies_along_that_go_over_it", |namespace, routes| {
+        ip(
+            namespace,
+            &[
+                "link add wc type veth peer name wd",
+                "addr add 10.3.0.1/24 dev wc",
+                "link set wd up",
+                "link set wc up",
+                "route add 10.30.0.0/16 via 10.3.0.9",
+            ],
+        );
+        let (over, beside) = (net("10.30.1.1/32"), net("10.9.1.2/32"));
+        for prefix in [over, beside, net("2001:db8:f::5/128")] {
+            assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set, "{prefix}");
+        }
+        routes.follow();
+        let touched = |routes: &mut Routes| -> Vec<(IpNet, Placed)> {
+            let touched = routes.follow().into_iter();
+            touched.map(|(prefix, placed)| (prefix, placed.unwrap())).collect()
+        };
+        // The route over it vanishes without a word, and the default leads there.
+        ip(namespace, &["link set wc down"]);
+        assert_eq!(touched(routes), [(over, Placed::Set)]);
+        assert!(shown(namespace, "-4").contains("10.30.1.1 via 10.1.0.254 dev wa"));
+        // What comes back with it leads to none of them.
+        ip(namespace, &["link set wc up", "link add we type veth peer name wf", "link set we up"]);
+        assert_eq!(touched(routes), []);
+        ip(namespace, &["route add 10.30.0.0/16 via 10.3.0.9"]);
+        assert_eq!(touched(routes), [(over, Placed::Set)]);
+        assert!(shown(namespace, "-4").contains("10.30.1.1 via 10.3.0.9 dev wc"));
+    });
+}
+
+#[test]
 fn a_copy_that_is_refused_keeps_no_other_from_following() {
     in_namespace("a_copy_that_is_refused_keeps_no_other_from_following", |namespace, routes| {
         ip(namespace, &["route add 10.88.0.0/16 via 10.2.0.3"]);
@@ -218,9 +253,9 @@ fn a_copy_that_is_refused_keeps_no_other_from_following() {
             assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
         }
         routes.follow();
-        // The way to the first one's next hop is gone, and its route is still there.
-        ip(namespace, &["route del 10.1.0.0/24 dev wa", "route replace 10.88.0.0/16 via 10.2.0.4"]);
-        ip(namespace, &["nexthop add id 8 via 10.2.0.9 dev wb"]);
+        // The first one's route has changed and is still there, but the way to its next hop is gone.
+        ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.4", "route del 10.1.0.0/24 dev wa"]);
+        ip(namespace, &["route replace 10.88.0.0/16 via 10.2.0.4"]);
         let outcome = routes.follow();
         let of = |prefix| outcome.iter().find(|(other, _)| *other == prefix).map(|(_, o)| o);
         assert!(matches!(of(refused), Some(Err(_))), "{outcome:?}");

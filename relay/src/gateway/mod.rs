@@ -43,7 +43,7 @@ use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::relay::unix_now;
 use crate::resolver::Resolver;
-use crate::server::{Server, Setup};
+use crate::server::{Additions, Server, Setup};
 use crate::shutdown::Phase;
 use crate::upgrade::Inheritance;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
@@ -73,21 +73,21 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, Inheritance::take()?, &|_| {})
+        Self::bind_with(config, Inheritance::take()?, &Additions::default())
     }
 
-    /// The same, with what the process before this one has left, and further metrics at the metrics port.
+    /// The same, with what the process before this one has left, and what the program adds.
     ///
     /// # Errors
     /// As [`Gateway::bind`].
     pub fn bind_with(
         config: &GatewayConfig,
         inheritance: Inheritance,
-        register: &dyn Fn(&Registry),
+        additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
-        let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+        let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
         let warm = PoolCollector { program: "gateway", pools: Arc::default() };
@@ -104,7 +104,7 @@ impl Gateway {
                 show(registry, &routes);
                 let collector = Box::new(warm.clone());
                 registry.register(|inner| inner.register_collector(collector));
-                register(registry);
+                (additions.register)(registry);
             },
         };
         let server = Server::bind(&setup, inheritance)?;

@@ -32,7 +32,7 @@ pub fn survey(
     to: Option<&Destination>,
     count: u32,
 ) -> Result<PathsReport, RelayError> {
-    let legs = Arc::new(Legs::new(&config.leg, &config.timeouts));
+    let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, None));
     try_options(&legs)?;
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
     let service =

@@ -215,6 +215,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         workers: Some(1),
         packet: Vec::new(),
         packet_endpoint: None,
+        jumpstart: None,
     }
 }
 

@@ -224,6 +224,55 @@ fn what_cannot_be_removed_is_told_to_who_asked() {
 }
 
 #[test]
+fn what_could_not_be_removed_is_tried_again_unless_it_was_set_again() {
+    let place = Place::new("unremoved");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "[learn]\nttl = \"5 s\"");
+    scene.open.replace(connections(2));
+    tuner.round(at(1));
+    // Nobody confirms them any more, and the kernel lets go of neither.
+    scene.open.take();
+    scene.refuses.set(true);
+    (2..9).for_each(|second| tuner.round(at(second)));
+    assert!(tuner.learner.is_empty());
+    scene.refuses.set(false);
+    scene.changes.take();
+    // One of them is seen again, in the round in which the kernel yields.
+    scene.open.replace(connections(1));
+    tuner.round(at(9));
+    let name = |change: &Change| match change {
+        Change::Set(setting) => format!("set {}", setting.prefix),
+        Change::Renew { prefix, .. } => format!("renew {prefix}"),
+        Change::Remove { prefix, .. } => format!("remove {prefix}"),
+    };
+    let told: Vec<String> = scene.changes.take().iter().map(name).collect();
+    assert_eq!(told, ["remove 10.0.0.0/32", "remove 10.0.0.1/32", "set 10.0.0.0/32"]);
+    tuner.round(at(10));
+    let told: Vec<String> = scene.changes.take().iter().map(name).collect();
+    assert_eq!(told, ["renew 10.0.0.0/32"]);
+}
+
+#[test]
+fn what_is_forgotten_and_set_again_is_not_removed() {
+    let place = Place::new("set-again");
+    let scene = Rc::new(Scene::default());
+    let mut tuner = place.tuner(&scene, "");
+    scene.open.replace(connections(1));
+    tuner.round(at(1));
+    scene.refuses.set(true);
+    let refused = tuner.answer(&Request::Flush { within: None });
+    assert!(refused["error"].as_str().unwrap().contains("tried again"), "{refused}");
+    assert_eq!(tuner.unremoved.len(), 1);
+    scene.refuses.set(false);
+    let changes = {
+        tuner.learner.observe(&connections(1)[0]);
+        tuner.learner.decide(at(2))
+    };
+    tuner.apply(&changes).unwrap();
+    assert!(tuner.unremoved.is_empty());
+}
+
+#[test]
 fn status_and_explain_tell_what_is_in_force() {
     let place = Place::new("outcome");
     let scene = Rc::new(Scene::default());

@@ -59,7 +59,7 @@ pub(crate) fn config(data: &[u8]) {
     };
     let learn_by = config.learn().unwrap();
     let (least, most) = (learn_by.window_min, learn_by.window_max);
-    let _acts = (config.filter(), config.act.options(&learn_by));
+    let _acts = (config.filter(), config.options(&learn_by));
     let mut learner = Learner::new(learn_by);
     for second in 1..5 {
         let now = Timestamp::ZERO + Duration::from_secs(second);

@@ -1,0 +1,281 @@
+//! A relay and a gateway that learn for themselves, without a daemon.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+use tradewind_grant::IdentityKey;
+
+use crate::legs::{FarRelay, Session, gateway_text, operator, windows_to};
+use crate::missing::{NO_EBPF, has};
+use crate::sockops::can_attach;
+use crate::world::{Guard, PROGRAM, World, until};
+
+/// Looks often, and forgets soon.
+const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
+
+/// A relay's configuration on the near host.
+fn relay_text(more: &str) -> String {
+    format!(
+        "listen = ['10.1.0.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n\
+         [policy]\ndestinations = ['10.1.0.2/32:*']\n{more}",
+        *IdentityKey::from_entropy([2; 32]).to_secret_text(),
+        operator().public(),
+    )
+}
+
+/// A process with a learner of its own, and what it says when it is ready.
+struct Learning {
+    process: Guard,
+    /// Its successors write here, too.
+    stdout: BufReader<ChildStdout>,
+    ready: Value,
+}
+
+impl Learning {
+    /// `role` by `text`, in the file `name`, started by `wrapper`.
+    fn start(world: &World, role: &str, name: &str, text: &str, wrapper: &[&str]) -> Self {
+        let file = world.directory.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let line = [wrapper, &[PROGRAM, role, "--config", file.to_str().unwrap()]].concat();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).env("TRADEWIND_RUNTIME_DIR", &world.directory);
+        command.env("TRADEWIND_LOG", "off").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Guard(world.near.run(|| command.spawn().unwrap()).unwrap());
+        let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
+        let ready = next_line(&mut stdout);
+        Self { process, stdout, ready }
+    }
+
+    fn listen(&self) -> SocketAddr {
+        self.ready["listen"][0].as_str().unwrap().parse().unwrap()
+    }
+
+    fn identity(&self) -> &str {
+        self.ready["identity"].as_str().unwrap()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.ready["jumpstart"]["socket"].as_str().unwrap().into()
+    }
+}
+
+fn next_line(stdout: &mut BufReader<ChildStdout>) -> Value {
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn status(world: &World, socket: &Path) -> Value {
+    asked(world, socket, &["status"])
+}
+
+fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
+    let at = ["--socket", socket.to_str().unwrap(), "--output", "json"];
+    let answer = world.ask(&[question, &at].concat());
+    serde_json::from_str(&answer).unwrap_or_default()
+}
+
+/// What is known of the far host.
+fn known(world: &World, socket: &Path) -> Value {
+    asked(world, socket, &["explain", "10.1.0.2"])["destination"].take()
+}
+
+/// The window that is in force towards the far host.
+fn learned(world: &World, socket: &Path) -> Option<u64> {
+    let known = known(world, socket);
+    (known["in_force"] == true).then(|| known["window_segments"].as_u64().unwrap())
+}
+
+/// Has connections that are opened meanwhile begin with 90 segments, as if their windows had grown so.
+fn with_large_windows<T>(world: &World, open: impl FnOnce() -> T) -> T {
+    let route = "route replace 10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
+    crate::world::ip(&world.near, &format!("{route} initcwnd 90"));
+    let opened = open();
+    crate::world::ip(&world.near, route);
+    opened
+}
+
+/// A gateway on the near host whose sessions go over `relay`.
+fn before(world: &World, relay: &Learning) -> Learning {
+    let text = gateway_text(relay.listen(), relay.identity(), "");
+    Learning::start(world, "gateway", "gateway.toml", &text, &[])
+}
+
+/// What `process` tells at its metrics port.
+fn metrics(world: &World, process: &Learning) -> String {
+    let address: SocketAddr = process.ready["metrics"].as_str().unwrap().parse().unwrap();
+    let mut stream = world.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_relay_without_a_daemon_begins_its_next_leg_with_what_its_last_ones_have_shown() {
+    let test = "embedded-relay";
+    let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
+        return;
+    };
+    let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    let port = destination.local_addr().unwrap().port();
+    let routes = world.routes(&[]);
+    let text = format!("metrics = '127.0.0.1:0'\n{}", relay_text(LEARN));
+    let mut relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
+    let socket = relay.socket();
+    assert_eq!(socket, world.directory.join("jumpstart-relay.sock"));
+    assert_eq!(relay.ready["jumpstart"]["through"], "sockops", "{}", relay.ready);
+    let gateway = before(&world, &relay);
+    let session = |gateway: &Learning| Session::over(&world, gateway.listen(), &destination);
+    let windows = || windows_to(&world, port);
+    let first = with_large_windows(&world, || session(&gateway));
+    assert!(windows().iter().all(|window| *window >= 90), "{:?}", windows());
+    until("a large window", || learned(&world, &socket) >= Some(80));
+    let next = session(&gateway);
+    assert!(windows().iter().all(|window| *window >= 80), "{:?}", windows());
+    // What others on the host open to the same place is not its own to start, nor is a route.
+    assert_eq!((world.first_window(), world.routes(&[])), (10, routes.clone()));
+    let jumped = "tradewind_jumpstart_starts_total{what=\"jumped\"}";
+    until("its metrics", || metrics(&world, &relay).contains(jumped));
+    // What nobody uses any more is forgotten after its time to live.
+    drop((first, next));
+    until("to be forgotten", || known(&world, &socket).is_null());
+    let usual = session(&gateway);
+    assert!(windows().iter().all(|window| *window < 30), "{:?}", windows());
+    drop(usual);
+    // Killed with something learned: what opens next begins by default, and the next process finds nothing in its way.
+    let last = with_large_windows(&world, || session(&gateway));
+    until("a large window", || learned(&world, &socket) >= Some(80));
+    relay.process.end();
+    drop((last, gateway));
+    assert_eq!((world.first_window(), world.routes(&[])), (10, routes));
+    let mut relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
+    assert_eq!(
+        (relay.socket(), &relay.ready["jumpstart"]["through"]),
+        (socket.clone(), &"sockops".into())
+    );
+    let gateway = before(&world, &relay);
+    let usual = session(&gateway);
+    assert!(windows().iter().all(|window| *window < 30), "{:?}", windows());
+    drop(usual);
+    assert_eq!(relay.process.terminate(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_gateway_begins_its_leg_to_a_relay_with_what_its_last_ones_have_shown() {
+    let test = "embedded-gateway";
+    let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
+        return;
+    };
+    let relay = FarRelay::start(&world.far);
+    let destination = world.far.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let text = gateway_text(relay.address, &relay.identity, LEARN);
+    let mut gateway = Learning::start(&world, "gateway", "gateway.toml", &text, &[]);
+    let session = || Session::over(&world, gateway.listen(), &destination);
+    let windows = || windows_to(&world, relay.address.port());
+    let first = with_large_windows(&world, session);
+    until("a large window", || learned(&world, &gateway.socket()) >= Some(80));
+    let next = session();
+    assert!(windows().iter().all(|window| *window >= 80), "{:?}", windows());
+    assert_eq!(world.first_window(), 10);
+    drop((first, next));
+    assert_eq!(gateway.process.terminate(), Some(0));
+}
+
+#[test]
+fn a_window_that_a_profile_states_stays() {
+    let test = "embedded-stated";
+    let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
+        return;
+    };
+    let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    // Nobody speaks on the connection that is accepted below.
+    let patient = "[timeouts]\nheader = '10 min'\n[leg.dial]\ninitial_window = 20\n";
+    let text = relay_text(&format!("{patient}{LEARN}"));
+    let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
+    let gateway = before(&world, &relay);
+    // What it accepts from there teaches as well.
+    let _accepted = with_large_windows(&world, || {
+        world.far.run(|| TcpStream::connect(relay.listen()).unwrap()).unwrap()
+    });
+    until("a large window", || learned(&world, &relay.socket()) >= Some(80));
+    let _session = Session::over(&world, gateway.listen(), &destination);
+    let windows = windows_to(&world, destination.local_addr().unwrap().port());
+    assert!(windows.iter().all(|window| (20..30).contains(window)), "{windows:?}");
+}
+
+#[test]
+fn a_successor_goes_on_at_the_same_socket() {
+    let test = "embedded-upgrade";
+    let Some(world) = World::new(test) else { return };
+    let text = relay_text(LEARN);
+    let mut relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
+    let (socket, first) = (relay.socket(), relay.process.0.id());
+    assert_eq!(status(&world, &socket)["process"], first);
+    relay.process.signal("USR2");
+    let ready = next_line(&mut relay.stdout);
+    assert_eq!(ready["jumpstart"], relay.ready["jumpstart"]);
+    // It has nothing to carry on, and ends as soon as the next one serves.
+    assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
+    let successor = status(&world, &socket)["process"].as_u64().unwrap();
+    assert_ne!(successor, u64::from(first));
+    let ended = Command::new("kill").arg(successor.to_string()).status().unwrap();
+    assert!(ended.success());
+    until("the successor's end", || !socket.exists());
+}
+
+#[test]
+fn what_a_learner_lacks_is_told_in_one_line_and_the_relay_runs() {
+    let test = "embedded-lacks";
+    let Some(world) = World::new(test) else { return };
+    let text = relay_text(LEARN);
+    let first = Learning::start(&world, "relay", "relay.toml", &text, &[]);
+    // One of the same name, beside it: the socket is taken.
+    let second = Learning::start(&world, "relay", "other/relay.toml", &text, &[]);
+    let why = second.ready["jumpstart"]["why"].as_str().unwrap();
+    let socket = first.socket();
+    let expected = format!("{}: another process's jump-start answers there", socket.display());
+    assert!(why.contains(&expected) && !why.contains('\n'), "{why}");
+    assert_eq!(second.ready["jumpstart"]["through"], Value::Null);
+    drop(second);
+    assert_eq!(status(&world, &socket)["process"], first.process.0.id());
+    if !has(test, NO_EBPF[0]) {
+        return;
+    }
+    let unprivileged = Learning::start(&world, "relay", "plain.toml", &text, &NO_EBPF);
+    let told = &unprivileged.ready["jumpstart"];
+    let why = told["why"].as_str().unwrap();
+    assert!(why.contains("CAP_BPF") && !why.contains('\n'), "{why}");
+    assert_eq!(told["through"], "none");
+    assert_eq!(status(&world, &unprivileged.socket())["why"], why);
+}
+
+#[test]
+fn a_mistake_in_the_section_is_one_line_with_file_and_key() {
+    let directory = std::env::temp_dir().join(format!("tw-embedded-wrong-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    for (more, expected) in [
+        (
+            "[jumpstart.learn]\nc_maximum = 5",
+            "wrong.toml: configuration, `jumpstart.learn.c_maximum` (line 8): unknown field",
+        ),
+        (
+            "[jumpstart.act]\nthrough = 'routes'",
+            "wrong.toml: configuration, `jumpstart.act.through`: routes hold for",
+        ),
+    ] {
+        std::fs::write(directory.join("wrong.toml"), relay_text(more)).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["relay", "--config", "wrong.toml"]).current_dir(&directory);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && line.lines().count() == 1, "{line}");
+        assert!(line.starts_with(&format!("tradewind: {expected}")), "{line}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,179 @@
+//! Jump-start inside another process, such as a relay: it learns from that process's connections, for what that process
+//! dials, and touches no others of the host.
+//!
+//! It has a thread of its own and goes with its process, however that ends: what it sets is held by a program in the
+//! kernel that is detached with it. A process that is upgraded hands the control socket on to the next one.
+
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use tradewind_net::jump_start::OwnDials;
+use tradewind_telemetry::Registry;
+
+use crate::config::TunerConfig;
+use crate::control::Control;
+use crate::metrics::Metrics;
+use crate::notify::Watchdog;
+use crate::{Tuner, TunerError};
+
+/// A process's own learner. Dropping it ends it and takes back what it has set.
+#[derive(Debug)]
+pub struct Embedded {
+    standing: Standing,
+    socket: PathBuf,
+    end: End,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What its thread tells once it stands.
+#[derive(Debug)]
+struct Standing {
+    through: &'static str,
+    why: Option<String>,
+    own_dials: Option<OwnDials>,
+    metrics: Metrics,
+    /// Another hold on the control socket.
+    listener: Option<OwnedFd>,
+}
+
+/// Ends a process's own learner; clones end the same one.
+#[derive(Debug, Clone)]
+pub struct End(Arc<UnixStream>);
+
+impl End {
+    /// Has it take back what it has set, and end. Does not wait.
+    pub fn now(&self) {
+        // What is shut down already has ended it.
+        let _ended = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+impl Embedded {
+    /// Starts it in the calling thread's network namespace, with the control socket at `socket`: the one that is
+    /// `handed_on` by the process before this one, if any.
+    ///
+    /// # Errors
+    /// In one line what is missing, and what goes without it; the log has it as well.
+    pub fn start(
+        config: TunerConfig,
+        socket: &Path,
+        handed_on: Option<OwnedFd>,
+    ) -> Result<Self, TunerError> {
+        Self::stand(config, socket, handed_on).inspect_err(|error| {
+            tracing::warn!("jump-start is left out, connections begin by default: {error}");
+        })
+    }
+
+    fn stand(
+        config: TunerConfig,
+        socket: &Path,
+        handed_on: Option<OwnedFd>,
+    ) -> Result<Self, TunerError> {
+        let (bell, rung) = UnixStream::pair().map_err(TunerError::Thread)?;
+        let (told, standing) = channel();
+        let path = socket.to_owned();
+        let body = move || learn(&config, &path, handed_on, &told, &rung);
+        let thread = thread::Builder::new().name("jumpstart".to_owned()).spawn(body);
+        let thread = thread.map_err(TunerError::Thread)?;
+        let gone = || TunerError::Thread(std::io::Error::other("it ended by a bug"));
+        let standing = standing.recv().map_err(|_| gone())??;
+        let end = End(Arc::new(bell));
+        Ok(Self { standing, socket: socket.to_owned(), end, thread: Some(thread) })
+    }
+
+    /// What acts, and why not what would be better, in one line.
+    #[must_use]
+    pub fn acts_through(&self) -> (&'static str, Option<&str>) {
+        (self.standing.through, self.standing.why.as_deref())
+    }
+
+    /// Where it answers questions.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What is to be told of each socket that the process dials with; none where nothing acts.
+    #[must_use]
+    pub fn own_dials(&self) -> Option<OwnDials> {
+        self.standing.own_dials.clone()
+    }
+
+    /// Adds its metrics to those of the process.
+    pub fn register(&self, registry: &Registry) {
+        self.standing.metrics.register(registry);
+    }
+
+    /// A hold on the control socket for the process that takes over, to which it is to come as `handed_on`; the first time.
+    /// It has to be closed before this is dropped, or the socket's file stays.
+    pub const fn hand_on(&mut self) -> Option<OwnedFd> {
+        self.standing.listener.take()
+    }
+
+    /// What ends it before it is dropped.
+    #[must_use]
+    pub fn end(&self) -> End {
+        self.end.clone()
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.standing.listener = None;
+        self.end.now();
+        // By a panic it has ended as well.
+        let _ended = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The thread: stands, tells, and learns until `rung`.
+fn learn(
+    config: &TunerConfig,
+    socket: &Path,
+    handed_on: Option<OwnedFd>,
+    told: &Sender<Result<Standing, TunerError>>,
+    rung: &UnixStream,
+) {
+    let stand = || {
+        let control = match handed_on {
+            Some(listener) => Control::go_on(listener, socket)?,
+            None => Control::open(socket)?,
+        };
+        let tuner = Tuner::over(config, control)?;
+        let standing = Standing::of(&tuner)?;
+        Ok((tuner, standing))
+    };
+    let tuner = match stand() {
+        Ok((tuner, standing)) => {
+            // Who started this waits for it.
+            let _heard = told.send(Ok(standing));
+            tuner
+        }
+        Err(error) => {
+            let _heard = told.send(Err(error));
+            return;
+        }
+    };
+    if let Err(error) = tuner.run_until(rung, &Watchdog::default()) {
+        tracing::error!("jump-start has ended: {error}");
+    }
+}
+
+impl Standing {
+    fn of(tuner: &Tuner) -> Result<Self, TunerError> {
+        let (through, why) = tuner.acts_through();
+        let listener = tuner.control.another_hold()?;
+        Ok(Self {
+            through,
+            why: why.map(str::to_owned),
+            own_dials: tuner.actuator.own_dials(),
+            metrics: tuner.metrics.clone(),
+            listener: Some(listener),
+        })
+    }
+}
