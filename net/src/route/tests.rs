@@ -245,6 +245,40 @@ fn a_link_takes_only_the_copies_along_that_go_over_it() {
 }
 
 #[test]
+fn a_copy_leaves_a_link_without_carrier_where_its_original_does() {
+    let test = "a_copy_leaves_a_link_without_carrier_where_its_original_does";
+    in_namespace(test, |namespace, routes| {
+        let ignored = || sysctl::set("net.ipv4.conf.all.ignore_routes_with_linkdown", "1");
+        namespace.run(ignored).unwrap().unwrap();
+        ip(
+            namespace,
+            &[
+                "link add wc type veth peer name wd",
+                "addr add 10.3.0.1/24 dev wc",
+                "link set wd up",
+                "link set wc up",
+                "route add 10.30.0.0/16 via 10.3.0.9",
+            ],
+        );
+        let prefix = net("10.30.1.1/32");
+        assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
+        // The kernel tells of a carrier some time after it has gone or come.
+        let until_it_goes_by = |routes: &mut Routes, way: &str| {
+            let goes_by = |_| {
+                routes.follow();
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                shown(namespace, "-4").contains(way)
+            };
+            assert!((0..3000).any(goes_by), "{way}: {}", shown(namespace, "-4"));
+        };
+        ip(namespace, &["link set wd down"]);
+        until_it_goes_by(routes, "10.30.1.1 via 10.1.0.254 dev wa");
+        ip(namespace, &["link set wd up"]);
+        until_it_goes_by(routes, "10.30.1.1 via 10.3.0.9 dev wc");
+    });
+}
+
+#[test]
 fn a_copy_that_is_refused_keeps_no_other_from_following() {
     in_namespace("a_copy_that_is_refused_keeps_no_other_from_following", |namespace, routes| {
         ip(namespace, &["route add 10.88.0.0/16 via 10.2.0.3"]);

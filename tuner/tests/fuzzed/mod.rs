@@ -50,6 +50,11 @@ fn carry_out(learner: &mut Learner, now: Timestamp, request: Request) {
 /// A configuration is refused in one line, or whatever it says, windows keep to its bounds.
 pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    // As a section of another file, whose other keys are not its own.
+    if let Err(error) = TunerConfig::of_section(&text.replace("[", "[jumpstart.")) {
+        let error = error.to_string();
+        assert!(!error.contains('\n'), "{error}");
+    }
     let config = match TunerConfig::parse(text) {
         Ok(config) => config,
         Err(error) => {
