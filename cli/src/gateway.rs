@@ -30,7 +30,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets(&config).with_context(place)?;
-    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
+    let register = |registry: &_| packets.iter().for_each(|node| node.show_at(registry));
     let mut gateway =
         Gateway::bind_with(&config, Inheritance::take()?, &register).with_context(place)?;
     gateway.intercept(&shutdown)?;

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let shutdown = Shutdown::on_signals()?;
     let mut inheritance = Inheritance::take()?;
     let packets = packets(&config, &mut inheritance).with_context(place)?;
-    let register = |registry: &_| packets.iter().for_each(|node| node.register(registry));
+    let register = |registry: &_| packets.iter().for_each(|node| node.show_at(registry));
     let relay = Relay::bind_with(&config, inheritance, &register).with_context(place)?;
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), packets.as_ref())?;
     if let Some(mut node) = packets {

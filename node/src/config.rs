@@ -23,6 +23,13 @@ pub struct Path {
     pub listen: SocketAddr,
     /// Where the far endpoint delivers.
     pub to: SocketAddr,
+    /// How they get there.
+    pub course: Course,
+}
+
+/// How packets get to a far endpoint: over which relays, by which service.
+#[derive(Debug, Clone)]
+pub struct Course {
     /// The far endpoint.
     pub far: Hop,
     /// The relays before it, in order; may be empty when the service is direct.
@@ -96,6 +103,7 @@ impl NodeConfig {
         if !(1..=MOST_WORKERS).contains(&self.workers) {
             return refused("workers", "expected 1 to 1024 threads");
         }
+        self.services.check()?;
         if self.paths.is_empty() {
             return Ok(());
         }
@@ -105,26 +113,26 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
-        let needs_relays =
-            |path: &Path| path.carriage.service != Service::Direct || path.bearable_loss.is_some();
-        if self.paths.iter().any(|path| needs_relays(path) && path.relays.is_empty()) {
+        self.paths.iter().try_for_each(|path| path.course.check())
+    }
+}
+
+impl Course {
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let Self { relays, carriage, bearable_loss, .. } = self;
+        let is_auto = bearable_loss.is_some();
+        if relays.is_empty() && (is_auto || carriage.service != Service::Direct) {
             return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
         }
-        if self
-            .paths
-            .iter()
-            .any(|path| path.bearable_loss.is_some() && path.carriage.budget_ms == 0)
-        {
+        if is_auto && carriage.budget_ms == 0 {
             return refused("budget", "missing; `service = \"auto\"` chooses by it");
         }
-        let recovers = |path: &Path| {
-            matches!(path.carriage.service, Service::Caching | Service::Coding)
-                || path.bearable_loss.is_some()
-        };
-        if self.paths.iter().any(|path| recovers(path) && path.relays.len() > 2) {
+        let recovers = is_auto || matches!(carriage.service, Service::Caching | Service::Coding);
+        if recovers && relays.len() > 2 {
             return refused("relays", "caching, coding and auto take one relay or two");
         }
-        self.services.check()
+        Ok(())
     }
 }
 
@@ -305,6 +313,28 @@ impl NodeConfig {
         })
     }
 
+    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
+    #[must_use]
+    pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
+        let EndpointSection { listen, .. } = EndpointSection::default();
+        Self {
+            listen,
+            identity,
+            workers: 1,
+            operators: Vec::new(),
+            neighbours: BTreeSet::new(),
+            policy: RelayPolicy {
+                destinations: Vec::new(),
+                next_hops: Vec::new(),
+                allow_loopback: false,
+                never: Vec::new(),
+            },
+            grant: Some(grant),
+            paths: Vec::new(),
+            services: RelayServices::default(),
+        }
+    }
+
     /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
     ///
     /// # Errors
@@ -339,8 +369,16 @@ impl NodeConfig {
     }
 }
 
+/// A latency budget as it is told to the far endpoint.
+pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
+    u16::try_from(budget.as_millis()).map_err(|_| {
+        let problem = "expected at most 65 s".to_owned();
+        NodeError::Config { key: "budget", problem }
+    })
+}
+
 /// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
-fn bearable_loss() -> Ratio {
+pub(crate) fn bearable_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")
 }
 
@@ -363,10 +401,7 @@ impl PathSection {
             Some(Ways::Relays) => Paths::Overlay,
             Some(Ways::Both) | None => Paths::Both,
         };
-        let Ok(budget_ms) = u16::try_from(self.budget.0.as_millis()) else {
-            let problem = "expected at most 65 s".to_owned();
-            return Err(NodeError::Config { key: "budget", problem });
-        };
+        let budget_ms = budget_ms(self.budget.0)?;
         let carriage = Carriage { service, paths, budget_ms };
         let bearable_loss = match (wanted, self.bearable_loss) {
             (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
@@ -377,6 +412,6 @@ impl PathSection {
             }
         };
         let Self { listen, to, far, relays, .. } = self;
-        Ok(Path { listen, to, far, relays, carriage, bearable_loss })
+        Ok(Path { listen, to, course: Course { far, relays, carriage, bearable_loss } })
     }
 }

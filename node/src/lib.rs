@@ -7,12 +7,14 @@
 //! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
 //! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
 //! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint lets the first copy
-//! through and writes it to the application's address.
+//! through and writes it to the application's address. A program that links this crate has [`Flow`]s instead of ports.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
+//! | [`flow`] | datagrams of programs that link this crate |
+//! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
 //! | [`status`] | how each flow fares |
@@ -20,6 +22,8 @@
 pub mod config;
 pub mod counts;
 mod engine;
+pub mod flow;
+mod mailbox;
 pub mod status;
 mod worker;
 
@@ -32,8 +36,10 @@ use std::thread::JoinHandle;
 use tradewind_net::NetError;
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{NodeConfig, Path, RelayServices};
+pub use config::{Course, NodeConfig, Path, RelayServices};
 pub use counts::{Counts, Snapshot};
+pub use flow::{Congestion, Flow, FlowError, FlowOptions};
+use mailbox::Desk;
 use status::Board;
 pub use status::PacketReport;
 
@@ -62,6 +68,9 @@ pub struct Node {
     local: Vec<SocketAddr>,
     counts: Vec<Arc<Counts>>,
     boards: Vec<Board>,
+    /// Where flows leave their orders, by worker.
+    desks: Vec<Arc<Desk>>,
+    has_grant: bool,
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
     waiting: Vec<worker::Worker>,
@@ -91,7 +100,7 @@ impl Node {
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut boards, mut holds) = (Vec::new(), Vec::new());
+        let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
             let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
             let port = match inherited.next() {
@@ -102,15 +111,23 @@ impl Node {
             holds.push(port.hold()?);
             let count = Arc::new(Counts::default());
             let board = Board::default();
-            let worker =
-                worker::Worker::new(Arc::clone(&config), port, Arc::clone(&count), board.clone())?;
+            let desk = Arc::new(Desk::new()?);
+            let worker = worker::Worker::new(
+                Arc::clone(&config),
+                port,
+                Arc::clone(&count),
+                board.clone(),
+                Arc::clone(&desk),
+            )?;
             local.extend(worker.local_addresses());
             counts.push(count);
             boards.push(board);
+            desks.push(desk);
             waiting.push(worker);
         }
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
-        Ok(Self { address, local, counts, boards, stop, waiting, holds, threads })
+        let has_grant = config.grant.is_some();
+        Ok(Self { address, local, counts, boards, desks, has_grant, stop, waiting, holds, threads })
     }
 
     /// Starts the workers.
@@ -146,7 +163,7 @@ impl Node {
     }
 
     /// Shows the counters at a metrics port, and the flows at `/packets` beside them.
-    pub fn register(&self, registry: &tradewind_telemetry::Registry) {
+    pub fn show_at(&self, registry: &tradewind_telemetry::Registry) {
         let collector = Box::new(counts::CountsCollector(self.counts.clone()));
         registry.register(|inner| inner.register_collector(collector));
         let boards = self.boards.clone();

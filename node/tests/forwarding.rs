@@ -8,7 +8,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use nodes::*;
-use tradewind_node::{Node, NodeConfig, Path};
+use tradewind_node::{Course, Node, NodeConfig, Path, RelayServices};
+use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -34,10 +35,12 @@ fn world(carriage: Carriage, destinations: &str) -> World {
         paths: vec![Path {
             listen: loopback(),
             to: echo(),
-            far: hop(&far, 4),
-            relays: vec![hop(&first, 2), hop(&second, 3)],
-            carriage,
-            bearable_loss: None,
+            course: Course {
+                far: hop(&far, 4),
+                relays: vec![hop(&first, 2), hop(&second, 3)],
+                carriage,
+                bearable_loss: None,
+            },
         }],
         ..plain(1, loopback(), &[])
     };
@@ -126,7 +129,7 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
     world.until("the way round the dead relay", |world| {
         (2..12).all(|number| world.round_trip(number))
     });
-    assert_eq!(world.near.snapshot().paths_up, 0);
+    world.until("the count of paths", |world| world.near.snapshot().paths_up == 0);
     let again = Node::start(plain(2, address, &[])).unwrap();
     world.relays.insert(0, again);
     world.until("the way over the new relay", |world| {
@@ -148,4 +151,9 @@ fn what_the_grant_does_not_cover_is_not_delivered() {
 fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     let error = Node::start(NodeConfig { workers: 0, ..plain(1, loopback(), &[]) }).unwrap_err();
     assert_eq!(error.to_string(), "workers: expected 1 to 1024 threads");
+    let coding = Coding { repairs: 9, ..Coding::default() };
+    let services = RelayServices { coding, ..RelayServices::default() };
+    let relay = NodeConfig { services, ..plain(1, loopback(), &[]) };
+    let error = Node::start(relay).unwrap_err();
+    assert_eq!(error.to_string(), "coding: expected 1 to 8 repair packets for 1 to 32 packets");
 }

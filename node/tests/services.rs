@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::status::Direction;
-use tradewind_node::{Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::ingress::{Coding, InStream};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -81,14 +81,16 @@ fn world_of(
         paths.push(Path {
             listen: loopback(),
             to,
-            far: hop(wire.address, 10 + side),
-            relays: relays
-                .iter()
-                .zip(2..)
-                .map(|(node, number)| hop(node.address(), number))
-                .collect(),
-            carriage,
-            bearable_loss,
+            course: Course {
+                far: hop(wire.address, 10 + side),
+                relays: relays
+                    .iter()
+                    .zip(2..)
+                    .map(|(node, number)| hop(node.address(), number))
+                    .collect(),
+                carriage,
+                bearable_loss,
+            },
         });
         behind.push((far, wire, sink));
     }

@@ -25,7 +25,7 @@ const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
 /// A conversation that begins here.
 pub(super) struct Outbound {
-    route: usize,
+    route: u32,
     source: SocketAddr,
     is_known: bool,
     used: Timestamp,
@@ -44,15 +44,15 @@ pub(crate) struct Inbound {
 }
 
 impl Engine {
-    /// Takes a datagram that an application wrote to the port of route `at`.
+    /// Takes a datagram that an application sent by route `at`.
     pub(crate) fn take_application(
         &mut self,
         now: Now,
-        at: usize,
+        at: u32,
         source: SocketAddr,
         payload: &[u8],
     ) {
-        let route = &self.routes[at];
+        let Some(route) = self.routes.get(at) else { return };
         let (far, carriage, to, end) = (route.far, route.carriage, route.to, route.end);
         let conversation = match route.sources.get(&source) {
             Some(conversation) => *conversation,
@@ -87,11 +87,11 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, now: Now, route: usize, source: SocketAddr) -> Option<u32> {
+    fn begin(&mut self, now: Now, route: u32, source: SocketAddr) -> Option<u32> {
         let salt = self.next_salt();
         let outbound = Outbound { route, source, is_known: false, used: now.steady };
         let conversation = self.outbound.insert(salt, outbound)?;
-        self.routes[route].sources.insert(source, conversation);
+        self.routes.get_mut(route)?.sources.insert(source, conversation);
         Some(conversation)
     }
 
@@ -149,8 +149,8 @@ impl Engine {
         let Some(outbound) = self.outbound.get_mut(conversation) else {
             return add(&self.counts.dropped, 1);
         };
-        let route = &mut self.routes[outbound.route];
-        if route.far == peer {
+        let route = self.routes.get_mut(outbound.route).filter(|route| route.far == peer);
+        if let Some(route) = route {
             outbound.used = now.steady;
             route.local.push(&self.counts, outbound.source, payload);
         }
@@ -211,7 +211,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
         }
-        let route = &self.routes[self.outbound.get(conversation)?.route];
+        let route = self.routes.get(self.outbound.get(conversation)?.route)?;
         route.end.filter(|_| route.far == peer)
     }
 
@@ -229,7 +229,7 @@ impl Engine {
 
     pub(super) fn conversation_known(&mut self, peer: PeerId, conversation: u32) {
         if let Some(outbound) = self.outbound.get_mut(conversation)
-            && self.routes[outbound.route].far == peer
+            && self.routes.get(outbound.route).is_some_and(|route| route.far == peer)
         {
             outbound.is_known = true;
         }
@@ -237,7 +237,7 @@ impl Engine {
 
     /// A far endpoint with which keys were agreed on anew may be another process, which knows no conversation.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
-        for route in self.routes.iter().filter(|route| route.far == peer) {
+        for route in self.routes.values().filter(|route| route.far == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
                     outbound.is_known = false;
@@ -259,8 +259,9 @@ impl Engine {
         for id in outbound {
             if self.outbound.get(id).is_some_and(|flow| is_idle(flow.used))
                 && let Some(flow) = self.outbound.remove(id)
+                && let Some(route) = self.routes.get_mut(flow.route)
             {
-                self.routes[flow.route].sources.remove(&flow.source);
+                route.sources.remove(&flow.source);
             }
         }
         let inbound: Vec<u32> = self.inbound.ids().collect();
@@ -272,14 +273,14 @@ impl Engine {
         if std::mem::take(&mut self.ends_are_due) {
             let ids = self.inbound_ids.values();
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
-            let routes = self.routes.iter().filter_map(|route| route.end);
+            let routes = self.routes.values().filter_map(|route| route.end);
             let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
             self.forget_ends(|flow| used.contains(&flow));
         }
     }
 
     pub(super) fn flush_local(&mut self) {
-        for route in &mut self.routes {
+        for route in self.routes.values_mut() {
             route.local.flush(&self.counts);
         }
         if self.inbound.is_empty() {

@@ -3,6 +3,7 @@
 mod bills;
 mod conversations;
 mod ends;
+mod flows;
 mod local;
 mod paths;
 mod routes;
@@ -28,8 +29,10 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
+use crate::mailbox::Desk;
 
 use conversations::{Inbound, Outbound};
+use local::Local;
 use paths::Label;
 use routes::{Far, Route};
 use services::Services;
@@ -44,6 +47,8 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const DEAD_AFTER: Duration = Duration::from_millis(600);
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
+/// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be conversations.
+const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
     config: Arc<NodeConfig>,
@@ -59,7 +64,12 @@ pub(crate) struct Engine {
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Table<Route>,
+    pub(crate) desk: Arc<Desk>,
+    /// Routes of applications' flows.
+    flows: BTreeMap<u64, u32>,
+    /// What a flow sends, while it is sealed.
+    collected: Vec<Vec<u8>>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
@@ -92,6 +102,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
+        desk: Arc<Desk>,
     ) -> Result<Self, NodeError> {
         let now = now();
         let own = match config.workers {
@@ -133,7 +144,10 @@ impl Engine {
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
-            routes: Vec::new(),
+            routes: Table::new(ROUTES),
+            desk,
+            flows: BTreeMap::new(),
+            collected: Vec::new(),
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
@@ -149,7 +163,7 @@ impl Engine {
             config: Arc::clone(&config),
         };
         for path in &config.paths {
-            engine.add_route(now, path)?;
+            engine.add_route(now, Local::bind(path.listen)?, path.to, &path.course)?;
         }
         engine.dispatch(now);
         engine.flush();
@@ -308,6 +322,7 @@ impl Engine {
         }
         self.time_out(now);
         self.tend_routes(now);
+        self.tell_open();
         self.tend_ends(now);
         self.tend_conversations(now);
         let drops = self.sessions.drops();

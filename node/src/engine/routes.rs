@@ -14,7 +14,7 @@ use super::ends::{Choice, Selection};
 use super::local::Local;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::Path;
+use crate::config::Course;
 
 /// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
 /// path is to be back two seconds after its relay.
@@ -29,9 +29,11 @@ pub(super) struct Far {
     /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
+    /// The relays that were tried last, and until when nobody else tries them.
+    tried: Option<(Vec<Hop>, Timestamp)>,
 }
 
-/// A path of the configuration.
+/// A path of the configuration, or an application's flow.
 pub(crate) struct Route {
     pub(crate) local: Local,
     pub(super) to: SocketAddr,
@@ -47,29 +49,35 @@ pub(crate) struct Route {
 }
 
 impl Engine {
-    pub(super) fn add_route(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
-        let local = Local::bind(path.listen)?;
+    /// Adds a route from `local` to `to`; returns its id.
+    pub(super) fn add_route(
+        &mut self,
+        now: Now,
+        local: Local,
+        to: SocketAddr,
+        course: &Course,
+    ) -> Result<u32, NodeError> {
         let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
-        let far = self.leg(now, path.far.identity, path.far.address).ok_or_else(full)?;
-        let first = match path.relays.first() {
+        let far = self.leg(now, course.far.identity, course.far.address).ok_or_else(full)?;
+        let first = match course.relays.first() {
             Some(hop) => Some(self.leg(now, hop.identity, hop.address).ok_or_else(full)?),
             None => None,
         };
         self.fars.entry(far).or_default();
-        let hops = path.relays.iter().chain([&path.far]).cloned().collect();
-        let (to, carriage, next_open) = (path.to, path.carriage, now.steady);
+        let hops = course.relays.iter().chain([&course.far]).cloned().collect();
+        let (carriage, next_open) = (course.carriage, now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let sources = BTreeMap::new();
         let budget = Duration::from_millis(carriage.budget_ms.into());
-        let choice = match (path.bearable_loss, carriage.service) {
+        let choice = match (course.bearable_loss, carriage.service) {
             (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
             (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
             (None, Service::Direct | Service::Forwarding) => None,
         };
         let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
         let route = Route { local, to, carriage, end, hops, far, first, flow, next_open, sources };
-        self.routes.push(route);
-        Ok(())
+        let salt = self.next_salt();
+        self.routes.insert(salt, route).ok_or_else(full)
     }
 
     pub(super) fn answered(&mut self, now: Now, peer: PeerId, link: Link, round_trip: Duration) {
@@ -95,13 +103,18 @@ impl Engine {
     /// Opens overlay paths where there is none that answers.
     pub(super) fn tend_routes(&mut self, now: Now) {
         let mut up = 0;
-        for at in 0..self.routes.len() {
-            let route = &self.routes[at];
+        let routes: Vec<u32> = self.routes.ids().collect();
+        for at in routes {
+            let Some(route) = self.routes.get(at) else { continue };
             let is_direct = route.carriage.service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
             let far = self.fars.get(&route.far);
             if far.is_some_and(|far| far.is_overlay_alive(now)) {
                 up += 1;
+                continue;
+            }
+            // One path serves all that goes over the same relays.
+            if far.is_some_and(|far| far.is_trying(now, &route.hops)) {
                 continue;
             }
             if now.steady >= route.next_open && self.sessions.is_open(first) {
@@ -111,8 +124,8 @@ impl Engine {
         self.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn open_route(&mut self, now: Now, at: usize, first: PeerId) {
-        let route = &mut self.routes[at];
+    fn open_route(&mut self, now: Now, at: u32, first: PeerId) {
+        let Some(route) = self.routes.get_mut(at) else { return };
         route.next_open = now.steady + OPEN_EVERY;
         let destination = Destination::Address(route.to);
         let Ok(hops) = tradewind_grant::Route::new(route.hops.clone()) else { return };
@@ -122,9 +135,12 @@ impl Engine {
             Ok(sealed) => sealed,
             Err(error) => return tracing::warn!(%error, "no overlay path"),
         };
-        let far = route.far;
+        let (far, tried) = (route.far, (route.hops.clone(), route.next_open));
         let Some(label) = self.new_path(now, first) else { return };
-        let old = self.fars.get_mut(&far).and_then(|far| far.label.replace(label));
+        let old = self.fars.get_mut(&far).and_then(|far| {
+            far.tried = Some(tried);
+            far.label.replace(label)
+        });
         if let Some(old) = old {
             self.drop_label(old);
         }
@@ -133,6 +149,11 @@ impl Engine {
 }
 
 impl Far {
+    /// Whether a path over these relays was asked for just now.
+    fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
+        self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
+    }
+
     pub(super) fn is_overlay_alive(&self, now: Now) -> bool {
         self.overlay_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
     }
