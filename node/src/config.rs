@@ -16,15 +16,41 @@ use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
 
-/// One local port whose datagrams go to one destination behind a far endpoint.
+/// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// Where applications write to; port 0 lets the system choose.
-    pub listen: SocketAddr,
-    /// Where the far endpoint delivers.
-    pub to: SocketAddr,
+    /// Where they come from.
+    pub entrance: Entrance,
     /// How they get there.
     pub course: Course,
+}
+
+/// How datagrams of unmodified applications come to a node.
+#[derive(Debug, Clone)]
+pub enum Entrance {
+    /// They are written to a local port, and all go to one destination.
+    Port {
+        /// Where applications write to; port 0 lets the system choose.
+        listen: SocketAddr,
+        /// Where the far endpoint delivers.
+        to: SocketAddr,
+    },
+    /// They are taken off their way (TPROXY), and go where they went.
+    Taken(Taken),
+}
+
+/// Which datagrams are taken off their way.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Taken {
+    /// Where they go: ranges of addresses with ports.
+    pub destinations: Vec<DestinationRule>,
+    /// Whether those that this host itself sends are taken as well as those that pass it.
+    #[serde(default)]
+    pub own_host: bool,
+    /// The port on loopback that they are led to; the system chooses one when absent.
+    #[serde(default)]
+    pub port: u16,
 }
 
 /// How packets get to a far endpoint: over which relays, by which service.
@@ -59,6 +85,8 @@ pub struct NodeConfig {
     pub grant: Option<SignedGrant>,
     /// Its own paths.
     pub paths: Vec<Path>,
+    /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
+    pub keep_sources: Vec<DestinationRule>,
     /// How it serves others as a relay.
     pub services: RelayServices,
 }
@@ -104,6 +132,9 @@ impl NodeConfig {
             return refused("workers", "expected 1 to 1024 threads");
         }
         self.services.check()?;
+        if self.keep_sources.iter().any(|rule| rule.range().is_none()) {
+            return refused("keep_sources", "expected ranges of addresses");
+        }
         if self.paths.is_empty() {
             return Ok(());
         }
@@ -113,7 +144,21 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
-        self.paths.iter().try_for_each(|path| path.course.check())
+        for path in &self.paths {
+            path.course.check()?;
+            let Entrance::Taken(Taken { destinations, .. }) = &path.entrance else { continue };
+            if destinations.is_empty() || destinations.iter().any(|rule| rule.range().is_none()) {
+                return refused("tproxy.destinations", "expected ranges of addresses");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether datagrams are taken that this host itself sends: then its own must be told from others.
+    pub(crate) fn takes_own_host(&self) -> bool {
+        let takes =
+            |path: &Path| matches!(&path.entrance, Entrance::Taken(taken) if taken.own_host);
+        self.paths.iter().any(takes)
     }
 }
 
@@ -209,10 +254,11 @@ impl CodingSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PathSection {
-    #[serde(deserialize_with = "address::one")]
-    listen: SocketAddr,
-    #[serde(deserialize_with = "address::one")]
-    to: SocketAddr,
+    #[serde(default, deserialize_with = "address::option")]
+    listen: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "address::option")]
+    to: Option<SocketAddr>,
+    tproxy: Option<Taken>,
     far: Hop,
     #[serde(default)]
     relays: Vec<Hop>,
@@ -255,6 +301,7 @@ struct EndpointSection {
     operators: Vec<OperatorPublicKey>,
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
+    keep_sources: Vec<DestinationRule>,
     allow_loopback: bool,
 }
 
@@ -265,6 +312,7 @@ impl Default for EndpointSection {
             operators: Vec::new(),
             relays: Vec::new(),
             destinations: Vec::new(),
+            keep_sources: Vec::new(),
             allow_loopback: false,
         }
     }
@@ -305,6 +353,7 @@ impl NodeConfig {
             },
             grant: None,
             paths: Vec::new(),
+            keep_sources: Vec::new(),
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
@@ -331,6 +380,7 @@ impl NodeConfig {
             },
             grant: Some(grant),
             paths: Vec::new(),
+            keep_sources: Vec::new(),
             services: RelayServices::default(),
         }
     }
@@ -364,6 +414,7 @@ impl NodeConfig {
             },
             grant,
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
+            keep_sources: endpoint.keep_sources,
             services: RelayServices::default(),
         })
     }
@@ -411,7 +462,15 @@ impl PathSection {
                 return Err(NodeError::Config { key: "bearable_loss", problem });
             }
         };
-        let Self { listen, to, far, relays, .. } = self;
-        Ok(Path { listen, to, course: Course { far, relays, carriage, bearable_loss } })
+        let entrance = match (self.listen, self.to, self.tproxy) {
+            (Some(listen), Some(to), None) => Entrance::Port { listen, to },
+            (None, None, Some(taken)) => Entrance::Taken(taken),
+            _ => {
+                let problem = "expected `listen` and `to`, or `tproxy`".to_owned();
+                return Err(NodeError::Config { key: "packet", problem });
+            }
+        };
+        let Self { far, relays, .. } = self;
+        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss } })
     }
 }

@@ -14,6 +14,7 @@
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | [`flow`] | datagrams of programs that link this crate |
+//! | `interceptor` | rules of the kernel that take applications' datagrams off their way |
 //! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
@@ -23,6 +24,7 @@ pub mod config;
 pub mod counts;
 mod engine;
 pub mod flow;
+mod interceptor;
 mod mailbox;
 pub mod status;
 mod worker;
@@ -34,11 +36,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tradewind_net::NetError;
+use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{Course, NodeConfig, Path, RelayServices};
+pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken};
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions};
+use interceptor::{Gate, Interceptor};
 use mailbox::Desk;
 use status::Board;
 pub use status::PacketReport;
@@ -71,6 +75,11 @@ pub struct Node {
     /// Where flows leave their orders, by worker.
     desks: Vec<Arc<Desk>>,
     has_grant: bool,
+    /// What is taken off its way while the far endpoint answers.
+    gates: Vec<Arc<Gate>>,
+    interceptor: Option<Interceptor>,
+    /// What brings answers back to where datagrams were delivered under others' addresses.
+    _answers: Option<Interception>,
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
     waiting: Vec<worker::Worker>,
@@ -107,6 +116,12 @@ impl Node {
                 Some(socket) => UdpPort::adopt(socket, &options)?,
                 None => UdpPort::bind(address, &options)?,
             };
+            if config.takes_own_host() {
+                port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
+                    action: "tell its own datagrams from others (SO_MARK)",
+                    needs: "it takes the capability CAP_NET_ADMIN",
+                })?;
+            }
             address = port.address();
             holds.push(port.hold()?);
             let count = Arc::new(Counts::default());
@@ -126,8 +141,24 @@ impl Node {
             waiting.push(worker);
         }
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
-        let has_grant = config.grant.is_some();
-        Ok(Self { address, local, counts, boards, desks, has_grant, stop, waiting, holds, threads })
+        let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
+        gates.iter().try_for_each(|gate| gate.check())?;
+        let answers = interceptor::answers(&config.keep_sources)?;
+        Ok(Self {
+            address,
+            local,
+            counts,
+            boards,
+            desks,
+            has_grant: config.grant.is_some(),
+            gates,
+            interceptor: None,
+            _answers: answers,
+            stop,
+            waiting,
+            holds,
+            threads,
+        })
     }
 
     /// Starts the workers.
@@ -141,6 +172,9 @@ impl Node {
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
             self.threads.push(thread?);
+        }
+        if !self.gates.is_empty() {
+            self.interceptor = Some(Interceptor::start(std::mem::take(&mut self.gates))?);
         }
         Ok(())
     }
@@ -193,6 +227,8 @@ impl std::fmt::Debug for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // Applications' datagrams go their old way before nobody takes them any more.
+        drop(self.interceptor.take());
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so already.

@@ -12,6 +12,7 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::engine::{Engine, TICK, now};
+use crate::interceptor::Gate;
 use crate::mailbox::Desk;
 use crate::status::Board;
 
@@ -65,6 +66,10 @@ impl Worker {
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
         self.engine.routes.values().filter_map(|route| route.local.address()).collect()
+    }
+
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        self.engine.gates().cloned().collect()
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
@@ -132,9 +137,12 @@ impl Worker {
     fn hand_over(&mut self, token: u64) {
         let now = now();
         let engine = &mut self.engine;
-        self.incoming.for_each(|from, _, datagram| match token {
+        self.incoming.for_each(|from, went_to, datagram| match token {
             ENDS.. => engine.take_reply(now, (token - ENDS) as u32, from, datagram),
-            ROUTES.. => engine.take_application(now, (token - ROUTES) as u32, from, datagram),
+            ROUTES.. => {
+                let ends = (from, went_to);
+                engine.take_application(now, (token - ROUTES) as u32, ends, datagram);
+            }
             _ => engine.take(now, from, datagram),
         });
         if let Some(before) = self.overruns.get_mut(token as usize) {

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use nodes::*;
-use tradewind_node::{Course, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken};
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -33,8 +33,7 @@ fn world(carriage: Carriage, destinations: &str) -> World {
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), destinations)),
         paths: vec![Path {
-            listen: loopback(),
-            to: echo(),
+            entrance: Entrance::Port { listen: loopback(), to: echo() },
             course: Course {
                 far: hop(&far, 4),
                 relays: vec![hop(&first, 2), hop(&second, 3)],
@@ -149,8 +148,43 @@ fn what_the_grant_does_not_cover_is_not_delivered() {
 
 #[test]
 fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
+    let named = Taken {
+        destinations: vec!["*.example.com:443".parse().unwrap()],
+        own_host: false,
+        port: 0,
+    };
+    let course = Course {
+        far: hop(loopback(), 4),
+        relays: Vec::new(),
+        carriage: Carriage::DIRECT,
+        bearable_loss: None,
+    };
+    let near = NodeConfig {
+        grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
+        paths: vec![Path { entrance: Entrance::Taken(named), course }],
+        ..plain(1, loopback(), &[])
+    };
+    let error = Node::start(near).unwrap_err();
+    assert_eq!(error.to_string(), "tproxy.destinations: expected ranges of addresses");
     let error = Node::start(NodeConfig { workers: 0, ..plain(1, loopback(), &[]) }).unwrap_err();
     assert_eq!(error.to_string(), "workers: expected 1 to 1024 threads");
+    let hop = r#"far = { address = "192.0.2.9:7001", identity = "IDENTITY" }"#
+        .replace("IDENTITY", &identity(4).public().to_string());
+    let refused = |text: &str| {
+        let section = format!("{text}\n{hop}").parse::<toml::Table>().unwrap();
+        let config = NodeConfig::of_gateway(&[section.into()], None, identity(1), None);
+        config.and_then(Node::start).unwrap_err().to_string()
+    };
+    for text in [
+        "to = '10.0.0.7:5004'",
+        "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] }",
+    ] {
+        assert_eq!(refused(text), "packet: expected `listen` and `to`, or `tproxy`");
+    }
+    assert_eq!(
+        refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),
+        "grant: missing, and there are paths"
+    );
     let coding = Coding { repairs: 9, ..Coding::default() };
     let services = RelayServices { coding, ..RelayServices::default() };
     let relay = NodeConfig { services, ..plain(1, loopback(), &[]) };

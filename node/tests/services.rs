@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::status::Direction;
-use tradewind_node::{Course, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::ingress::{Coding, InStream};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -79,8 +79,7 @@ fn world_of(
         let wire = Wire::slow(far.address(), delay, fast);
         let (to, sink) = sink();
         paths.push(Path {
-            listen: loopback(),
-            to,
+            entrance: Entrance::Port { listen: loopback(), to },
             course: Course {
                 far: hop(wire.address, 10 + side),
                 relays: relays

@@ -27,6 +27,7 @@ const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 pub(super) struct Outbound {
     route: u32,
     source: SocketAddr,
+    to: SocketAddr,
     is_known: bool,
     used: Timestamp,
 }
@@ -35,6 +36,8 @@ pub(super) struct Outbound {
 pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
+    /// Under whose address datagrams are delivered, if not under one of this host.
+    kept: Option<SocketAddr>,
     far: PeerId,
     conversation: u32,
     carriage: Carriage,
@@ -44,19 +47,23 @@ pub(crate) struct Inbound {
 }
 
 impl Engine {
-    /// Takes a datagram that an application sent by route `at`.
+    /// Takes a datagram that an application sent by route `at`, to `went_to` if it was taken off its way.
     pub(crate) fn take_application(
         &mut self,
         now: Now,
         at: u32,
-        source: SocketAddr,
+        (source, went_to): (SocketAddr, Option<SocketAddr>),
         payload: &[u8],
     ) {
         let Some(route) = self.routes.get(at) else { return };
-        let (far, carriage, to, end) = (route.far, route.carriage, route.to, route.end);
-        let conversation = match route.sources.get(&source) {
+        let (far, carriage, end) = (route.far, route.carriage, route.end);
+        let from = route.to.is_none().then_some(source);
+        let Some(to) = route.to.or(went_to.filter(|to| route.local.takes(*to))) else {
+            return add(&self.counts.refused, 1);
+        };
+        let conversation = match route.sources.get(&(source, to)) {
             Some(conversation) => *conversation,
-            None => match self.begin(now, at, source) {
+            None => match self.begin(now, at, source, to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
             },
@@ -65,7 +72,7 @@ impl Engine {
         outbound.used = now.steady;
         let message = match outbound.is_known {
             true => Message::Datagram { conversation, payload },
-            false => Message::First { conversation, carriage, to, payload },
+            false => Message::First { conversation, carriage, to, from, payload },
         };
         match end {
             Some(flow) => self.send_numbered(now, flow, &message),
@@ -87,11 +94,14 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, now: Now, route: u32, source: SocketAddr) -> Option<u32> {
+    fn begin(&mut self, now: Now, at: u32, source: SocketAddr, to: SocketAddr) -> Option<u32> {
         let salt = self.next_salt();
-        let outbound = Outbound { route, source, is_known: false, used: now.steady };
+        let route = self.routes.get_mut(at)?;
+        route.local.begin(to)?;
+        let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
         let conversation = self.outbound.insert(salt, outbound)?;
-        self.routes.get_mut(route)?.sources.insert(source, conversation);
+        route.sources.insert((source, to), conversation);
+        route.known = to;
         Some(conversation)
     }
 
@@ -142,7 +152,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
-                inbound.local.push(&self.counts, inbound.to, payload);
+                inbound.local.push(&self.counts, None, inbound.to, payload);
             }
             return;
         }
@@ -152,7 +162,7 @@ impl Engine {
         let route = self.routes.get_mut(outbound.route).filter(|route| route.far == peer);
         if let Some(route) = route {
             outbound.used = now.steady;
-            route.local.push(&self.counts, outbound.source, payload);
+            route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);
         }
     }
 
@@ -162,6 +172,7 @@ impl Engine {
         now: Now,
         peer: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
         payload: &[u8],
     ) {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
@@ -170,7 +181,8 @@ impl Engine {
                 .sessions
                 .grant_of(peer)
                 .is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok());
-            if !is_granted || self.end_here(now, peer, conversation, carriage, to).is_none() {
+            let ends = (conversation, carriage, to);
+            if !is_granted || self.end_here(now, peer, ends, from).is_none() {
                 return add(&self.counts.dropped, 1);
             }
         }
@@ -182,19 +194,30 @@ impl Engine {
         &mut self,
         now: Now,
         far: PeerId,
-        conversation: u32,
-        carriage: Carriage,
-        to: SocketAddr,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
     ) -> Option<()> {
+        let kept = from.filter(|from| {
+            let rules = &self.config.keep_sources;
+            from.is_ipv4() == to.is_ipv4() && rules.iter().any(|rule| rule.covers_address(*from))
+        });
+        // A client whose gateway has started again, or has changed: answers must come to the newest.
+        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
+        older.into_iter().for_each(|id| self.drop_inbound(id));
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let local = Local::bind(any).ok()?;
+        let own = kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?)));
+        let (kept, local) = match own {
+            Some((from, local)) => (Some(from), local),
+            None => (None, Local::bind(any).ok()?),
+        };
         let salt = self.next_salt();
         let (end, used) = (None, now.steady);
-        let inbound = Inbound { local, to, far, conversation, carriage, end, used };
+        let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
         let id = self.inbound.insert(salt, inbound)?;
+        self.kept.extend(kept.map(|from| ((from, to), id)));
         self.inbound_ids.insert((far, conversation), id);
         self.fars.entry(far).or_default();
         self.fresh.push(id);
@@ -249,6 +272,9 @@ impl Engine {
     pub(super) fn drop_inbound(&mut self, id: u32) {
         if let Some(inbound) = self.inbound.remove(id) {
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
+            if let Some(from) = inbound.kept {
+                self.kept.remove(&(from, inbound.to));
+            }
             self.ends_are_due |= inbound.end.is_some();
         }
     }
@@ -261,7 +287,10 @@ impl Engine {
                 && let Some(flow) = self.outbound.remove(id)
                 && let Some(route) = self.routes.get_mut(flow.route)
             {
-                route.sources.remove(&flow.source);
+                route.sources.remove(&(flow.source, flow.to));
+                if !route.sources.keys().any(|(_, to)| *to == flow.to) {
+                    route.local.end(flow.to);
+                }
             }
         }
         let inbound: Vec<u32> = self.inbound.ids().collect();

@@ -248,8 +248,8 @@ impl Engine {
                 self.deliver(now, peer, conversation, payload);
                 Some((conversation, None))
             }
-            Ok(Message::First { conversation, carriage, to, payload }) => {
-                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+            Ok(Message::First { conversation, carriage, to, from, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
                 Some((conversation, Some(carriage)))
             }
             _ => None,

@@ -53,7 +53,7 @@ impl Engine {
         let mut datagrams = std::mem::take(&mut self.collected);
         held.0.collect(&mut datagrams);
         for datagram in &datagrams {
-            self.take_application(now, id, SOURCE, datagram);
+            self.take_application(now, id, (SOURCE, None), datagram);
         }
         self.collected = datagrams;
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
 
+use super::taken::TakenLocal;
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::mailbox::Held;
@@ -14,6 +15,8 @@ pub(crate) enum Local {
     Port(Box<Port>),
     /// A flow of an application that links this crate.
     Flow(Held),
+    /// Datagrams to others, which are taken off their way.
+    Taken(Box<TakenLocal>),
 }
 
 /// A local socket and what waits to leave through it.
@@ -26,13 +29,46 @@ pub(crate) struct Port {
 impl Local {
     pub(super) fn bind(address: SocketAddr) -> Result<Self, NodeError> {
         let port = UdpPort::bind(address, &UdpOptions::default())?;
-        Ok(Self::Port(Box::new(Port { port, out: SendBatch::new(2), waits: false })))
+        Ok(Self::Port(Box::new(Port::new(port))))
+    }
+
+    /// A socket on somebody else's address, for what is said with `to` alone.
+    pub(super) fn bind_as(address: SocketAddr, to: SocketAddr) -> Result<Self, NodeError> {
+        let options = UdpOptions { transparent: true, reuse_port: true, ..UdpOptions::default() };
+        let port = UdpPort::bind(address, &options)?;
+        port.connect(to)?;
+        Ok(Self::Port(Box::new(Port::new(port))))
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Taken(_))
+    }
+
+    /// Whether it takes datagrams to `to` off their way.
+    pub(super) fn takes(&self, to: SocketAddr) -> bool {
+        matches!(self, Self::Taken(taken) if taken.takes(to))
+    }
+
+    /// A conversation with `to` begins; `None` when it could not be answered.
+    pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
+        match self {
+            Self::Taken(taken) => taken.begin(to),
+            Self::Port(_) | Self::Flow(_) => Some(()),
+        }
+    }
+
+    /// The last conversation with `to` has ended.
+    pub(super) fn end(&mut self, to: SocketAddr) {
+        if let Self::Taken(taken) = self {
+            taken.end(to);
+        }
     }
 
     /// The socket, if it is one.
     pub(crate) fn port(&self) -> Option<&UdpPort> {
         match self {
             Self::Port(local) => Some(&local.port),
+            Self::Taken(taken) => Some(&taken.listener),
             Self::Flow(_) => None,
         }
     }
@@ -41,22 +77,36 @@ impl Local {
         self.port().map(UdpPort::address)
     }
 
-    pub(super) fn push(&mut self, counts: &Counts, to: SocketAddr, payload: &[u8]) {
+    /// Sends a datagram to `to`; one that answers what was taken off its way, from the address `from`.
+    pub(super) fn push(
+        &mut self,
+        counts: &Counts,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        payload: &[u8],
+    ) {
         match self {
+            Self::Taken(taken) => taken.push(counts, from, to, payload),
             Self::Port(local) => local.push(counts, to, payload),
             Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
         }
     }
 
     pub(super) fn flush(&mut self, counts: &Counts) {
-        if let Self::Port(local) = self {
-            local.flush(counts);
+        match self {
+            Self::Port(local) => local.flush(counts),
+            Self::Taken(taken) => taken.flush(counts),
+            Self::Flow(_) => {}
         }
     }
 }
 
 impl Port {
-    fn push(&mut self, counts: &Counts, to: SocketAddr, payload: &[u8]) {
+    pub(super) fn new(port: UdpPort) -> Self {
+        Self { port, out: SendBatch::new(2), waits: false }
+    }
+
+    pub(super) fn push(&mut self, counts: &Counts, to: SocketAddr, payload: &[u8]) {
         if self.out.is_full_for(to, payload.len()) {
             self.flush(counts);
         }
@@ -66,7 +116,7 @@ impl Port {
         }
     }
 
-    fn flush(&mut self, counts: &Counts) {
+    pub(super) fn flush(&mut self, counts: &Counts) {
         if std::mem::take(&mut self.waits) {
             add(&counts.delivered, self.out.flush(&self.port).sent);
         }

@@ -10,6 +10,7 @@ mod routes;
 mod services;
 mod serving;
 mod sockets;
+mod taken;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,7 +33,6 @@ use crate::counts::{Counts, add};
 use crate::mailbox::Desk;
 
 use conversations::{Inbound, Outbound};
-use local::Local;
 use paths::Label;
 use routes::{Far, Route};
 use services::Services;
@@ -73,6 +73,8 @@ pub(crate) struct Engine {
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
+    /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
+    kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
     /// Local ports that are to be watched.
     pub(crate) fresh: Vec<u32>,
     /// A message while it is written.
@@ -151,6 +153,7 @@ impl Engine {
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
+            kept: BTreeMap::new(),
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
@@ -163,7 +166,7 @@ impl Engine {
             config: Arc::clone(&config),
         };
         for path in &config.paths {
-            engine.add_route(now, Local::bind(path.listen)?, path.to, &path.course)?;
+            engine.add_path(now, path)?;
         }
         engine.dispatch(now);
         engine.flush();
@@ -202,8 +205,8 @@ impl Engine {
             Ok(Message::Datagram { conversation, payload }) => {
                 self.deliver(now, peer, conversation, payload);
             }
-            Ok(Message::First { conversation, carriage, to, payload }) => {
-                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+            Ok(Message::First { conversation, carriage, to, from, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
             }
             Ok(Message::Known { conversation }) => self.conversation_known(peer, conversation),
             Ok(Message::Numbered { packet, message }) => {
@@ -323,6 +326,7 @@ impl Engine {
         self.time_out(now);
         self.tend_routes(now);
         self.tell_open();
+        self.tell_gates(now);
         self.tend_ends(now);
         self.tend_conversations(now);
         let drops = self.sessions.drops();

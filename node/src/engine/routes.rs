@@ -20,12 +20,17 @@ use crate::config::Course;
 /// path is to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
+/// Silence after which a far endpoint counts as gone. Chosen: five questions over each way.
+const GONE_AFTER: Duration = Duration::from_secs(1);
+
 /// A far endpoint: which ways to it are alive.
 #[derive(Debug, Default)]
 pub(super) struct Far {
     /// The overlay path to it that was heard of last.
     pub(super) label: Option<u32>,
     overlay_heard: Option<Timestamp>,
+    /// The same over whichever way.
+    heard: Option<Timestamp>,
     /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
@@ -36,7 +41,10 @@ pub(super) struct Far {
 /// A path of the configuration, or an application's flow.
 pub(crate) struct Route {
     pub(crate) local: Local,
-    pub(super) to: SocketAddr,
+    /// Where its datagrams go, unless each goes its own way.
+    pub(super) to: Option<SocketAddr>,
+    /// A destination that its overlay path is opened for.
+    pub(super) known: SocketAddr,
     pub(super) carriage: Carriage,
     /// The flow that a service carries it in.
     pub(super) end: Option<FlowNumber>,
@@ -45,16 +53,18 @@ pub(crate) struct Route {
     first: Option<PeerId>,
     flow: FlowId,
     next_open: Timestamp,
-    pub(super) sources: BTreeMap<SocketAddr, u32>,
+    /// Conversations by who has them, and with whom.
+    pub(super) sources: BTreeMap<(SocketAddr, SocketAddr), u32>,
 }
 
 impl Engine {
-    /// Adds a route from `local` to `to`; returns its id.
+    /// Adds a route from `local` to `known`, or, where datagrams are taken off their way, to each one's destination, of which `known` is an
+    /// example; returns its id.
     pub(super) fn add_route(
         &mut self,
         now: Now,
         local: Local,
-        to: SocketAddr,
+        known: SocketAddr,
         course: &Course,
     ) -> Result<u32, NodeError> {
         let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
@@ -65,6 +75,7 @@ impl Engine {
         };
         self.fars.entry(far).or_default();
         let hops = course.relays.iter().chain([&course.far]).cloned().collect();
+        let to = (!local.is_taken()).then_some(known);
         let (carriage, next_open) = (course.carriage, now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let sources = BTreeMap::new();
@@ -75,7 +86,8 @@ impl Engine {
             (None, Service::Direct | Service::Forwarding) => None,
         };
         let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
-        let route = Route { local, to, carriage, end, hops, far, first, flow, next_open, sources };
+        let route =
+            Route { local, to, known, carriage, end, hops, far, first, flow, next_open, sources };
         let salt = self.next_salt();
         self.routes.insert(salt, route).ok_or_else(full)
     }
@@ -85,6 +97,9 @@ impl Engine {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
         };
+        if let Some(far) = self.fars.get_mut(&peer) {
+            far.heard = Some(now.steady);
+        }
         match (self.fars.get_mut(&peer), link) {
             (Some(far), Link::Overlay(_)) => {
                 far.overlay_heard = Some(now.steady);
@@ -127,7 +142,7 @@ impl Engine {
     fn open_route(&mut self, now: Now, at: u32, first: PeerId) {
         let Some(route) = self.routes.get_mut(at) else { return };
         route.next_open = now.steady + OPEN_EVERY;
-        let destination = Destination::Address(route.to);
+        let destination = Destination::Address(route.known);
         let Ok(hops) = tradewind_grant::Route::new(route.hops.clone()) else { return };
         let request = Request { flow: &route.flow, destination: &destination, route: &hops };
         let (Some(sealer), Ok(nonce)) = (&mut self.sealer, entropy::bytes()) else { return };
@@ -149,6 +164,11 @@ impl Engine {
 }
 
 impl Far {
+    /// Whether it answers over any way.
+    pub(super) fn is_there(&self, now: Now) -> bool {
+        self.heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+    }
+
     /// Whether a path over these relays was asked for just now.
     fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
         self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)

@@ -89,7 +89,7 @@ impl Engine {
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
         for route in self.routes.values() {
-            let (listen, to) = (route.local.address(), Some(route.to));
+            let (listen, to) = (route.local.address(), route.to);
             let told = match route.end {
                 Some(end) => self.services.ends.report(end, &self.name_of(route.far)),
                 None => vec![self.plain_report(now, route)],
