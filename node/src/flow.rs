@@ -184,6 +184,13 @@ impl Flow {
         })
     }
 
+    /// The longest datagram that the Internet path takes at any time, once it was found by trying. Longer ones are lost: while the far endpoint does not
+    /// know the flow, all; then those more than 22 bytes longer.
+    #[must_use]
+    pub fn longest(&self) -> Option<usize> {
+        usize::try_from(self.status(Direction::Sent)?.longest?).ok()
+    }
+
     /// Datagrams that came and found the queue full, because nobody received.
     #[must_use]
     pub fn overrun(&self) -> u64 {

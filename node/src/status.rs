@@ -85,6 +85,9 @@ pub struct FlowStatus {
     /// rate should go by; of flows that are sent here.
     #[serde(default)]
     pub internet_loss: Option<Ratio>,
+    /// The longest datagram of an application that the Internet path takes, be it the first of its conversation, in bytes, once it was found by trying.
+    #[serde(default)]
+    pub longest: Option<u64>,
     /// What left the relays for it, as they tell; of flows that are sent here.
     pub billed: Option<Billed>,
 }

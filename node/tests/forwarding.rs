@@ -4,9 +4,10 @@
 
 mod nodes;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken};
 use tradewind_packet::ingress::Coding;
@@ -26,17 +27,25 @@ const fn over(paths: Paths) -> Carriage {
 }
 
 fn world(carriage: Carriage, destinations: &str) -> World {
+    world_through(|first| first, carriage, destinations)
+}
+
+/// The same, where the near endpoint reaches the first relay at another address.
+fn world_through(
+    first_at: impl FnOnce(SocketAddr) -> SocketAddr,
+    carriage: Carriage,
+    destinations: &str,
+) -> World {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let second = Node::start(plain(3, loopback(), &[2])).unwrap();
     let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
-    let hop = |node: &Node, number| hop(node.address(), number);
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), destinations)),
         paths: vec![Path {
             entrance: Entrance::Port { listen: loopback(), to: echo() },
             course: Course {
-                far: hop(&far, 4),
-                relays: vec![hop(&first, 2), hop(&second, 3)],
+                far: hop(far.address(), 4),
+                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)],
                 carriage,
                 bearable_loss: None,
             },
@@ -133,6 +142,28 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
     world.relays.insert(0, again);
     world.until("the way over the new relay", |world| {
         world.round_trip(20) && world.relays[0].snapshot().forwarded > 10
+    });
+}
+
+#[test]
+fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
+    let mut wire = None;
+    let before_the_relay = |first| wire.insert(Wire::to(first)).address;
+    let world = world_through(before_the_relay, over(Paths::Overlay), "127.0.0.0/8:*");
+    // Nothing long reaches the first relay.
+    wire.unwrap().lose_each(world.near.address(), 1);
+    world.until("packets over relays", |world| {
+        world.round_trip(1) && world.relays[1].snapshot().forwarded > 10
+    });
+    world.until("long packets", |world| {
+        world.application.send(&[7; 1300]).unwrap();
+        let mut buffer = [0; 2048];
+        let come = std::iter::from_fn(|| world.application.recv(&mut buffer).ok());
+        come.take(10).any(|length| length == 1300)
+    });
+    let before = world.relays[1].snapshot().forwarded;
+    world.until("short packets over relays", |world| {
+        world.round_trip(2) && world.relays[1].snapshot().forwarded > before + 10
     });
 }
 

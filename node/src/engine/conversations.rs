@@ -136,7 +136,9 @@ impl Engine {
         let far = self.fars.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
         let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
-        let is_alive = far.is_some_and(|far| far.is_overlay_alive(now));
+        let is_alive = far.is_some_and(|far| {
+            far.is_overlay_alive(now) && !far.mtus.overlay.is_too_long(sealed.len())
+        });
         let is_both = carriage.paths == Paths::Both;
         let went = match label {
             Some(label) if is_alive || is_both => self.send_over(label, sealed),

@@ -5,6 +5,7 @@ mod conversations;
 mod ends;
 mod flows;
 mod local;
+mod mtu;
 mod paths;
 mod routes;
 mod services;
@@ -295,8 +296,8 @@ impl Engine {
         }
         while let Some(event) = self.sessions.poll_event() {
             match event {
-                Event::Answered { peer, link, round_trip } => {
-                    self.answered(now, peer, link, round_trip);
+                Event::Answered { peer, link, round_trip, bytes } => {
+                    self.answered(now, peer, link, (round_trip, bytes));
                 }
                 Event::Closed { peer, .. } => self.forget(peer),
                 Event::Established { peer, identity, link } => {
@@ -324,6 +325,7 @@ impl Engine {
             self.tend_served(now);
         }
         self.time_out(now);
+        self.tend_mtus(now);
         self.tend_routes(now);
         self.tell_open();
         self.tell_gates(now);

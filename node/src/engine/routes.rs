@@ -12,6 +12,7 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::ends::{Choice, Selection};
 use super::local::Local;
+use super::mtu::Mtus;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
 use crate::config::Course;
@@ -29,8 +30,9 @@ pub(super) struct Far {
     /// The overlay path to it that was heard of last.
     pub(super) label: Option<u32>,
     overlay_heard: Option<Timestamp>,
-    /// The same over whichever way.
-    heard: Option<Timestamp>,
+    internet_heard: Option<Timestamp>,
+    /// How long datagrams may be over either way.
+    pub(super) mtus: Mtus,
     /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
@@ -92,17 +94,27 @@ impl Engine {
         self.routes.insert(salt, route).ok_or_else(full)
     }
 
-    pub(super) fn answered(&mut self, now: Now, peer: PeerId, link: Link, round_trip: Duration) {
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        link: Link,
+        (round_trip, bytes): (Duration, usize),
+    ) {
         let smooth = |before: Option<Duration>| match before {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
         };
         if let Some(far) = self.fars.get_mut(&peer) {
-            far.heard = Some(now.steady);
+            let heard = match link {
+                Link::Internet(_) => &mut far.internet_heard,
+                Link::Overlay(_) => &mut far.overlay_heard,
+            };
+            *heard = Some(now.steady);
+            far.mtus.arrived(link, bytes);
         }
         match (self.fars.get_mut(&peer), link) {
             (Some(far), Link::Overlay(_)) => {
-                far.overlay_heard = Some(now.steady);
                 far.overlay_round_trip = Some(smooth(far.overlay_round_trip));
             }
             (Some(far), Link::Internet(_)) => far.round_trip = Some(smooth(far.round_trip)),
@@ -166,12 +178,17 @@ impl Engine {
 impl Far {
     /// Whether it answers over any way.
     pub(super) fn is_there(&self, now: Now) -> bool {
-        self.heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+        let heard = self.internet_heard.max(self.overlay_heard);
+        heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
     }
 
     /// Whether a path over these relays was asked for just now.
     fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
         self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
+    }
+
+    pub(super) fn is_internet_alive(&self, now: Now) -> bool {
+        self.internet_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
     }
 
     pub(super) fn is_overlay_alive(&self, now: Now) -> bool {

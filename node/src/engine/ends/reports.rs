@@ -46,6 +46,7 @@ impl Ends {
             resent,
             fared: Some(end.told),
             internet_loss: end.internet_loss,
+            longest: None,
             billed: Some(end.bills.told()),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
@@ -95,7 +96,9 @@ impl Engine {
                 None => vec![self.plain_report(now, route)],
             };
             let from = flows.len();
-            flows.extend(told.into_iter().map(|flow| FlowStatus { listen, to, ..flow }));
+            let longest = self.longest(route);
+            let told = told.into_iter();
+            flows.extend(told.map(|flow| FlowStatus { listen, to, longest, ..flow }));
             if let Local::Flow(held) = &route.local {
                 held.0.set_status(&flows[from..]);
             }
@@ -133,6 +136,7 @@ impl Engine {
             resent: 0,
             fared: None,
             internet_loss: None,
+            longest: None,
             billed: None,
         }
     }
