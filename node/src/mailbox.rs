@@ -143,10 +143,10 @@ impl Mailbox {
         self.lock().overrun
     }
 
-    /// Nothing moves any more; the first reason stays.
+    /// Nothing moves any more; the last reason stays.
     pub(crate) fn end(&self, why: &'static str) {
         let mut inside = self.lock();
-        inside.end.get_or_insert(why);
+        inside.end = Some(why);
         self.wake(&inside);
     }
 

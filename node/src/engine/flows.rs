@@ -33,6 +33,7 @@ impl Engine {
     fn register(&mut self, now: Now, flow: u64, (to, course): (SocketAddr, Course), held: Held) {
         let mailbox = Arc::clone(&held.0);
         if self.flows.len() == MOST {
+            drop(held);
             return mailbox.end("its node has no room for another flow");
         }
         match self.add_route(now, Local::Flow(held), to, &course) {
