@@ -37,7 +37,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_dials);
     let register = |registry: &_| {
-        packets.iter().for_each(|node| node.register(registry));
+        packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };

@@ -1,5 +1,5 @@
 //! Taking connections off their way: TCP to chosen destinations that passes this host, or that it sends itself, goes to a
-//! listener here, which sees both true addresses (TPROXY).
+//! listener here, which sees both true addresses (TPROXY); so does UDP (`datagrams`).
 //!
 //! A rule of nftables finds the listener of a packet and marks it, and a rule of policy routing takes what has the mark
 //! to this host. Mark and routing table are one number of our own, `0x5457....`, of each [`Interception`] another. All of
@@ -7,6 +7,8 @@
 //! that was killed has left of it, which does nothing without its mark, is swept by the next.
 //!
 //! While nobody listens, new connections through this host go on as if there were no rule.
+
+mod datagrams;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -56,9 +58,40 @@ impl Interception {
     /// # Errors
     /// When `nft` or `ip` is missing or may not, or the kernel has no TPROXY.
     pub fn set(capture: &Capture) -> Result<Self> {
+        Self::set_chains(families(capture), |mark| chains(capture, mark))
+    }
+
+    /// The same for datagrams, of whatever age their conversations are. The sockets that `capture.listeners` names must be transparent, and so must
+    /// those that answer from the addresses that were written to.
+    ///
+    /// # Errors
+    /// As [`Interception::set`].
+    pub fn set_for_datagrams(capture: &Capture) -> Result<Self> {
+        Self::set_chains(families(capture), |mark| datagrams::take(capture, mark))
+    }
+
+    /// Whether [`Interception::set_for_datagrams`] would be possible now, as far as can be told without doing it.
+    ///
+    /// # Errors
+    /// As [`Interception::set`].
+    pub fn check_for_datagrams(capture: &Capture) -> Result<()> {
+        iproute::ask(Tool::Ip, &["rule", "show"])?;
+        Table::check(&name(0), &datagrams::take(capture, KIND))
+    }
+
+    /// Takes datagrams to transparent sockets that this host has on others' addresses in `sources`: answers to what it sends from there.
+    ///
+    /// # Errors
+    /// As [`Interception::set`].
+    pub fn set_for_answers(sources: &[(IpAddr, u8, RangeInclusive<u16>)]) -> Result<Self> {
+        let families = [false, true].map(|is_v6| sources.iter().any(|at| at.0.is_ipv6() == is_v6));
+        Self::set_chains(families, |mark| datagrams::answers(sources, mark))
+    }
+
+    fn set_chains(families: [bool; 2], chains: impl Fn(u32) -> Vec<String>) -> Result<Self> {
         sweep()?;
-        let routing = Routing::set(&capture.listeners)?;
-        let table = Table::set(&name(routing.number), &chains(capture, KIND | routing.number))?;
+        let routing = Routing::set(families)?;
+        let table = Table::set(&name(routing.number), &chains(KIND | routing.number))?;
         Ok(Self { table, _routing: routing })
     }
 
@@ -88,7 +121,12 @@ fn name(number: u32) -> String {
     format!("tradewind-tproxy-{number}")
 }
 
-/// Policy routing for one mark, in the families of its listeners.
+/// Whether something is to be taken of IPv4, and of IPv6.
+fn families(capture: &Capture) -> [bool; 2] {
+    [false, true].map(|is_v6| capture.listeners.iter().any(|to| to.is_ipv6() == is_v6))
+}
+
+/// Policy routing for one mark, in these families: IPv4, IPv6.
 #[derive(Debug)]
 struct Routing {
     number: u32,
@@ -97,7 +135,7 @@ struct Routing {
 }
 
 impl Routing {
-    fn set(listeners: &[SocketAddr]) -> Result<Self> {
+    fn set(families: [bool; 2]) -> Result<Self> {
         let start = std::process::id() % LAST_NUMBER;
         let mut numbers = (0..LAST_NUMBER).map(|step| (start + step) % LAST_NUMBER + 1);
         let claimed = numbers.find_map(|number| Some((number, claim(number)?)));
@@ -106,10 +144,8 @@ impl Routing {
             needs: "fewer processes that intercept",
         })?;
         let routing = Self { number, _claim: claim };
-        for (family, all) in [("-4", "0.0.0.0/0"), ("-6", "::/0")] {
-            if !listeners.iter().any(|listener| listener.is_ipv6() == (family == "-6")) {
-                continue;
-            }
+        let all = [("-4", "0.0.0.0/0"), ("-6", "::/0")];
+        for ((family, all), _) in all.into_iter().zip(families).filter(|(_, is_there)| *is_there) {
             let (mark, table) = (format!("{:#x}", KIND | number), (KIND | number).to_string());
             let route = [family, "route", "replace", "local", all, "dev", "lo"];
             let ours = ["table", &table, "proto", PROTOCOL];

@@ -38,10 +38,10 @@ impl Table {
     /// # Errors
     /// When `nft` is missing, may not or refuses, or another process that lives holds a table of this name.
     pub(crate) fn set(name: &str, chains: &[String]) -> Result<Self> {
-        let text = format!("table inet {name} {{ flags owner; {}; }}\n", chains.join("; "));
         clear(name)?;
         // The tool that stays tells nobody what it thinks of a table, so another one is asked first.
-        run(&["-c", "-f", "-"], &text)?;
+        Self::check(name, chains)?;
+        let text = text(name, chains);
         let mut command = iproute::command(TOOL);
         // A group of its own: Ctrl-C is for this process, whose sessions need the table until they end.
         command.arg("-i").env("HOME", "/dev/null").process_group(0);
@@ -65,6 +65,14 @@ impl Table {
         })
     }
 
+    /// Whether such a table could be set now.
+    ///
+    /// # Errors
+    /// When `nft` is missing, may not or refuses.
+    pub(crate) fn check(name: &str, chains: &[String]) -> Result<()> {
+        run(&["-c", "-f", "-"], &text(name, chains))
+    }
+
     /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -77,6 +85,10 @@ impl Drop for Table {
         let _ended = self.tool.kill();
         let _reaped = self.tool.wait();
     }
+}
+
+fn text(name: &str, chains: &[String]) -> String {
+    format!("table inet {name} {{ flags owner; {}; }}\n", chains.join("; "))
 }
 
 /// Removes a table that has no owner, or waits for the end of one whose owner is ending.

@@ -16,13 +16,46 @@ use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
 
-/// One local port whose datagrams go to one destination behind a far endpoint.
+/// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// Where applications write to; port 0 lets the system choose.
-    pub listen: SocketAddr,
-    /// Where the far endpoint delivers.
-    pub to: SocketAddr,
+    /// Where they come from.
+    pub entrance: Entrance,
+    /// How they get there.
+    pub course: Course,
+}
+
+/// How datagrams of unmodified applications come to a node.
+#[derive(Debug, Clone)]
+pub enum Entrance {
+    /// They are written to a local port, and all go to one destination.
+    Port {
+        /// Where applications write to; port 0 lets the system choose.
+        listen: SocketAddr,
+        /// Where the far endpoint delivers.
+        to: SocketAddr,
+    },
+    /// They are taken off their way (TPROXY), and go where they went.
+    Taken(Taken),
+}
+
+/// Which datagrams are taken off their way.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Taken {
+    /// Where they go: ranges of addresses with ports.
+    pub destinations: Vec<DestinationRule>,
+    /// Whether those that this host itself sends are taken as well as those that pass it.
+    #[serde(default)]
+    pub own_host: bool,
+    /// The port on loopback that they are led to; the system chooses one when absent.
+    #[serde(default)]
+    pub port: u16,
+}
+
+/// How packets get to a far endpoint: over which relays, by which service.
+#[derive(Debug, Clone)]
+pub struct Course {
     /// The far endpoint.
     pub far: Hop,
     /// The relays before it, in order; may be empty when the service is direct.
@@ -54,6 +87,8 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Whether it sends copies again that the path to their first relay loses.
     pub repeats_copies: bool,
+    /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
+    pub keep_sources: Vec<DestinationRule>,
     /// How it serves others as a relay.
     pub services: RelayServices,
 }
@@ -98,6 +133,10 @@ impl NodeConfig {
         if !(1..=MOST_WORKERS).contains(&self.workers) {
             return refused("workers", "expected 1 to 1024 threads");
         }
+        self.services.check()?;
+        if self.keep_sources.iter().any(|rule| rule.range().is_none()) {
+            return refused("keep_sources", "expected ranges of addresses");
+        }
         if self.paths.is_empty() {
             return Ok(());
         }
@@ -107,26 +146,40 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
-        let needs_relays =
-            |path: &Path| path.carriage.service != Service::Direct || path.bearable_loss.is_some();
-        if self.paths.iter().any(|path| needs_relays(path) && path.relays.is_empty()) {
+        for path in &self.paths {
+            path.course.check()?;
+            let Entrance::Taken(Taken { destinations, .. }) = &path.entrance else { continue };
+            if destinations.is_empty() || destinations.iter().any(|rule| rule.range().is_none()) {
+                return refused("tproxy.destinations", "expected ranges of addresses");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether datagrams are taken that this host itself sends: then its own must be told from others.
+    pub(crate) fn takes_own_host(&self) -> bool {
+        let takes =
+            |path: &Path| matches!(&path.entrance, Entrance::Taken(taken) if taken.own_host);
+        self.paths.iter().any(takes)
+    }
+}
+
+impl Course {
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let Self { relays, carriage, bearable_loss, .. } = self;
+        let is_auto = bearable_loss.is_some();
+        if relays.is_empty() && (is_auto || carriage.service != Service::Direct) {
             return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
         }
-        if self
-            .paths
-            .iter()
-            .any(|path| path.bearable_loss.is_some() && path.carriage.budget_ms == 0)
-        {
+        if is_auto && carriage.budget_ms == 0 {
             return refused("budget", "missing; `service = \"auto\"` chooses by it");
         }
-        let recovers = |path: &Path| {
-            matches!(path.carriage.service, Service::Caching | Service::Coding)
-                || path.bearable_loss.is_some()
-        };
-        if self.paths.iter().any(|path| recovers(path) && path.relays.len() > 2) {
+        let recovers = is_auto || matches!(carriage.service, Service::Caching | Service::Coding);
+        if recovers && relays.len() > 2 {
             return refused("relays", "caching, coding and auto take one relay or two");
         }
-        self.services.check()
+        Ok(())
     }
 }
 
@@ -203,10 +256,11 @@ impl CodingSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PathSection {
-    #[serde(deserialize_with = "address::one")]
-    listen: SocketAddr,
-    #[serde(deserialize_with = "address::one")]
-    to: SocketAddr,
+    #[serde(default, deserialize_with = "address::option")]
+    listen: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "address::option")]
+    to: Option<SocketAddr>,
+    tproxy: Option<Taken>,
     far: Hop,
     #[serde(default)]
     relays: Vec<Hop>,
@@ -249,6 +303,7 @@ struct EndpointSection {
     operators: Vec<OperatorPublicKey>,
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
+    keep_sources: Vec<DestinationRule>,
     allow_loopback: bool,
     repeat_copies: bool,
 }
@@ -260,6 +315,7 @@ impl Default for EndpointSection {
             operators: Vec::new(),
             relays: Vec::new(),
             destinations: Vec::new(),
+            keep_sources: Vec::new(),
             allow_loopback: false,
             repeat_copies: true,
         }
@@ -302,12 +358,37 @@ impl NodeConfig {
             grant: None,
             paths: Vec::new(),
             repeats_copies: false,
+            keep_sources: Vec::new(),
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
                 ..section.coding.resolve()
             },
         })
+    }
+
+    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
+    #[must_use]
+    pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
+        let EndpointSection { listen, .. } = EndpointSection::default();
+        Self {
+            listen,
+            identity,
+            workers: 1,
+            operators: Vec::new(),
+            neighbours: BTreeSet::new(),
+            policy: RelayPolicy {
+                destinations: Vec::new(),
+                next_hops: Vec::new(),
+                allow_loopback: false,
+                never: Vec::new(),
+            },
+            grant: Some(grant),
+            paths: Vec::new(),
+            repeats_copies: true,
+            keep_sources: Vec::new(),
+            services: RelayServices::default(),
+        }
     }
 
     /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
@@ -340,13 +421,22 @@ impl NodeConfig {
             grant,
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
             repeats_copies: endpoint.repeat_copies,
+            keep_sources: endpoint.keep_sources,
             services: RelayServices::default(),
         })
     }
 }
 
+/// A latency budget as it is told to the far endpoint.
+pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
+    u16::try_from(budget.as_millis()).map_err(|_| {
+        let problem = "expected at most 65 s".to_owned();
+        NodeError::Config { key: "budget", problem }
+    })
+}
+
 /// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
-fn bearable_loss() -> Ratio {
+pub(crate) fn bearable_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")
 }
 
@@ -369,10 +459,7 @@ impl PathSection {
             Some(Ways::Relays) => Paths::Overlay,
             Some(Ways::Both) | None => Paths::Both,
         };
-        let Ok(budget_ms) = u16::try_from(self.budget.0.as_millis()) else {
-            let problem = "expected at most 65 s".to_owned();
-            return Err(NodeError::Config { key: "budget", problem });
-        };
+        let budget_ms = budget_ms(self.budget.0)?;
         let carriage = Carriage { service, paths, budget_ms };
         let bearable_loss = match (wanted, self.bearable_loss) {
             (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
@@ -382,7 +469,15 @@ impl PathSection {
                 return Err(NodeError::Config { key: "bearable_loss", problem });
             }
         };
-        let Self { listen, to, far, relays, .. } = self;
-        Ok(Path { listen, to, far, relays, carriage, bearable_loss })
+        let entrance = match (self.listen, self.to, self.tproxy) {
+            (Some(listen), Some(to), None) => Entrance::Port { listen, to },
+            (None, None, Some(taken)) => Entrance::Taken(taken),
+            _ => {
+                let problem = "expected `listen` and `to`, or `tproxy`".to_owned();
+                return Err(NodeError::Config { key: "packet", problem });
+            }
+        };
+        let Self { far, relays, .. } = self;
+        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss } })
     }
 }

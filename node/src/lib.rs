@@ -7,12 +7,15 @@
 //! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
 //! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
 //! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint lets the first copy
-//! through and writes it to the application's address.
+//! through and writes it to the application's address. A program that links this crate has [`Flow`]s instead of ports.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
+//! | [`flow`] | datagrams of programs that link this crate |
+//! | `interceptor` | rules of the kernel that take applications' datagrams off their way |
+//! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
 //! | [`status`] | how each flow fares |
@@ -20,6 +23,9 @@
 pub mod config;
 pub mod counts;
 mod engine;
+pub mod flow;
+mod interceptor;
+mod mailbox;
 pub mod status;
 mod worker;
 
@@ -30,10 +36,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tradewind_net::NetError;
+use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{NodeConfig, Path, RelayServices};
+pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken};
 pub use counts::{Counts, Snapshot};
+pub use flow::{Congestion, Flow, FlowError, FlowOptions};
+use interceptor::{Gate, Interceptor};
+use mailbox::Desk;
 use status::Board;
 pub use status::PacketReport;
 
@@ -62,6 +72,14 @@ pub struct Node {
     local: Vec<SocketAddr>,
     counts: Vec<Arc<Counts>>,
     boards: Vec<Board>,
+    /// Where flows leave their orders, by worker.
+    desks: Vec<Arc<Desk>>,
+    has_grant: bool,
+    /// What is taken off its way while the far endpoint answers.
+    gates: Vec<Arc<Gate>>,
+    interceptor: Option<Interceptor>,
+    /// What brings answers back to where datagrams were delivered under others' addresses.
+    _answers: Option<Interception>,
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
     waiting: Vec<worker::Worker>,
@@ -91,26 +109,56 @@ impl Node {
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut boards, mut holds) = (Vec::new(), Vec::new());
+        let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
             let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
             let port = match inherited.next() {
                 Some(socket) => UdpPort::adopt(socket, &options)?,
                 None => UdpPort::bind(address, &options)?,
             };
+            if config.takes_own_host() {
+                port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
+                    action: "tell its own datagrams from others (SO_MARK)",
+                    needs: "it takes the capability CAP_NET_ADMIN",
+                })?;
+            }
             address = port.address();
             holds.push(port.hold()?);
             let count = Arc::new(Counts::default());
             let board = Board::default();
-            let worker =
-                worker::Worker::new(Arc::clone(&config), port, Arc::clone(&count), board.clone())?;
+            let desk = Arc::new(Desk::new()?);
+            let worker = worker::Worker::new(
+                Arc::clone(&config),
+                port,
+                Arc::clone(&count),
+                board.clone(),
+                Arc::clone(&desk),
+            )?;
             local.extend(worker.local_addresses());
             counts.push(count);
             boards.push(board);
+            desks.push(desk);
             waiting.push(worker);
         }
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
-        Ok(Self { address, local, counts, boards, stop, waiting, holds, threads })
+        let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
+        gates.iter().try_for_each(|gate| gate.check())?;
+        let answers = interceptor::answers(&config.keep_sources)?;
+        Ok(Self {
+            address,
+            local,
+            counts,
+            boards,
+            desks,
+            has_grant: config.grant.is_some(),
+            gates,
+            interceptor: None,
+            _answers: answers,
+            stop,
+            waiting,
+            holds,
+            threads,
+        })
     }
 
     /// Starts the workers.
@@ -124,6 +172,9 @@ impl Node {
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
             self.threads.push(thread?);
+        }
+        if !self.gates.is_empty() {
+            self.interceptor = Some(Interceptor::start(std::mem::take(&mut self.gates))?);
         }
         Ok(())
     }
@@ -146,7 +197,7 @@ impl Node {
     }
 
     /// Shows the counters at a metrics port, and the flows at `/packets` beside them.
-    pub fn register(&self, registry: &tradewind_telemetry::Registry) {
+    pub fn show_at(&self, registry: &tradewind_telemetry::Registry) {
         let collector = Box::new(counts::CountsCollector(self.counts.clone()));
         registry.register(|inner| inner.register_collector(collector));
         let boards = self.boards.clone();
@@ -176,6 +227,8 @@ impl std::fmt::Debug for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // Applications' datagrams go their old way before nobody takes them any more.
+        drop(self.interceptor.take());
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so already.

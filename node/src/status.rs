@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tradewind_packet::message::Feedback;
+use tradewind_units::Ratio;
 
 /// What became of a flow's packets, since the flow began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ pub struct FlowStatus {
     pub direction: Direction,
     /// The far gateway's identity.
     pub far: String,
-    /// Where applications write to, at the gateway where conversations begin.
+    /// Where applications write to, at the gateway where conversations begin; a flow of a program that links the crate has none.
     pub listen: Option<SocketAddr>,
     /// Where the far gateway delivers.
     pub to: Option<SocketAddr>,
@@ -80,6 +81,13 @@ pub struct FlowStatus {
     pub resent: u64,
     /// What became of its packets; `None` where nobody numbers them.
     pub fared: Option<Fared>,
+    /// The share of the last interval's packets that the Internet lost, recovered or not, as the receiver tells: what a sender that adapts its
+    /// rate should go by; of flows that are sent here.
+    #[serde(default)]
+    pub internet_loss: Option<Ratio>,
+    /// The longest datagram of an application that the Internet path takes, be it the first of its conversation, in bytes, once it was found by trying.
+    #[serde(default)]
+    pub longest: Option<u64>,
     /// What left the relays for it, as they tell; of flows that are sent here.
     pub billed: Option<Billed>,
 }

@@ -12,17 +12,20 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::engine::{Engine, TICK, now};
+use crate::interceptor::Gate;
+use crate::mailbox::Desk;
 use crate::status::Board;
 
 /// Time between two reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Messages fetched at once from neighbours, and from applications.
 const BATCH: usize = 32;
-/// The tokens of the neighbours' sockets; routes follow.
+/// The tokens of the neighbours' sockets, and of what applications' flows order.
 const NEIGHBOURS: u64 = 0;
-const ROUTES: u64 = 2;
-/// Tokens of flows' sockets: their ids above this.
-const FLOWS: u64 = 1 << 32;
+const DESK: u64 = 2;
+/// Tokens of routes' sockets, and of those where conversations end: their ids above these.
+const ROUTES: u64 = 1 << 32;
+const ENDS: u64 = 1 << 33;
 /// Batches in a row from one socket before the others are looked at.
 const MOST_ROUNDS: usize = 8;
 
@@ -43,14 +46,18 @@ impl Worker {
         port: UdpPort,
         counts: Arc<Counts>,
         board: Board,
+        desk: Arc<Desk>,
     ) -> Result<Self, NodeError> {
-        let engine = Engine::new(config, port, Arc::clone(&counts))?;
+        let engine = Engine::new(config, port, Arc::clone(&counts), desk)?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
         }
-        for (at, route) in engine.routes.iter().enumerate() {
-            epoll.watch(&route.local.port, ROUTES + at as u64)?;
+        epoll.watch(&*engine.desk, DESK)?;
+        for id in engine.routes.ids() {
+            if let Some(port) = engine.routes.get(id).and_then(|route| route.local.port()) {
+                epoll.watch(port, ROUTES + u64::from(id))?;
+            }
         }
         let incoming = ReceiveBatch::new(BATCH);
         let (tokens, overruns) = (Vec::new(), [0; 2]);
@@ -58,7 +65,11 @@ impl Worker {
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
-        self.engine.routes.iter().map(|route| route.local.port.address()).collect()
+        self.engine.routes.values().filter_map(|route| route.local.address()).collect()
+    }
+
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        self.engine.gates().cloned().collect()
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
@@ -96,18 +107,25 @@ impl Worker {
 
     /// Fetches what a socket has, batch by batch.
     fn serve(&mut self, token: u64) {
+        if token == DESK {
+            let now = now();
+            self.engine.obey_orders(now);
+            self.engine.dispatch(now);
+            return self.engine.flush();
+        }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
-                token if token < ROUTES => match self.engine.ports().nth(token as usize) {
-                    Some(port) => port,
-                    None => return,
-                },
-                token if token >= FLOWS => match self.engine.inbound.get((token - FLOWS) as u32) {
-                    Some(inbound) => &inbound.local.port,
-                    None => return,
-                },
-                token => &self.engine.routes[(token - ROUTES) as usize].local.port,
+                ENDS.. => {
+                    let inbound = self.engine.inbound.get((token - ENDS) as u32);
+                    inbound.and_then(|inbound| inbound.local.port())
+                }
+                ROUTES.. => {
+                    let route = self.engine.routes.get((token - ROUTES) as u32);
+                    route.and_then(|route| route.local.port())
+                }
+                _ => self.engine.ports().nth(token as usize),
             };
+            let Some(port) = port else { return };
             match self.incoming.receive(port) {
                 Ok(0) => return,
                 Ok(_) => self.hand_over(token),
@@ -119,12 +137,13 @@ impl Worker {
     fn hand_over(&mut self, token: u64) {
         let now = now();
         let engine = &mut self.engine;
-        self.incoming.for_each(|from, _, datagram| match token {
-            token if token < ROUTES => engine.take(now, from, datagram),
-            token if token >= FLOWS => {
-                engine.take_reply(now, (token - FLOWS) as u32, from, datagram);
+        self.incoming.for_each(|from, went_to, datagram| match token {
+            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, from, datagram),
+            ROUTES.. => {
+                let ends = (from, went_to);
+                engine.take_application(now, (token - ROUTES) as u32, ends, datagram);
             }
-            token => engine.take_application(now, (token - ROUTES) as usize, from, datagram),
+            _ => engine.take(now, from, datagram),
         });
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
@@ -137,8 +156,9 @@ impl Worker {
 
     fn watch_fresh(&mut self) {
         while let Some(id) = self.engine.fresh.pop() {
-            if let Some(inbound) = self.engine.inbound.get(id)
-                && let Err(error) = self.epoll.watch(&inbound.local.port, FLOWS + u64::from(id))
+            let inbound = self.engine.inbound.get(id);
+            if let Some(port) = inbound.and_then(|inbound| inbound.local.port())
+                && let Err(error) = self.epoll.watch(port, ENDS + u64::from(id))
             {
                 tracing::warn!(%error, "a flow's replies are not seen");
             }

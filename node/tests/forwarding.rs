@@ -4,11 +4,13 @@
 
 mod nodes;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use nodes::wire::Wire;
 use nodes::*;
-use tradewind_node::{Node, NodeConfig, Path};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken};
+use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -25,19 +27,28 @@ const fn over(paths: Paths) -> Carriage {
 }
 
 fn world(carriage: Carriage, destinations: &str) -> World {
+    world_through(|first| first, carriage, destinations)
+}
+
+/// The same, where the near endpoint reaches the first relay at another address.
+fn world_through(
+    first_at: impl FnOnce(SocketAddr) -> SocketAddr,
+    carriage: Carriage,
+    destinations: &str,
+) -> World {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let second = Node::start(plain(3, loopback(), &[2])).unwrap();
     let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
-    let hop = |node: &Node, number| hop(node.address(), number);
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), destinations)),
         paths: vec![Path {
-            listen: loopback(),
-            to: echo(),
-            far: hop(&far, 4),
-            relays: vec![hop(&first, 2), hop(&second, 3)],
-            carriage,
-            bearable_loss: None,
+            entrance: Entrance::Port { listen: loopback(), to: echo() },
+            course: Course {
+                far: hop(far.address(), 4),
+                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)],
+                carriage,
+                bearable_loss: None,
+            },
         }],
         ..plain(1, loopback(), &[])
     };
@@ -84,7 +95,9 @@ impl World {
 fn an_application_that_knows_nothing_gets_its_answers_directly() {
     let world = world(Carriage::DIRECT, "127.0.0.0/8:*");
     world.warm();
-    assert!((1..100).all(|number| world.round_trip(number)));
+    for number in 1..100 {
+        world.until("the answer", |world| world.round_trip(number));
+    }
     assert_eq!(world.relays[0].snapshot().forwarded, 0);
 }
 
@@ -126,11 +139,33 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
     world.until("the way round the dead relay", |world| {
         (2..12).all(|number| world.round_trip(number))
     });
-    assert_eq!(world.near.snapshot().paths_up, 0);
+    world.until("the count of paths", |world| world.near.snapshot().paths_up == 0);
     let again = Node::start(plain(2, address, &[])).unwrap();
     world.relays.insert(0, again);
     world.until("the way over the new relay", |world| {
         world.round_trip(20) && world.relays[0].snapshot().forwarded > 10
+    });
+}
+
+#[test]
+fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
+    let mut wire = None;
+    let before_the_relay = |first| wire.insert(Wire::to(first)).address;
+    let world = world_through(before_the_relay, over(Paths::Overlay), "127.0.0.0/8:*");
+    // Nothing long reaches the first relay.
+    wire.unwrap().lose_each(world.near.address(), 1);
+    world.until("packets over relays", |world| {
+        world.round_trip(1) && world.relays[1].snapshot().forwarded > 10
+    });
+    world.until("long packets", |world| {
+        world.application.send(&[7; 1300]).unwrap();
+        let mut buffer = [0; 2048];
+        let come = std::iter::from_fn(|| world.application.recv(&mut buffer).ok());
+        come.take(10).any(|length| length == 1300)
+    });
+    let before = world.relays[1].snapshot().forwarded;
+    world.until("short packets over relays", |world| {
+        world.round_trip(2) && world.relays[1].snapshot().forwarded > before + 10
     });
 }
 
@@ -146,6 +181,46 @@ fn what_the_grant_does_not_cover_is_not_delivered() {
 
 #[test]
 fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
+    let named = Taken {
+        destinations: vec!["*.example.com:443".parse().unwrap()],
+        own_host: false,
+        port: 0,
+    };
+    let course = Course {
+        far: hop(loopback(), 4),
+        relays: Vec::new(),
+        carriage: Carriage::DIRECT,
+        bearable_loss: None,
+    };
+    let near = NodeConfig {
+        grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
+        paths: vec![Path { entrance: Entrance::Taken(named), course }],
+        ..plain(1, loopback(), &[])
+    };
+    let error = Node::start(near).unwrap_err();
+    assert_eq!(error.to_string(), "tproxy.destinations: expected ranges of addresses");
     let error = Node::start(NodeConfig { workers: 0, ..plain(1, loopback(), &[]) }).unwrap_err();
     assert_eq!(error.to_string(), "workers: expected 1 to 1024 threads");
+    let hop = r#"far = { address = "192.0.2.9:7001", identity = "IDENTITY" }"#
+        .replace("IDENTITY", &identity(4).public().to_string());
+    let refused = |text: &str| {
+        let section = format!("{text}\n{hop}").parse::<toml::Table>().unwrap();
+        let config = NodeConfig::of_gateway(&[section.into()], None, identity(1), None);
+        config.and_then(Node::start).unwrap_err().to_string()
+    };
+    for text in [
+        "to = '10.0.0.7:5004'",
+        "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] }",
+    ] {
+        assert_eq!(refused(text), "packet: expected `listen` and `to`, or `tproxy`");
+    }
+    assert_eq!(
+        refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),
+        "grant: missing, and there are paths"
+    );
+    let coding = Coding { repairs: 9, ..Coding::default() };
+    let services = RelayServices { coding, ..RelayServices::default() };
+    let relay = NodeConfig { services, ..plain(1, loopback(), &[]) };
+    let error = Node::start(relay).unwrap_err();
+    assert_eq!(error.to_string(), "coding: expected 1 to 8 repair packets for 1 to 32 packets");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::status::Direction;
-use tradewind_node::{Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::ingress::{Coding, InStream};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -79,16 +79,17 @@ fn world_of(
         let wire = Wire::slow(far.address(), delay, fast);
         let (to, sink) = sink();
         paths.push(Path {
-            listen: loopback(),
-            to,
-            far: hop(wire.address, 10 + side),
-            relays: relays
-                .iter()
-                .zip(2..)
-                .map(|(node, number)| hop(node.address(), number))
-                .collect(),
-            carriage,
-            bearable_loss,
+            entrance: Entrance::Port { listen: loopback(), to },
+            course: Course {
+                far: hop(wire.address, 10 + side),
+                relays: relays
+                    .iter()
+                    .zip(2..)
+                    .map(|(node, number)| hop(node.address(), number))
+                    .collect(),
+                carriage,
+                bearable_loss,
+            },
         });
         behind.push((far, wire, sink));
     }

@@ -11,6 +11,7 @@
 //! | [`egress`] | what is kept near receivers; recovery |
 //! | [`receiver`] | loss detection, first copy wins, helper's packets |
 //! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
+//! | [`path_mtu`] | how long a datagram may be on a path |
 //! | [`event`] | what machines tell of themselves: metrics come from there alone |
 //! | [`budget`], [`store`], [`outbox`] | what bounds requests, memory and queues |
 //!
@@ -53,6 +54,7 @@ pub mod id;
 pub mod ingress;
 pub mod message;
 pub mod outbox;
+pub mod path_mtu;
 pub mod receiver;
 pub mod sender;
 pub mod session;

@@ -249,6 +249,8 @@ pub enum Message<'a> {
         carriage: Carriage,
         /// Where it is delivered.
         to: SocketAddr,
+        /// Whose it is, where the far endpoint is to deliver it under that address if it may.
+        from: Option<SocketAddr>,
         /// The application's.
         payload: &'a [u8],
     },

@@ -249,6 +249,23 @@ fn a_relay_that_comes_back_is_found_within_two_seconds() {
 }
 
 #[test]
+fn a_size_probe_is_as_long_as_was_asked_for_and_its_answer_is_short() {
+    let mut pair = Pair::established();
+    events(&mut pair.endpoint);
+    pair.endpoint.probe(at(100), pair.peer, link(RELAY), 1472);
+    let mut there = transmits(&mut pair.endpoint);
+    assert_eq!((there.len(), there[0].bytes.len()), (1, 1472));
+    pair.relay.handle_datagram(at(105), link(ENDPOINT), &mut there[0].bytes);
+    let mut back = transmits(&mut pair.relay);
+    assert_eq!((back.len(), back[0].bytes.len()), (1, OVERHEAD + 9));
+    pair.endpoint.handle_datagram(at(110), link(RELAY), &mut back[0].bytes);
+    let (peer, link) = (pair.peer, link(RELAY));
+    let round_trip = at(110).steady.since(at(100).steady);
+    let answered = Event::Answered { peer, link, round_trip, bytes: 1472 };
+    assert_eq!(events(&mut pair.endpoint), [answered]);
+}
+
+#[test]
 fn a_grant_that_expires_ends_its_session() {
     let mut pair = Pair::established();
     let peer = pair.peer_at_relay();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Timestamp;
@@ -110,6 +110,7 @@ fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
         grant: None,
         paths: Vec::new(),
         repeats_copies: true,
+        keep_sources: Vec::new(),
         services: RelayServices::default(),
     }
 }
@@ -130,13 +131,13 @@ fn near(carried: Carried, far: &Node, relay: &Node, to: SocketAddr) -> anyhow::R
         Carried::Caching => (Service::Caching, Paths::Both),
         Carried::Coding => (Service::Coding, Paths::Both),
     };
-    let path = Path {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        to,
+    let course = Course {
         far: hop(far, 3),
         relays: vec![hop(relay, 2)],
         carriage: Carriage { service, paths, budget_ms: 3000 },
         bearable_loss: None,
     };
+    let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to };
+    let path = Path { entrance, course };
     Ok(NodeConfig { grant: Some(grant.sign(&operator())?), paths: vec![path], ..plain(1, &[]) })
 }

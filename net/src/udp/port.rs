@@ -112,6 +112,15 @@ impl UdpPort {
         self.gso.store(false, Ordering::Relaxed);
     }
 
+    /// Takes datagrams of `peer` alone from now on, before other sockets on the same address that take anybody's.
+    ///
+    /// # Errors
+    /// When there is no route to it.
+    pub fn connect(&self, peer: SocketAddr) -> Result<()> {
+        let connected = self.socket.connect(&SockAddr::from(peer));
+        connected.map_err(|error| NetError::system(format!("connect udp to {peer}"), error))
+    }
+
     /// Lets another network stack's rules tell this process's datagrams from others: SO_MARK.
     ///
     /// # Errors

@@ -25,8 +25,9 @@ const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
 /// A conversation that begins here.
 pub(super) struct Outbound {
-    route: usize,
+    route: u32,
     source: SocketAddr,
+    to: SocketAddr,
     is_known: bool,
     used: Timestamp,
 }
@@ -35,6 +36,8 @@ pub(super) struct Outbound {
 pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
+    /// Under whose address datagrams are delivered, if not under one of this host.
+    kept: Option<SocketAddr>,
     far: PeerId,
     conversation: u32,
     carriage: Carriage,
@@ -44,19 +47,23 @@ pub(crate) struct Inbound {
 }
 
 impl Engine {
-    /// Takes a datagram that an application wrote to the port of route `at`.
+    /// Takes a datagram that an application sent by route `at`, to `went_to` if it was taken off its way.
     pub(crate) fn take_application(
         &mut self,
         now: Now,
-        at: usize,
-        source: SocketAddr,
+        at: u32,
+        (source, went_to): (SocketAddr, Option<SocketAddr>),
         payload: &[u8],
     ) {
-        let route = &self.routes[at];
-        let (far, carriage, to, end) = (route.far, route.carriage, route.to, route.end);
-        let conversation = match route.sources.get(&source) {
+        let Some(route) = self.routes.get(at) else { return };
+        let (far, carriage, end) = (route.far, route.carriage, route.end);
+        let from = route.to.is_none().then_some(source);
+        let Some(to) = route.to.or(went_to.filter(|to| route.local.takes(*to))) else {
+            return add(&self.counts.refused, 1);
+        };
+        let conversation = match route.sources.get(&(source, to)) {
             Some(conversation) => *conversation,
-            None => match self.begin(now, at, source) {
+            None => match self.begin(now, at, source, to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
             },
@@ -65,7 +72,7 @@ impl Engine {
         outbound.used = now.steady;
         let message = match outbound.is_known {
             true => Message::Datagram { conversation, payload },
-            false => Message::First { conversation, carriage, to, payload },
+            false => Message::First { conversation, carriage, to, from, payload },
         };
         match end {
             Some(flow) => self.send_numbered(now, flow, &message),
@@ -87,11 +94,14 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, now: Now, route: usize, source: SocketAddr) -> Option<u32> {
+    fn begin(&mut self, now: Now, at: u32, source: SocketAddr, to: SocketAddr) -> Option<u32> {
         let salt = self.next_salt();
-        let outbound = Outbound { route, source, is_known: false, used: now.steady };
+        let route = self.routes.get_mut(at)?;
+        route.local.begin(to)?;
+        let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
         let conversation = self.outbound.insert(salt, outbound)?;
-        self.routes[route].sources.insert(source, conversation);
+        route.sources.insert((source, to), conversation);
+        route.known = to;
         Some(conversation)
     }
 
@@ -126,7 +136,9 @@ impl Engine {
         let far = self.fars.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
         let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
-        let is_alive = far.is_some_and(|far| far.is_overlay_alive(now));
+        let is_alive = far.is_some_and(|far| {
+            far.is_overlay_alive(now) && !far.mtus.overlay.is_too_long(sealed.len())
+        });
         let is_both = carriage.paths == Paths::Both;
         let went = match label {
             Some(label) if is_alive || is_both => self.send_over(label, sealed),
@@ -142,17 +154,17 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
-                inbound.local.push(&self.counts, inbound.to, payload);
+                inbound.local.push(&self.counts, None, inbound.to, payload);
             }
             return;
         }
         let Some(outbound) = self.outbound.get_mut(conversation) else {
             return add(&self.counts.dropped, 1);
         };
-        let route = &mut self.routes[outbound.route];
-        if route.far == peer {
+        let route = self.routes.get_mut(outbound.route).filter(|route| route.far == peer);
+        if let Some(route) = route {
             outbound.used = now.steady;
-            route.local.push(&self.counts, outbound.source, payload);
+            route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);
         }
     }
 
@@ -162,6 +174,7 @@ impl Engine {
         now: Now,
         peer: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
         payload: &[u8],
     ) {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
@@ -170,7 +183,8 @@ impl Engine {
                 .sessions
                 .grant_of(peer)
                 .is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok());
-            if !is_granted || self.end_here(now, peer, conversation, carriage, to).is_none() {
+            let ends = (conversation, carriage, to);
+            if !is_granted || self.end_here(now, peer, ends, from).is_none() {
                 return add(&self.counts.dropped, 1);
             }
         }
@@ -182,19 +196,30 @@ impl Engine {
         &mut self,
         now: Now,
         far: PeerId,
-        conversation: u32,
-        carriage: Carriage,
-        to: SocketAddr,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
     ) -> Option<()> {
+        let kept = from.filter(|from| {
+            let rules = &self.config.keep_sources;
+            from.is_ipv4() == to.is_ipv4() && rules.iter().any(|rule| rule.covers_address(*from))
+        });
+        // A client whose gateway has started again, or has changed: answers must come to the newest.
+        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
+        older.into_iter().for_each(|id| self.drop_inbound(id));
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let local = Local::bind(any).ok()?;
+        let own = kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?)));
+        let (kept, local) = match own {
+            Some((from, local)) => (Some(from), local),
+            None => (None, Local::bind(any).ok()?),
+        };
         let salt = self.next_salt();
         let (end, used) = (None, now.steady);
-        let inbound = Inbound { local, to, far, conversation, carriage, end, used };
+        let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
         let id = self.inbound.insert(salt, inbound)?;
+        self.kept.extend(kept.map(|from| ((from, to), id)));
         self.inbound_ids.insert((far, conversation), id);
         self.fars.entry(far).or_default();
         self.fresh.push(id);
@@ -211,7 +236,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
         }
-        let route = &self.routes[self.outbound.get(conversation)?.route];
+        let route = self.routes.get(self.outbound.get(conversation)?.route)?;
         route.end.filter(|_| route.far == peer)
     }
 
@@ -229,7 +254,7 @@ impl Engine {
 
     pub(super) fn conversation_known(&mut self, peer: PeerId, conversation: u32) {
         if let Some(outbound) = self.outbound.get_mut(conversation)
-            && self.routes[outbound.route].far == peer
+            && self.routes.get(outbound.route).is_some_and(|route| route.far == peer)
         {
             outbound.is_known = true;
         }
@@ -237,7 +262,7 @@ impl Engine {
 
     /// A far endpoint with which keys were agreed on anew may be another process, which knows no conversation.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
-        for route in self.routes.iter().filter(|route| route.far == peer) {
+        for route in self.routes.values().filter(|route| route.far == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
                     outbound.is_known = false;
@@ -249,6 +274,9 @@ impl Engine {
     pub(super) fn drop_inbound(&mut self, id: u32) {
         if let Some(inbound) = self.inbound.remove(id) {
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
+            if let Some(from) = inbound.kept {
+                self.kept.remove(&(from, inbound.to));
+            }
             self.ends_are_due |= inbound.end.is_some();
         }
     }
@@ -259,8 +287,12 @@ impl Engine {
         for id in outbound {
             if self.outbound.get(id).is_some_and(|flow| is_idle(flow.used))
                 && let Some(flow) = self.outbound.remove(id)
+                && let Some(route) = self.routes.get_mut(flow.route)
             {
-                self.routes[flow.route].sources.remove(&flow.source);
+                route.sources.remove(&(flow.source, flow.to));
+                if !route.sources.keys().any(|(_, to)| *to == flow.to) {
+                    route.local.end(flow.to);
+                }
             }
         }
         let inbound: Vec<u32> = self.inbound.ids().collect();
@@ -272,14 +304,14 @@ impl Engine {
         if std::mem::take(&mut self.ends_are_due) {
             let ids = self.inbound_ids.values();
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
-            let routes = self.routes.iter().filter_map(|route| route.end);
+            let routes = self.routes.values().filter_map(|route| route.end);
             let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
             self.forget_ends(|flow| used.contains(&flow));
         }
     }
 
     pub(super) fn flush_local(&mut self) {
-        for route in &mut self.routes {
+        for route in self.routes.values_mut() {
             route.local.flush(&self.counts);
         }
         if self.inbound.is_empty() {

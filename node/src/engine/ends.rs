@@ -18,7 +18,7 @@ use tradewind_packet::message::{
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
 use tradewind_packet::session::{HEADER_BYTES, Now, PeerId, TAG_BYTES};
-use tradewind_units::{Duration, Timestamp};
+use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
 use super::bills::Bills;
@@ -59,6 +59,8 @@ pub(super) struct End {
     sent: Sent,
     /// What its receiver tells of the flow that is sent.
     told: Fared,
+    /// The share of its last interval that the Internet lost.
+    internet_loss: Option<Ratio>,
     /// What becomes of the flow that comes in.
     received: Fared,
     bills: Bills,
@@ -121,6 +123,8 @@ impl Ends {
     pub(super) fn note_report(&mut self, told: &Feedback) {
         if let Some(end) = self.by_outgoing.get_mut(&told.flow) {
             end.told.add(told);
+            let share = told.lost_by_internet as f64 / told.expected.max(1) as f64;
+            end.internet_loss = Ratio::new(share).ok();
             if let (Choice::Selected(selection), true) = (&mut end.choice, end.is_up)
                 && let Some(service) = selection.observe(told)
             {
@@ -168,6 +172,7 @@ impl Engine {
             choice,
             sent: Sent::default(),
             told: Fared::default(),
+            internet_loss: None,
             received: Fared::default(),
             bills: Bills::default(),
         };
@@ -243,8 +248,8 @@ impl Engine {
                 self.deliver(now, peer, conversation, payload);
                 Some((conversation, None))
             }
-            Ok(Message::First { conversation, carriage, to, payload }) => {
-                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+            Ok(Message::First { conversation, carriage, to, from, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
                 Some((conversation, Some(carriage)))
             }
             _ => None,

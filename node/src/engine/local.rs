@@ -1,15 +1,27 @@
-//! Sockets towards applications.
+//! Where datagrams of applications come from and go to.
 
 use std::net::SocketAddr;
 
 use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
 
+use super::taken::TakenLocal;
 use crate::NodeError;
 use crate::counts::{Counts, add};
+use crate::mailbox::Held;
+
+/// One place of an application.
+pub(crate) enum Local {
+    /// A UDP socket.
+    Port(Box<Port>),
+    /// A flow of an application that links this crate.
+    Flow(Held),
+    /// Datagrams to others, which are taken off their way.
+    Taken(Box<TakenLocal>),
+}
 
 /// A local socket and what waits to leave through it.
-pub(crate) struct Local {
-    pub(crate) port: UdpPort,
+pub(crate) struct Port {
+    port: UdpPort,
     out: SendBatch,
     waits: bool,
 }
@@ -17,7 +29,81 @@ pub(crate) struct Local {
 impl Local {
     pub(super) fn bind(address: SocketAddr) -> Result<Self, NodeError> {
         let port = UdpPort::bind(address, &UdpOptions::default())?;
-        Ok(Self { port, out: SendBatch::new(2), waits: false })
+        Ok(Self::Port(Box::new(Port::new(port))))
+    }
+
+    /// A socket on somebody else's address, for what is said with `to` alone.
+    pub(super) fn bind_as(address: SocketAddr, to: SocketAddr) -> Result<Self, NodeError> {
+        let options = UdpOptions { transparent: true, reuse_port: true, ..UdpOptions::default() };
+        let port = UdpPort::bind(address, &options)?;
+        port.connect(to)?;
+        Ok(Self::Port(Box::new(Port::new(port))))
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Taken(_))
+    }
+
+    /// Whether it takes datagrams to `to` off their way.
+    pub(super) fn takes(&self, to: SocketAddr) -> bool {
+        matches!(self, Self::Taken(taken) if taken.takes(to))
+    }
+
+    /// A conversation with `to` begins; `None` when it could not be answered.
+    pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
+        match self {
+            Self::Taken(taken) => taken.begin(to),
+            Self::Port(_) | Self::Flow(_) => Some(()),
+        }
+    }
+
+    /// The last conversation with `to` has ended.
+    pub(super) fn end(&mut self, to: SocketAddr) {
+        if let Self::Taken(taken) = self {
+            taken.end(to);
+        }
+    }
+
+    /// The socket, if it is one.
+    pub(crate) fn port(&self) -> Option<&UdpPort> {
+        match self {
+            Self::Port(local) => Some(&local.port),
+            Self::Taken(taken) => Some(&taken.listener),
+            Self::Flow(_) => None,
+        }
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.port().map(UdpPort::address)
+    }
+
+    /// Sends a datagram to `to`; one that answers what was taken off its way, from the address `from`.
+    pub(super) fn push(
+        &mut self,
+        counts: &Counts,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        payload: &[u8],
+    ) {
+        match self {
+            Self::Taken(taken) => taken.push(counts, from, to, payload),
+            Self::Port(local) => local.push(counts, to, payload),
+            Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
+        }
+    }
+
+    pub(super) fn flush(&mut self, counts: &Counts) {
+        match self {
+            Self::Port(local) => local.flush(counts),
+            Self::Taken(taken) => taken.flush(counts),
+            Self::Flow(_) => {}
+        }
+    }
+}
+
+impl Port {
+    pub(super) fn new(port: UdpPort) -> Self {
+        Self { port, out: SendBatch::new(2), waits: false }
     }
 
     pub(super) fn push(&mut self, counts: &Counts, to: SocketAddr, payload: &[u8]) {

@@ -3,12 +3,15 @@
 mod bills;
 mod conversations;
 mod ends;
+mod flows;
 mod local;
+mod mtu;
 mod paths;
 mod routes;
 mod services;
 mod serving;
 mod sockets;
+mod taken;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,6 +31,7 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
+use crate::mailbox::Desk;
 
 use conversations::{Inbound, Outbound};
 use paths::Label;
@@ -44,6 +48,8 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const DEAD_AFTER: Duration = Duration::from_millis(600);
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
+/// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be conversations.
+const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
     config: Arc<NodeConfig>,
@@ -59,10 +65,17 @@ pub(crate) struct Engine {
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Table<Route>,
+    pub(crate) desk: Arc<Desk>,
+    /// Routes of applications' flows.
+    flows: BTreeMap<u64, u32>,
+    /// What a flow sends, while it is sealed.
+    collected: Vec<Vec<u8>>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
+    /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
+    kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
     /// Local ports that are to be watched.
     pub(crate) fresh: Vec<u32>,
     /// A message while it is written.
@@ -92,6 +105,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
+        desk: Arc<Desk>,
     ) -> Result<Self, NodeError> {
         let now = now();
         let own = match config.workers {
@@ -133,10 +147,14 @@ impl Engine {
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
-            routes: Vec::new(),
+            routes: Table::new(ROUTES),
+            desk,
+            flows: BTreeMap::new(),
+            collected: Vec::new(),
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
+            kept: BTreeMap::new(),
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
@@ -149,7 +167,7 @@ impl Engine {
             config: Arc::clone(&config),
         };
         for path in &config.paths {
-            engine.add_route(now, path)?;
+            engine.add_path(now, path)?;
         }
         engine.dispatch(now);
         engine.flush();
@@ -188,8 +206,8 @@ impl Engine {
             Ok(Message::Datagram { conversation, payload }) => {
                 self.deliver(now, peer, conversation, payload);
             }
-            Ok(Message::First { conversation, carriage, to, payload }) => {
-                self.deliver_first(now, peer, (conversation, carriage, to), payload);
+            Ok(Message::First { conversation, carriage, to, from, payload }) => {
+                self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
             }
             Ok(Message::Known { conversation }) => self.conversation_known(peer, conversation),
             Ok(Message::Numbered { packet, message }) => {
@@ -278,8 +296,8 @@ impl Engine {
         }
         while let Some(event) = self.sessions.poll_event() {
             match event {
-                Event::Answered { peer, link, round_trip } => {
-                    self.answered(now, peer, link, round_trip);
+                Event::Answered { peer, link, round_trip, bytes } => {
+                    self.answered(now, peer, link, (round_trip, bytes));
                 }
                 Event::Closed { peer, .. } => self.forget(peer),
                 Event::Established { peer, identity, link } => {
@@ -307,7 +325,10 @@ impl Engine {
             self.tend_served(now);
         }
         self.time_out(now);
+        self.tend_mtus(now);
         self.tend_routes(now);
+        self.tell_open();
+        self.tell_gates(now);
         self.tend_ends(now);
         self.tend_conversations(now);
         let drops = self.sessions.drops();

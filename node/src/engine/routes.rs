@@ -12,13 +12,17 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::ends::{Choice, Selection};
 use super::local::Local;
+use super::mtu::Mtus;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::Path;
+use crate::config::Course;
 
 /// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
 /// path is to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
+
+/// Silence after which a far endpoint counts as gone. Chosen: five questions over each way.
+const GONE_AFTER: Duration = Duration::from_secs(1);
 
 /// A far endpoint: which ways to it are alive.
 #[derive(Debug, Default)]
@@ -26,15 +30,23 @@ pub(super) struct Far {
     /// The overlay path to it that was heard of last.
     pub(super) label: Option<u32>,
     overlay_heard: Option<Timestamp>,
+    internet_heard: Option<Timestamp>,
+    /// How long datagrams may be over either way.
+    pub(super) mtus: Mtus,
     /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
+    /// The relays that were tried last, and until when nobody else tries them.
+    tried: Option<(Vec<Hop>, Timestamp)>,
 }
 
-/// A path of the configuration.
+/// A path of the configuration, or an application's flow.
 pub(crate) struct Route {
     pub(crate) local: Local,
-    pub(super) to: SocketAddr,
+    /// Where its datagrams go, unless each goes its own way.
+    pub(super) to: Option<SocketAddr>,
+    /// A destination that its overlay path is opened for.
+    pub(super) known: SocketAddr,
     pub(super) carriage: Carriage,
     /// The flow that a service carries it in.
     pub(super) end: Option<FlowNumber>,
@@ -43,43 +55,66 @@ pub(crate) struct Route {
     first: Option<PeerId>,
     flow: FlowId,
     next_open: Timestamp,
-    pub(super) sources: BTreeMap<SocketAddr, u32>,
+    /// Conversations by who has them, and with whom.
+    pub(super) sources: BTreeMap<(SocketAddr, SocketAddr), u32>,
 }
 
 impl Engine {
-    pub(super) fn add_route(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
-        let local = Local::bind(path.listen)?;
+    /// Adds a route from `local` to `known`, or, where datagrams are taken off their way, to each one's destination, of which `known` is an
+    /// example; returns its id.
+    pub(super) fn add_route(
+        &mut self,
+        now: Now,
+        local: Local,
+        known: SocketAddr,
+        course: &Course,
+    ) -> Result<u32, NodeError> {
         let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
-        let far = self.leg(now, path.far.identity, path.far.address).ok_or_else(full)?;
-        let first = match path.relays.first() {
+        let far = self.leg(now, course.far.identity, course.far.address).ok_or_else(full)?;
+        let first = match course.relays.first() {
             Some(hop) => Some(self.leg(now, hop.identity, hop.address).ok_or_else(full)?),
             None => None,
         };
         self.fars.entry(far).or_default();
-        let hops = path.relays.iter().chain([&path.far]).cloned().collect();
-        let (to, carriage, next_open) = (path.to, path.carriage, now.steady);
+        let hops = course.relays.iter().chain([&course.far]).cloned().collect();
+        let to = (!local.is_taken()).then_some(known);
+        let (carriage, next_open) = (course.carriage, now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let sources = BTreeMap::new();
         let budget = Duration::from_millis(carriage.budget_ms.into());
-        let choice = match (path.bearable_loss, carriage.service) {
+        let choice = match (course.bearable_loss, carriage.service) {
             (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
             (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
             (None, Service::Direct | Service::Forwarding) => None,
         };
         let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
-        let route = Route { local, to, carriage, end, hops, far, first, flow, next_open, sources };
-        self.routes.push(route);
-        Ok(())
+        let route =
+            Route { local, to, known, carriage, end, hops, far, first, flow, next_open, sources };
+        let salt = self.next_salt();
+        self.routes.insert(salt, route).ok_or_else(full)
     }
 
-    pub(super) fn answered(&mut self, now: Now, peer: PeerId, link: Link, round_trip: Duration) {
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        link: Link,
+        (round_trip, bytes): (Duration, usize),
+    ) {
         let smooth = |before: Option<Duration>| match before {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
         };
+        if let Some(far) = self.fars.get_mut(&peer) {
+            let heard = match link {
+                Link::Internet(_) => &mut far.internet_heard,
+                Link::Overlay(_) => &mut far.overlay_heard,
+            };
+            *heard = Some(now.steady);
+            far.mtus.arrived(link, bytes);
+        }
         match (self.fars.get_mut(&peer), link) {
             (Some(far), Link::Overlay(_)) => {
-                far.overlay_heard = Some(now.steady);
                 far.overlay_round_trip = Some(smooth(far.overlay_round_trip));
             }
             (Some(far), Link::Internet(_)) => far.round_trip = Some(smooth(far.round_trip)),
@@ -95,13 +130,18 @@ impl Engine {
     /// Opens overlay paths where there is none that answers.
     pub(super) fn tend_routes(&mut self, now: Now) {
         let mut up = 0;
-        for at in 0..self.routes.len() {
-            let route = &self.routes[at];
+        let routes: Vec<u32> = self.routes.ids().collect();
+        for at in routes {
+            let Some(route) = self.routes.get(at) else { continue };
             let is_direct = route.carriage.service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
             let far = self.fars.get(&route.far);
             if far.is_some_and(|far| far.is_overlay_alive(now)) {
                 up += 1;
+                continue;
+            }
+            // One path serves all that goes over the same relays.
+            if far.is_some_and(|far| far.is_trying(now, &route.hops)) {
                 continue;
             }
             if now.steady >= route.next_open && self.sessions.is_open(first) {
@@ -111,10 +151,10 @@ impl Engine {
         self.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn open_route(&mut self, now: Now, at: usize, first: PeerId) {
-        let route = &mut self.routes[at];
+    fn open_route(&mut self, now: Now, at: u32, first: PeerId) {
+        let Some(route) = self.routes.get_mut(at) else { return };
         route.next_open = now.steady + OPEN_EVERY;
-        let destination = Destination::Address(route.to);
+        let destination = Destination::Address(route.known);
         let Ok(hops) = tradewind_grant::Route::new(route.hops.clone()) else { return };
         let request = Request { flow: &route.flow, destination: &destination, route: &hops };
         let (Some(sealer), Ok(nonce)) = (&mut self.sealer, entropy::bytes()) else { return };
@@ -122,9 +162,12 @@ impl Engine {
             Ok(sealed) => sealed,
             Err(error) => return tracing::warn!(%error, "no overlay path"),
         };
-        let far = route.far;
+        let (far, tried) = (route.far, (route.hops.clone(), route.next_open));
         let Some(label) = self.new_path(now, first) else { return };
-        let old = self.fars.get_mut(&far).and_then(|far| far.label.replace(label));
+        let old = self.fars.get_mut(&far).and_then(|far| {
+            far.tried = Some(tried);
+            far.label.replace(label)
+        });
         if let Some(old) = old {
             self.drop_label(old);
         }
@@ -133,6 +176,21 @@ impl Engine {
 }
 
 impl Far {
+    /// Whether it answers over any way.
+    pub(super) fn is_there(&self, now: Now) -> bool {
+        let heard = self.internet_heard.max(self.overlay_heard);
+        heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+    }
+
+    /// Whether a path over these relays was asked for just now.
+    fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
+        self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
+    }
+
+    pub(super) fn is_internet_alive(&self, now: Now) -> bool {
+        self.internet_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
+    }
+
     pub(super) fn is_overlay_alive(&self, now: Now) -> bool {
         self.overlay_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
     }

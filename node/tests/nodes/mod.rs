@@ -37,7 +37,7 @@ pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
         expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
         sessions: None,
         relays: Relays::Any,
-        destinations: vec![destinations.parse().unwrap()],
+        destinations: destinations.split(' ').map(|rule| rule.parse().unwrap()).collect(),
     }
     .sign(&operator())
     .unwrap()
@@ -64,6 +64,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         grant: None,
         paths: Vec::new(),
         repeats_copies: true,
+        keep_sources: Vec::new(),
         services: RelayServices::default(),
     }
 }

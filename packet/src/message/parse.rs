@@ -66,18 +66,23 @@ fn conversation_message<'a>(
     let conversation = reader.word("conversation")?;
     match kind {
         kind::DATAGRAM => Ok(Message::Datagram { conversation, payload: reader.rest() }),
-        kind::FIRST => {
+        kind::FIRST | kind::FIRST_FROM => {
             let service = service(reader)?;
             let paths = if reader.flag("both paths")? { Paths::Both } else { Paths::Overlay };
             let budget_ms = reader.half_word("budget")?;
-            let ip = Ipv6Addr::from(reader.array::<16>("address")?);
-            let to = SocketAddr::new(IpAddr::V6(ip).to_canonical(), reader.half_word("port")?);
+            let to = address(reader)?;
+            let from = if kind == kind::FIRST { None } else { Some(address(reader)?) };
             let carriage = Carriage { service, paths, budget_ms };
-            Ok(Message::First { conversation, carriage, to, payload: reader.rest() })
+            Ok(Message::First { conversation, carriage, to, from, payload: reader.rest() })
         }
         kind::KNOWN => Ok(Message::Known { conversation }),
         other => Err(MessageError::Kind(other)),
     }
+}
+
+fn address(reader: &mut Reader<'_>) -> Result<SocketAddr, MessageError> {
+    let ip = Ipv6Addr::from(reader.array::<16>("address")?);
+    Ok(SocketAddr::new(IpAddr::V6(ip).to_canonical(), reader.half_word("port")?))
 }
 
 fn service_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {

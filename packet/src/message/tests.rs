@@ -112,7 +112,9 @@ proptest! {
         let paths = if both { Paths::Both } else { Paths::Overlay };
         let to = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
         let carriage = Carriage { service, paths, budget_ms };
-        let first = Message::First { conversation: next, carriage, to, payload: &rest };
+        let first = Message::First { conversation: next, carriage, to, from: None, payload: &rest };
+        let from = Some(SocketAddr::new(to.ip(), port ^ 1));
+        assert_round_trip(&Message::First { conversation: next, carriage, to, from, payload: &rest });
         assert_round_trip(&Message::OnPath { label, datagram: &rest });
         assert_round_trip(&Message::Open { label, header: &rest });
         assert_round_trip(&Message::Opened { label, next });

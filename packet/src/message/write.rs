@@ -18,6 +18,7 @@ pub(super) mod kind {
     pub(crate) const FIRST: u8 = 0x32;
     pub(crate) const KNOWN: u8 = 0x33;
     pub(crate) const NUMBERED: u8 = 0x34;
+    pub(crate) const FIRST_FROM: u8 = 0x35;
 
     pub(crate) const SOURCE: u8 = 0x41;
     pub(crate) const COPY: u8 = 0x42;
@@ -86,12 +87,13 @@ impl Message<'_> {
                 out.extend_from_slice(&conversation.to_be_bytes());
                 out.extend_from_slice(payload);
             }
-            Self::First { conversation, carriage, to, payload } => {
+            Self::First { conversation, carriage, to, from, payload } => {
                 out.extend_from_slice(&conversation.to_be_bytes());
                 let is_both = carriage.paths == Paths::Both;
                 out.extend_from_slice(&[carriage.service as u8, u8::from(is_both)]);
                 out.extend_from_slice(&carriage.budget_ms.to_be_bytes());
                 put_address(out, *to);
+                from.iter().for_each(|from| put_address(out, *from));
                 out.extend_from_slice(payload);
             }
             Self::Known { conversation } => out.extend_from_slice(&conversation.to_be_bytes()),
@@ -164,7 +166,8 @@ impl Message<'_> {
             Self::Serve { .. } => kind::SERVE,
             Self::Bill { .. } => kind::BILL,
             Self::Datagram { .. } => kind::DATAGRAM,
-            Self::First { .. } => kind::FIRST,
+            Self::First { from: None, .. } => kind::FIRST,
+            Self::First { from: Some(_), .. } => kind::FIRST_FROM,
             Self::Known { .. } => kind::KNOWN,
             Self::Numbered { .. } => kind::NUMBERED,
             Self::Source(_) => kind::SOURCE,

@@ -122,6 +122,8 @@ pub enum Event {
         link: Link,
         /// How long it took.
         round_trip: Duration,
+        /// How long the datagram was that asked.
+        bytes: usize,
     },
     /// The neighbour is at another address, and proved it.
     Moved {

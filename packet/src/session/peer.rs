@@ -70,6 +70,8 @@ pub(super) struct Question {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) asked: Timestamp,
+    /// The length of the datagram that asked.
+    pub(super) bytes: usize,
 }
 
 impl Peer {

@@ -234,16 +234,18 @@ impl Sessions {
 
     fn obey(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {
         match control {
-            Control::Question(number) => self.send_control(peer_id, link, Control::Answer(number)),
+            Control::Question(number) | Control::Probe(number) => {
+                self.send_control(peer_id, link, Control::Answer(number), 0);
+            }
             Control::Answer(number) => {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
                 let Some(question) = peer.settle(number, link) else { return };
-                let round_trip = now.steady.since(question.asked);
+                let (bytes, round_trip) = (question.bytes, now.steady.since(question.asked));
                 if matches!(link, Link::Internet(_)) && peer.link != link {
                     peer.link = link;
                     self.events.push_back(Event::Moved { peer: peer_id, link });
                 }
-                self.events.push_back(Event::Answered { peer: peer_id, link, round_trip });
+                self.events.push_back(Event::Answered { peer: peer_id, link, round_trip, bytes });
             }
             Control::Confirmation => {}
             Control::Farewell => self.forget_sessions(peer_id),
@@ -252,11 +254,27 @@ impl Sessions {
 
     /// Asks the neighbour whether it is there; [`Event::Answered`] tells.
     pub fn ask(&mut self, now: Now, peer: PeerId, link: Link) {
+        self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Question);
+    }
+
+    /// Asks it by a datagram of `bytes`, at least 38; [`Event::Answered`] tells that one so long arrives.
+    pub fn probe(&mut self, now: Now, peer: PeerId, link: Link, bytes: usize) {
+        self.ask_with(now, peer, link, bytes, Control::Probe);
+    }
+
+    fn ask_with(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        link: Link,
+        bytes: usize,
+        control: impl Fn(u64) -> Control,
+    ) {
         let number = self.randomness.draw_u64();
         let Some(known) = self.peers.get_mut(peer.0) else { return };
         if known.sending.is_some() {
-            known.remember(Question { number, link, asked: now.steady });
-            self.send_control(peer, link, Control::Question(number));
+            known.remember(Question { number, link, asked: now.steady, bytes });
+            self.send_control(peer, link, control(number), bytes);
         }
     }
 
@@ -274,11 +292,13 @@ impl Sessions {
         }
     }
 
-    fn send_control(&mut self, peer: PeerId, link: Link, control: Control) {
-        let mut datagram = [0; OVERHEAD + CONTROL_LIMIT];
-        let length = OVERHEAD + control.put(&mut datagram[HEADER_BYTES..]);
-        if self.seal_as(CONTROL, peer, &mut datagram[..length]).is_ok() {
-            let (bytes, is_ours) = (datagram[..length].to_vec(), self.is_ours(peer));
+    /// Sends a control datagram, `least` bytes long at least.
+    fn send_control(&mut self, peer: PeerId, link: Link, control: Control, least: usize) {
+        let mut bytes = vec![0; least.max(OVERHEAD + CONTROL_LIMIT)];
+        let length = OVERHEAD + control.put(&mut bytes[HEADER_BYTES..]);
+        bytes.truncate(length.max(least));
+        if self.seal_as(CONTROL, peer, &mut bytes).is_ok() {
+            let is_ours = self.is_ours(peer);
             self.transmits.push_back(Transmit { link, bytes, is_ours });
         }
     }
@@ -425,7 +445,7 @@ impl Sessions {
     /// Ends what there is with a neighbour and tells it.
     pub fn close(&mut self, peer: PeerId) {
         if let Some(link) = self.link_of(peer) {
-            self.send_control(peer, link, Control::Farewell);
+            self.send_control(peer, link, Control::Farewell, 0);
         }
         self.forget(peer);
     }

@@ -74,6 +74,16 @@ impl<T> Table<T> {
         self.held == 0
     }
 
+    /// All values, by place.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten().map(|(_, value)| value)
+    }
+
+    /// All values, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten().map(|(_, value)| value)
+    }
+
     /// The ids of all values.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.places.iter().flatten().map(|(id, _)| *id)

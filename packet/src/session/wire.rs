@@ -21,8 +21,9 @@
 //!                   4  receiver's session id
 //!                   8  counter
 //!              x + 16  payload, sealed; the 13 bytes before are authenticated with it
-//! control payload   1  1 question, 2 answer, 3 confirmation, 4 farewell
-//!                   8  question and answer: a number that comes back
+//! control payload   1  1 question, 2 answer, 3 confirmation, 4 farewell, 5 probe
+//!                   8  question, answer and probe: a number that comes back
+//!                   x  probe: zeros
 //! ```
 
 /// Bytes before a sealed datagram's payload.
@@ -125,9 +126,11 @@ pub(super) enum Control {
     Confirmation,
     /// The session's last word.
     Farewell,
+    /// A question that is as long as a datagram is to be.
+    Probe(u64),
 }
 
-/// Longest payload of a control datagram.
+/// Longest payload of a control datagram but a probe.
 pub(super) const CONTROL_LIMIT: usize = 9;
 
 impl Control {
@@ -138,6 +141,7 @@ impl Control {
             Self::Answer(number) => (2, Some(number)),
             Self::Confirmation => (3, None),
             Self::Farewell => (4, None),
+            Self::Probe(number) => (5, Some(number)),
         };
         out[0] = kind;
         let Some(number) = number else { return 1 };
@@ -147,6 +151,11 @@ impl Control {
 
     pub(super) fn take(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
+        if *kind == 5 {
+            let (number, padding) = rest.split_first_chunk()?;
+            let is_right = padding.iter().all(|byte| *byte == 0);
+            return is_right.then_some(Self::Probe(u64::from_be_bytes(*number)));
+        }
         let number = <[u8; 8]>::try_from(rest).map(u64::from_be_bytes);
         match (kind, number, rest.is_empty()) {
             (1, Ok(number), _) => Some(Self::Question(number)),
@@ -155,5 +164,23 @@ impl Control {
             (4, _, true) => Some(Self::Farewell),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_probe_is_a_number_and_zeros() {
+        let mut bytes = [0; 60];
+        assert_eq!(Control::Probe(7).put(&mut bytes), CONTROL_LIMIT);
+        assert_eq!(Control::take(&bytes), Some(Control::Probe(7)));
+        assert_eq!(Control::take(&bytes[..9]), Some(Control::Probe(7)));
+        assert_eq!(Control::take(&bytes[..8]), None);
+        bytes[59] = 1;
+        assert_eq!(Control::take(&bytes), None);
+        bytes[0] = 1;
+        assert_eq!(Control::take(&bytes), None, "a question has nothing behind its number");
     }
 }

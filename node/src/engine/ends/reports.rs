@@ -6,6 +6,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::Timestamp;
 
 use super::super::Engine;
+use super::super::local::Local;
 use super::super::routes::Route;
 use super::{Choice, Ends, Sent};
 use crate::status::{Direction, FlowStatus};
@@ -44,6 +45,8 @@ impl Ends {
             copies,
             resent,
             fared: Some(end.told),
+            internet_loss: end.internet_loss,
+            longest: None,
             billed: Some(end.bills.told()),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
@@ -55,6 +58,7 @@ impl Ends {
             copies,
             resent,
             fared,
+            internet_loss: None,
             billed: None,
             ..sent.clone()
         };
@@ -85,15 +89,21 @@ impl Engine {
     /// How the flows that begin or end here fare.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
-        for route in &self.routes {
-            let (listen, to) = (Some(route.local.port.address()), Some(route.to));
+        for route in self.routes.values() {
+            let (listen, to) = (route.local.address(), route.to);
             let told = match route.end {
                 Some(end) => self.services.ends.report(end, &self.name_of(route.far)),
                 None => vec![self.plain_report(now, route)],
             };
-            flows.extend(told.into_iter().map(|flow| FlowStatus { listen, to, ..flow }));
+            let from = flows.len();
+            let longest = self.longest(route);
+            let told = told.into_iter();
+            flows.extend(told.map(|flow| FlowStatus { listen, to, longest, ..flow }));
+            if let Local::Flow(held) = &route.local {
+                held.0.set_status(&flows[from..]);
+            }
         }
-        let is_own = |flow: FlowNumber| self.routes.iter().any(|route| route.end == Some(flow));
+        let is_own = |flow: FlowNumber| self.routes.values().any(|route| route.end == Some(flow));
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far)));
         }
@@ -125,6 +135,8 @@ impl Engine {
             copies: 0,
             resent: 0,
             fared: None,
+            internet_loss: None,
+            longest: None,
             billed: None,
         }
     }

@@ -94,7 +94,7 @@ impl Sessions {
         session.phase = Phase::Open { theirs, keys: Box::new(keys) };
         peer.heard = now.steady;
         self.promote(peer_id);
-        self.send_control(peer_id, link, Control::Confirmation);
+        self.send_control(peer_id, link, Control::Confirmation, 0);
         Ok(())
     }
 

@@ -1,0 +1,135 @@
+//! The same for UDP, at both ends of a flow: datagrams to chosen destinations that pass this host, or that it sends itself, and
+//! the answers to datagrams that it sends under others' addresses.
+//!
+//! UDP has no connections to tell apart, so every datagram is taken, those of conversations that are older than the rules, too. Connection
+//! tracking is kept away from all of them: with an entry of its own a conversation that goes its old way again, through a host that translates
+//! addresses, would go untranslated.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use super::{Capture, OWN_MARK};
+
+/// Addresses that share the first bits, and ports.
+type Place = (IpAddr, u8, RangeInclusive<u16>);
+
+/// The chains that take `capture` and mark it.
+pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
+    let places: Vec<String> =
+        capture.destinations.iter().map(|at| place("daddr", "dport", at)).collect();
+    let takes: Vec<String> = capture.listeners.iter().map(|to| lead(to, mark)).collect();
+    let others = "fib daddr type != unicast return";
+    let mut chains = vec![
+        format!("chain take {{ {}; }}", takes.join("; ")),
+        chain("fresh", "filter", "prerouting", "raw", &[others.into(), each(&places, "notrack")]),
+        chain(
+            "arriving",
+            "filter",
+            "prerouting",
+            "mangle",
+            &[others.into(), each(&places, "jump take")],
+        ),
+    ];
+    let answers =
+        capture.destinations.iter().map(|at| place("saddr", "sport", at)).collect::<Vec<_>>();
+    let mut leaving = vec![each(&answers, "fib saddr type != local notrack")];
+    if capture.own_host {
+        let own = format!("meta mark {OWN_MARK:#x} return");
+        let marks = format!("meta mark set {mark:#x}");
+        leaving.extend([own.clone(), others.into(), each(&places, "notrack")]);
+        chains.push(chain(
+            "own",
+            "route",
+            "output",
+            "mangle",
+            &[own, others.into(), each(&places, &marks)],
+        ));
+    }
+    chains.push(chain("leaving", "filter", "output", "raw", &leaving));
+    chains
+}
+
+/// The chains that take what comes to transparent sockets on the addresses `sources`.
+pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
+    let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
+    let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
+    let heard = format!("socket transparent 1 socket wildcard 0 meta mark set {mark:#x} accept");
+    let kept = "fib saddr type != local notrack";
+    vec![
+        chain(
+            "fresh",
+            "filter",
+            "prerouting",
+            "raw",
+            &[each(&come, "socket transparent 1 socket wildcard 0 notrack")],
+        ),
+        chain("arriving", "filter", "prerouting", "mangle", &[each(&come, &heard)]),
+        chain("leaving", "filter", "output", "raw", &[each(&go, kept)]),
+    ]
+}
+
+fn lead(listener: &SocketAddr, mark: u32) -> String {
+    let (protocol, family) = if listener.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
+    format!(
+        "meta nfproto {protocol} meta l4proto udp tproxy {family} to {listener} meta mark set {mark:#x} accept"
+    )
+}
+
+fn chain(name: &str, kind: &str, hook: &str, priority: &str, rules: &[String]) -> String {
+    let rules = rules.join("; ");
+    format!(
+        "chain {name} {{ type {kind} hook {hook} priority {priority}; policy accept; {rules}; }}"
+    )
+}
+
+fn each(places: &[String], verdict: &str) -> String {
+    places.iter().map(|place| format!("{place} {verdict}")).collect::<Vec<_>>().join("; ")
+}
+
+fn place(address: &str, port: &str, (base, bits, ports): &Place) -> String {
+    let family = if base.is_ipv4() { "ip" } else { "ip6" };
+    format!("{family} {address} {base}/{bits} udp {port} {}-{}", ports.start(), ports.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: u32 = 0x5457_0007;
+
+    fn capture(own_host: bool) -> String {
+        let capture = Capture {
+            destinations: vec![
+                ([198, 51, 100, 0].into(), 24, 5004..=5010),
+                ("2001:db8::".parse().unwrap(), 32, 1..=65535),
+            ],
+            listeners: vec!["127.0.0.1:7080".parse().unwrap(), "[::1]:7080".parse().unwrap()],
+            own_host,
+        };
+        take(&capture, MARK).join("\n")
+    }
+
+    #[test]
+    fn each_family_goes_to_its_listener_and_own_datagrams_only_if_wanted() {
+        let text = capture(false);
+        for rule in [
+            "meta l4proto udp tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept",
+            "meta l4proto udp tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept",
+            "ip daddr 198.51.100.0/24 udp dport 5004-5010 jump take",
+            "ip6 daddr 2001:db8::/32 udp dport 1-65535 notrack",
+            "ip saddr 198.51.100.0/24 udp sport 5004-5010 fib saddr type != local notrack",
+        ] {
+            assert!(text.contains(rule), "{rule}\n{text}");
+        }
+        assert!(!text.contains("type route"), "{text}");
+        assert!(capture(true).contains("udp dport 5004-5010 meta mark set 0x54570007"));
+    }
+
+    #[test]
+    fn answers_are_taken_only_where_a_socket_of_this_host_waits_for_them() {
+        let text = answers(&[([10, 1, 0, 0].into(), 16, 1..=65535)], MARK).join("\n");
+        let rule = "ip daddr 10.1.0.0/16 udp dport 1-65535 socket transparent 1 socket wildcard 0 meta mark set 0x54570007 accept";
+        assert!(text.contains(rule), "{text}");
+        assert!(!text.contains("tproxy"), "{text}");
+    }
+}

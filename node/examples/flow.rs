@@ -1,0 +1,134 @@
+//! A program that links the crate: it asks an echo server 200 times through a flow with a latency budget, and tells how its packets fared.
+//!
+//! ```text
+//! $ cargo run -p tradewind-node --example flow
+//! 200 sent, 200 came back
+//! sent by direct: the cheapest within its budget; 0 came back over relays, 0 late, 0 lost
+//! the Internet lost 0 of 186
+//! ```
+//!
+//! All is on loopback: echo server, far endpoint, two relays and the program's own node run in this process. On real hosts only `flow` stays:
+//! relays are `tradewind relay`, the far endpoint is `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and
+//! `tradewind grant`.
+
+use std::error::Error;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays, SignedGrant};
+use tradewind_node::status::Direction;
+use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
+use tradewind_units::Timestamp;
+
+const LOOPBACK: &str = "127.0.0.0/8:*";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let server = echo_server()?;
+    let (far, first, second) = (others(4, &[2, 3])?, others(2, &[])?, others(3, &[2])?);
+    let relays = vec![hop(&first, 2), hop(&second, 3)];
+
+    let config = NodeConfig::of_application(identity(1), grant()?);
+    let node = Node::start(NodeConfig { listen: any_port(), ..config })?;
+    let flow =
+        node.register(server, Duration::from_millis(150), FlowOptions::new(hop(&far, 4), relays))?;
+    if !flow.wait_open(Duration::from_secs(10))? {
+        return Err("the far endpoint does not answer".into());
+    }
+    let came = ask(&flow)?;
+    println!("200 sent, {came} came back");
+    tell(&flow);
+    Ok(())
+}
+
+/// Sends 200 datagrams in two seconds; how many answers came.
+fn ask(flow: &Flow) -> Result<usize, Box<dyn Error>> {
+    let mut came = 0;
+    for number in 0..200u32 {
+        flow.send(&number.to_be_bytes())?;
+        sleep(Duration::from_millis(10));
+        while flow.receive(Duration::ZERO)?.is_some() {
+            came += 1;
+        }
+    }
+    while came < 200 && flow.receive(Duration::from_secs(1))?.is_some() {
+        came += 1;
+    }
+    Ok(came)
+}
+
+fn tell(flow: &Flow) {
+    if let Some(status) = flow.status(Direction::Sent)
+        && let Some(fared) = status.fared
+    {
+        let recovered =
+            fared.recovered_cache + fared.recovered_in_stream + fared.recovered_cross_stream;
+        println!(
+            "sent by {}: {}; {recovered} came back over relays, {} late, {} lost",
+            status.service, status.why, fared.late, fared.lost
+        );
+    }
+    if let Some(told) = flow.congestion() {
+        println!("the Internet lost {} of {}", told.lost_by_internet, told.expected);
+    }
+}
+
+/// A relay or far endpoint on loopback that knows the relays `neighbours`.
+fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
+    let rules = vec![LOOPBACK.parse()?];
+    Ok(Node::start(NodeConfig {
+        listen: any_port(),
+        operators: vec![operator().public()],
+        neighbours: neighbours.iter().map(|number| identity(*number).public()).collect(),
+        policy: RelayPolicy {
+            destinations: rules.clone(),
+            next_hops: rules,
+            allow_loopback: true,
+            never: Vec::new(),
+        },
+        grant: None,
+        ..NodeConfig::of_application(identity(number), grant()?)
+    })?)
+}
+
+fn echo_server() -> std::io::Result<SocketAddr> {
+    let socket = UdpSocket::bind(any_port())?;
+    let address = socket.local_addr()?;
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _lost = socket.send_to(&buffer[..length], from);
+        }
+    });
+    Ok(address)
+}
+
+/// The operator lets identity 1 send to loopback for ten minutes.
+fn grant() -> Result<SignedGrant, Box<dyn Error>> {
+    let now = Timestamp::ZERO + SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let grant = Grant {
+        gateway: identity(1).public(),
+        not_before: Timestamp::ZERO,
+        expires: now + Duration::from_secs(600),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec![LOOPBACK.parse()?],
+    };
+    Ok(grant.sign(&operator())?)
+}
+
+fn hop(node: &Node, number: u8) -> Hop {
+    Hop { address: node.address(), identity: identity(number).public() }
+}
+
+fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([99; 32])
+}
+
+fn any_port() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}

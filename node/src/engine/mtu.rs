@@ -1,0 +1,64 @@
+//! How long datagrams may be on the ways to a far endpoint: found by trying, as the path's MTU is nobody's to tell (RFC 8899).
+
+use tradewind_packet::path_mtu::PathMtu;
+use tradewind_packet::session::{Link, Now, OVERHEAD};
+use tradewind_units::Timestamp;
+
+use super::Engine;
+use super::routes::Route;
+
+/// What the first message of a conversation has before the application's bytes, and what it adds to tell whose they are, and to number it.
+const FIRST_BYTES: usize = 27;
+const SOURCE_BYTES: usize = 18;
+const NUMBER_BYTES: usize = 17;
+
+/// The searches on both ways.
+#[derive(Debug)]
+pub(super) struct Mtus {
+    pub(super) internet: PathMtu,
+    pub(super) overlay: PathMtu,
+}
+
+impl Default for Mtus {
+    fn default() -> Self {
+        let new = || PathMtu::new(Timestamp::ZERO);
+        Self { internet: new(), overlay: new() }
+    }
+}
+
+impl Mtus {
+    pub(super) fn arrived(&mut self, link: Link, bytes: usize) {
+        match link {
+            Link::Internet(_) => self.internet.arrived(bytes),
+            Link::Overlay(_) => self.overlay.arrived(bytes),
+        }
+    }
+}
+
+impl Engine {
+    /// Sends the probes that are due, over ways that answer.
+    pub(super) fn tend_mtus(&mut self, now: Now) {
+        for (peer, far) in &mut self.fars {
+            let link = self.sessions.link_of(*peer).filter(|_| far.is_internet_alive(now));
+            if let (Some(link), Some(round_trip)) = (link, far.round_trip)
+                && let Some(bytes) = far.mtus.internet.poll(now.steady, round_trip)
+            {
+                self.sessions.probe(now, *peer, link, bytes);
+            }
+            let label = far.label.filter(|_| far.is_overlay_alive(now));
+            if let (Some(label), Some(round_trip)) = (label, far.overlay_round_trip)
+                && let Some(bytes) = far.mtus.overlay.poll(now.steady, round_trip)
+            {
+                self.sessions.probe(now, *peer, Link::Overlay(label), bytes);
+            }
+        }
+    }
+
+    /// The longest datagram of an application that the Internet path of a route takes, be it the first of its conversation.
+    pub(super) fn longest(&self, route: &Route) -> Option<u64> {
+        let takes = self.fars.get(&route.far)?.mtus.internet.longest()?;
+        let numbered = if route.end.is_some() { NUMBER_BYTES } else { 0 };
+        let source = if route.to.is_none() { SOURCE_BYTES } else { 0 };
+        Some((takes - OVERHEAD - FIRST_BYTES - source - numbered) as u64)
+    }
+}

@@ -1,0 +1,124 @@
+//! Datagrams that are taken off their way: where they are led to, and from where answers leave.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use tradewind_grant::DestinationRule;
+use tradewind_net::interception::Capture;
+use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_packet::session::Now;
+
+use super::Engine;
+use super::local::{Local, Port};
+use crate::NodeError;
+use crate::config::{Entrance, Path, Taken};
+use crate::counts::Counts;
+use crate::interceptor::{Gate, ranges};
+
+/// Taken datagrams of one family.
+pub(crate) struct TakenLocal {
+    pub(super) listener: UdpPort,
+    destinations: Vec<DestinationRule>,
+    gate: Arc<Gate>,
+    /// Sockets on the addresses that applications write to.
+    answers: BTreeMap<SocketAddr, Port>,
+}
+
+impl TakenLocal {
+    /// Where taken datagrams of the family of `destinations` come.
+    fn bind(
+        taken: &Taken,
+        destinations: Vec<DestinationRule>,
+        is_ipv6: bool,
+    ) -> Result<Self, NodeError> {
+        let here = match is_ipv6 {
+            true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
+            false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
+        };
+        let options = UdpOptions { transparent: true, ..UdpOptions::default() };
+        let listener = UdpPort::bind(here, &options)?;
+        let gate = Arc::new(Gate::new(Capture {
+            destinations: ranges(&destinations),
+            listeners: vec![listener.address()],
+            own_host: taken.own_host,
+        }));
+        Ok(Self { listener, destinations, gate, answers: BTreeMap::new() })
+    }
+
+    /// Whether datagrams to `to` are taken: others may come only because somebody writes to the listener itself.
+    pub(super) fn takes(&self, to: SocketAddr) -> bool {
+        self.destinations.iter().any(|rule| rule.covers_address(to))
+    }
+
+    /// Makes sure that there is a socket that answers from `to`.
+    pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
+        if let Entry::Vacant(place) = self.answers.entry(to) {
+            let options = UdpOptions { transparent: true, ..UdpOptions::default() };
+            place.insert(Port::new(UdpPort::bind(to, &options).ok()?));
+        }
+        Some(())
+    }
+
+    pub(super) fn end(&mut self, to: SocketAddr) {
+        self.answers.remove(&to);
+    }
+
+    pub(super) fn push(
+        &mut self,
+        counts: &Counts,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        payload: &[u8],
+    ) {
+        if let Some(answers) = from.and_then(|from| self.answers.get_mut(&from)) {
+            answers.push(counts, to, payload);
+        }
+    }
+
+    pub(super) fn flush(&mut self, counts: &Counts) {
+        self.answers.values_mut().for_each(|answers| answers.flush(counts));
+    }
+}
+
+impl Engine {
+    /// Adds the routes of a path of the configuration: one, or one for each family of what is taken.
+    pub(super) fn add_path(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
+        let taken = match &path.entrance {
+            Entrance::Port { listen, to } => {
+                self.add_route(now, Local::bind(*listen)?, *to, &path.course)?;
+                return Ok(());
+            }
+            Entrance::Taken(taken) => taken,
+        };
+        for is_ipv6 in [false, true] {
+            let of_family =
+                |rule: &&DestinationRule| rule.range().is_some_and(|at| at.0.is_ipv6() == is_ipv6);
+            let rules: Vec<_> = taken.destinations.iter().filter(of_family).cloned().collect();
+            let first =
+                rules.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
+            let Some(example) = first.map(SocketAddr::from) else { continue };
+            let local = TakenLocal::bind(taken, rules, is_ipv6)?;
+            self.add_route(now, Local::Taken(Box::new(local)), example, &path.course)?;
+        }
+        Ok(())
+    }
+
+    /// What is taken off its way.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
+        self.routes.values().filter_map(|route| match &route.local {
+            Local::Taken(taken) => Some(&taken.gate),
+            Local::Port(_) | Local::Flow(_) => None,
+        })
+    }
+
+    /// Has datagrams taken only while their far endpoint answers.
+    pub(super) fn tell_gates(&self, now: Now) {
+        for route in self.routes.values() {
+            if let Local::Taken(taken) = &route.local {
+                taken.gate.set_open(self.fars.get(&route.far).is_some_and(|far| far.is_there(now)));
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget.
+//!
+//! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified one: the same worker carries it, by the
+//! cheapest service that meets its budget, and over the Internet alone while the relays do not answer. It behaves as a UDP socket does: a
+//! datagram comes whole or not at all, in any order, and sending never waits.
+//!
+//! Its *congestion signal* tells what recovery hides. A packet that a relay brought back was lost on the Internet nevertheless; a sender
+//! that adapts its rate must hear of that, or it would push others aside.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tradewind_grant::Hop;
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_units::{Duration, Ratio};
+
+use crate::config::{Course, bearable_loss, budget_ms};
+use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
+use crate::status::{Direction, FlowStatus};
+use crate::{Node, NodeError};
+
+/// Longest datagram of a flow: what UDP over IPv4 carries.
+const MOST_BYTES: usize = 65_507;
+
+/// Numbers of flows in this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Who takes a flow's packets, and over what.
+#[derive(Debug, Clone)]
+pub struct FlowOptions {
+    /// The far endpoint, which delivers.
+    pub far: Hop,
+    /// One relay or two before it, in order (forwarding takes more); without any the flow is direct.
+    pub relays: Vec<Hop>,
+    /// The service; `None`: the cheapest that meets the budget, and another when receivers report loss.
+    pub service: Option<Service>,
+    /// Share of packets that may be late or lost, when the service is chosen.
+    pub bearable_loss: Ratio,
+}
+
+impl FlowOptions {
+    /// To `far` over `relays` by whichever service meets the budget, at most 0.1 % late or lost.
+    #[must_use]
+    pub fn new(far: Hop, relays: Vec<Hop>) -> Self {
+        Self { far, relays, service: None, bearable_loss: bearable_loss() }
+    }
+
+    fn course(self, budget: Duration) -> Result<Course, NodeError> {
+        let Self { far, relays, service, bearable_loss } = self;
+        let is_auto = service.is_none() && !relays.is_empty();
+        let service = service.unwrap_or(Service::Direct);
+        let carriage = Carriage { service, paths: Paths::Both, budget_ms: budget_ms(budget)? };
+        let bearable_loss = is_auto.then_some(bearable_loss);
+        let course = Course { far, relays, carriage, bearable_loss };
+        course.check()?;
+        Ok(course)
+    }
+}
+
+/// Why a flow does not take a datagram, or has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// Its worker is behind: the datagram was not taken.
+    #[error("the flow's queue is full; expected fewer datagrams at once, or a pause")]
+    Full,
+    /// No datagram is that long.
+    #[error("{0} bytes in one datagram; expected at most 65507")]
+    TooLong(usize),
+    /// Nothing moves any more.
+    #[error("the flow has ended: {0}")]
+    Ended(&'static str),
+}
+
+/// What the Internet lost of a flow, whether or not it came back: what a sender that adapts its rate should go by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Congestion {
+    /// Packets that should have come, since the flow began.
+    pub expected: u64,
+    /// Those of them that the Internet lost.
+    pub lost_by_internet: u64,
+    /// The share of the last interval that the receiver told of, about a second.
+    pub share: Option<Ratio>,
+}
+
+/// Datagrams to one destination, and what it answers; ends when it is dropped.
+#[derive(Debug)]
+pub struct Flow {
+    number: u64,
+    mailbox: Arc<Mailbox>,
+    desk: Arc<Desk>,
+}
+
+impl Node {
+    /// A flow to `destination`, which the far endpoint of `options` delivers to, whose packets are to arrive within `budget`.
+    ///
+    /// It returns at once; what is sent before the far endpoint has answered is lost ([`Flow::wait_open`]).
+    ///
+    /// # Errors
+    /// When the node has no grant or several workers, or `options` contradict themselves.
+    pub fn register(
+        &self,
+        destination: SocketAddr,
+        budget: Duration,
+        options: FlowOptions,
+    ) -> Result<Flow, NodeError> {
+        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let [desk] = &self.desks[..] else {
+            return refused("workers", "a node with flows of its own has one worker");
+        };
+        if !self.has_grant {
+            return refused("grant", "missing, and there are flows");
+        }
+        let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        desk.order(Order::Register {
+            flow: number,
+            to: destination,
+            course: Box::new(options.course(budget)?),
+            mailbox: Held(Arc::clone(&mailbox)),
+        });
+        Ok(Flow { number, mailbox, desk })
+    }
+}
+
+impl Flow {
+    /// Waits until the far endpoint has agreed on keys, `patience` at most; tells whether it has.
+    ///
+    /// # Errors
+    /// [`FlowError::Ended`].
+    pub fn wait_open(&self, patience: Duration) -> Result<bool, FlowError> {
+        self.mailbox.wait_open(patience).map_err(FlowError::Ended)
+    }
+
+    /// Sends a datagram; never waits.
+    ///
+    /// # Errors
+    /// [`FlowError`]; the datagram was not taken.
+    pub fn send(&self, datagram: &[u8]) -> Result<(), FlowError> {
+        if datagram.len() > MOST_BYTES {
+            return Err(FlowError::TooLong(datagram.len()));
+        }
+        match self.mailbox.put(datagram) {
+            Put::Waits { is_first: true } => self.desk.order(Order::Collect { flow: self.number }),
+            Put::Waits { is_first: false } => {}
+            Put::Full => return Err(FlowError::Full),
+            Put::Ended(why) => return Err(FlowError::Ended(why)),
+        }
+        Ok(())
+    }
+
+    /// The next datagram of the destination, once there is one, within `patience`; `None` when there is none. With no patience at all it
+    /// does not wait, for those who wait by the descriptor ([`AsFd`]), which has input while a datagram is there.
+    ///
+    /// # Errors
+    /// [`FlowError::Ended`], after the last datagram.
+    pub fn receive(&self, patience: Duration) -> Result<Option<Vec<u8>>, FlowError> {
+        match self.mailbox.get(patience) {
+            Got::Datagram(datagram) => Ok(Some(datagram)),
+            Got::Nothing => Ok(None),
+            Got::Ended(why) => Err(FlowError::Ended(why)),
+        }
+    }
+
+    /// How its packets fare in one direction, as of the last second: service and why, what came back by what, late, lost, billed. `None` in
+    /// the first second, and for what is received when nobody numbers it (forwarding, direct).
+    #[must_use]
+    pub fn status(&self, direction: Direction) -> Option<FlowStatus> {
+        self.mailbox.status().into_iter().find(|status| status.direction == direction)
+    }
+
+    /// What the Internet lost of what is sent, recovered or not; `None` before a receiver has told, and where nobody numbers packets.
+    #[must_use]
+    pub fn congestion(&self) -> Option<Congestion> {
+        let status = self.status(Direction::Sent)?;
+        let fared = status.fared?;
+        let (expected, lost_by_internet) = (fared.expected, fared.lost_by_internet);
+        (expected > 0).then_some(Congestion {
+            expected,
+            lost_by_internet,
+            share: status.internet_loss,
+        })
+    }
+
+    /// The longest datagram that the Internet path takes at any time, once it was found by trying. Longer ones are lost: while the far endpoint does not
+    /// know the flow, all; then those more than 22 bytes longer.
+    #[must_use]
+    pub fn longest(&self) -> Option<usize> {
+        usize::try_from(self.status(Direction::Sent)?.longest?).ok()
+    }
+
+    /// Datagrams that came and found the queue full, because nobody received.
+    #[must_use]
+    pub fn overrun(&self) -> u64 {
+        self.mailbox.overrun()
+    }
+}
+
+impl AsFd for Flow {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mailbox.as_fd()
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.desk.order(Order::Close { flow: self.number });
+    }
+}

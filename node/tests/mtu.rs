@@ -1,0 +1,125 @@
+//! Paths that take less than their ends believe: two hosts and a router between, each in a network namespace of its own. The router says so by ICMP, which
+//! nobody listens to.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod nodes;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+use nodes::{grant, hop, identity, plain};
+use tradewind_net::iproute::{Tool, batch};
+use tradewind_net::netns::Namespace;
+use tradewind_net::userns::become_root_inside;
+use tradewind_net::{NetError, sysctl};
+use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
+
+const TEST: &str = "the_longest_datagram_that_a_path_takes_is_found_and_found_again";
+const PATIENCE: Duration = Duration::from_secs(120);
+/// IPv4 and UDP, the seal, and the message before the application's bytes: of a conversation, and of one that is new to the far endpoint.
+const HEADERS: usize = 28 + 29 + 5;
+const FIRST_HEADERS: usize = 28 + 29 + 27;
+
+fn main() {
+    if std::env::args().any(|word| word == "--list") {
+        return println!("{TEST}: test");
+    }
+    match become_root_inside().and_then(|()| Hosts::new()) {
+        Ok(hosts) => hosts.check(),
+        Err(error) => return println!("SKIPPED {TEST}: {error}"),
+    }
+    println!("test {TEST} ... ok");
+}
+
+struct Hosts {
+    near: Namespace,
+    router: Namespace,
+    far: Namespace,
+}
+
+impl Hosts {
+    fn new() -> Result<Self, NetError> {
+        let make = Namespace::create;
+        let hosts = Self { near: make()?, router: make()?, far: make()? };
+        let links = [(&hosts.near, &hosts.router), (&hosts.router, &hosts.far)];
+        for (index, (left, right)) in links.into_iter().enumerate() {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), right.as_raw_fd());
+            let ends = |device: &str, number: u8| {
+                [
+                    format!("addr add 10.90.{index}.{number}/24 dev {device}"),
+                    format!("link set {device} up"),
+                    "link set lo up".to_owned(),
+                ]
+            };
+            let link = format!("link add right type veth peer name left netns {path}");
+            batch(left, Tool::Ip, &[&[link][..], &ends("right", 1)].concat())?;
+            batch(right, Tool::Ip, &ends("left", 2))?;
+        }
+        for (host, router) in [(&hosts.near, "10.90.0.2"), (&hosts.far, "10.90.1.1")] {
+            batch(host, Tool::Ip, &[format!("route add default via {router}")])?;
+        }
+        hosts.router.run(|| sysctl::set("net.ipv4.ip_forward", "1"))??;
+        Ok(hosts)
+    }
+
+    fn check(&self) {
+        self.limit(1400);
+        let far = self.far.run(|| Node::start(plain(4, "10.90.1.2:0".parse().unwrap(), &[])));
+        let far = far.unwrap().unwrap();
+        let echo = self.far.run(echo).unwrap();
+        let grant = grant(identity(1).public(), "127.0.0.0/8:*");
+        let near = NodeConfig::of_application(identity(1), grant);
+        let near = self.near.run(|| Node::start(near)).unwrap().unwrap();
+        let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
+        let flow = near.register(echo, Duration::ZERO, options).unwrap();
+        assert!(flow.wait_open(PATIENCE).unwrap());
+        self.is_found(&flow, 1400);
+        self.limit(1300);
+        self.is_found(&flow, 1300);
+    }
+
+    /// What the link between the router and the far host takes from now on.
+    fn limit(&self, mtu: usize) {
+        batch(&self.router, Tool::Ip, &[format!("link set right mtu {mtu}")]).unwrap();
+    }
+
+    fn is_found(&self, flow: &Flow, mtu: usize) {
+        let begun = Instant::now();
+        let is_near = |longest: usize| (mtu - 3..=mtu).contains(&(longest + FIRST_HEADERS));
+        let longest = loop {
+            match flow.longest().filter(|longest| is_near(*longest)) {
+                Some(longest) => break longest,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+            assert!(begun.elapsed() < PATIENCE, "{:?} for {mtu}", flow.longest());
+        };
+        println!("{longest} bytes through {mtu} were found in {} ms", begun.elapsed().as_millis());
+        assert!(comes_back(flow, longest), "{longest} bytes do not pass");
+        assert!(!comes_back(flow, mtu - HEADERS + 1), "one more than there is room for passes");
+        assert!(comes_back(flow, longest), "{longest} bytes do not pass any more");
+    }
+}
+
+/// Whether one of some datagrams of this length comes back.
+fn comes_back(flow: &Flow, length: usize) -> bool {
+    (0..20).any(|_| {
+        flow.send(&vec![7; length]).unwrap();
+        let come = std::iter::from_fn(|| flow.receive(Duration::from_millis(50)).unwrap());
+        come.take(10).any(|datagram| datagram.len() == length)
+    })
+}
+
+/// An application on the far host that answers every datagram with the same.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _lost = socket.send_to(&buffer[..length], from);
+        }
+    });
+    address
+}

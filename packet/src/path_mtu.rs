@@ -1,0 +1,196 @@
+//! How long a datagram may be on a path, found by trying (RFC 8899): probes of one size go over it until one is answered or three are lost.
+//!
+//! Nobody's ICMP is believed, and nothing is ever fragmented. Each path has a machine of its own: it begins with what every path takes, looks for the
+//! most, and asks again now and then whether that still arrives, as a path may change. Sizes are those of datagrams without UDP's and IP's headers.
+
+use tradewind_units::{Duration, Timestamp};
+
+/// What every path takes. Source: RFC 8899, 5.1.2.
+const BASE: usize = 1200;
+/// What paths of Ethernet's MTU take over IPv4, and of the jumbo frames of clouds and networks.
+const USUAL: usize = 1472;
+const JUMBO: usize = 8_952;
+/// Longest and shortest size that are not told apart.
+const STEP: usize = 4;
+/// Probes of one size that are lost before it counts as too long. Source: RFC 8899, 5.1.2.
+const TRIES: u32 = 3;
+/// A probe counts as lost after so many round trips, within these bounds.
+const ROUND_TRIPS: u32 = 3;
+const LEAST_WAIT: Duration = Duration::from_millis(300);
+const MOST_WAIT: Duration = Duration::from_secs(1);
+/// Time between two looks at whether the longest size still arrives. Chosen: a path that has changed loses long packets until then.
+const CONFIRM_EVERY: Duration = Duration::from_secs(5);
+/// Time until longer sizes are tried again. Source: RFC 8899, 5.1.1.
+const RAISE_AFTER: Duration = Duration::from_secs(600);
+
+/// The search on one path.
+#[derive(Debug)]
+pub struct PathMtu {
+    /// The longest that has arrived, or the base.
+    fits: usize,
+    /// The shortest that has not.
+    too_long: Option<usize>,
+    probe: Option<Probe>,
+    /// Nothing is to be tried before.
+    rest_until: Timestamp,
+    raise_at: Timestamp,
+    /// What was found, once the search has ended.
+    found: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    bytes: usize,
+    sent: Timestamp,
+    tries: u32,
+}
+
+impl PathMtu {
+    /// The search begins.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        let raise_at = now + RAISE_AFTER;
+        Self { fits: BASE, too_long: None, probe: None, rest_until: now, raise_at, found: None }
+    }
+
+    /// The size of the probe that is to be sent now, if one is. To be asked only while the path answers otherwise: its death says nothing about
+    /// sizes.
+    pub fn poll(&mut self, now: Timestamp, round_trip: Duration) -> Option<usize> {
+        let wait = (round_trip * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT);
+        match self.probe {
+            Some(probe) if now.since(probe.sent) < wait => return None,
+            Some(probe) if probe.tries < TRIES => return self.send(now, probe.bytes, probe.tries),
+            Some(probe) => self.fail(probe.bytes),
+            None if now < self.rest_until => return None,
+            None => {}
+        }
+        if now >= self.raise_at {
+            (self.too_long, self.raise_at) = (None, now + RAISE_AFTER);
+        }
+        match self.next_size() {
+            Some(bytes) => self.send(now, bytes, 0),
+            None => {
+                let was_found = self.found.replace(self.fits).is_some();
+                let is_rested = now >= self.rest_until && was_found && self.fits > BASE;
+                self.rest_until = now + CONFIRM_EVERY;
+                if is_rested { self.send(now, self.fits, 0) } else { None }
+            }
+        }
+    }
+
+    /// A probe of this size has arrived.
+    pub fn arrived(&mut self, bytes: usize) {
+        if self.probe.take_if(|probe| probe.bytes == bytes).is_some() {
+            self.fits = self.fits.max(bytes);
+            self.too_long = self.too_long.filter(|limit| *limit > bytes);
+        }
+    }
+
+    /// The longest size that arrives, once it was found.
+    #[must_use]
+    pub fn longest(&self) -> Option<usize> {
+        self.found
+    }
+
+    /// Whether this size, or a shorter one, did not arrive.
+    #[must_use]
+    pub fn is_too_long(&self, bytes: usize) -> bool {
+        self.too_long.is_some_and(|limit| bytes >= limit)
+    }
+
+    fn send(&mut self, now: Timestamp, bytes: usize, tries: u32) -> Option<usize> {
+        self.probe = Some(Probe { bytes, sent: now, tries: tries + 1 });
+        Some(bytes)
+    }
+
+    /// Nothing of this size arrives; when it did before, the path has changed.
+    fn fail(&mut self, bytes: usize) {
+        self.probe = None;
+        self.too_long = Some(bytes);
+        if bytes <= self.fits {
+            self.fits = BASE;
+            self.found = self.found.map(|_| BASE);
+        }
+    }
+
+    /// What is to be tried next, while it is not known well enough.
+    fn next_size(&self) -> Option<usize> {
+        match self.too_long {
+            None => [USUAL, JUMBO].into_iter().find(|size| *size > self.fits),
+            // Between Ethernet's and jumbo frames nothing is usual.
+            Some(limit) if self.fits >= USUAL || limit <= self.fits + STEP => None,
+            Some(limit) => Some(self.fits.midpoint(limit)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+    const TICK: Duration = Duration::from_millis(50);
+
+    /// A path that takes `limit`, for so long; how many probes were sent.
+    fn run(machine: &mut PathMtu, now: &mut Timestamp, limit: usize, span: Duration) -> usize {
+        let (end, mut probes) = (*now + span, 0);
+        while *now < end {
+            if let Some(bytes) = machine.poll(*now, ROUND_TRIP) {
+                probes += 1;
+                if bytes <= limit {
+                    machine.arrived(bytes);
+                }
+            }
+            *now = *now + TICK;
+        }
+        probes
+    }
+
+    #[test]
+    fn what_a_path_takes_is_found_to_four_bytes() {
+        for limit in (1200..=1480).chain([4_000, 8_952, 9_000]) {
+            let mut now = Timestamp::ZERO;
+            let mut machine = PathMtu::new(now);
+            let probes = run(&mut machine, &mut now, limit, Duration::from_secs(15));
+            let most = if limit < JUMBO { limit.min(USUAL) } else { JUMBO };
+            let found = machine.longest().unwrap();
+            assert!((most.saturating_sub(3)..=most).contains(&found), "{found} of {limit}");
+            assert!(probes < 35, "{probes} probes for {limit}");
+            assert!(!machine.is_too_long(found));
+        }
+    }
+
+    #[test]
+    fn a_path_that_takes_less_than_before_is_noticed() {
+        let mut now = Timestamp::ZERO;
+        let mut machine = PathMtu::new(now);
+        run(&mut machine, &mut now, 1472, Duration::from_secs(15));
+        assert_eq!(machine.longest(), Some(1472));
+        assert!(!machine.is_too_long(1472) && machine.is_too_long(8_952));
+        run(&mut machine, &mut now, 1300, Duration::from_secs(20));
+        assert!((1297..=1300).contains(&machine.longest().unwrap()), "{machine:?}");
+        assert!(machine.is_too_long(1304));
+    }
+
+    #[test]
+    fn a_path_that_takes_more_is_found_out_in_ten_minutes_and_few_probes_are_sent_until_then() {
+        let mut now = Timestamp::ZERO;
+        let mut machine = PathMtu::new(now);
+        run(&mut machine, &mut now, 1300, Duration::from_secs(15));
+        let probes = run(&mut machine, &mut now, 1472, Duration::from_secs(500));
+        assert!((1297..=1300).contains(&machine.longest().unwrap()), "{machine:?}");
+        assert!((90..=110).contains(&probes), "{probes} probes");
+        run(&mut machine, &mut now, 1472, Duration::from_secs(110));
+        assert_eq!(machine.longest(), Some(1472));
+    }
+
+    #[test]
+    fn an_answer_to_nothing_changes_nothing() {
+        let mut machine = PathMtu::new(Timestamp::ZERO);
+        machine.arrived(8_952);
+        assert_eq!(machine.poll(Timestamp::ZERO, ROUND_TRIP), Some(1472));
+        machine.arrived(1471);
+        assert_eq!(machine.poll(Timestamp::ZERO, ROUND_TRIP), None);
+        assert_eq!(machine.longest(), None);
+    }
+}
