@@ -7,8 +7,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::near_regions::{Pattern, near_regions};
 use common::random::{Kind, random};
-use common::{flow, usd};
+use common::{flow, mbps, usd};
 use proptest::prelude::*;
 use tradewind_model::{Leg, StartUp};
 use tradewind_plan::solver::{
@@ -255,6 +256,30 @@ proptest! {
     fn every_heuristic_follows_its_pseudo_code_with_many_flows(seed: u64) {
         let problem = random(seed, Kind { flows: 100, regions: 6, beyond_paper: false }).unwrap();
         for solver in FIVE {
+            let plan = solve(solver, &problem);
+            assert_same(&problem, &plan, &followed(&problem, solver.name()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    /// CP's setting, where prices end most runs early and offers are closed by many rates.
+    #[test]
+    fn proxy_greedy_follows_its_pseudo_code_near_regions(
+        seed in 0_u64..1_000,
+        usd_per_flow in 0.2..0.8_f64,
+        capacity in 300.0..2_000.0_f64,
+        one_source: bool,
+    ) {
+        let pattern = if one_source { Pattern::OneToMany } else { Pattern::ManyToMany };
+        let mut inputs = near_regions(14, usd_per_flow, pattern, seed);
+        inputs.start_up = StartUp::Ignored;
+        inputs.regions.truncate(7);
+        inputs.relay_types[0].capacity = mbps(capacity);
+        let problem = Problem::new(inputs).unwrap();
+        for solver in [&TwoProxy as &dyn Solver, &TwoProxyRollback] {
             let plan = solve(solver, &problem);
             assert_same(&problem, &plan, &followed(&problem, solver.name()));
         }

@@ -39,7 +39,6 @@ mod run;
 
 pub(super) use events::{Events, Lack};
 pub(super) use list::{Entry, List, Lists, Needs, Rank};
-pub(super) use rows::Left;
 pub(super) use run::{Race, Run, Terms, Value};
 
 /// F-FCT, flow-greedy by completion time: best where the budget is nearly unlimited [CP VI-A].

@@ -8,11 +8,14 @@ use super::list::{Entry, Rank};
 /// Bits of a word.
 const WORD: usize = u64::BITS as usize;
 
+/// Words that are worked on together: all rows are whole blocks. Chosen: a cache line.
+const BLOCK: usize = 8;
+
 /// Words of all rows together up to which there are rows. Chosen: 16 MiB. Beyond, paths are tried one by one.
 const MOST_WORDS: usize = 1 << 21;
 
 /// Rows of an offer: the paths that pass it, and those of them that take more than some rates. Chosen by trial.
-pub(super) const CLASSES: usize = 8;
+pub(super) const CLASSES: usize = 32;
 
 /// Flows up to which each has a row. Chosen: with more, passing over a flow's paths one by one is quicker.
 const MOST_FLOWS: usize = 256;
@@ -33,7 +36,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(super) fn new(entries: &[Entry], flows: usize, offers: usize) -> Self {
-        let words = entries.len().div_ceil(WORD);
+        let words = entries.len().div_ceil(WORD).next_multiple_of(BLOCK);
         let row_words = |rows: usize| if rows * words <= MOST_WORDS { rows * words } else { 0 };
         let flows = if flows <= MOST_FLOWS { flows } else { 0 };
         let limits = limits(entries, offers);
@@ -84,25 +87,39 @@ impl Rows {
         class.min(CLASSES).checked_sub(1).map_or(0, |before| self.limits[offer][before])
     }
 
-    /// The paths that lack at most `lacks` (up to two) of the offers that have no relays.
-    pub(crate) fn within(&self, supply: &[usize], lacks: usize, left: &mut Left) {
-        let mut lacking = [(); 3].map(|()| vec![0; self.words]);
-        for offer in (0..supply.len()).filter(|offer| supply[*offer] == 0) {
-            let [once, twice, thrice] = &mut lacking;
-            let words = once.iter_mut().zip(twice).zip(thrice).zip(self.offer(offer));
-            for (((once, twice), thrice), row) in words {
-                *thrice |= *twice & row;
-                *twice |= *once & row;
-                *once |= row;
-            }
-        }
+    /// All paths.
+    pub(super) fn all(&self, left: &mut Left) {
         left.words.clear();
-        left.words.extend(lacking[lacks].iter().map(|lacking| !lacking));
-        let beyond = self.words * WORD - self.ranks;
-        if let Some(last) = left.words.last_mut() {
-            *last &= u64::MAX >> beyond;
+        left.words.resize(self.ranks / WORD, u64::MAX);
+        left.words.resize(self.words, 0);
+        if let Some(last) = left.words.get_mut(self.ranks / WORD) {
+            *last = (1 << (self.ranks % WORD)) - 1;
         }
         left.from = 0;
+    }
+
+    /// Leaves only paths that lack at most `lacks` (up to two) of the offers that have no relays.
+    pub(crate) fn keep_within(&self, supply: &[usize], lacks: usize, left: &mut Left) {
+        let absent = (0..supply.len()).filter(|offer| supply[*offer] == 0);
+        if lacks == 0 {
+            absent.for_each(|offer| left.remove_row(self.offer(offer)));
+            return;
+        }
+        let absent: Vec<&[u64]> = absent.map(|offer| self.offer(offer)).collect();
+        for at in (left.from / BLOCK * BLOCK..self.words).step_by(BLOCK) {
+            let mut lacking = [[0; BLOCK]; 3];
+            for row in &absent {
+                let Some(row) = row.get(at..at + BLOCK) else { return };
+                let [once, twice, thrice] = &mut lacking;
+                for (word, row) in row.iter().enumerate() {
+                    thrice[word] |= twice[word] & row;
+                    twice[word] |= once[word] & row;
+                    once[word] |= row;
+                }
+            }
+            let words = left.words[at..at + BLOCK].iter_mut().zip(lacking[lacks]);
+            words.for_each(|(word, lacking)| *word &= !lacking);
+        }
     }
 }
 
@@ -140,7 +157,11 @@ impl Clone for Left {
     }
 
     fn clone_from(&mut self, other: &Self) {
-        self.words.clone_from(&other.words);
+        let done = other.from / BLOCK * BLOCK;
+        // What is done with is empty.
+        self.words.resize(other.words.len(), 0);
+        self.words[..done].fill(0);
+        self.words[done..].copy_from_slice(&other.words[done..]);
         self.from = other.from;
     }
 }
@@ -175,17 +196,12 @@ impl Left {
         self.remove_row(&rows.several);
     }
 
-    /// Leaves only what is in the other set too.
-    pub(crate) fn keep(&mut self, other: &Self) {
-        for (word, other) in self.words.iter_mut().zip(&other.words).skip(self.from) {
-            *word &= other;
-        }
-    }
-
     fn remove_row(&mut self, row: &[u64]) {
-        let Some(row) = row.get(self.from..) else { return };
-        for (word, row) in self.words[self.from..].iter_mut().zip(row) {
-            *word &= !row;
+        let done = self.from / BLOCK * BLOCK;
+        let Some(row) = row.get(done..) else { return };
+        let blocks = self.words[done..].chunks_exact_mut(BLOCK).zip(row.chunks_exact(BLOCK));
+        for (words, row) in blocks {
+            words.iter_mut().zip(row).for_each(|(word, row)| *word &= !row);
         }
     }
 }

@@ -194,12 +194,14 @@ impl<'a> Run<'a> {
     /// Begins anew, with paths that lack at most so many of the offers that have no relays.
     pub(crate) fn start(&mut self, lacks: usize) {
         let state = &mut self.state;
-        self.lists.rows.within(&self.supply, lacks, &mut state.paths);
+        self.lists.rows.all(&mut state.paths);
+        self.lists.rows.keep_within(&self.supply, lacks, &mut state.paths);
         state.is_done.clear();
         state.is_done.resize(self.lists.flows.len(), false);
         state.fleets.clear();
         state.fleets.resize(self.terms.len(), Fleet::OPEN);
         state.stride = state.stride.max(FIRST_STRIDE);
+        state.rooms.clear();
         state.rooms.resize(self.terms.len() * state.stride, 0);
         (state.has_no_several, state.left) = (false, self.budget);
         (state.urgent, state.gain, state.hope) = (0, 0, i128::MAX);
@@ -325,20 +327,20 @@ impl<'a> Run<'a> {
         }
         let State { fleets, rooms, stride, .. } = &mut self.state;
         let fleet = &mut fleets[offer];
-        let rooms = &mut rooms[offer * *stride..][..fleet.used + 1];
-        let (new, rooms) = rooms.split_last_mut().expect("one place more than relays in use");
-        if rate <= fleet.room {
-            let first =
-                rooms.iter_mut().find(|room| **room >= rate).expect("one has the most room");
-            let was_most = *first == fleet.room;
-            *first -= rate;
-            if was_most {
-                fleet.room = rooms.iter().copied().max().unwrap_or(0);
-            }
+        let rooms = &mut rooms[offer * *stride..][..*stride];
+        let is_there = rate <= fleet.room;
+        if is_there {
+            let first = rooms.iter_mut().find(|room| **room >= rate);
+            *first.expect("one has the most room") -= rate;
         } else {
-            *new = self.terms[offer].capacity - rate;
+            rooms[fleet.used] = self.terms[offer].capacity - rate;
             fleet.used += 1;
-            fleet.room = fleet.room.max(*new);
+        }
+        // Relays that are not in use have none.
+        let (quads, _) = rooms.as_chunks::<FIRST_STRIDE>();
+        let most = |[a, b, c, d]: &[u64; FIRST_STRIDE]| (*a.max(b)).max(*c.max(d));
+        fleet.room = quads.iter().map(most).max().unwrap_or(0);
+        if !is_there {
             self.count(offer);
         }
     }
@@ -363,12 +365,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Removes the paths over offers that have no relays.
-    pub(crate) fn close_absent(&mut self) {
-        for offer in 0..self.supply.len() {
-            if self.supply[offer] == 0 {
-                self.close(offer, 0);
-            }
+    /// Removes the paths that lack more than `lacks` of the offers that have no relays.
+    pub(crate) fn keep_within(&mut self, lacks: usize) {
+        self.lists.rows.keep_within(&self.supply, lacks, &mut self.state.paths);
+        if lacks > 0 {
+            return;
+        }
+        for (fleet, _) in self.state.fleets.iter_mut().zip(&self.supply).filter(|(_, n)| **n == 0) {
+            (fleet.closed_from, fleet.watched) = (0, 0);
         }
     }
 

@@ -15,25 +15,57 @@
 //!
 //! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than rounding in between can matter.
 
+use crate::problem::MAX_RELAYS;
 use crate::solver::flow_greedy::{Entry, List, Lists, Needs, Race, Rank, Run, Terms};
 
 /// Share by which products of floating-point numbers are moved to the safe side. Chosen: a thousand times their errors.
 const MARGIN: f64 = 1e-12;
 
 /// Subgradient steps before each round, and before the first one. Chosen by trial: more take longer than they save.
-const STEPS: usize = 10;
-const FIRST_STEPS: usize = 30;
+const STEPS: usize = 12;
+const FIRST_STEPS: usize = 36;
 
 /// Paths beyond which there are no bounds. Chosen: prices for more take tenths of a second, in which nobody asks whether to stop.
 const MOST_PATHS: usize = 100_000;
 
-/// How far a step goes, as a share. Chosen by trial.
-const STEP: f64 = 0.1;
+/// How far the first step of a round goes, as a share, and the part that the last one still goes. Chosen by trial.
+const STEP: f64 = 0.3;
+const LAST_PART: f64 = 0.1;
+
+/// What a path gains and pays for, as the steps need it.
+#[derive(Debug)]
+struct Path {
+    gain: f64,
+    more: f64,
+    rate: f64,
+    needs: Needs,
+    relays: [u8; MAX_RELAYS],
+    relay_count: u8,
+}
+
+impl Path {
+    fn new(entry: &Entry, needs: Needs) -> Self {
+        let mut relays = [0; MAX_RELAYS];
+        for (to, offer) in relays.iter_mut().zip(entry.relays()) {
+            *to = u8::try_from(*offer).expect("there are at most 128 offers");
+        }
+        let (gain, more, rate) = (entry.gain as f64, entry.more as f64, entry.rate as f64);
+        Self { gain, more, rate, needs, relays, relay_count: entry.relays().len() as u8 }
+    }
+
+    /// The offers that it passes.
+    fn relays(&self) -> impl Iterator<Item = usize> + '_ {
+        self.relays[..usize::from(self.relay_count)].iter().map(|offer| usize::from(*offer))
+    }
+}
 
 /// Bounds on runs over a set of relays and what one or two more relays would make of them.
 #[derive(Debug)]
 pub(super) struct Bounds<'a> {
     lists: &'a Lists,
+    /// All paths flow by flow, the best first, and where each flow's end.
+    paths: Vec<Path>,
+    ends: Vec<usize>,
     terms: Vec<Terms>,
     /// Nano-dollars.
     budget: f64,
@@ -78,8 +110,16 @@ impl<'a> Bounds<'a> {
         }
         let lambda = most as f64 / run.budget() as f64;
         let price = |terms: &Terms| lambda * terms.set_up as f64 / terms.capacity.max(1) as f64;
+        let ranks = flows.iter().flat_map(|list| &list.ranks);
+        let path = |rank: &Rank| Path::new(lists.entry(*rank), lists.needs[*rank as usize]);
+        let end = |end: &mut usize, list: &List| {
+            *end += list.ranks.len();
+            Some(*end)
+        };
         Some(Self {
             lists,
+            paths: ranks.map(path).collect(),
+            ends: flows.iter().scan(0, end).collect(),
             budget: run.budget() as f64,
             lambda,
             prices: terms.iter().map(price).collect(),
@@ -101,8 +141,11 @@ impl<'a> Bounds<'a> {
     /// Prices for sets that differ from this one by a relay less and some more.
     pub(super) fn begin_round(&mut self, set: &[usize]) {
         self.rounds += 1;
-        for step in 0..if self.rounds == 1 { FIRST_STEPS } else { STEPS } {
-            self.step(&near(set, step, self.rounds));
+        let steps = if self.rounds == 1 { FIRST_STEPS } else { STEPS };
+        for step in 0..steps {
+            let done = step as f64 / steps as f64;
+            let size = STEP * (1.0 - (1.0 - LAST_PART) * done);
+            self.step(&near(set, step, self.rounds), size);
         }
         let reduced = |entry: &Entry| entry.gain.saturating_sub(self.price_of(entry));
         self.reduced = self.lists.entries.iter().map(reduced).collect();
@@ -128,25 +171,27 @@ impl<'a> Bounds<'a> {
     }
 
     /// Moves the prices towards those that make the bound for this set least.
-    fn step(&mut self, set: &[usize]) {
+    fn step(&mut self, set: &[usize], size: f64) {
         let there = Needs::all_of(set);
         let mut loads = vec![0.0; set.len()];
         let mut cost = 0.0;
-        for list in &self.lists.flows {
-            let mut best: (i64, Option<&Entry>) = (0, None);
-            for rank in &list.ranks {
-                let entry = self.lists.entry(*rank);
-                if entry.gain <= best.0 {
+        let cheapest = self.lambda * self.lists.cheapest as f64;
+        let mut start = 0;
+        for end in &self.ends {
+            let mut best: (f64, Option<&Path>) = (0.0, None);
+            for path in &self.paths[std::mem::replace(&mut start, *end)..*end] {
+                if path.gain - cheapest <= best.0 {
                     break;
                 }
-                if self.needs(*rank).lacking(there) == Needs::NONE {
-                    let reduced = entry.gain.saturating_sub(self.price_of(entry));
-                    best = if reduced > best.0 { (reduced, Some(entry)) } else { best };
+                if path.needs.lacking(there) == Needs::NONE {
+                    let capacity: f64 = path.relays().map(|offer| self.prices[offer]).sum();
+                    let reduced = path.gain - self.lambda * path.more - capacity * path.rate;
+                    best = if reduced > best.0 { (reduced, Some(path)) } else { best };
                 }
             }
-            let Some(entry) = best.1 else { continue };
-            cost += entry.more as f64;
-            entry.relays().iter().for_each(|offer| loads[*offer as usize] += entry.rate as f64);
+            let Some(path) = best.1 else { continue };
+            cost += path.more;
+            path.relays().for_each(|offer| loads[offer] += path.rate);
         }
         for (offer, count) in set.iter().enumerate().filter(|(_, count)| **count > 0) {
             let terms = &self.terms[offer];
@@ -156,10 +201,10 @@ impl<'a> Bounds<'a> {
             let bought = if price > even { count } else { 0.0 };
             cost += bought * set_up;
             let short = loads[offer] / (capacity * count) - bought / count;
-            self.prices[offer] = (price + STEP * short * even.max(price)).max(0.0);
+            self.prices[offer] = (price + size * short * even.max(price)).max(0.0);
         }
         let over = (cost - self.budget) / self.budget;
-        self.lambda *= (2.0 * STEP * over).clamp(-0.5, 0.5).exp();
+        self.lambda *= (2.0 * size * over).clamp(-0.5, 0.5).exp();
     }
 
     /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set, whichever offer goes.

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use super::bounds::Bounds;
 use super::{Change, Relays};
 use crate::problem::Problem;
-use crate::solver::flow_greedy::{Events, Lack, Left, Lists, Rank, Run, Value};
+use crate::solver::flow_greedy::{Events, Lack, Lists, Rank, Run, Value};
 use crate::solver::{Limits, Work};
 
 /// The best set so far.
@@ -78,7 +78,6 @@ impl Base<'_> {
 /// Runs on sets of relays.
 #[derive(Debug)]
 pub(super) struct Trials<'a> {
-    lists: &'a Lists,
     run: Run<'a>,
     bounds: Option<Bounds<'a>>,
     /// Where relays are lacking on the base, and on a parent.
@@ -86,8 +85,7 @@ pub(super) struct Trials<'a> {
     on_parent: Events,
     /// By flow: the most reduced gain, on the base, on a parent, and with two relays more.
     most: [Vec<i64>; 3],
-    /// Scratch: paths that a parent's run tries, the first offers and the second ones.
-    within: Left,
+    /// Scratch: the first offers and the second ones.
     parents: Vec<usize>,
     children: Vec<usize>,
 }
@@ -97,14 +95,12 @@ impl<'a> Trials<'a> {
         let run = Run::new(problem, lists);
         let offers = problem.offers().len();
         Self {
-            lists,
             // 1-P makes too few runs for prices to pay.
             bounds: if change == Change::AddOne { None } else { Bounds::new(lists, &run) },
             run,
             on_base: Events::new(offers),
             on_parent: Events::new(offers),
             most: Default::default(),
-            within: Left::default(),
             parents: Vec::new(),
             children: Vec::new(),
         }
@@ -194,7 +190,7 @@ impl<'a> Trials<'a> {
         };
         self.run.supply[one] += 1;
         self.run.resume(state, one);
-        self.run.close_absent();
+        self.run.keep_within(0);
         let value = self.finish(0, i128::MIN, None, work);
         self.run.supply[one] -= 1;
         value
@@ -254,8 +250,7 @@ impl<'a> Trials<'a> {
             }
         };
         self.run.resume(state, one);
-        self.lists.rows.within(&self.run.supply, 1, &mut self.within);
-        self.run.state.paths.keep(&self.within);
+        self.run.keep_within(1);
         self.on_parent.beat.fill(i128::MAX);
         for two in children.iter().copied() {
             let more = |bounds: &Bounds<'_>| bounds.more_by_second(one, two);
@@ -301,7 +296,7 @@ impl<'a> Trials<'a> {
         self.run.supply[two] += 1;
         self.run.resume(state, two);
         self.run.state.hope = hope;
-        self.run.close_absent();
+        self.run.keep_within(0);
         let value = self.finish(2, beat, None, work);
         self.run.supply[two] -= 1;
         value
