@@ -6,7 +6,8 @@
 //! the process that holds [`JumpStarts`] drops it or dies: everything starts by the kernel's defaults again.
 //! It tells through a ring what it gave to whom ([`Told`]).
 //!
-//! It can be held to the sockets of one program that says which ones it dials ([`OwnDials`]); all others' stay as they are.
+//! It can be held to the sockets of one program that says which ones it dials and listens with ([`OwnSockets`]); all others' stay
+//! as they are.
 //!
 //! A connection is left alone that starts as large by itself, whose route asks for less than usual, whose SYN
 //! was lost, or whose handshake took another path's time; and an application's own pacing limit stays.
@@ -87,7 +88,7 @@ unsafe impl Pod for Budget {}
 /// What holds for all connections; fixed once the program is loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Whether only sockets are meant that were told by [`OwnDials::add`], and so no other program's.
+    /// Whether only sockets are meant that were told by [`OwnSockets::add`] or accepted from one, and so no other program's.
     pub own_alone: bool,
     /// The control group whose sockets are meant; when absent the top of the hierarchy, which is all, or this process's
     /// where only its own are meant.
@@ -159,12 +160,14 @@ pub enum Told {
     },
 }
 
-/// Tells the program of sockets that are the teller's own; clones tell the same program. Once that has gone, it changes nothing.
+/// Tells the program of sockets that are the teller's own: those it dials with, and its listeners, which hand it on to what they
+/// accept. Clones tell the same program. Once that has gone, it changes nothing.
 #[derive(Debug, Clone)]
-pub struct OwnDials(Arc<Mutex<SkStorage<MapData, u32>>>);
+pub struct OwnSockets(Arc<Mutex<SkStorage<MapData, u32>>>);
 
-impl OwnDials {
-    /// Has `socket`, which is not connected yet, start by what is known of whom it dials.
+impl OwnSockets {
+    /// Has `socket`, which is not connected yet, start by what is known of whom it dials; or, of a listener, all that it
+    /// accepts from now on by what is known of who dialled.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
@@ -180,7 +183,7 @@ pub struct JumpStarts {
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
     untold: Array<MapData, u64>,
-    own: OwnDials,
+    own: OwnSockets,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
     next_id: u32,
@@ -226,7 +229,7 @@ impl JumpStarts {
             budgets,
             events,
             untold,
-            own: OwnDials(Arc::new(Mutex::new(own))),
+            own: OwnSockets(Arc::new(Mutex::new(own))),
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
@@ -236,7 +239,7 @@ impl JumpStarts {
 
     /// What tells the program of sockets that are the caller's own.
     #[must_use]
-    pub fn own_dials(&self) -> OwnDials {
+    pub fn own_sockets(&self) -> OwnSockets {
         self.own.clone()
     }
 

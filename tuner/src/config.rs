@@ -45,7 +45,7 @@ pub enum Scope {
     /// All of the host's, as far as the configuration says.
     #[default]
     Host,
-    /// Looked at: those of this process. Started so: those that it dials.
+    /// Those of this process, dialled and accepted.
     Process,
 }
 
@@ -55,8 +55,8 @@ const SECTION: &str = "jumpstart";
 const NOT_IN_A_SECTION: [(&str, &str); 5] = [
     ("metrics", "the process's own `metrics` serves them; leave it out"),
     ("observe.cgroup", "only this process's connections are looked at; leave it out"),
-    ("act.cgroup", "only what this process dials starts so; leave it out"),
-    ("act.all_namespaces", "only what this process dials starts so; leave it out"),
+    ("act.cgroup", "only what this process dials and accepts starts so; leave it out"),
+    ("act.all_namespaces", "only what this process dials and accepts starts so; leave it out"),
     ("act.receive", "routes alone set it, and they hold for the whole host; leave it out"),
 ];
 /// Why none of a process's own learners acts through routes.
