@@ -17,6 +17,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
@@ -163,7 +164,14 @@ pub enum Told {
 /// Tells the program of sockets that are the teller's own: those it dials with, and its listeners, which hand it on to what they
 /// accept. Clones tell the same program. Once that has gone, it changes nothing.
 #[derive(Debug, Clone)]
-pub struct OwnSockets(Arc<Mutex<SkStorage<MapData, u32>>>);
+pub struct OwnSockets(Arc<Own>);
+
+#[derive(Debug)]
+struct Own {
+    sockets: Mutex<SkStorage<MapData, u32>>,
+    /// How many the kernel did not take.
+    refused: AtomicU64,
+}
 
 impl OwnSockets {
     /// Has `socket`, which is not connected yet, start by what is known of whom it dials; or, of a listener, all that it
@@ -172,8 +180,15 @@ impl OwnSockets {
     /// # Errors
     /// When the kernel has no memory for it.
     pub fn add(&self, socket: &impl AsFd) -> io::Result<()> {
-        let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        own.insert(&socket.as_fd().as_raw_fd(), 1, 0).map_err(|error| root_cause(&error))
+        let mut own = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = own.insert(&socket.as_fd().as_raw_fd(), 1, 0);
+        added.map_err(|error| root_cause(&error)).inspect_err(|_| {
+            self.0.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn of(sockets: SkStorage<MapData, u32>) -> Self {
+        Self(Arc::new(Own { sockets: Mutex::new(sockets), refused: AtomicU64::new(0) }))
     }
 }
 
@@ -229,7 +244,7 @@ impl JumpStarts {
             budgets,
             events,
             untold,
-            own: OwnSockets(Arc::new(Mutex::new(own))),
+            own: OwnSockets::of(own),
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
@@ -328,6 +343,12 @@ impl JumpStarts {
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold.get(&0, 0).unwrap_or_default()
+    }
+
+    /// How many of the sockets that were told by [`OwnSockets::add`] the kernel had no room to remember: they start by default.
+    #[must_use]
+    pub fn unremembered(&self) -> u64 {
+        self.own.0.refused.load(Ordering::Relaxed)
     }
 
     /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost and counted.

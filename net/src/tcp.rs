@@ -87,7 +87,7 @@ impl SocketOptions {
             windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
         }
         if let Some(own) = &self.jump_start {
-            // One that the kernel has no room to remember begins by default.
+            // One that the kernel has no room to remember begins by default, and is counted.
             let _by_default = own.add(&*socket);
         }
         if let Some(rate) = self.pacing_rate {

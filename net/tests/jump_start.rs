@@ -86,6 +86,10 @@ fn held_to_its_own_sockets_it_touches_no_other_connection() {
     };
     assert_eq!(accepted_by(&own), 50, "by a listener of its own");
     assert_eq!(accepted_by(&plain), USUAL, "by one beside it");
+    // What cannot be remembered is counted, and no reason to stop.
+    let no_socket = std::fs::File::open("/dev/null").unwrap();
+    assert!(program.own_sockets().add(&no_socket).is_err());
+    assert_eq!(program.unremembered(), 1);
     // Who tells of a socket need not know whether the program is still there.
     drop(program);
     connect(&hosts, &listener, &own);

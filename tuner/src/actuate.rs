@@ -83,6 +83,11 @@ pub trait Actuator {
         0
     }
 
+    /// How many of this process's own sockets it was told of and could not remember so far.
+    fn unremembered(&self) -> u64 {
+        0
+    }
+
     /// What is to be told of this process's own sockets, where only they start so.
     fn own_sockets(&self) -> Option<OwnSockets> {
         None
@@ -159,6 +164,10 @@ impl Actuator for BySockops {
 
     fn untold(&self) -> u64 {
         self.starts.untold()
+    }
+
+    fn unremembered(&self) -> u64 {
+        self.starts.unremembered()
     }
 
     fn own_sockets(&self) -> Option<OwnSockets> {
