@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod embedded;
+mod embedded_modes;
 mod legs;
 mod missing;
 mod paced;
