@@ -72,10 +72,11 @@ struct {
 	__type(value, struct setting);
 } settings SEC(".maps");
 
-// The sockets that user space counts as its own, to be dialled; each goes with its socket.
+// The sockets that user space counts as its own: those it dials with, and listeners, whose entries the kernel
+// copies to every connection that they accept. Each goes with its socket.
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
 	__type(key, int);
 	__type(value, __u32);
 } own SEC(".maps");

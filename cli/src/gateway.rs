@@ -35,7 +35,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let packets = packets(&config).with_context(place)?;
     let mut inheritance = Inheritance::take()?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
-    let learned = learner.as_ref().and_then(Learner::own_dials);
+    let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));

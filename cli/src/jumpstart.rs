@@ -311,7 +311,7 @@ fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
 
 fn switch(off: bool, args: &AskArgs) -> anyhow::Result<()> {
     let socket = socket_at(args.socket.as_deref());
-    Switch::beside(&socket).turn(off)?;
+    Switch::beside(&socket)?.turn(off)?;
     let word = if off { "off" } else { "on" };
     let answer = match answer(args, &Request::Switch {}) {
         Ok(answer) => answer,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tradewind_net::jump_start::OwnDials;
+use tradewind_net::jump_start::OwnSockets;
 use tradewind_relay::{Inheritance, RelayError, Shutdown};
 use tradewind_telemetry::Registry;
 use tradewind_tuner::{Embedded, TunerConfig};
@@ -28,9 +28,9 @@ impl Learner {
         Self(started)
     }
 
-    /// What is to be told of each socket that the process dials with.
-    pub(crate) fn own_dials(&self) -> Option<OwnDials> {
-        self.0.as_ref().ok()?.own_dials()
+    /// What is to be told of each socket that the process dials or listens with.
+    pub(crate) fn own_sockets(&self) -> Option<OwnSockets> {
+        self.0.as_ref().ok()?.own_sockets()
     }
 
     /// Adds its metrics to those of the process.

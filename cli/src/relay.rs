@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut inheritance = Inheritance::take()?;
     let packets = packets(&config, &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
-    let learned = learner.as_ref().and_then(Learner::own_dials);
+    let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));

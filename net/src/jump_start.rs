@@ -6,7 +6,8 @@
 //! the process that holds [`JumpStarts`] drops it or dies: everything starts by the kernel's defaults again.
 //! It tells through a ring what it gave to whom ([`Told`]).
 //!
-//! It can be held to the sockets of one program that says which ones it dials ([`OwnDials`]); all others' stay as they are.
+//! It can be held to the sockets of one program that says which ones it dials and listens with ([`OwnSockets`]); all others' stay
+//! as they are.
 //!
 //! A connection is left alone that starts as large by itself, whose route asks for less than usual, whose SYN
 //! was lost, or whose handshake took another path's time; and an application's own pacing limit stays.
@@ -16,6 +17,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
@@ -87,7 +89,7 @@ unsafe impl Pod for Budget {}
 /// What holds for all connections; fixed once the program is loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Whether only sockets are meant that were told by [`OwnDials::add`], and so no other program's.
+    /// Whether only sockets are meant that were told by [`OwnSockets::add`] or accepted from one, and so no other program's.
     pub own_alone: bool,
     /// The control group whose sockets are meant; when absent the top of the hierarchy, which is all, or this process's
     /// where only its own are meant.
@@ -159,18 +161,34 @@ pub enum Told {
     },
 }
 
-/// Tells the program of sockets that are the teller's own; clones tell the same program. Once that has gone, it changes nothing.
+/// Tells the program of sockets that are the teller's own: those it dials with, and its listeners, which hand it on to what they
+/// accept. Clones tell the same program. Once that has gone, it changes nothing.
 #[derive(Debug, Clone)]
-pub struct OwnDials(Arc<Mutex<SkStorage<MapData, u32>>>);
+pub struct OwnSockets(Arc<Own>);
 
-impl OwnDials {
-    /// Has `socket`, which is not connected yet, start by what is known of whom it dials.
+#[derive(Debug)]
+struct Own {
+    sockets: Mutex<SkStorage<MapData, u32>>,
+    /// How many the kernel did not take.
+    refused: AtomicU64,
+}
+
+impl OwnSockets {
+    /// Has `socket`, which is not connected yet, start by what is known of whom it dials; or, of a listener, all that it
+    /// accepts from now on by what is known of who dialled.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
     pub fn add(&self, socket: &impl AsFd) -> io::Result<()> {
-        let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        own.insert(&socket.as_fd().as_raw_fd(), 1, 0).map_err(|error| root_cause(&error))
+        let mut own = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = own.insert(&socket.as_fd().as_raw_fd(), 1, 0);
+        added.map_err(|error| root_cause(&error)).inspect_err(|_| {
+            self.0.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn of(sockets: SkStorage<MapData, u32>) -> Self {
+        Self(Arc::new(Own { sockets: Mutex::new(sockets), refused: AtomicU64::new(0) }))
     }
 }
 
@@ -180,7 +198,7 @@ pub struct JumpStarts {
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
     untold: Array<MapData, u64>,
-    own: OwnDials,
+    own: OwnSockets,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
     next_id: u32,
@@ -226,7 +244,7 @@ impl JumpStarts {
             budgets,
             events,
             untold,
-            own: OwnDials(Arc::new(Mutex::new(own))),
+            own: OwnSockets::of(own),
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             next_id: 0,
@@ -236,7 +254,7 @@ impl JumpStarts {
 
     /// What tells the program of sockets that are the caller's own.
     #[must_use]
-    pub fn own_dials(&self) -> OwnDials {
+    pub fn own_sockets(&self) -> OwnSockets {
         self.own.clone()
     }
 
@@ -325,6 +343,12 @@ impl JumpStarts {
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold.get(&0, 0).unwrap_or_default()
+    }
+
+    /// How many of the sockets that were told by [`OwnSockets::add`] the kernel had no room to remember: they start by default.
+    #[must_use]
+    pub fn unremembered(&self) -> u64 {
+        self.own.0.refused.load(Ordering::Relaxed)
     }
 
     /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost and counted.

@@ -13,7 +13,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use crate::congestion;
 use crate::first_window::{FirstWindow, FirstWindows};
-use crate::jump_start::OwnDials;
+use crate::jump_start::OwnSockets;
 use crate::pacing;
 
 /// Options of a socket; what is `None` or `false` stays as the system has it.
@@ -23,8 +23,9 @@ pub struct SocketOptions {
     pub congestion_control: Option<String>,
     /// The first congestion window, and what sets it.
     pub first_window: Option<(FirstWindows, FirstWindow)>,
-    /// Of a socket that dials: it starts by what this program has learned of whom it dials.
-    pub jump_start: Option<OwnDials>,
+    /// It starts by what this program has learned of whom it dials; of a listener: what it accepts, by what was learned of
+    /// who dialled.
+    pub jump_start: Option<OwnSockets>,
     /// `SO_RCVBUF`; setting it turns the kernel's autotuning off. Above `net.core.rmem_max` only
     /// with CAP_NET_ADMIN; so with the send buffer and `wmem_max`.
     pub receive_buffer: Option<Bytes>,
@@ -86,7 +87,7 @@ impl SocketOptions {
             windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
         }
         if let Some(own) = &self.jump_start {
-            // One that the kernel has no room to remember begins by default.
+            // One that the kernel has no room to remember begins by default, and is counted.
             let _by_default = own.add(&*socket);
         }
         if let Some(rate) = self.pacing_rate {

@@ -6,7 +6,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use common::jumps::{LONG, limit, paced, told, values};
@@ -14,7 +14,7 @@ use common::{Hosts, THERE, THERE_IPV6, USUAL, window};
 use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
-use tradewind_net::tcp::SocketOptions;
+use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, Ratio, Segments, Timestamp};
 
@@ -65,20 +65,31 @@ fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
 }
 
 #[test]
-fn held_to_its_own_dials_it_touches_no_other_connection() {
+fn held_to_its_own_sockets_it_touches_no_other_connection() {
     let Some(hosts) = Hosts::new() else { return };
     let options = Options { own_alone: true, ..Options::default() };
     let Some(mut program) = hosts.attach(&options) else { return };
     program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
     let plain = SocketOptions::default();
-    let own = SocketOptions { jump_start: Some(program.own_dials()), ..SocketOptions::default() };
+    let own = SocketOptions { jump_start: Some(program.own_sockets()), ..SocketOptions::default() };
     let listener = hosts.listen(&plain);
     assert_eq!(window(&connect(&hosts, &listener, &plain).0), USUAL);
     assert_eq!(window(&connect(&hosts, &listener, &own).0), 50);
-    let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
-    let address = near.local_addr().unwrap();
-    let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
-    assert_eq!(window(&near.accept().unwrap().0), USUAL, "what is accepted was not dialled");
+    let accepted_by = |options: &SocketOptions| {
+        let address = SocketAddr::new(common::HERE.parse().unwrap(), 0);
+        let listen = || tcp::listen(address, 1, 16, options).unwrap().remove(0);
+        let near = hosts.here.run(listen).unwrap();
+        near.set_nonblocking(false).unwrap();
+        let address = near.local_addr().unwrap();
+        let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+        window(&near.accept().unwrap().0)
+    };
+    assert_eq!(accepted_by(&own), 50, "by a listener of its own");
+    assert_eq!(accepted_by(&plain), USUAL, "by one beside it");
+    // What cannot be remembered is counted, and no reason to stop.
+    let no_socket = std::fs::File::open("/dev/null").unwrap();
+    assert!(program.own_sockets().add(&no_socket).is_err());
+    assert_eq!(program.unremembered(), 1);
     // Who tells of a socket need not know whether the program is still there.
     drop(program);
     connect(&hosts, &listener, &own);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tradewind_desired::{Connections, Encryption, LegProfile};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
-use tradewind_net::jump_start::OwnDials;
+use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
@@ -61,12 +61,12 @@ pub(crate) struct Leg {
 
 impl Legs {
     /// Makes `profiles` ready. A first window that this host does not allow is told in the log, and
-    /// its legs start with the kernel's. What is dialled is told to `learned`, and starts by what that has learned of the
-    /// other end, unless its profile states a first window.
+    /// its legs start with the kernel's. What is dialled or accepted is told to `learned`, and starts by what that has learned
+    /// of the other end, unless its profile states a first window.
     pub(crate) fn new(
         profiles: &LegProfiles,
         timeouts: &Timeouts,
-        learned: Option<&OwnDials>,
+        learned: Option<&OwnSockets>,
     ) -> Self {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
@@ -79,10 +79,7 @@ impl Legs {
         let mut routes = Vec::new();
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {
-            first: SocketOptions {
-                jump_start: learned.filter(|_| profile.initial_window.is_none()).cloned(),
-                ..first_options(profile, windows.as_ref())
-            },
+            first: first_options(profile, windows.as_ref(), learned),
             early: SocketOptions {
                 fast_open: profile.fast_open.then_some(FastOpen::Dial),
                 ..SocketOptions::default()
@@ -95,7 +92,7 @@ impl Legs {
             stripe_after: profile.stripe_after.as_u64(),
         };
         Self {
-            accept: listener_options(&profiles.accept, timeouts, windows.as_ref()),
+            accept: listener_options(&profiles.accept, timeouts, windows.as_ref(), learned),
             accept_lift: profiles.accept.pacing_rtts,
             dial: leg(&profiles.dial),
             to: profiles.to.iter().map(|to| (to.address, leg(&to.dial))).collect(),
@@ -221,7 +218,11 @@ fn keep_windows_at_rest() {
     }
 }
 
-fn first_options(profile: &LegProfile, windows: Option<&FirstWindows>) -> SocketOptions {
+fn first_options(
+    profile: &LegProfile,
+    windows: Option<&FirstWindows>,
+    learned: Option<&OwnSockets>,
+) -> SocketOptions {
     let window = profile.initial_window.map(|segments| FirstWindow {
         segments,
         rate: profile.pacing_rtts.and(profile.pacing_rate),
@@ -229,6 +230,7 @@ fn first_options(profile: &LegProfile, windows: Option<&FirstWindows>) -> Socket
     SocketOptions {
         congestion_control: profile.congestion_control.clone(),
         first_window: windows.cloned().zip(window),
+        jump_start: learned.filter(|_| window.is_none()).cloned(),
         receive_buffer: profile.receive_buffer,
         send_buffer: profile.send_buffer,
         pacing_rate: profile.pacing_rate,
@@ -251,10 +253,11 @@ fn listener_options(
     profile: &LegProfile,
     timeouts: &Timeouts,
     windows: Option<&FirstWindows>,
+    learned: Option<&OwnSockets>,
 ) -> SocketOptions {
     let SocketOptions { notsent_lowat, user_timeout, keepalive, .. } =
         settled_options(profile, timeouts);
     let fast_open = profile.fast_open.then_some(FastOpen::Listen(FAST_OPEN_QUEUE));
-    let first = first_options(profile, windows);
+    let first = first_options(profile, windows, learned);
     SocketOptions { notsent_lowat, user_timeout, keepalive, fast_open, ..first }
 }

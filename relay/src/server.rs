@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity};
 use tradewind_net::handover::tell_systemd;
-use tradewind_net::jump_start::OwnDials;
+use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
 use tradewind_units::Timestamp;
@@ -105,7 +105,7 @@ pub struct Additions<'a> {
     /// Adds metrics and pages of its own to the metrics port.
     pub register: &'a dyn Fn(&Registry),
     /// What knows how connections to the other ends of legs are to start.
-    pub learned: Option<&'a OwnDials>,
+    pub learned: Option<&'a OwnSockets>,
 }
 
 impl Default for Additions<'_> {

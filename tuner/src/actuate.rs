@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use tradewind_jumpstart::{Change, Setting};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
-use tradewind_net::jump_start::{JumpStarts, Options, OwnDials, Told, Values};
+use tradewind_net::jump_start::{JumpStarts, Options, OwnSockets, Told, Values};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::Segments;
 
@@ -83,8 +83,13 @@ pub trait Actuator {
         0
     }
 
+    /// How many of this process's own sockets it was told of and could not remember so far.
+    fn unremembered(&self) -> u64 {
+        0
+    }
+
     /// What is to be told of this process's own sockets, where only they start so.
-    fn own_dials(&self) -> Option<OwnDials> {
+    fn own_sockets(&self) -> Option<OwnSockets> {
         None
     }
 
@@ -161,8 +166,12 @@ impl Actuator for BySockops {
         self.starts.untold()
     }
 
-    fn own_dials(&self) -> Option<OwnDials> {
-        Some(self.starts.own_dials())
+    fn unremembered(&self) -> u64 {
+        self.starts.unremembered()
+    }
+
+    fn own_sockets(&self) -> Option<OwnSockets> {
+        Some(self.starts.own_sockets())
     }
 
     fn hear(&mut self, each: &mut dyn FnMut(Told)) {

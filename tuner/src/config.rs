@@ -45,7 +45,7 @@ pub enum Scope {
     /// All of the host's, as far as the configuration says.
     #[default]
     Host,
-    /// Looked at: those of this process. Started so: those that it dials.
+    /// Those of this process, dialled and accepted.
     Process,
 }
 
@@ -55,10 +55,14 @@ const SECTION: &str = "jumpstart";
 const NOT_IN_A_SECTION: [(&str, &str); 5] = [
     ("metrics", "the process's own `metrics` serves them; leave it out"),
     ("observe.cgroup", "only this process's connections are looked at; leave it out"),
-    ("act.cgroup", "only what this process dials starts so; leave it out"),
-    ("act.all_namespaces", "only what this process dials starts so; leave it out"),
+    ("act.cgroup", "only what this process dials and accepts starts so; leave it out"),
+    ("act.all_namespaces", "only what this process dials and accepts starts so; leave it out"),
     ("act.receive", "routes alone set it, and they hold for the whole host; leave it out"),
 ];
+/// What serde lists behind a name that it does not know.
+const LIST: &str = "expected one of ";
+/// Least receive buffer. Chosen: what Linux's default ones take; a smaller one would be left out without a word.
+const LEAST_RECEIVE_BUFFER: Bytes = Bytes::new(64 * 1024);
 /// Why none of a process's own learners acts through routes.
 const NO_ROUTES: &str = "routes hold for all connections of the host: `auto`, `sockops` or `none`, or run `tradewind jumpstart run` instead";
 
@@ -168,7 +172,10 @@ impl TunerConfig {
             let problem = format!("expected one table, [{SECTION}]");
             return Err(Mistake { place: format!("`{SECTION}`"), problem }.into());
         }
-        let Some(config) = read_toml::<File>(text)?.jumpstart else { return Ok(None) };
+        let Some(config) = read_toml::<File>(text).map_err(offering_what_is_taken)?.jumpstart
+        else {
+            return Ok(None);
+        };
         let has = |key: &str| {
             let mut parts = key.split('.');
             parts.try_fold(file.get(SECTION)?, |value, part| value.get(part))
@@ -211,6 +218,12 @@ impl TunerConfig {
             let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
             return Err(Mistake { place: place("learn.ttl"), problem }.into());
         }
+        let buffer = self.act.receive_buffer;
+        if let Some(bytes) = buffer.filter(|bytes| *bytes < LEAST_RECEIVE_BUFFER) {
+            let least = LEAST_RECEIVE_BUFFER.as_u64() / 1024;
+            let problem = format!("at least {least} KiB, which Linux takes by itself, not {bytes}");
+            return Err(Mistake { place: place("act.receive_buffer"), problem }.into());
+        }
         Ok(())
     }
 
@@ -241,6 +254,23 @@ impl TunerConfig {
             own: self.scope == Scope::Process,
         }
     }
+}
+
+/// A mistake in the section of a process that learns for itself, without the names in its list that are refused there.
+fn offering_what_is_taken(mistake: Mistake) -> Mistake {
+    let Mistake { place, problem } = &mistake;
+    let key = place.split('`').nth(1).and_then(|key| key.strip_prefix(SECTION)?.strip_prefix('.'));
+    let (Some(key), Some((said, listed))) = (key, problem.split_once(LIST)) else { return mistake };
+    // A list is of keys beside this one, or of values for it.
+    let beside = key.rsplit_once('.').map_or(String::new(), |(table, _)| format!("{table}."));
+    let is_taken = |name: &str| {
+        let key_beside = format!("{beside}{name}");
+        let refused = NOT_IN_A_SECTION.iter().any(|(refused, _)| *refused == key_beside);
+        !refused && (key, name) != ("act.through", "routes")
+    };
+    let names = listed.split(", ").filter(|name| is_taken(name.trim_matches('`')));
+    let problem = format!("{said}{LIST}{}", names.collect::<Vec<_>>().join(", "));
+    Mistake { problem, ..mistake }
 }
 
 /// Reads TOML.
@@ -302,6 +332,17 @@ mod tests {
                 "[jumpstart]\ncolour = 1",
                 "configuration, `jumpstart.colour` (line 2): unknown field",
             ),
+            (
+                "[jumpstart]\ncolour = 1",
+                "expected one of `learn`, `observe`, `act`, `socket`, `hints`",
+            ),
+            ("[jumpstart.observe]\nx = 1", "one of `interval`, `ports`, `within`, `except`"),
+            ("[jumpstart.act]\nx = 1", "expected one of `through`, `receive_buffer`"),
+            ("[jumpstart.act]\nthrough = \"x\"", "one of `auto`, `sockops`, `none`"),
+            (
+                "[jumpstart.act]\nreceive_buffer = \"1 B\"",
+                "`jumpstart.act.receive_buffer`: at least",
+            ),
             ("[jumpstart.learn]\nc_maximum = 1", "`jumpstart.learn.c_maximum` (line 2): unknown"),
             (
                 "[jumpstart.learn]\nc_max = 5",
@@ -321,6 +362,9 @@ mod tests {
         ] {
             let error = TunerConfig::of_section(text).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+            let offered = ["`metrics`", "`cgroup`", "`all_namespaces`", "`receive`", "`routes`"];
+            let list = error.split_once("expected one of").map_or("", |(_, list)| list);
+            assert!(offered.iter().all(|refused| !list.contains(refused)), "{error}");
         }
     }
 
@@ -335,6 +379,7 @@ mod tests {
             ("[observe]\nwithin = [\"10.0.0.0\"]", "`observe.within[0]`"),
             ("[act]\nthrough = \"magic\"", "`act.through`"),
             ("[act]\nreceive_buffer = \"many\"", "`act.receive_buffer`"),
+            ("[act]\nreceive_buffer = \"1 B\"", "`act.receive_buffer`: at least 64 KiB"),
             ("colour = 1", "unknown field `colour`"),
             ("[learn", "line 1"),
         ] {

@@ -1,5 +1,5 @@
 //! Jump-start inside another process, such as a relay: it learns from that process's connections, for what that process
-//! dials, and touches no others of the host.
+//! dials and accepts, and touches no others of the host.
 //!
 //! It has a thread of its own and goes with its process, however that ends: what it sets is held by a program in the
 //! kernel that is detached with it. A process that is upgraded hands the control socket on to the next one.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use tradewind_net::jump_start::OwnDials;
+use tradewind_net::jump_start::OwnSockets;
 use tradewind_telemetry::Registry;
 
 use crate::actuate::Actuator;
@@ -39,7 +39,7 @@ pub struct Embedded {
 struct Standing {
     through: &'static str,
     why: Option<String>,
-    own_dials: Option<OwnDials>,
+    own_sockets: Option<OwnSockets>,
     metrics: Metrics,
     /// Another hold on the control socket.
     listener: Option<OwnedFd>,
@@ -108,10 +108,10 @@ impl Embedded {
         &self.socket
     }
 
-    /// What is to be told of each socket that the process dials with; none where nothing acts.
+    /// What is to be told of each socket that the process dials or listens with; none where nothing acts.
     #[must_use]
-    pub fn own_dials(&self) -> Option<OwnDials> {
-        self.standing.own_dials.clone()
+    pub fn own_sockets(&self) -> Option<OwnSockets> {
+        self.standing.own_sockets.clone()
     }
 
     /// Adds its metrics to those of the process.
@@ -181,7 +181,7 @@ impl Standing {
         Ok(Self {
             through,
             why: why.map(str::to_owned),
-            own_dials: tuner.actuator.own_dials(),
+            own_sockets: tuner.actuator.own_sockets(),
             metrics: tuner.metrics.clone(),
             listener: Some(listener),
         })

@@ -68,6 +68,11 @@ pub enum TunerError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The control socket has a kill switch's name.
+    #[error(
+        "control socket {}: a name that ends in `.off` is a kill switch's: take another, such as `jumpstart.sock`", .0.display()
+    )]
+    SwitchName(PathBuf),
     /// The thread of a process's own learner cannot be started, or ended at once.
     #[error("the thread of jump-start: {0}")]
     Thread(#[source] io::Error),

@@ -26,51 +26,62 @@ type State = (u64, u64, i64, i64);
 #[derive(Debug)]
 pub(crate) struct HintFile {
     path: PathBuf,
-    state: Option<State>,
+    found: Found,
     problem: Option<String>,
 }
 
+/// What the last look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// There was no look yet.
+    Nothing,
+    NoFile,
+    Unreadable,
+    File(State),
+}
+
 impl HintFile {
-    /// The one at `path`, which need not be there: no file, no hints.
+    /// The one at `path`, which need not be there: no file, no hints, which is told.
     pub(crate) const fn at(path: PathBuf) -> Self {
-        Self { path, state: None, problem: None }
+        Self { path, found: Found::Nothing, problem: None }
     }
 
     /// The hints it holds now, if it has changed since the last look and can be read; what cannot be is told by
     /// [`HintFile::problem`], and the hints before it stand.
     pub(crate) fn changed(&mut self) -> Option<Vec<Hint>> {
-        let state = match fs::metadata(&self.path) {
-            Ok(data) => Some((data.ino(), data.size(), data.ctime(), data.ctime_nsec())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                self.state = None;
-                return self.take(Err(error.to_string()));
+        let (found, unreadable) = match fs::metadata(&self.path) {
+            Ok(data) => {
+                let state = (data.ino(), data.size(), data.ctime(), data.ctime_nsec());
+                (Found::File(state), None)
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Found::NoFile, None),
+            Err(error) => (Found::Unreadable, Some(error.to_string())),
         };
-        if state == self.state && (state.is_some() || self.problem.is_none()) {
+        let before = std::mem::replace(&mut self.found, found);
+        if before == found {
             return None;
         }
-        self.state = state;
         let read = || fs::read_to_string(&self.path).map_err(|error| error.to_string());
-        let hints = match state {
-            Some(_) => read().and_then(|text| parse(&text).map_err(|error| error.to_string())),
-            None => Ok(Vec::new()),
+        let hints = match (found, unreadable) {
+            (Found::Nothing | Found::NoFile, _) => {
+                self.tell(Some("no such file, so there are no standing hints"));
+                return (before != Found::Nothing).then(Vec::new);
+            }
+            (_, Some(error)) => Err(error),
+            (_, None) => read().and_then(|text| parse(&text).map_err(|error| error.to_string())),
         };
-        self.take(hints)
+        let problem = hints.as_ref().err().map(|error| format!("{error}; those before it stand"));
+        self.tell(problem.as_deref());
+        hints.ok()
     }
 
-    fn take(&mut self, hints: Result<Vec<Hint>, String>) -> Option<Vec<Hint>> {
-        let problem = hints
-            .as_ref()
-            .err()
-            .map(|error| format!("hints, {}: {error}; those before it stand", self.path.display()));
-        if let Some(problem) = &problem
-            && self.problem != Some(problem.clone())
-        {
-            tracing::warn!("{problem}");
+    /// Says once what is wrong, if anything.
+    fn tell(&mut self, problem: Option<&str>) {
+        let problem = problem.map(|problem| format!("hints, {}: {problem}", self.path.display()));
+        if problem != self.problem {
+            problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         }
         self.problem = problem;
-        hints.ok()
     }
 
     /// Why the file's hints are not those in force, in one line.
@@ -148,10 +159,13 @@ mod tests {
     fn it_is_read_when_it_changes_and_a_bad_one_leaves_the_last_good_one() {
         let path = std::env::temp_dir().join(format!("tw-hints-{}.toml", std::process::id()));
         let mut file = HintFile::at(path.clone());
-        assert_eq!(file.changed(), None, "no file, no hints, nothing wrong");
+        assert_eq!(file.changed(), None, "no file, no hints");
+        let missing =
+            format!("hints, {}: no such file, so there are no standing hints", path.display());
+        assert_eq!((file.changed(), file.problem()), (None, Some(missing.as_str())));
         fs::write(&path, "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\n").unwrap();
         assert_eq!(file.changed().map(|hints| hints.len()), Some(1));
-        assert_eq!(file.changed(), None);
+        assert_eq!((file.changed(), file.problem()), (None, None));
         fs::write(&path, "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = maybe, or not\n").unwrap();
         assert_eq!(file.changed(), None);
         let problem = file.problem().unwrap().to_owned();
@@ -163,6 +177,6 @@ mod tests {
         assert_eq!(file.changed().map(|hints| hints.len()), Some(1));
         fs::remove_file(&path).unwrap();
         assert_eq!(file.changed(), Some(Vec::new()), "no file, no hints");
-        assert_eq!(file.changed(), None);
+        assert_eq!((file.changed(), file.problem()), (None, Some(missing.as_str())));
     }
 }

@@ -23,6 +23,7 @@
 //! | [`switch`] | the kill switch |
 //! | [`notify`] | telling systemd that it is ready and alive |
 //! | `metrics` | what is counted |
+//! | `seldom` | a count in the log, seldom |
 
 pub mod actuate;
 mod choose;
@@ -35,6 +36,7 @@ mod metrics;
 pub mod notify;
 pub mod observe;
 mod receive;
+mod seldom;
 pub mod switch;
 pub mod tuner;
 

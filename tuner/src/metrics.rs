@@ -77,6 +77,11 @@ impl Metrics {
         catch_up(&self.told, &vec![("what", "untold")], total);
     }
 
+    /// Catches up with how many of the process's own sockets it could not remember.
+    pub(crate) fn count_unremembered(&self, total: u64) {
+        catch_up(&self.told, &vec![("what", "unremembered")], total);
+    }
+
     /// Catches the arms' counters up with the learner's totals.
     pub(crate) fn catch_up(&self, learner: &Learner) {
         for (arm, totals) in learner.arms() {
@@ -153,6 +158,7 @@ mod tests {
         metrics.count_told(Told::Jumped { connection: 1, window: 50 });
         metrics.count_told(Told::FirstFlightLost { connection: 1, prefix: None });
         (0..2).for_each(|_| metrics.count_untold(5));
+        metrics.count_unremembered(7);
         let text = registry.encode();
         for series in [
             "rounds_total 1",
@@ -166,6 +172,7 @@ mod tests {
             "starts_total{what=\"jumped\"} 1",
             "starts_total{what=\"first_flight_lost\"} 1",
             "starts_total{what=\"untold\"} 5",
+            "starts_total{what=\"unremembered\"} 7",
             "connections_total{arm=\"jumped\"} 1",
             "connections_total{arm=\"control\"} 1",
             "acked_bytes_total{arm=\"jumped\"} 9000",

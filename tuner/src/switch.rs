@@ -7,15 +7,24 @@ use std::path::{Path, PathBuf};
 use crate::TunerError;
 use crate::control::make_directory_of;
 
+/// What its name ends in.
+const ENDING: &str = "off";
+
 /// The switch of the daemon whose control socket it was made from.
 #[derive(Debug, Clone)]
 pub struct Switch(PathBuf);
 
 impl Switch {
     /// That of the daemon with this control socket: its name, with the ending `.off`.
-    #[must_use]
-    pub fn beside(socket: &Path) -> Self {
-        Self(socket.with_extension("off"))
+    ///
+    /// # Errors
+    /// When the socket itself has a switch's name, and so would turn everything off.
+    pub fn beside(socket: &Path) -> Result<Self, TunerError> {
+        let switch = socket.with_extension(ENDING);
+        if switch == socket {
+            return Err(TunerError::SwitchName(switch));
+        }
+        Ok(Self(switch))
     }
 
     /// Whether everything is to start by default.
@@ -49,7 +58,7 @@ mod tests {
     #[test]
     fn it_can_be_turned_before_there_ever_was_a_daemon() {
         let directory = std::env::temp_dir().join(format!("tw-switch-{}", std::process::id()));
-        let switch = Switch::beside(&directory.join("deep").join("jumpstart.sock"));
+        let switch = Switch::beside(&directory.join("deep").join("jumpstart.sock")).unwrap();
         assert!(!switch.is_off());
         switch.turn(false).unwrap();
         switch.turn(true).unwrap();
@@ -57,5 +66,15 @@ mod tests {
         switch.turn(false).unwrap();
         assert!(!switch.is_off());
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_socket_is_not_its_own_switch() {
+        let error = Switch::beside(Path::new("/run/x.off")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("control socket /run/x.off: ") && !error.contains('\n'),
+            "{error}"
+        );
+        assert!(Switch::beside(Path::new("off")).is_ok());
     }
 }

@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
 use crate::receive;
+use crate::seldom::Seldom;
 use crate::switch::Switch;
 
 /// Tokens of what the loop waits for.
@@ -55,6 +56,8 @@ pub struct Tuner {
     server: Option<Server>,
     started: Timestamp,
     samples: u64,
+    /// What of the sockets that the actuator could not remember was told.
+    unremembered: Seldom,
 }
 
 /// What a daemon is put together from.
@@ -89,6 +92,7 @@ impl Tuner {
 
     /// Likewise, over a control socket that is open.
     pub(crate) fn over(config: &TunerConfig, control: Control) -> Result<Self, TunerError> {
+        let switch = Switch::beside(control.path())?;
         let learn = config.learn()?;
         let observer = Box::new(SocketTable::open(config.filter())?);
         let mut chosen = choose(config, &learn)?;
@@ -100,7 +104,6 @@ impl Tuner {
         if let Some(limit) = &limit {
             tracing::warn!("{limit}");
         }
-        let switch = Switch::beside(control.path());
         Self::of(config, Parts { control, switch, observer, chosen, limit })
     }
 
@@ -132,6 +135,7 @@ impl Tuner {
             server,
             started: monotonic(),
             samples: 0,
+            unremembered: Seldom::default(),
         })
     }
 
@@ -221,7 +225,7 @@ impl Tuner {
             self.metrics.failed_rounds.inc();
             tracing::warn!(%error, "the table of connections could not be read");
         }
-        self.hear();
+        self.hear(now);
         let changes = match observed {
             Ok(()) => self.learner.decide(now),
             Err(_) => self.learner.leave_out(now),
@@ -242,9 +246,16 @@ impl Tuner {
     }
 
     /// Tells the learner what the actuator saw.
-    fn hear(&mut self) {
+    fn hear(&mut self, now: Timestamp) {
         let Self { actuator, learner, metrics, .. } = self;
         metrics.count_untold(actuator.untold());
+        metrics.count_unremembered(actuator.unremembered());
+        if let Some(sockets) = self.unremembered.news(now, actuator.unremembered()) {
+            tracing::warn!(
+                sockets,
+                "the kernel had no room to remember sockets as this process's own: they begin by default"
+            );
+        }
         actuator.hear(&mut |told| {
             metrics.count_told(told);
             match told {

@@ -14,29 +14,43 @@ use crate::sockops::can_attach;
 use crate::world::{Guard, PROGRAM, World, until};
 
 /// Looks often, and forgets soon.
-const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
+pub(crate) const LEARN: &str =
+    "\n[jumpstart.learn]\nttl = '5 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
+/// For connections to a relay on which nobody speaks.
+pub(crate) const PATIENT: &str = "[timeouts]\nheader = '10 min'\n";
 
 /// A relay's configuration on the near host.
-fn relay_text(more: &str) -> String {
+pub(crate) fn relay_text(more: &str) -> String {
+    relay_text_at("10.1.0.1:0", more)
+}
+
+/// The same, where it listens at `address`.
+pub(crate) fn relay_text_at(address: &str, more: &str) -> String {
     format!(
-        "listen = ['10.1.0.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n\
-         [policy]\ndestinations = ['10.1.0.2/32:*']\n{more}",
+        "listen = ['{address}']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n\
+         [policy]\ndestinations = ['10.0.0.0/8:*', '[fd10::]/16:*']\n{more}",
         *IdentityKey::from_entropy([2; 32]).to_secret_text(),
         operator().public(),
     )
 }
 
 /// A process with a learner of its own, and what it says when it is ready.
-struct Learning {
-    process: Guard,
+pub(crate) struct Learning {
+    pub(crate) process: Guard,
     /// Its successors write here, too.
-    stdout: BufReader<ChildStdout>,
-    ready: Value,
+    pub(crate) stdout: BufReader<ChildStdout>,
+    pub(crate) ready: Value,
 }
 
 impl Learning {
     /// `role` by `text`, in the file `name`, started by `wrapper`.
-    fn start(world: &World, role: &str, name: &str, text: &str, wrapper: &[&str]) -> Self {
+    pub(crate) fn start(
+        world: &World,
+        role: &str,
+        name: &str,
+        text: &str,
+        wrapper: &[&str],
+    ) -> Self {
         let file = world.directory.join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();
@@ -50,7 +64,14 @@ impl Learning {
         Self { process, stdout, ready }
     }
 
-    fn listen(&self) -> SocketAddr {
+    /// Has a successor take over, which says that it is ready.
+    pub(crate) fn hand_over(&mut self) {
+        self.process.signal("USR2");
+        let ready = next_line(&mut self.stdout);
+        assert_eq!(ready["jumpstart"], self.ready["jumpstart"]);
+    }
+
+    pub(crate) fn listen(&self) -> SocketAddr {
         self.ready["listen"][0].as_str().unwrap().parse().unwrap()
     }
 
@@ -58,22 +79,31 @@ impl Learning {
         self.ready["identity"].as_str().unwrap()
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.ready["jumpstart"]["socket"].as_str().unwrap().into()
     }
 }
 
-fn next_line(stdout: &mut BufReader<ChildStdout>) -> Value {
+pub(crate) fn next_line(stdout: &mut BufReader<ChildStdout>) -> Value {
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn status(world: &World, socket: &Path) -> Value {
+/// Ends the process that answers at `socket` now, which is not the `first` one.
+pub(crate) fn end_successor(world: &World, socket: &Path, first: u32) {
+    let successor = status(world, socket)["process"].as_u64().unwrap();
+    assert_ne!(successor, u64::from(first));
+    let ended = Command::new("kill").arg(successor.to_string()).status().unwrap();
+    assert!(ended.success());
+    until("the successor's end", || !socket.exists());
+}
+
+pub(crate) fn status(world: &World, socket: &Path) -> Value {
     asked(world, socket, &["status"])
 }
 
-fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
+pub(crate) fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
     let at = ["--socket", socket.to_str().unwrap(), "--output", "json"];
     let answer = world.ask(&[question, &at].concat());
     serde_json::from_str(&answer).unwrap_or_default()
@@ -81,18 +111,38 @@ fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
 
 /// What is known of the far host.
 fn known(world: &World, socket: &Path) -> Value {
-    asked(world, socket, &["explain", "10.1.0.2"])["destination"].take()
+    known_of(world, socket, "10.1.0.2")
+}
+
+/// What is known of the host at `address`.
+pub(crate) fn known_of(world: &World, socket: &Path, address: &str) -> Value {
+    asked(world, socket, &["explain", address])["destination"].take()
 }
 
 /// The window that is in force towards the far host.
-fn learned(world: &World, socket: &Path) -> Option<u64> {
-    let known = known(world, socket);
+pub(crate) fn learned(world: &World, socket: &Path) -> Option<u64> {
+    learned_of(world, socket, "10.1.0.2")
+}
+
+/// The window that is in force towards the host at `address`.
+pub(crate) fn learned_of(world: &World, socket: &Path, address: &str) -> Option<u64> {
+    let known = known_of(world, socket, address);
     (known["in_force"] == true).then(|| known["window_segments"].as_u64().unwrap())
 }
 
 /// Has connections that are opened meanwhile begin with 90 segments, as if their windows had grown so.
-fn with_large_windows<T>(world: &World, open: impl FnOnce() -> T) -> T {
-    let route = "route replace 10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
+pub(crate) fn with_large_windows<T>(world: &World, open: impl FnOnce() -> T) -> T {
+    let route = "10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
+    with_large_windows_over(world, route, open)
+}
+
+/// The same, of connections that go over `route`.
+pub(crate) fn with_large_windows_over<T>(
+    world: &World,
+    route: &str,
+    open: impl FnOnce() -> T,
+) -> T {
+    let route = &format!("route replace {route}");
     crate::world::ip(&world.near, &format!("{route} initcwnd 90"));
     let opened = open();
     crate::world::ip(&world.near, route);
@@ -100,7 +150,7 @@ fn with_large_windows<T>(world: &World, open: impl FnOnce() -> T) -> T {
 }
 
 /// A gateway on the near host whose sessions go over `relay`.
-fn before(world: &World, relay: &Learning) -> Learning {
+pub(crate) fn before(world: &World, relay: &Learning) -> Learning {
     let text = gateway_text(relay.listen(), relay.identity(), "");
     Learning::start(world, "gateway", "gateway.toml", &text, &[])
 }
@@ -194,9 +244,8 @@ fn a_window_that_a_profile_states_stays() {
         return;
     };
     let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
-    // Nobody speaks on the connection that is accepted below.
-    let patient = "[timeouts]\nheader = '10 min'\n[leg.dial]\ninitial_window = 20\n";
-    let text = relay_text(&format!("{patient}{LEARN}"));
+    let stated = "[leg.dial]\ninitial_window = 20\n";
+    let text = relay_text(&format!("{PATIENT}{stated}{LEARN}"));
     let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let gateway = before(&world, &relay);
     // What it accepts from there teaches as well.
@@ -217,16 +266,10 @@ fn a_successor_goes_on_at_the_same_socket() {
     let mut relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let (socket, first) = (relay.socket(), relay.process.0.id());
     assert_eq!(status(&world, &socket)["process"], first);
-    relay.process.signal("USR2");
-    let ready = next_line(&mut relay.stdout);
-    assert_eq!(ready["jumpstart"], relay.ready["jumpstart"]);
+    relay.hand_over();
     // It has nothing to carry on, and ends as soon as the next one serves.
     assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
-    let successor = status(&world, &socket)["process"].as_u64().unwrap();
-    assert_ne!(successor, u64::from(first));
-    let ended = Command::new("kill").arg(successor.to_string()).status().unwrap();
-    assert!(ended.success());
-    until("the successor's end", || !socket.exists());
+    end_successor(&world, &socket, first);
 }
 
 #[test]

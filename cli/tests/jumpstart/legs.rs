@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_net::netns::Namespace;
 use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
+use tradewind_net::tcp_info::TcpInfo;
 use tradewind_relay::{Relay, RelayConfig, Shutdown};
 use tradewind_units::Timestamp;
 
@@ -63,7 +64,9 @@ pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> S
         expires: Timestamp::ZERO + since_epoch + Duration::from_secs(3600),
         sessions: None,
         relays: Relays::Any,
-        destinations: vec!["127.0.0.0/8:*".parse().unwrap(), "10.1.0.2/32:*".parse().unwrap()],
+        destinations: ["127.0.0.0/8:*", "10.0.0.0/8:*", "[fd10::]/16:*"]
+            .map(|rule| rule.parse().unwrap())
+            .to_vec(),
     };
     format!(
         "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nallow_loopback = true\n
@@ -89,8 +92,8 @@ fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
 
 /// A session from the near host that stands while this does.
 pub(crate) struct Session {
-    _near: TcpStream,
-    _far: TcpStream,
+    near: TcpStream,
+    far: TcpStream,
 }
 
 impl Session {
@@ -107,20 +110,32 @@ impl Session {
             near.read_exact(&mut byte).unwrap();
             seen.push(byte[0]);
         }
-        Self { _near: near, _far: far }
+        Self { near, far }
+    }
+
+    /// Carries so many bytes to its destination.
+    pub(crate) fn carry(&mut self, bytes: usize) {
+        let Self { near, far } = self;
+        std::thread::scope(|scope| {
+            scope.spawn(|| far.read_exact(&mut vec![0; bytes]).unwrap());
+            near.write_all(&vec![7; bytes]).unwrap();
+        });
     }
 }
 
-/// The windows of the near host's connections with `port` at either end.
-pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
+/// The near host's connections with `port` at either end.
+pub(crate) fn connections_to(world: &World, port: u16) -> Vec<TcpInfo> {
     let filter = Filter { ports: vec![port], ..Filter::default() };
-    let mut windows = Vec::new();
-    let look = || {
-        let see = |c: &Connection| windows.push(c.info.congestion_window.unwrap().as_u32());
-        SockDiag::open().unwrap().each(&filter, see)
-    };
+    let mut found = Vec::new();
+    let look = || SockDiag::open().unwrap().each(&filter, |c: &Connection| found.push(c.info));
     world.near.run(look).unwrap().unwrap();
-    windows
+    found
+}
+
+/// Their windows.
+pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
+    let window = |info: TcpInfo| info.congestion_window.unwrap().as_u32();
+    connections_to(world, port).into_iter().map(window).collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod embedded;
+mod embedded_modes;
 mod legs;
 mod missing;
 mod paced;
@@ -87,6 +88,8 @@ fn what_is_wrong_or_missing_is_told_in_one_line() {
         (&["run", "--config", "wrong.toml"][..], "wrong.toml: configuration, `learn`: c_min: 10"),
         (&["run", "--config", "none.toml"], "none.toml: No such file"),
         (&["status"], "no jump-start daemon answers"),
+        (&["off", "--socket", "x.off"], "control socket x.off: a name that ends in `.off`"),
+        (&["run", "--socket", "x.off"], "control socket x.off: a name that ends in `.off`"),
         (&["explain", "10.0.0.300"], "10.0.0.300"),
         (&["hint", "10.0.0.0/8", "--for", "1min"], "--freeze, --at-most or --scale"),
         (&["model", "--sizes-file", "sizes", "--rtts", "10ms"], "sizes, line 2"),

@@ -35,14 +35,14 @@ queue = "2 MB"
 const CONFIG: &str = "[learn]\nmode = \"paced\"\ncontrol_share = 0\n\
                       [observe]\ninterval = \"100 ms\"\n[act]\nthrough = \"routes\"\n";
 /// Some twenty round trips of it at the path's rate.
-const BULK_BYTES: usize = 5_000_000;
+pub(crate) const BULK_BYTES: usize = 5_000_000;
 /// Loans end after four round trips; that so many came at once is known for a hundred.
 const LOANS_ENDED: Duration = Duration::from_millis(400);
 /// What starts at once.
 const CROWD: usize = 4;
 
 /// Near and far on the lab; `None`, said aloud, where it cannot be.
-fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
+pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     if !may_make_networks() {
         skipped(test, &"no right to make network namespaces");
         return None;

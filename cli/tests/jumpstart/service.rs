@@ -40,6 +40,7 @@ fn hints_of_a_file_reach_the_routes_and_a_bad_one_is_told() {
     let _open = world.connection_with_window(40);
     let mut daemon = world.daemon(&[]);
     until("a route", || world.ours().contains("initcwnd 40"));
+    assert!(world.ask(&["status"]).contains("hints.toml: no such file, so there are no"));
     hints("[[hint]]\nwithin = \"10.1.0.0/16\"\nat_most = 20\n");
     until("the hint's window", || world.ours().contains("initcwnd 20"));
     hints("[[hint]]\nwithin = \"10.1.0.0/16\"\nat_least = 20\n");

@@ -98,7 +98,7 @@ impl Place {
         let actuator = Box::new(Made(Rc::clone(scene)));
         let parts = Parts {
             control: Control::open(&self.socket()).unwrap(),
-            switch: Switch::beside(&self.socket()),
+            switch: Switch::beside(&self.socket()).unwrap(),
             observer: Box::new(Made(Rc::clone(scene))),
             chosen: Chosen { actuator, why: None },
             limit: None,
@@ -180,7 +180,7 @@ fn nothing_is_set_until_all_is_taken_back() {
     let place = Place::new("switch");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, "");
-    let switch = Switch::beside(&place.socket());
+    let switch = Switch::beside(&place.socket()).unwrap();
     scene.open.replace(connections(3));
     tuner.round(at(1));
     assert_eq!(scene.set(), 3);
