@@ -122,8 +122,8 @@ pub struct Config {
     /// Destinations known by name, such as a PoP's `/30` `[RT III-B, Destinations as Routes]`; the longest that
     /// holds an address counts. Sorted by length, longest first. Default none.
     pub prefixes: Vec<IpNet>,
-    /// Who keeps the default window. Default none in `riptide` (Algorithm 1 has none), 5 % in the other
-    /// modes (chosen: one in twenty shows a difference within a day and costs little).
+    /// Who keeps the default window. Default 5 % (chosen: one in twenty shows a difference within a day and costs
+    /// little); Algorithm 1 of the paper has none.
     pub control: Control,
     /// A round's value below this share of the value before is taken as it is, without history
     /// `[RT V]`. Default never in `riptide`, 0.5 in the other modes (chosen: CUBIC and Reno give back 30
@@ -182,7 +182,6 @@ impl Config {
     #[must_use]
     pub fn of(mode: Mode) -> Self {
         let to_the_letter = mode == Mode::Riptide;
-        let control = if to_the_letter { Ratio::ZERO } else { ratio(0.05) };
         Self {
             mode,
             combine: Combine::Mean,
@@ -193,7 +192,7 @@ impl Config {
             length_v4: 32,
             length_v6: 128,
             prefixes: Vec::new(),
-            control: Control::Destinations(control),
+            control: Control::Destinations(ratio(0.05)),
             fall_below: (!to_the_letter).then(|| ratio(0.5)),
             pacing_share: ratio(0.85),
             max_destinations: 100_000,

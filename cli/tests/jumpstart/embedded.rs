@@ -14,8 +14,7 @@ use crate::sockops::can_attach;
 use crate::world::{Guard, PROGRAM, World, until};
 
 /// Looks often, and forgets soon.
-pub(crate) const LEARN: &str =
-    "\n[jumpstart.learn]\nttl = '5 s'\n[jumpstart.observe]\ninterval = '100 ms'\n";
+pub(crate) const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\ncontrol_share = 0\n[jumpstart.observe]\ninterval = '100 ms'\n";
 /// For connections to a relay on which nobody speaks.
 pub(crate) const PATIENT: &str = "[timeouts]\nheader = '10 min'\n";
 

@@ -71,7 +71,7 @@ impl World {
         let port = listener.local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("tw-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let config = "[learn]\nttl = \"1 s\"\n[observe]\ninterval = \"100 ms\"\n\
+        let config = "[learn]\nttl = \"1 s\"\ncontrol_share = 0\n[observe]\ninterval = \"100 ms\"\n\
                       [act]\nthrough = \"routes\"\n";
         std::fs::write(directory.join("config.toml"), config).unwrap();
         Self { near, far, listener, port, directory }

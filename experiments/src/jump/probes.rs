@@ -221,14 +221,20 @@ fn one_route(ground: &Ground, host: &HostId) -> Result<(), DemoError> {
 /// The lab's interface on each of its hosts.
 const DEVICE: &str = "wan0";
 
-/// The daemon as anybody would run it, but for where its socket is.
+/// What the daemon is told: as the paper's, it holds nobody back; the control is a machine of its own.
+const CONFIG: &str = "[learn]\ncontrol_share = 0\n";
+
+/// The daemon as anybody would run it, but for that and for where its socket is.
 fn start_daemon(ground: &Ground, host: &HostId) -> Result<Service, DemoError> {
     let name = format!("jumpstart-{host}");
     let socket = ground.scratch.write(&format!("{name}.sock"), "")?;
     // The daemon makes it anew.
     let _ = std::fs::remove_file(&socket);
     let mut command = ground.lab.command(host, &ground.program)?;
-    command.args(["jumpstart", "run", "--socket"]).arg(socket);
+    command
+        .args(["jumpstart", "run", "--config"])
+        .arg(ground.scratch.write("jumpstart.toml", CONFIG)?);
+    command.arg("--socket").arg(socket);
     Ok(Service::start(command, &name, &ground.scratch)?.0)
 }
 

@@ -81,6 +81,9 @@ fn refusal() -> NetError {
     NetError::system("be a kernel", std::io::Error::from(std::io::ErrorKind::PermissionDenied))
 }
 
+/// Every destination is learned.
+const NO_CONTROL: &str = "[learn]\ncontrol_share = 0";
+
 /// A daemon's socket, in a directory that goes with it.
 struct Place(PathBuf);
 
@@ -159,7 +162,7 @@ fn the_control_share_is_taken_once() {
 fn connections_do_not_end_by_a_look_that_fails() {
     let place = Place::new("blind");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "");
+    let mut tuner = place.tuner(&scene, NO_CONTROL);
     tuner.round(at(0));
     scene.open.replace(connections(3));
     tuner.round(at(1));
@@ -179,7 +182,7 @@ fn connections_do_not_end_by_a_look_that_fails() {
 fn nothing_is_set_until_all_is_taken_back() {
     let place = Place::new("switch");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "");
+    let mut tuner = place.tuner(&scene, NO_CONTROL);
     let switch = Switch::beside(&place.socket()).unwrap();
     scene.open.replace(connections(3));
     tuner.round(at(1));
@@ -212,7 +215,7 @@ fn nothing_is_set_until_all_is_taken_back() {
 fn what_cannot_be_removed_is_told_to_who_asked() {
     let place = Place::new("flush");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "");
+    let mut tuner = place.tuner(&scene, NO_CONTROL);
     scene.open.replace(connections(2));
     tuner.round(at(1));
     let flushed = tuner.answer(&Request::Flush { within: None });
@@ -227,7 +230,7 @@ fn what_cannot_be_removed_is_told_to_who_asked() {
 fn what_could_not_be_removed_is_tried_again_unless_it_was_set_again() {
     let place = Place::new("unremoved");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "[learn]\nttl = \"5 s\"");
+    let mut tuner = place.tuner(&scene, &format!("{NO_CONTROL}\nttl = \"5 s\""));
     scene.open.replace(connections(2));
     tuner.round(at(1));
     // Nobody confirms them any more, and the kernel lets go of neither.
@@ -256,7 +259,7 @@ fn what_could_not_be_removed_is_tried_again_unless_it_was_set_again() {
 fn what_is_forgotten_and_set_again_is_not_removed() {
     let place = Place::new("set-again");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "");
+    let mut tuner = place.tuner(&scene, NO_CONTROL);
     scene.open.replace(connections(1));
     tuner.round(at(1));
     scene.refuses.set(true);
@@ -276,7 +279,7 @@ fn what_is_forgotten_and_set_again_is_not_removed() {
 fn status_and_explain_tell_what_is_in_force() {
     let place = Place::new("outcome");
     let scene = Rc::new(Scene::default());
-    let mut tuner = place.tuner(&scene, "");
+    let mut tuner = place.tuner(&scene, NO_CONTROL);
     scene.open.replace(connections(2));
     scene.refuses.set(true);
     tuner.round(at(1));
