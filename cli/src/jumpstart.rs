@@ -296,7 +296,8 @@ fn hint(args: &HintArgs) -> anyhow::Result<()> {
 fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
     let answer = match answer(args, &Request::Flush { within }) {
         Ok(answer) => answer,
-        Err(error) if within.is_none() && is_no_daemon(&error) => {
+        // What a named socket's process set went with it; routes of another one are not its.
+        Err(error) if within.is_none() && args.socket.is_none() && is_no_daemon(&error) => {
             let flushed = Routes::open()?.sweep()?;
             serde_json::json!({ "schema_version": 1, "flushed": flushed })
         }
@@ -315,7 +316,7 @@ fn switch(off: bool, args: &AskArgs) -> anyhow::Result<()> {
     let answer = match answer(args, &Request::Switch {}) {
         Ok(answer) => answer,
         Err(error) if is_no_daemon(&error) => {
-            if off && may_change_routes() {
+            if off && args.socket.is_none() && may_change_routes() {
                 Routes::open()?.sweep()?;
             }
             serde_json::json!({ "schema_version": 1, "off": off, "daemon": false })

@@ -162,8 +162,13 @@ impl TunerConfig {
         struct File {
             jumpstart: Option<TunerConfig>,
         }
-        let Some(config) = read_toml::<File>(text)?.jumpstart else { return Ok(None) };
         let file: toml::Table = read_toml(text)?;
+        // Arrays would be read by position.
+        if file.get(SECTION).is_some_and(|section| !section.is_table()) {
+            let problem = format!("expected one table, [{SECTION}]");
+            return Err(Mistake { place: format!("`{SECTION}`"), problem }.into());
+        }
+        let Some(config) = read_toml::<File>(text)?.jumpstart else { return Ok(None) };
         let has = |key: &str| {
             let mut parts = key.split('.');
             parts.try_fold(file.get(SECTION)?, |value, part| value.get(part))
@@ -306,6 +311,7 @@ mod tests {
                 "[jumpstart.observe]\ninterval = \"1 ms\"",
                 "`jumpstart.observe.interval`: a span from",
             ),
+            ("[[jumpstart]]\n[[jumpstart]]", "`jumpstart`: expected one table, [jumpstart]"),
             ("[jumpstart]\nmetrics = \"127.0.0.1:1\"", "`jumpstart.metrics`: the process's own"),
             ("[jumpstart.observe]\ncgroup = \"/x\"", "`jumpstart.observe.cgroup`: only this"),
             ("[jumpstart.act]\ncgroup = \"/x\"", "`jumpstart.act.cgroup`: only what"),

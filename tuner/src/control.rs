@@ -6,13 +6,14 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration as Wait;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tradewind_jumpstart::Order;
 use tradewind_units::Duration;
 use tradewind_units::time::as_seconds;
@@ -80,8 +81,45 @@ struct Place(PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if UnixStream::connect(&self.0).is_err() {
+        if matches!(Found::at(&self.0), Ok(Found::Dead)) {
             let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// What is at a path where a control socket is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A socket whose process has ended.
+    Dead,
+    /// A socket on which somebody listens.
+    Taken,
+}
+
+impl Found {
+    /// Looks without waiting for whoever listens there.
+    ///
+    /// # Errors
+    /// When something else is there, or nobody may look.
+    fn at(path: &Path) -> io::Result<Self> {
+        let kind = match fs::symlink_metadata(path) {
+            Ok(found) => found.file_type(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Nothing),
+            Err(error) => return Err(error),
+        };
+        if !kind.is_socket() {
+            let problem = "something else is there: name a path of its own";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+        }
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&SockAddr::unix(path)?) {
+            // One that would have to wait stands in line before somebody.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Self::Taken),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Self::Dead),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Self::Taken),
         }
     }
 }
@@ -89,22 +127,22 @@ impl Drop for Place {
 impl Control {
     /// Makes the socket at `path`; one that nobody answers on is a dead daemon's and is replaced.
     pub(crate) fn open(path: &Path) -> Result<Self, TunerError> {
-        if UnixStream::connect(path).is_ok() {
+        let refused = |source| TunerError::Socket { path: path.to_owned(), source };
+        let found = Found::at(path).map_err(refused)?;
+        if found == Found::Taken {
             return Err(TunerError::Running(path.to_owned()));
         }
         let make = || {
             make_directory_of(path)?;
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+            if found == Found::Dead {
+                fs::remove_file(path)?;
             }
             let listener = UnixListener::bind(path)?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
-        let listener =
-            make().map_err(|source| TunerError::Socket { path: path.to_owned(), source })?;
+        let listener = make().map_err(refused)?;
         Ok(Self { listener, place: Place(path.to_owned()) })
     }
 
@@ -223,6 +261,30 @@ mod tests {
         drop(next);
         assert!(!path.exists());
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_dead_socket_stays_where_it_is() {
+        let place = std::env::temp_dir().join(format!("tw-control-kept-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        let refusal = |path: &Path| Control::open(path).unwrap_err().to_string();
+        let file = place.join("notes.txt");
+        fs::write(&file, "precious").unwrap();
+        assert!(refusal(&file).ends_with("something else is there: name a path of its own"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+        let datagrams = place.join("log");
+        let other = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
+        assert!(refusal(&datagrams).contains("control socket"));
+        assert!(datagrams.exists());
+        drop(other);
+        // Somebody who listens and does not accept: nobody waits for them.
+        let busy = place.join("busy");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&busy).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let _in_line = UnixStream::connect(&busy).unwrap();
+        assert!(refusal(&busy).contains("another process's jump-start answers there"));
+        fs::remove_dir_all(place).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use tradewind_net::jump_start::OwnDials;
 use tradewind_telemetry::Registry;
 
+use crate::actuate::Actuator;
 use crate::config::TunerConfig;
 use crate::control::Control;
 use crate::metrics::Metrics;
@@ -27,6 +28,9 @@ pub struct Embedded {
     standing: Standing,
     socket: PathBuf,
     end: End,
+    /// What its thread waits for once it has ended: the program in the kernel goes on to lift the limits of connections that
+    /// have jumped, for as long as the process has some.
+    process: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,14 +80,20 @@ impl Embedded {
     ) -> Result<Self, TunerError> {
         let (bell, rung) = UnixStream::pair().map_err(TunerError::Thread)?;
         let (told, standing) = channel();
+        let (process, gone) = channel();
         let path = socket.to_owned();
-        let body = move || learn(&config, &path, handed_on, &told, &rung);
+        let body = move || {
+            let actuator = learn(&config, &path, handed_on, &told, &rung);
+            let _process_is_over = gone.recv();
+            drop(actuator);
+        };
         let thread = thread::Builder::new().name("jumpstart".to_owned()).spawn(body);
         let thread = thread.map_err(TunerError::Thread)?;
         let gone = || TunerError::Thread(std::io::Error::other("it ended by a bug"));
         let standing = standing.recv().map_err(|_| gone())??;
         let end = End(Arc::new(bell));
-        Ok(Self { standing, socket: socket.to_owned(), end, thread: Some(thread) })
+        let (socket, process, thread) = (socket.to_owned(), Some(process), Some(thread));
+        Ok(Self { standing, socket, end, process, thread })
     }
 
     /// What acts, and why not what would be better, in one line.
@@ -126,19 +136,20 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         self.standing.listener = None;
         self.end.now();
+        self.process = None;
         // By a panic it has ended as well.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The thread: stands, tells, and learns until `rung`.
+/// The thread: stands, tells, and learns until `rung`; what it has acted through, which has nothing set any more.
 fn learn(
     config: &TunerConfig,
     socket: &Path,
     handed_on: Option<OwnedFd>,
     told: &Sender<Result<Standing, TunerError>>,
     rung: &UnixStream,
-) {
+) -> Option<Box<dyn Actuator>> {
     let stand = || {
         let control = match handed_on {
             Some(listener) => Control::go_on(listener, socket)?,
@@ -156,12 +167,11 @@ fn learn(
         }
         Err(error) => {
             let _heard = told.send(Err(error));
-            return;
+            return None;
         }
     };
-    if let Err(error) = tuner.run_until(rung, &Watchdog::default()) {
-        tracing::error!("jump-start has ended: {error}");
-    }
+    let ended = tuner.run_until(rung, &Watchdog::default());
+    ended.inspect_err(|error| tracing::error!("jump-start has ended: {error}")).ok()
 }
 
 impl Standing {

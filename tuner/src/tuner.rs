@@ -153,20 +153,20 @@ impl Tuner {
     /// When the kernel refuses to wait, or to remove what was set.
     pub fn run(self, stop: &Signals) -> Result<(), TunerError> {
         notify::ready();
-        self.run_until(stop, &Watchdog::of_this_process())
+        self.run_until(stop, &Watchdog::of_this_process()).map(drop)
     }
 
-    /// Runs until `stop` has input; then removes all that it set.
+    /// Runs until `stop` has input; then removes all that it set, and returns what it acted through.
     pub(crate) fn run_until(
         mut self,
         stop: &impl AsFd,
         watchdog: &Watchdog,
-    ) -> Result<(), TunerError> {
+    ) -> Result<Box<dyn Actuator>, TunerError> {
         let ended = self.rounds(stop, watchdog);
         let swept = self.actuator.sweep();
         ended?;
         tracing::info!(removed = swept?, "ended; everything starts by default again");
-        Ok(())
+        Ok(self.actuator)
     }
 
     fn rounds(&mut self, stop: &impl AsFd, watchdog: &Watchdog) -> Result<(), TunerError> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | what every Rust file must and must not hold |
-//! | [`test`] | all tests, and again what meets the kernel and failed |
+//! | [`mod@test`] | all tests, and again what meets the kernel and failed |
 //! | [`test_lab`] | what is promised of real runs in the lab |
 //! | [`lexer`] | (tells code, comments and literals apart) |
 //!

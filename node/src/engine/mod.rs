@@ -100,6 +100,13 @@ pub(crate) fn now() -> Now {
     Now { steady: clock::monotonic(), unix }
 }
 
+/// What seals the headers of its own paths, if it has a grant for any.
+fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
+    let Some(grant) = &config.grant else { return Ok(None) };
+    let refused = |error| NodeError::Config { key: "grant", problem: format!("{error}") };
+    Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
+}
+
 impl Engine {
     pub(crate) fn new(
         config: Arc<NodeConfig>,
@@ -128,14 +135,7 @@ impl Engine {
         );
         let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         verifier.refuse_issued_before(now.unix);
-        let sealer = match &config.grant {
-            None => None,
-            Some(grant) => {
-                let refused =
-                    |error| NodeError::Config { key: "grant", problem: format!("{error}") };
-                Some(Sealer::new(config.identity.clone(), grant.clone()).map_err(refused)?)
-            }
-        };
+        let sealer = sealer(&config)?;
         let mut engine = Self {
             counts,
             sockets,
