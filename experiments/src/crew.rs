@@ -24,15 +24,14 @@ impl Threads {
     pub fn available() -> Self {
         Self::new(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
-
-    /// How many threads, the caller's included.
-    #[must_use]
-    pub const fn hands(self) -> NonZeroUsize {
-        self.hands
-    }
 }
 
 impl Crew for Threads {
+    /// How many threads, the caller's included.
+    fn hands(&self) -> NonZeroUsize {
+        self.hands
+    }
+
     fn work_off(&self, pieces: &mut [Piece<'_>]) {
         let others = self.hands.get().min(pieces.len()).saturating_sub(1);
         let left = Mutex::new(pieces.iter_mut());

@@ -245,6 +245,10 @@ struct LastFirst {
 }
 
 impl Crew for LastFirst {
+    fn hands(&self) -> NonZeroUsize {
+        NonZeroUsize::new(4).unwrap()
+    }
+
     fn work_off(&self, pieces: &mut [Piece<'_>]) {
         self.done.fetch_add(pieces.len(), Ordering::Relaxed);
         pieces.iter_mut().rev().for_each(|piece| piece());

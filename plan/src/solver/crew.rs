@@ -1,13 +1,17 @@
 //! Who does pieces of work that do not depend on each other: one after another, or several at a time.
 //!
-//! Solvers start no threads. They cut their work into pieces, the same ones whoever does them, and put what comes of them together in
-//! the pieces' order. So a plan does not depend on the crew.
+//! Solvers start no threads. They cut their work into pieces and put what comes of them together so that the plan does not depend on the crew.
+
+use std::num::NonZeroUsize;
 
 /// A piece of work, to be done once.
 pub type Piece<'p> = &'p mut (dyn FnMut() + Send);
 
 /// Someone who does pieces of work.
 pub trait Crew: Sync {
+    /// How many pieces may be done at a time: one at least.
+    fn hands(&self) -> NonZeroUsize;
+
     /// Does every piece once, in any order, and comes back when all are done.
     fn work_off(&self, pieces: &mut [Piece<'_>]);
 }
@@ -17,6 +21,10 @@ pub trait Crew: Sync {
 pub struct OneByOne;
 
 impl Crew for OneByOne {
+    fn hands(&self) -> NonZeroUsize {
+        NonZeroUsize::MIN
+    }
+
     fn work_off(&self, pieces: &mut [Piece<'_>]) {
         pieces.iter_mut().for_each(|piece| piece());
     }

@@ -1,5 +1,7 @@
 //! The best set so far.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::Relays;
 use crate::solver::flow_greedy::Value;
 
@@ -39,10 +41,15 @@ impl Found {
         }
     }
 
-    /// The better one of this and what was found elsewhere in the same round, from the same beginning.
-    pub(super) fn merge(&mut self, other: &Self) {
-        if let (Some(place), Some(relays)) = (other.place, &other.relays) {
-            self.keep_better(other.value, place, relays);
+    /// Both become the better one of this and of what others found in the same round.
+    pub(super) fn exchange(&mut self, others: &Mutex<Self>) {
+        let mut best = others.lock().unwrap_or_else(PoisonError::into_inner);
+        if (best.value, best.place) == (self.value, self.place) {
+            return;
         }
+        if let (Some(place), Some(relays)) = (self.place, &self.relays) {
+            best.keep_better(self.value, place, relays);
+        }
+        self.clone_from(&best);
     }
 }

@@ -1,10 +1,13 @@
 //! One round after another, each in pieces that do not depend on each other.
 //!
-//! The pieces of a round are first the runs over its bases, then trials of relays added to them, in two waves: those that may gain most, and the
-//! rest, of which most lose early against what the first wave found. Within a wave no piece knows of the others. So the steps
-//! taken, and not only the plan, are the same whoever does the pieces.
+//! First come the runs over a round's bases, then trials of relays added to them, those first that promise most: of the rest most lose early
+//! against what these found. Hands that try at the same time tell each other after each trial what they found. What is tried to its end depends on who is faster; the best set,
+//! and of equal ones the first in the listing, does not, since nothing else is ever left out. Where steps are limited there is one hand only, so that the limit
+//! ends every crew at the same plan.
 
 use std::cmp::Reverse;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::base::Base;
 use super::bounds::Bounds;
@@ -16,14 +19,8 @@ use crate::solver::crew::{Crew, OneByOne, each};
 use crate::solver::flow_greedy::{Lists, Rank, Run};
 use crate::solver::{Limits, Work};
 
-/// Pieces of a wave. Chosen: enough to keep some processors busy when pieces are of unequal length.
-const PIECES: usize = 8;
-
 /// Bases of which trials are made together. Chosen: few rounds have more; each holds a state for each offer.
 const MOST_BASES: usize = 16;
-
-/// Trials of the first wave of a round. Chosen by trial: what they find ends most of the others early.
-const FIRST_WAVE: usize = 2 * PIECES;
 
 /// A relay's offer added to a base.
 type Trial = (usize, usize);
@@ -34,7 +31,7 @@ pub(super) struct Rounds<'a> {
     crew: &'a dyn Crew,
     bounds: Option<Bounds<'a>>,
     bases: Vec<Base<'a>>,
-    /// One for each piece of a wave.
+    /// One for each hand.
     trials: Vec<Trials<'a>>,
     run: Run<'a>,
     pub(super) found: Found,
@@ -50,12 +47,14 @@ impl<'a> Rounds<'a> {
         let run = Run::new(problem, lists);
         // 1-P makes too few runs for prices, or several hands, to pay.
         let is_short = change == Change::AddOne;
+        let is_limited = limits.work < u64::MAX;
+        let crew = if is_short || is_limited { &OneByOne } else { limits.crew };
         Self {
             change,
-            crew: if is_short { &OneByOne } else { limits.crew },
+            crew,
             bounds: if is_short { None } else { Bounds::new(lists, &run) },
             bases: Vec::new(),
-            trials: (0..PIECES).map(|_| Trials::new(run.clone())).collect(),
+            trials: (0..crew.hands().get()).map(|_| Trials::new(run.clone())).collect(),
             run,
             found: Found::default(),
         }
@@ -96,34 +95,26 @@ impl<'a> Rounds<'a> {
         work.settle(&share, pieces.iter().map(|(_, work)| work));
     }
 
-    /// All trials on the first `count` bases, in two waves.
+    /// All trials on the first `count` bases, those that promise most first.
     fn try_all(&mut self, count: usize, work: &mut Work<'_>) {
         let offers = self.run.supply.len();
         let on_base = |base: usize| (0..offers).map(move |one| (base, one));
         let mut all: Vec<Trial> = (0..count).flat_map(on_base).collect();
         all.sort_by_cached_key(|(base, one)| Reverse(self.bases[*base].hope_with(*one)));
-        let (first, rest) = all.split_at(FIRST_WAVE.min(all.len()));
-        self.try_wave(first, work);
-        self.try_wave(rest, work);
-    }
-
-    fn try_wave(&mut self, wave: &[Trial], work: &mut Work<'_>) {
-        if wave.is_empty() || work.stopped {
-            return;
-        }
-        let share = work.share(PIECES);
-        let trials = self.trials.iter_mut().enumerate();
-        let mut pieces: Vec<_> =
-            trials.map(|(at, trials)| (at, trials, self.found.clone(), share.clone())).collect();
+        let (next, best) = (AtomicUsize::new(0), Mutex::new(self.found.clone()));
+        let share = work.share(self.trials.len());
+        let hands = self.trials.iter_mut();
+        let mut hands: Vec<_> =
+            hands.map(|trials| (trials, self.found.clone(), share.clone())).collect();
         let (bases, ground) = (&self.bases, (self.bounds.as_ref(), self.change));
-        each(self.crew, &mut pieces, |(at, trials, found, work)| {
-            for (base, one) in wave.iter().skip(*at).step_by(PIECES) {
+        each(self.crew, &mut hands, |(trials, found, work)| {
+            while let Some((base, one)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                 trials.with(&bases[*base], *one, ground, found, work);
+                found.exchange(&best);
             }
         });
-        work.settle(&share, pieces.iter().map(|(.., work)| work));
-        let found: Vec<Found> = pieces.into_iter().map(|(_, _, found, _)| found).collect();
-        found.iter().for_each(|found| self.found.merge(found));
+        work.settle(&share, hands.iter().map(|(.., work)| work));
+        self.found.exchange(&best);
     }
 }
 
