@@ -1,6 +1,7 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
 mod contention;
+pub mod crew;
 pub mod demo;
 mod download;
 pub mod experiment;

@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
 mod auto;
+mod crew;
 #[cfg(feature = "highs")]
 pub mod exact;
 mod exhaustive;
@@ -21,6 +22,7 @@ mod registry;
 mod shared_legs;
 
 pub use auto::{Auto, EndGame};
+pub use crew::{Crew, OneByOne, Piece};
 #[cfg(feature = "highs")]
 pub use exact::{Exact, ExactCp};
 pub use exhaustive::Exhaustive;
@@ -34,20 +36,25 @@ pub struct Limits<'a> {
     /// Steps, of which each solver takes some hundred thousand to some million a second.
     pub work: u64,
     /// Asked now and then; the solver stops when it says true.
-    pub should_stop: &'a dyn Fn() -> bool,
+    pub should_stop: ShouldStop<'a>,
     /// How long the solver may go on from now, for libraries that cannot be stopped and keep a clock of their
     /// own. The caller reads the clock; with it, equal problems may get unequal plans.
     pub time_left: Option<TimeLeft<'a>>,
+    /// Who does what can be done at a time. That changes no plan, only how soon there is one.
+    pub crew: &'a dyn Crew,
 }
 
-/// How long a solver may go on from now.
-pub type TimeLeft<'a> = &'a dyn Fn() -> Duration;
+/// Whether a solver is to stop. Several of a crew may ask at a time.
+pub type ShouldStop<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How long the solver may go on from now.
+pub type TimeLeft<'a> = &'a (dyn Fn() -> Duration + Sync);
 
 impl Limits<'static> {
-    /// At most `work` steps, never stopped from outside.
+    /// At most `work` steps, never stopped from outside, one piece after another.
     #[must_use]
     pub fn work(work: u64) -> Self {
-        Self { work, should_stop: &|| false, time_left: None }
+        Self { work, should_stop: &|| false, time_left: None, crew: &OneByOne }
     }
 }
 
@@ -55,7 +62,7 @@ impl<'a> Limits<'a> {
     /// The same, but for the work.
     #[must_use]
     pub const fn with_work(&self, work: u64) -> Self {
-        Self { work, should_stop: self.should_stop, time_left: self.time_left }
+        Self { work, ..*self }
     }
 }
 
@@ -146,9 +153,10 @@ pub fn best_of(
 }
 
 /// Counts a solver's steps.
+#[derive(Clone)]
 struct Work<'a> {
     left: u64,
-    should_stop: &'a dyn Fn() -> bool,
+    should_stop: ShouldStop<'a>,
     stopped: bool,
 }
 
@@ -166,6 +174,21 @@ impl<'a> Work<'a> {
         self.stopped = self.stopped || self.left == 0 || asked;
         self.left = self.left.saturating_sub(1);
         !self.stopped
+    }
+
+    /// What each of so many pieces of work may take that are done at a time.
+    fn share(&self, pieces: usize) -> Self {
+        Self { left: self.left / pieces.max(1) as u64, ..*self }
+    }
+
+    /// Takes off what the pieces took of their shares. Stopped if one of them was.
+    fn settle<'p>(&mut self, share: &Self, pieces: impl Iterator<Item = &'p Work<'p>>) {
+        for piece in pieces {
+            self.left -= share.left - piece.left;
+            self.stopped = self.stopped || piece.stopped;
+        }
+        // Short pieces may end before they ask.
+        self.stopped = self.stopped || (self.should_stop)();
     }
 }
 

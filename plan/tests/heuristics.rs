@@ -4,16 +4,29 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod common;
+#[path = "../../experiments/src/crew.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "public, whole, and with threads, where it belongs"
+)]
+mod crew;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::near_regions::{Pattern, near_regions};
 use common::random::{Kind, random};
 use common::{flow, mbps, usd};
+use crew::Threads;
 use proptest::prelude::*;
 use tradewind_model::{Leg, StartUp};
 use tradewind_plan::solver::{
-    FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneProxy, TwoProxy, TwoProxyRollback,
+    Crew, FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneByOne, OneProxy, Piece, TwoProxy,
+    TwoProxyRollback,
 };
 use tradewind_plan::{Inputs, Legs, Limits, Place, Plan, Problem, SolveError, Solver, verify};
 use tradewind_units::{Bytes, Duration, Money, RegionId, RelayId, SiteId};
@@ -215,9 +228,36 @@ fn followed(problem: &Problem, name: &str) -> Allocation {
 }
 
 fn solve(solver: &dyn Solver, problem: &Problem) -> Plan {
-    let plan = solver.solve(problem, &Limits::work(u64::MAX)).unwrap();
+    solve_with(solver, problem, &OneByOne)
+}
+
+fn solve_with(solver: &dyn Solver, problem: &Problem, crew: &dyn Crew) -> Plan {
+    let limits = Limits { crew, ..Limits::work(u64::MAX) };
+    let plan = solver.solve(problem, &limits).unwrap();
     assert_eq!(verify(problem, &plan), vec![], "{}", solver.name());
     plan
+}
+
+/// Does the last piece first; counts them.
+#[derive(Default)]
+struct LastFirst {
+    done: AtomicUsize,
+}
+
+impl Crew for LastFirst {
+    fn hands(&self) -> NonZeroUsize {
+        NonZeroUsize::new(4).unwrap()
+    }
+
+    fn work_off(&self, pieces: &mut [Piece<'_>]) {
+        self.done.fetch_add(pieces.len(), Ordering::Relaxed);
+        pieces.iter_mut().rev().for_each(|piece| piece());
+    }
+}
+
+/// Three threads, whatever the machine has.
+fn threads() -> Threads {
+    Threads::new(NonZeroUsize::new(3).unwrap())
 }
 
 /// That the plan is the allocation: each flow over the same relays, whatever they are called.
@@ -244,6 +284,7 @@ proptest! {
         for solver in FIVE {
             let plan = solve(solver, &problem);
             assert_same(&problem, &plan, &followed(&problem, solver.name()));
+            prop_assert_eq!(&plan, &solve_with(solver, &problem, &LastFirst::default()));
         }
     }
 }
@@ -280,9 +321,50 @@ proptest! {
         inputs.relay_types[0].capacity = mbps(capacity);
         let problem = Problem::new(inputs).unwrap();
         for solver in [&TwoProxy as &dyn Solver, &TwoProxyRollback] {
-            let plan = solve(solver, &problem);
+            let plan = solve_with(solver, &problem, &threads());
             assert_same(&problem, &plan, &followed(&problem, solver.name()));
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// With all the work that it takes, and with some of it.
+    #[test]
+    fn plans_do_not_depend_on_who_does_the_pieces(
+        seed: u64,
+        beyond_paper: bool,
+        work in prop_oneof![0..20_000_u64, Just(u64::MAX)],
+    ) {
+        let Some(problem) = random(seed, Kind { flows: 40, regions: 8, beyond_paper }) else {
+            return Ok(());
+        };
+        for solver in [&TwoProxy as &dyn Solver, &TwoProxyRollback] {
+            let with = |crew: &dyn Crew| solver.solve(&problem, &Limits { crew, ..Limits::work(work) });
+            let one_by_one = with(&OneByOne);
+            prop_assert_eq!(&one_by_one, &with(&LastFirst::default()));
+            prop_assert_eq!(&one_by_one, &with(&threads()));
+        }
+    }
+}
+
+#[test]
+fn the_crew_is_given_the_pieces_and_all_of_them_end_when_told_to() {
+    let problem = random(7, Kind { flows: 100, regions: 8, beyond_paper: false }).unwrap();
+    let crew = LastFirst::default();
+    solve_with(&TwoProxyRollback, &problem, &crew);
+    assert!(crew.done.load(Ordering::Relaxed) > 8, "a wave has several pieces");
+    for crew in [&OneByOne as &dyn Crew, &threads()] {
+        let (asked, told) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let should_stop = || {
+            told.fetch_or(asked.fetch_add(1, Ordering::Relaxed) > 3, Ordering::Relaxed);
+            told.load(Ordering::Relaxed)
+        };
+        let limits = Limits { should_stop: &should_stop, crew, ..Limits::work(u64::MAX) };
+        let stopped = TwoProxyRollback.solve(&problem, &limits).unwrap_err();
+        let SolveError::WorkLimit { best: Some(plan), .. } = stopped else { panic!("{stopped}") };
+        assert_eq!(verify(&problem, &plan), vec![]);
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use tradewind_experiments::crew::Threads;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
@@ -156,7 +157,12 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
     let start = Instant::now();
     let should_stop = || start.elapsed() >= deadline;
     let time_left = || deadline.saturating_sub(start.elapsed());
-    let limits = Limits { work: u64::MAX, should_stop: &should_stop, time_left: Some(&time_left) };
+    let limits = Limits {
+        work: u64::MAX,
+        should_stop: &should_stop,
+        time_left: Some(&time_left),
+        crew: &Threads::available(),
+    };
     let outcome = solver::solve(chosen.as_ref(), problem, &limits);
     let answer = Answer::new(problem, algorithm, outcome, start.elapsed())?;
     check(problem, &answer)?;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
+use tradewind_experiments::crew::Threads;
 use tradewind_plan::forecast::{
     PastPeriod, Predictor, Regret, first_testable, past_period, regret_by,
 };
@@ -164,8 +165,12 @@ fn tested(
         let begun = Instant::now();
         let time_left = || deadline.saturating_sub(begun.elapsed());
         let should_stop = || time_left().is_zero();
-        let limits =
-            Limits { work: u64::MAX, should_stop: &should_stop, time_left: Some(&time_left) };
+        let limits = Limits {
+            work: u64::MAX,
+            should_stop: &should_stop,
+            time_left: Some(&time_left),
+            crew: &Threads::available(),
+        };
         let plan = match solver::solve(solver, problem, &limits) {
             Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
             answer => answer?,

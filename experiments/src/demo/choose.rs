@@ -16,6 +16,7 @@ use tradewind_units::{FlowId, RegionId, SiteId};
 use super::knowledge::Knowledge;
 use super::measure::{Pair, Prober};
 use super::{DemoError, Stop};
+use crate::crew::Threads;
 use crate::report::MeasuredLeg;
 use crate::scenario::Scenario;
 
@@ -120,7 +121,12 @@ pub(crate) fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
     let begun = Instant::now();
     let time_left = || PLANNING_TIME.saturating_sub(begun.elapsed());
     let should_stop = || stop.is_set() || time_left().is_zero();
-    let limits = Limits { work: u64::MAX, should_stop: &should_stop, time_left: Some(&time_left) };
+    let limits = Limits {
+        work: u64::MAX,
+        should_stop: &should_stop,
+        time_left: Some(&time_left),
+        crew: &Threads::available(),
+    };
     let plan = best_of(&[solver.as_ref()], problem, &limits)?;
     stop.check()?;
     let violations = verify(problem, &plan);

@@ -123,7 +123,8 @@ fn first(problem: &Problem, limits: &Limits<'_>, given: Option<&Plan>) -> Option
     let late = || time_left.zip(until).is_some_and(|(left, until)| left() < until);
     let should_stop = || (limits.should_stop)() || late();
     let work = ((limits.work as f64 * START_SHARE) as u64).min(START_STEPS);
-    let plan = match Greedy.solve(problem, &Limits { work, should_stop: &should_stop, time_left }) {
+    let part = Limits { work, should_stop: &should_stop, ..*limits };
+    let plan = match Greedy.solve(problem, &part) {
         Ok(plan) => Some(plan),
         Err(SolveError::WorkLimit { best, .. }) => best.map(|plan| *plan),
         Err(_) => None,

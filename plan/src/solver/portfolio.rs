@@ -53,7 +53,7 @@ impl Solver for Portfolio {
         let should_stop = || (limits.should_stop)() || is_late();
         let kept_work = limits.work / u64::from(part);
         let work = limits.work - kept_work;
-        let share = Limits { work, should_stop: &should_stop, time_left: None };
+        let share = Limits { work, should_stop: &should_stop, time_left: None, ..*limits };
         go_on(problem, auto.solve(problem, &share), &limits.with_work(kept_work))
     }
 }

@@ -30,10 +30,13 @@ use super::{Limits, SolveError, Solver, Work, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
+mod base;
 mod bounds;
+mod found;
+mod rounds;
 mod trials;
 
-use trials::{Base, Found, Trials};
+use rounds::Rounds;
 
 /// 1-P: one relay more at a time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,44 +100,15 @@ fn solve(
     let bound: Duration = unlimited_bound(problem);
     let lists = Lists::new(problem, Gain::Fct);
     let mut work = Work::new(limits);
-    let mut trials = Trials::new(problem, &lists, change);
+    let mut rounds = Rounds::new(problem, &lists, change, limits);
     let mut relays: Relays = problem.offers().iter().map(|offer| offer.running).collect();
-    let mut found = Found::default();
     loop {
-        pass(&mut trials, &relays, change, &mut found, &mut work);
-        let improved = found.end_round();
-        relays = found.relays.clone().unwrap_or(relays);
+        rounds.pass(&relays, &mut work);
+        let improved = rounds.found.end_round();
+        relays = rounds.found.relays.clone().unwrap_or(relays);
         if !improved || work.stopped {
             break;
         }
     }
-    finish(problem, &lists, trials.taken_on(&relays), name, bound, &work)
-}
-
-/// One pass of Algorithm 3's loop: tries all candidate sets.
-fn pass(
-    trials: &mut Trials<'_>,
-    set: &Relays,
-    change: Change,
-    found: &mut Found,
-    work: &mut Work<'_>,
-) {
-    trials.begin_round(set);
-    for (at, (removed, relays)) in bases(set, change).into_iter().enumerate() {
-        trials.on_base(Base { at, relays: &relays, removed }, change, found, work);
-    }
-}
-
-/// The sets that relays are added to, each with the offer that a relay was removed from.
-fn bases(relays: &Relays, change: Change) -> Vec<(Option<usize>, Relays)> {
-    let empty = relays.iter().all(|count| *count == 0);
-    if change != Change::RemoveOneAddTwo || empty {
-        return vec![(None, relays.clone())];
-    }
-    let without = |(removed, _): (usize, &usize)| {
-        let mut less = relays.clone();
-        less[removed] -= 1;
-        (Some(removed), less)
-    };
-    relays.iter().enumerate().filter(|(_, count)| **count > 0).map(without).collect()
+    finish(problem, &lists, rounds.taken_on(&relays), name, bound, &work)
 }

@@ -71,7 +71,7 @@ fn part<T>(limits: &Limits<'_>, share: f64, run: impl FnOnce(&Limits<'_>) -> T) 
     let end = left().mul_f64(1.0 - share);
     let time_left = || left().saturating_sub(end);
     let should_stop = || (limits.should_stop)() || left() <= end;
-    run(&Limits { work, should_stop: &should_stop, time_left: Some(&time_left) })
+    run(&Limits { work, should_stop: &should_stop, time_left: Some(&time_left), ..*limits })
 }
 
 /// What a solver made of the problem's two simpler forms.

@@ -142,7 +142,7 @@ fn sample(name: &str, problem: &Problem, stop: &Stop) -> Result<Sample, NumericE
         what: format!("algorithm `{name}`: there is none of this name"),
     })?;
     let should_stop = || stop.is_set();
-    let limits = Limits { work: WORK, should_stop: &should_stop, time_left: None };
+    let limits = Limits { should_stop: &should_stop, ..Limits::work(WORK) };
     let (start, cpu_before) = (Instant::now(), cpu_ms());
     let plan = solver.solve(problem, &limits);
     let solve_ms = start.elapsed().as_secs_f64() * 1e3;

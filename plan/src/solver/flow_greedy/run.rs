@@ -120,7 +120,7 @@ pub(crate) struct Race<'p> {
 }
 
 /// One run of the greedy steps. Kept between runs for its memory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Run<'a> {
     lists: &'a Lists,
     budget: i128,
@@ -253,6 +253,22 @@ impl<'a> Run<'a> {
             self.state.paths.remove(rank);
         }
         true
+    }
+
+    /// Takes all steps that are left, as [`Run::go`] does; none when the race is lost, in which case all that was not lacking so
+    /// far is lost too.
+    pub(crate) fn finish(
+        &mut self,
+        race: Option<Race<'_>>,
+        mut events: Option<&mut Events>,
+        work: &mut Work<'_>,
+    ) -> Option<Value> {
+        let is_lost = race.is_some_and(|race| self.state.hope <= race.beat);
+        if !is_lost && self.go(race, events.as_deref_mut(), work) {
+            return Some(self.value());
+        }
+        events.into_iter().for_each(Events::lose_the_rest);
+        None
     }
 
     /// Counts what is lost with this path against the flow's best one; says whether that is too much.

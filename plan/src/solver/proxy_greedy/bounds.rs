@@ -59,7 +59,7 @@ impl Path {
     }
 }
 
-/// Bounds on runs over a set of relays and what one or two more relays would make of them.
+/// Prices, and what they make of each path. The same for all sets of a round.
 #[derive(Debug)]
 pub(super) struct Bounds<'a> {
     lists: &'a Lists,
@@ -79,12 +79,16 @@ pub(super) struct Bounds<'a> {
     kept: Vec<Vec<(i64, Needs)>>,
     /// What a relay more may save at these prices, by offer: one that is set up, one that runs.
     allowances: Vec<[i64; 2]>,
-    /// The set that the following is for.
-    prepared: Vec<usize>,
+    rounds: usize,
+}
+
+/// Bounds on runs over one set of relays, and what one or two more relays would make of them.
+#[derive(Debug, Default)]
+pub(super) struct Prospects {
     /// What no run over the set can exceed.
-    base: i128,
+    pub(super) of_set: i128,
     /// By flow: the most reduced gain over the set.
-    most: Vec<i64>,
+    pub(super) most: Vec<i64>,
     /// By the one offer that is lacking: flows that would have more, and how much.
     with_one: Vec<Vec<(u32, i64)>>,
     /// By the two offers, the lower in the row.
@@ -92,7 +96,8 @@ pub(super) struct Bounds<'a> {
     /// How much more these are together than what the flows have over the set.
     sum_with_one: Vec<i64>,
     sum_with_two: Vec<i64>,
-    rounds: usize,
+    /// What one relay more may save, by offer.
+    allowances: Vec<i64>,
 }
 
 impl<'a> Bounds<'a> {
@@ -126,13 +131,6 @@ impl<'a> Bounds<'a> {
             reduced: vec![0; lists.entries.len()],
             kept: vec![Vec::new(); flows.len()],
             allowances: vec![[0; 2]; terms.len()],
-            prepared: Vec::new(),
-            base: 0,
-            most: Vec::new(),
-            with_one: vec![Vec::new(); terms.len()],
-            with_two: vec![Vec::new(); terms.len() * terms.len()],
-            sum_with_one: vec![0; terms.len()],
-            sum_with_two: vec![0; terms.len() * terms.len()],
             terms,
             rounds: 0,
         })
@@ -156,7 +154,6 @@ impl<'a> Bounds<'a> {
         for offer in 0..self.terms.len() {
             self.allowances[offer] = [false, true].map(|running| self.allowance(offer, running));
         }
-        self.prepared.clear();
     }
 
     fn needs(&self, rank: Rank) -> Needs {
@@ -238,27 +235,42 @@ impl<'a> Bounds<'a> {
     }
 
     /// Looks up what this set, and what it lacks, means to each flow.
-    pub(super) fn prepare(&mut self, set: &[usize]) {
-        let there = Needs::all_of(set);
-        if self.prepared.is_empty() || Needs::all_of(&self.prepared) != there {
-            self.look_up(there);
-        }
-        self.prepared.clear();
-        self.prepared.extend_from_slice(set);
+    pub(super) fn look_up(&self, set: &[usize], prospects: &mut Prospects) {
         let relays = set.iter().zip(&self.terms).zip(&self.allowances);
         let worth = relays.map(|((count, terms), [new, running])| {
             let kept = (*count).min(terms.running) as i128;
             i128::from(*running) * kept + i128::from(*new) * (*count as i128 - kept)
         });
         let budget = (self.lambda * self.budget * (1.0 + MARGIN)) as i128 + 1;
-        let most: i64 = self.most.iter().sum();
-        self.base = budget + worth.sum::<i128>() + i128::from(most);
+        prospects.of_set = budget + worth.sum::<i128>();
+        let own = self.allowances.iter().zip(&self.terms);
+        prospects.allowances.clear();
+        prospects.allowances.extend(own.map(|(by, terms)| by[usize::from(terms.running > 0)]));
+        prospects.look_up(&self.kept, Needs::all_of(set));
     }
 
-    fn look_up(&mut self, there: Needs) {
+    /// What a run needs to know when it has lost.
+    pub(super) fn race<'p>(&'p self, most: &'p [i64], beat: i128) -> Race<'p> {
+        Race { reduced: &self.reduced, most, beat }
+    }
+
+    /// What a relay may save at these prices, in nanoseconds.
+    fn allowance(&self, offer: usize, running: bool) -> i64 {
+        let terms = &self.terms[offer];
+        let pays = if running { 0.0 } else { self.lambda * terms.set_up as f64 * (1.0 - MARGIN) };
+        let saves = self.prices[offer] * terms.capacity as f64 * (1.0 + MARGIN) - pays;
+        saves.max(0.0) as i64 + 1
+    }
+}
+
+impl Prospects {
+    fn look_up(&mut self, kept: &[Vec<(i64, Needs)>], there: Needs) {
+        let offers = self.allowances.len();
         self.most.clear();
+        self.with_one.resize_with(offers, Vec::new);
+        self.with_two.resize_with(offers * offers, Vec::new);
         self.with_one.iter_mut().chain(&mut self.with_two).for_each(Vec::clear);
-        for (flow, kept) in self.kept.iter().enumerate() {
+        for (flow, kept) in kept.iter().enumerate() {
             let over_set = kept.iter().filter(|(_, needs)| needs.lacking(there) == Needs::NONE);
             let most = over_set.map(|(reduced, _)| *reduced).max().unwrap_or(0);
             self.most.push(most);
@@ -266,9 +278,7 @@ impl<'a> Bounds<'a> {
                 let mut lacking = needs.lacking(there).offers();
                 let more = match (lacking.next(), lacking.next(), lacking.next()) {
                     (Some(one), None, _) => &mut self.with_one[one],
-                    (Some(one), Some(two), None) => {
-                        &mut self.with_two[one * self.terms.len() + two]
-                    }
+                    (Some(one), Some(two), None) => &mut self.with_two[one * offers + two],
                     _ => continue,
                 };
                 match more.last_mut() {
@@ -282,24 +292,25 @@ impl<'a> Bounds<'a> {
         };
         self.sum_with_one = self.with_one.iter().map(sum).collect();
         self.sum_with_two = self.with_two.iter().map(sum).collect();
-    }
-
-    /// What no run over the prepared set can exceed; `most` becomes the most reduced gain of each flow.
-    pub(super) fn of_set(&self, most: &mut Vec<i64>) -> i128 {
-        most.clone_from(&self.most);
-        self.base
+        self.of_set += i128::from(self.most.iter().sum::<i64>());
     }
 
     /// How much more at most it is with a relay of this offer, at a glance.
     pub(super) fn more_by(&self, offer: usize) -> i128 {
-        i128::from(self.sum_with_one[offer]) + self.allowance_of(offer)
+        i128::from(self.sum_with_one[offer]) + self.allowance(offer)
     }
 
     /// How much more at most it is with a relay of the second offer, where there is one of the first already.
     pub(super) fn more_by_second(&self, one: usize, two: usize) -> i128 {
         let alone = if one == two { 0 } else { self.sum_with_one[two] };
         let together = self.sum_with_two[self.pair(one, two)];
-        i128::from(alone) + i128::from(together) + self.allowance_of(two)
+        i128::from(alone) + i128::from(together) + self.allowance(two)
+    }
+
+    /// How much more at most it is with a relay of this offer and one of any.
+    pub(super) fn more_by_two(&self, one: usize) -> i128 {
+        let second = (0..self.allowances.len()).map(|two| self.more_by_second(one, two)).max();
+        self.more_by(one) + second.unwrap_or(0)
     }
 
     /// How much more it is with a relay of this offer, where there may be one more of another already, for flows that have no
@@ -312,7 +323,7 @@ impl<'a> Bounds<'a> {
         most: &mut [i64],
     ) -> i128 {
         let pair = other.map(|other| &self.with_two[self.pair(offer, other)]);
-        let mut more = self.allowance_of(offer);
+        let mut more = self.allowance(offer);
         for (flow, reduced) in [Some(&self.with_one[offer]), pair].into_iter().flatten().flatten() {
             let most = &mut most[*flow as usize];
             if !is_done[*flow as usize] && *reduced > *most {
@@ -324,25 +335,12 @@ impl<'a> Bounds<'a> {
     }
 
     fn pair(&self, one: usize, two: usize) -> usize {
-        one.min(two) * self.terms.len() + one.max(two)
+        one.min(two) * self.allowances.len() + one.max(two)
     }
 
-    /// What one relay more may save at these prices.
-    fn allowance_of(&self, offer: usize) -> i128 {
-        i128::from(self.allowances[offer][usize::from(self.terms[offer].running > 0)])
-    }
-
-    /// What a relay may save at these prices, in nanoseconds.
-    fn allowance(&self, offer: usize, running: bool) -> i64 {
-        let terms = &self.terms[offer];
-        let pays = if running { 0.0 } else { self.lambda * terms.set_up as f64 * (1.0 - MARGIN) };
-        let saves = self.prices[offer] * terms.capacity as f64 * (1.0 + MARGIN) - pays;
-        saves.max(0.0) as i64 + 1
-    }
-
-    /// What a run needs to know when it has lost.
-    pub(super) fn race<'p>(&'p self, most: &'p [i64], beat: i128) -> Race<'p> {
-        Race { reduced: &self.reduced, most, beat }
+    /// What one relay more may save.
+    fn allowance(&self, offer: usize) -> i128 {
+        i128::from(self.allowances[offer])
     }
 }
 

@@ -1,0 +1,52 @@
+//! Threads that do the pieces of a solver's work.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use tradewind_plan::solver::{Crew, Piece};
+
+/// Does several pieces at a time: each thread takes the next one when it is done with one.
+#[derive(Debug, Clone, Copy)]
+pub struct Threads {
+    hands: NonZeroUsize,
+}
+
+impl Threads {
+    /// So many threads, the caller's included.
+    #[must_use]
+    pub const fn new(hands: NonZeroUsize) -> Self {
+        Self { hands }
+    }
+
+    /// A thread for each processor that this process may use.
+    #[must_use]
+    pub fn available() -> Self {
+        Self::new(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+    }
+}
+
+impl Crew for Threads {
+    /// How many threads, the caller's included.
+    fn hands(&self) -> NonZeroUsize {
+        self.hands
+    }
+
+    fn work_off(&self, pieces: &mut [Piece<'_>]) {
+        let others = self.hands.get().min(pieces.len()).saturating_sub(1);
+        let left = Mutex::new(pieces.iter_mut());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            while let Some(piece) = next() {
+                piece();
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..others {
+                // Where there is no thread to be had, the others do its pieces.
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! One round after another, each in pieces that do not depend on each other.
+//!
+//! First come the runs over a round's bases, then trials of relays added to them, those first that promise most: of the rest most lose early
+//! against what these found. Hands that try at the same time tell each other after each trial what they found. What is tried to its end depends on who is faster; the best set,
+//! and of equal ones the first in the listing, does not, since nothing else is ever left out. Where steps are limited there is one hand only, so that the limit
+//! ends every crew at the same plan.
+
+use std::cmp::Reverse;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::base::Base;
+use super::bounds::Bounds;
+use super::found::Found;
+use super::trials::Trials;
+use super::{Change, Relays};
+use crate::problem::Problem;
+use crate::solver::crew::{Crew, OneByOne, each};
+use crate::solver::flow_greedy::{Lists, Rank, Run};
+use crate::solver::{Limits, Work};
+
+/// Bases of which trials are made together. Chosen: few rounds have more; each holds a state for each offer.
+const MOST_BASES: usize = 16;
+
+/// A relay's offer added to a base.
+type Trial = (usize, usize);
+
+/// What the rounds hold.
+pub(super) struct Rounds<'a> {
+    change: Change,
+    crew: &'a dyn Crew,
+    bounds: Option<Bounds<'a>>,
+    bases: Vec<Base<'a>>,
+    /// One for each hand.
+    trials: Vec<Trials<'a>>,
+    run: Run<'a>,
+    pub(super) found: Found,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(
+        problem: &Problem,
+        lists: &'a Lists,
+        change: Change,
+        limits: &Limits<'a>,
+    ) -> Self {
+        let run = Run::new(problem, lists);
+        // 1-P makes too few runs for prices, or several hands, to pay.
+        let is_short = change == Change::AddOne;
+        let is_limited = limits.work < u64::MAX;
+        let crew = if is_short || is_limited { &OneByOne } else { limits.crew };
+        Self {
+            change,
+            crew,
+            bounds: if is_short { None } else { Bounds::new(lists, &run) },
+            bases: Vec::new(),
+            trials: (0..crew.hands().get()).map(|_| Trials::new(run.clone())).collect(),
+            run,
+            found: Found::default(),
+        }
+    }
+
+    /// What F-FCT makes of this set.
+    pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
+        self.trials[0].taken_on(set)
+    }
+
+    /// One pass of Algorithm 3's loop: tries all candidate sets.
+    pub(super) fn pass(&mut self, set: &Relays, work: &mut Work<'_>) {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.begin_round(set);
+        }
+        let mut all = bases(set, self.change).into_iter().enumerate().peekable();
+        while all.peek().is_some() && !work.stopped {
+            let mut count = 0;
+            for (at, (removed, relays)) in all.by_ref().take(MOST_BASES) {
+                if self.bases.len() == count {
+                    self.bases.push(Base::new(self.run.clone()));
+                }
+                self.bases[count].become_that(at, removed, relays);
+                count += 1;
+            }
+            self.run_bases(count, work);
+            self.try_all(count, work);
+        }
+    }
+
+    /// The runs over the first `count` bases.
+    fn run_bases(&mut self, count: usize, work: &mut Work<'_>) {
+        let share = work.share(count);
+        let bases = self.bases.iter_mut().take(count);
+        let mut pieces: Vec<_> = bases.map(|base| (base, share.clone())).collect();
+        let (bounds, change, found) = (self.bounds.as_ref(), self.change, &self.found);
+        each(self.crew, &mut pieces, |(base, work)| base.make_run(bounds, change, found, work));
+        work.settle(&share, pieces.iter().map(|(_, work)| work));
+    }
+
+    /// All trials on the first `count` bases, those that promise most first.
+    fn try_all(&mut self, count: usize, work: &mut Work<'_>) {
+        let offers = self.run.supply.len();
+        let on_base = |base: usize| (0..offers).map(move |one| (base, one));
+        let mut all: Vec<Trial> = (0..count).flat_map(on_base).collect();
+        all.sort_by_cached_key(|(base, one)| Reverse(self.bases[*base].hope_with(*one)));
+        let (next, best) = (AtomicUsize::new(0), Mutex::new(self.found.clone()));
+        let share = work.share(self.trials.len());
+        let hands = self.trials.iter_mut();
+        let mut hands: Vec<_> =
+            hands.map(|trials| (trials, self.found.clone(), share.clone())).collect();
+        let (bases, ground) = (&self.bases, (self.bounds.as_ref(), self.change));
+        each(self.crew, &mut hands, |(trials, found, work)| {
+            while let Some((base, one)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                trials.with(&bases[*base], *one, ground, found, work);
+                found.exchange(&best);
+            }
+        });
+        work.settle(&share, hands.iter().map(|(.., work)| work));
+        self.found.exchange(&best);
+    }
+}
+
+/// The sets that relays are added to, each with the offer that a relay was removed from.
+fn bases(relays: &Relays, change: Change) -> Vec<(Option<usize>, Relays)> {
+    let empty = relays.iter().all(|count| *count == 0);
+    if change != Change::RemoveOneAddTwo || empty {
+        return vec![(None, relays.clone())];
+    }
+    let without = |(removed, _): (usize, &usize)| {
+        let mut less = relays.clone();
+        less[removed] -= 1;
+        (Some(removed), less)
+    };
+    relays.iter().enumerate().filter(|(_, count)| **count > 0).map(without).collect()
+}
