@@ -37,6 +37,21 @@ pub enum Entrance {
     },
     /// They are taken off their way (TPROXY), and go where they went.
     Taken(Taken),
+    /// They are whole IP packets of any protocol, which the kernel routes into a TUN device.
+    Tunnel(Tunnel),
+}
+
+/// A TUN device, and whose IP packets are routed into it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tunnel {
+    /// The device's name, which no other has.
+    pub name: String,
+    /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or where those come from that are delivered here.
+    #[serde(alias = "sources")]
+    pub destinations: Vec<DestinationRule>,
+    /// Most bytes of a packet; no more than the path takes in any case.
+    pub mtu: Option<u16>,
 }
 
 /// Which datagrams are taken off their way.
@@ -89,6 +104,8 @@ pub struct NodeConfig {
     pub repeats_copies: bool,
     /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
     pub keep_sources: Vec<DestinationRule>,
+    /// Where it puts out whole IP packets, and takes the answers to them.
+    pub tunnel: Option<Tunnel>,
     /// How it serves others as a relay.
     pub services: RelayServices,
 }
@@ -137,6 +154,12 @@ impl NodeConfig {
         if self.keep_sources.iter().any(|rule| rule.range().is_none()) {
             return refused("keep_sources", "expected ranges of addresses");
         }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.check("packet_endpoint.tun")?;
+            if self.workers != 1 {
+                return refused("workers", "a node with a TUN device has one worker");
+            }
+        }
         if self.paths.is_empty() {
             return Ok(());
         }
@@ -148,19 +171,47 @@ impl NodeConfig {
         }
         for path in &self.paths {
             path.course.check()?;
-            let Entrance::Taken(Taken { destinations, .. }) = &path.entrance else { continue };
-            if destinations.is_empty() || destinations.iter().any(|rule| rule.range().is_none()) {
-                return refused("tproxy.destinations", "expected ranges of addresses");
+            match &path.entrance {
+                Entrance::Taken(Taken { destinations, .. })
+                    if destinations.is_empty()
+                        || destinations.iter().any(|rule| rule.range().is_none()) =>
+                {
+                    return refused("tproxy.destinations", "expected ranges of addresses");
+                }
+                Entrance::Tunnel(tunnel) => tunnel.check("packet.tun")?,
+                Entrance::Taken(_) | Entrance::Port { .. } => {}
             }
         }
         Ok(())
     }
 
-    /// Whether datagrams are taken that this host itself sends: then its own must be told from others.
+    /// Whether something is taken that this host itself sends: then its own must be told from others.
     pub(crate) fn takes_own_host(&self) -> bool {
-        let takes =
-            |path: &Path| matches!(&path.entrance, Entrance::Taken(taken) if taken.own_host);
-        self.paths.iter().any(takes)
+        let takes = |path: &Path| match &path.entrance {
+            Entrance::Taken(taken) => taken.own_host,
+            Entrance::Tunnel(_) => true,
+            Entrance::Port { .. } => false,
+        };
+        self.tunnel.is_some() || self.paths.iter().any(takes)
+    }
+}
+
+/// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
+const LEAST_MTU: u16 = 576;
+const MOST_MTU: u16 = 65_280;
+
+impl Tunnel {
+    fn check(&self, key: &'static str) -> Result<(), NodeError> {
+        let refused = |problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let is_whole =
+            |rule: &DestinationRule| rule.range().is_some_and(|at| rule.covers_host(at.0));
+        if self.destinations.is_empty() || !self.destinations.iter().all(is_whole) {
+            return refused("expected ranges of addresses with all ports, as `10.2.0.0/16:*`");
+        }
+        if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
+            return refused("expected an `mtu` of 576 to 65280");
+        }
+        Ok(())
     }
 }
 
@@ -261,6 +312,7 @@ struct PathSection {
     #[serde(default, deserialize_with = "address::option")]
     to: Option<SocketAddr>,
     tproxy: Option<Taken>,
+    tun: Option<Tunnel>,
     far: Hop,
     #[serde(default)]
     relays: Vec<Hop>,
@@ -304,6 +356,7 @@ struct EndpointSection {
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
     keep_sources: Vec<DestinationRule>,
+    tun: Option<Tunnel>,
     allow_loopback: bool,
     repeat_copies: bool,
 }
@@ -316,6 +369,7 @@ impl Default for EndpointSection {
             relays: Vec::new(),
             destinations: Vec::new(),
             keep_sources: Vec::new(),
+            tun: None,
             allow_loopback: false,
             repeat_copies: true,
         }
@@ -359,6 +413,7 @@ impl NodeConfig {
             paths: Vec::new(),
             repeats_copies: false,
             keep_sources: Vec::new(),
+            tunnel: None,
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
@@ -387,6 +442,7 @@ impl NodeConfig {
             paths: Vec::new(),
             repeats_copies: true,
             keep_sources: Vec::new(),
+            tunnel: None,
             services: RelayServices::default(),
         }
     }
@@ -422,6 +478,7 @@ impl NodeConfig {
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
             repeats_copies: endpoint.repeat_copies,
             keep_sources: endpoint.keep_sources,
+            tunnel: endpoint.tun,
             services: RelayServices::default(),
         })
     }
@@ -469,11 +526,12 @@ impl PathSection {
                 return Err(NodeError::Config { key: "bearable_loss", problem });
             }
         };
-        let entrance = match (self.listen, self.to, self.tproxy) {
-            (Some(listen), Some(to), None) => Entrance::Port { listen, to },
-            (None, None, Some(taken)) => Entrance::Taken(taken),
+        let entrance = match (self.listen, self.to, self.tproxy, self.tun) {
+            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
+            (None, None, Some(taken), None) => Entrance::Taken(taken),
+            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
             _ => {
-                let problem = "expected `listen` and `to`, or `tproxy`".to_owned();
+                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };

@@ -14,7 +14,8 @@
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | [`flow`] | datagrams of programs that link this crate |
-//! | `interceptor` | rules of the kernel that take applications' datagrams off their way |
+//! | `interceptor` | rules of the kernel that take applications' packets off their way |
+//! | `ip` | between whom a whole packet goes |
 //! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
@@ -25,6 +26,7 @@ pub mod counts;
 mod engine;
 pub mod flow;
 mod interceptor;
+mod ip;
 mod mailbox;
 pub mod status;
 mod worker;
@@ -39,7 +41,7 @@ use tradewind_net::NetError;
 use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken};
+pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken, Tunnel};
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions};
 use interceptor::{Gate, Interceptor};

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tradewind_net::epoll::Epoll;
+use tradewind_net::tun::Tun;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
+use tradewind_net::virtio::HEADER_BYTES;
 use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::engine::{Engine, TICK, now};
+use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
 use crate::status::Board;
@@ -23,6 +25,8 @@ const BATCH: usize = 32;
 /// The tokens of the neighbours' sockets, and of what applications' flows order.
 const NEIGHBOURS: u64 = 0;
 const DESK: u64 = 2;
+/// That of the TUN device where others' packets are put out.
+const TUNNEL: u64 = 3;
 /// Tokens of routes' sockets, and of those where conversations end: their ids above these.
 const ROUTES: u64 = 1 << 32;
 const ENDS: u64 = 1 << 33;
@@ -34,6 +38,8 @@ pub(crate) struct Worker {
     epoll: Epoll,
     incoming: ReceiveBatch,
     tokens: Vec<u64>,
+    /// A whole packet of a TUN device; empty without any.
+    packet: Vec<u8>,
     counts: Arc<Counts>,
     board: Board,
     /// By socket towards neighbours.
@@ -54,14 +60,24 @@ impl Worker {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
         }
         epoll.watch(&*engine.desk, DESK)?;
+        let mut packet = Vec::new();
         for id in engine.routes.ids() {
-            if let Some(port) = engine.routes.get(id).and_then(|route| route.local.port()) {
-                epoll.watch(port, ROUTES + u64::from(id))?;
+            let (token, local) = (ROUTES + u64::from(id), engine.routes.get(id));
+            if let Some(port) = local.and_then(|route| route.local.port()) {
+                epoll.watch(port, token)?;
             }
+            if let Some(device) = local.and_then(|route| route.local.tunnel()) {
+                epoll.watch(device, token)?;
+                packet.resize(MOST_PACKET, 0);
+            }
+        }
+        if let Some(tunnel) = &engine.tunnel {
+            epoll.watch(&tunnel.device, TUNNEL)?;
+            packet.resize(MOST_PACKET, 0);
         }
         let incoming = ReceiveBatch::new(BATCH);
         let (tokens, overruns) = (Vec::new(), [0; 2]);
-        Ok(Self { engine, epoll, incoming, tokens, counts, board, overruns })
+        Ok(Self { engine, epoll, incoming, tokens, packet, counts, board, overruns })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -113,6 +129,9 @@ impl Worker {
             self.engine.dispatch(now);
             return self.engine.flush();
         }
+        if let Some((route, device)) = self.tunnel(token) {
+            return self.serve_tunnel(route, &device);
+        }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
                 ENDS.. => {
@@ -130,6 +149,45 @@ impl Worker {
                 Ok(0) => return,
                 Ok(_) => self.hand_over(token),
                 Err(error) => return tracing::warn!(%error, "a socket cannot be read"),
+            }
+        }
+    }
+
+    /// The TUN device of a token, and the route that its packets take; `None` for a device where others' are put out.
+    fn tunnel(&self, token: u64) -> Option<(Option<u32>, Arc<Tun>)> {
+        let device = match token {
+            TUNNEL => return Some((None, Arc::clone(&self.engine.tunnel.as_ref()?.device))),
+            ROUTES..ENDS => self.engine.routes.get((token - ROUTES) as u32)?.local.tunnel()?,
+            _ => return None,
+        };
+        Some((Some((token - ROUTES) as u32), Arc::clone(device)))
+    }
+
+    /// Fetches what the kernel has routed into a device, batch by batch.
+    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) {
+        for _ in 0..MOST_ROUNDS {
+            let (now, mut is_more) = (now(), true);
+            for _ in 0..BATCH {
+                match device.receive(&mut self.packet) {
+                    Ok(Some(length)) => {
+                        let packet = self.packet.get(HEADER_BYTES..length).unwrap_or_default();
+                        self.engine.take_packet_of_tunnel(now, route, packet);
+                    }
+                    Ok(None) => is_more = false,
+                    Err(error) => {
+                        tracing::warn!(%error, "a TUN device is read no more");
+                        self.epoll.forget(&device);
+                        is_more = false;
+                    }
+                }
+                if !is_more {
+                    break;
+                }
+            }
+            self.engine.dispatch(now);
+            self.engine.flush();
+            if !is_more {
+                return;
             }
         }
     }

@@ -111,6 +111,7 @@ fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
         paths: Vec::new(),
         repeats_copies: true,
         keep_sources: Vec::new(),
+        tunnel: None,
         services: RelayServices::default(),
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use tradewind_grant::Destination;
 use tradewind_packet::id::FlowNumber;
@@ -14,6 +15,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
+use super::tunnel::whole_packets;
 use crate::counts::add;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
@@ -37,10 +39,10 @@ pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
     /// Under whose address datagrams are delivered, if not under one of this host.
-    kept: Option<SocketAddr>,
-    far: PeerId,
+    pub(super) kept: Option<SocketAddr>,
+    pub(super) far: PeerId,
     conversation: u32,
-    carriage: Carriage,
+    pub(super) carriage: Carriage,
     /// The flow that replies are in, when a service carries them.
     end: Option<FlowNumber>,
     used: Timestamp,
@@ -101,7 +103,9 @@ impl Engine {
         let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
         let conversation = self.outbound.insert(salt, outbound)?;
         route.sources.insert((source, to), conversation);
-        route.known = to;
+        if to.port() != 0 {
+            route.known = to;
+        }
         Some(conversation)
     }
 
@@ -154,7 +158,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
-                inbound.local.push(&self.counts, None, inbound.to, payload);
+                inbound.local.push(&self.counts, inbound.kept, inbound.to, payload);
             }
             return;
         }
@@ -178,11 +182,10 @@ impl Engine {
         payload: &[u8],
     ) {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
-            let policy = &self.config.policy;
-            let is_granted = self
-                .sessions
-                .grant_of(peer)
-                .is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok());
+            let is_granted = match whole_packets(from, to) {
+                Some(from) => self.may_put_out(peer, from, to.ip()),
+                None => self.may_deliver(peer, to),
+            };
             let ends = (conversation, carriage, to);
             if !is_granted || self.end_here(now, peer, ends, from).is_none() {
                 return add(&self.counts.dropped, 1);
@@ -192,6 +195,11 @@ impl Engine {
         self.deliver(now, peer, conversation, payload);
     }
 
+    fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> bool {
+        let (grant, policy) = (self.sessions.grant_of(peer), &self.config.policy);
+        grant.is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok())
+    }
+
     fn end_here(
         &mut self,
         now: Now,
@@ -199,21 +207,23 @@ impl Engine {
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
         from: Option<SocketAddr>,
     ) -> Option<()> {
+        let device = whole_packets(from, to).and(self.tunnel.as_ref());
+        let device = device.map(|tunnel| Arc::clone(&tunnel.device));
         let kept = from.filter(|from| {
             let rules = &self.config.keep_sources;
-            from.is_ipv4() == to.is_ipv4() && rules.iter().any(|rule| rule.covers_address(*from))
+            let is_kept = || rules.iter().any(|rule| rule.covers_address(*from));
+            device.is_some() || (from.is_ipv4() == to.is_ipv4() && is_kept())
         });
         // A client whose gateway has started again, or has changed: answers must come to the newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
         older.into_iter().for_each(|id| self.drop_inbound(id));
-        let any = match to {
-            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        let own = match device {
+            Some(device) => kept.map(|from| (from, Local::Device(device))),
+            None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
         };
-        let own = kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?)));
         let (kept, local) = match own {
             Some((from, local)) => (Some(from), local),
-            None => (None, Local::bind(any).ok()?),
+            None => (None, Local::bind(any_like(to)).ok()?),
         };
         let salt = self.next_salt();
         let (end, used) = (None, now.steady);
@@ -322,5 +332,13 @@ impl Engine {
                 inbound.local.flush(&self.counts);
             }
         }
+    }
+}
+
+/// An address of this host's choice, of the same family.
+fn any_like(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
 }

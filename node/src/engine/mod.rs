@@ -12,6 +12,7 @@ mod services;
 mod serving;
 mod sockets;
 mod taken;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,6 +39,8 @@ use paths::Label;
 use routes::{Far, Route};
 use services::Services;
 use sockets::{Outlet, Sockets};
+pub(crate) use tunnel::MOST_PACKET;
+use tunnel::TunnelEnd;
 
 /// Time between two looks at what is due.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
@@ -76,6 +79,8 @@ pub(crate) struct Engine {
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
     /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    /// The device where others' whole packets are put out.
+    pub(crate) tunnel: Option<TunnelEnd>,
     /// Local ports that are to be watched.
     pub(crate) fresh: Vec<u32>,
     /// A message while it is written.
@@ -155,6 +160,7 @@ impl Engine {
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
             kept: BTreeMap::new(),
+            tunnel: config.tunnel.as_ref().map(TunnelEnd::new).transpose()?,
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
@@ -346,13 +352,14 @@ impl Engine {
                 self.sessions.ask(now, *peer, link);
             }
         }
+        let put_out_for = self.put_out_for();
         for (peer, far) in &self.fars {
             if let Some(label) = far.label {
                 self.sessions.ask(now, *peer, Link::Overlay(label));
             }
             // Those that this node connects to are among the legs.
             if !self.sessions.is_ours(*peer)
-                && self.services.ends.has(*peer)
+                && (self.services.ends.has(*peer) || put_out_for.contains(peer))
                 && let Some(link) = self.sessions.link_of(*peer)
             {
                 self.sessions.ask(now, *peer, link);

@@ -187,6 +187,10 @@ impl Far {
         self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
     }
 
+    pub(super) fn is_alive(&self, now: Now) -> bool {
+        self.is_internet_alive(now) || self.is_overlay_alive(now)
+    }
+
     pub(super) fn is_internet_alive(&self, now: Now) -> bool {
         self.internet_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+pub mod hosts;
 pub mod wire;
 
 use std::collections::BTreeSet;
@@ -65,6 +66,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         paths: Vec::new(),
         repeats_copies: true,
         keep_sources: Vec::new(),
+        tunnel: None,
         services: RelayServices::default(),
     }
 }
