@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
+use crate::membership::Members;
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
@@ -72,13 +74,49 @@ pub struct Taken {
 #[derive(Debug, Clone)]
 pub struct Course {
     /// The far endpoint.
-    pub far: Hop,
-    /// The relays before it, in order; may be empty when the service is direct.
-    pub relays: Vec<Hop>,
+    pub far: Far,
+    /// The relays before it; may be none when the service is direct.
+    pub relays: Via,
     /// How its packets are carried.
     pub carriage: Carriage,
     /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
     pub bearable_loss: Option<Ratio>,
+}
+
+/// Where a far endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Far {
+    /// Here.
+    At(Hop),
+    /// Where the members say that the one of this id or identity is.
+    Member(String),
+}
+
+impl From<Hop> for Far {
+    fn from(hop: Hop) -> Self {
+        Self::At(hop)
+    }
+}
+
+/// Over which relays packets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Via {
+    /// Over these, in order.
+    Relays(Vec<Hop>),
+    /// Over the one near this node, as it measures itself, and the one near the far endpoint, as the members say.
+    Nearest,
+}
+
+impl From<Vec<Hop>> for Via {
+    fn from(relays: Vec<Hop>) -> Self {
+        Self::Relays(relays)
+    }
+}
+
+impl Via {
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Relays(relays) if relays.is_empty())
+    }
 }
 
 /// A node's configuration.
@@ -108,6 +146,8 @@ pub struct NodeConfig {
     pub tunnel: Option<Tunnel>,
     /// How it serves others as a relay.
     pub services: RelayServices,
+    /// The file that says which relays and endpoints there are ([`Members`]); it is read again when it changes.
+    pub members: Option<PathBuf>,
 }
 
 /// How a relay serves caching and coding.
@@ -160,15 +200,16 @@ impl NodeConfig {
                 return refused("workers", "a node with a TUN device has one worker");
             }
         }
-        if self.paths.is_empty() {
+        if self.paths.is_empty() && self.members.is_none() {
             return Ok(());
         }
         if self.workers != 1 {
-            return refused("workers", "a node with paths of its own has one worker");
+            return refused("workers", "a node with paths or members of its own has one worker");
         }
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
+        self.check_members()?;
         for path in &self.paths {
             path.course.check()?;
             match &path.entrance {
@@ -180,6 +221,23 @@ impl NodeConfig {
                 }
                 Entrance::Tunnel(tunnel) => tunnel.check("packet.tun")?,
                 Entrance::Taken(_) | Entrance::Port { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_members(&self) -> Result<(), NodeError> {
+        let members = self.members.as_deref().map(Members::read).transpose()?;
+        for Path { course, .. } in &self.paths {
+            course.check_members(members.is_some())?;
+            let unknown = |name: &&String| {
+                members.as_ref().is_some_and(|members| members.endpoint(name).is_none())
+            };
+            if let Far::Member(name) = &course.far
+                && unknown(&name)
+            {
+                let problem = format!("no endpoint among the members has the id `{name}`");
+                return Err(NodeError::Config { key: "far", problem });
             }
         }
         Ok(())
@@ -227,8 +285,18 @@ impl Course {
             return refused("budget", "missing; `service = \"auto\"` chooses by it");
         }
         let recovers = is_auto || matches!(carriage.service, Service::Caching | Service::Coding);
-        if recovers && relays.len() > 2 {
+        if recovers && matches!(relays, Via::Relays(relays) if relays.len() > 2) {
             return refused("relays", "caching, coding and auto take one relay or two");
+        }
+        Ok(())
+    }
+
+    /// Whether it can be followed by a node that knows members, or none.
+    pub(crate) fn check_members(&self, knows_members: bool) -> Result<(), NodeError> {
+        let names_some = matches!(self.far, Far::Member(_)) || self.relays == Via::Nearest;
+        if names_some && !knows_members {
+            let problem = "missing; a far gateway by its id and the nearest relays take them";
+            return Err(NodeError::Config { key: "members", problem: problem.into() });
         }
         Ok(())
     }
@@ -313,14 +381,53 @@ struct PathSection {
     to: Option<SocketAddr>,
     tproxy: Option<Taken>,
     tun: Option<Tunnel>,
-    far: Hop,
+    far: FarSection,
     #[serde(default)]
-    relays: Vec<Hop>,
+    relays: ViaSection,
     service: Option<Wanted>,
     ways: Option<Ways>,
     #[serde(default)]
     budget: Budget,
     bearable_loss: Option<Ratio>,
+}
+
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+struct FarSection(Far);
+
+impl TryFrom<toml::Value> for FarSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value {
+            toml::Value::String(name) => Ok(Self(Far::Member(name))),
+            other => Ok(Self(Far::At(other.try_into()?))),
+        }
+    }
+}
+
+/// `relays` of a `[[packet]]`: a list, or `"nearest"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+struct ViaSection(Via);
+
+impl Default for ViaSection {
+    fn default() -> Self {
+        Self(Via::Relays(Vec::new()))
+    }
+}
+
+impl TryFrom<toml::Value> for ViaSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value.as_str() {
+            Some("nearest") => Ok(Self(Via::Nearest)),
+            Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
+            None => Ok(Self(Via::Relays(value.try_into()?))),
+        }
+    }
 }
 
 /// `service` of a `[[packet]]`.
@@ -359,6 +466,7 @@ struct EndpointSection {
     tun: Option<Tunnel>,
     allow_loopback: bool,
     repeat_copies: bool,
+    members: Option<PathBuf>,
 }
 
 impl Default for EndpointSection {
@@ -372,6 +480,7 @@ impl Default for EndpointSection {
             tun: None,
             allow_loopback: false,
             repeat_copies: true,
+            members: None,
         }
     }
 }
@@ -419,6 +528,7 @@ impl NodeConfig {
                 to_endpoints: section.usd_per_gb.to_endpoints,
                 ..section.coding.resolve()
             },
+            members: None,
         })
     }
 
@@ -444,6 +554,7 @@ impl NodeConfig {
             keep_sources: Vec::new(),
             tunnel: None,
             services: RelayServices::default(),
+            members: None,
         }
     }
 
@@ -480,6 +591,7 @@ impl NodeConfig {
             keep_sources: endpoint.keep_sources,
             tunnel: endpoint.tun,
             services: RelayServices::default(),
+            members: endpoint.members,
         })
     }
 }
@@ -499,7 +611,7 @@ pub(crate) fn bearable_loss() -> Ratio {
 
 impl PathSection {
     fn resolve(self) -> Result<Path, NodeError> {
-        let default = if self.relays.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
+        let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
         let service = match wanted {
             // Until it is known better.
@@ -535,7 +647,7 @@ impl PathSection {
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };
-        let Self { far, relays, .. } = self;
+        let (far, relays) = (self.far.0, self.relays.0);
         Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss } })
     }
 }

@@ -12,12 +12,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tradewind_grant::Hop;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Course, bearable_loss, budget_ms};
+use crate::config::{Course, Far, Via, bearable_loss, budget_ms};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::{Node, NodeError};
@@ -32,9 +31,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Clone)]
 pub struct FlowOptions {
     /// The far endpoint, which delivers.
-    pub far: Hop,
-    /// One relay or two before it, in order (forwarding takes more); without any the flow is direct.
-    pub relays: Vec<Hop>,
+    pub far: Far,
+    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any the flow is direct.
+    pub relays: Via,
     /// The service; `None`: the cheapest that meets the budget, and another when receivers report loss.
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
@@ -44,7 +43,8 @@ pub struct FlowOptions {
 impl FlowOptions {
     /// To `far` over `relays` by whichever service meets the budget, at most 0.1 % late or lost.
     #[must_use]
-    pub fn new(far: Hop, relays: Vec<Hop>) -> Self {
+    pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
+        let (far, relays) = (far.into(), relays.into());
         Self { far, relays, service: None, bearable_loss: bearable_loss() }
     }
 
@@ -113,12 +113,14 @@ impl Node {
         if !self.has_grant {
             return refused("grant", "missing, and there are flows");
         }
+        let course = options.course(budget)?;
+        course.check_members(self.knows_members)?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         desk.order(Order::Register {
             flow: number,
             to: destination,
-            course: Box::new(options.course(budget)?),
+            course: Box::new(course),
             mailbox: Held(Arc::clone(&mailbox)),
         });
         Ok(Flow { number, mailbox, desk })

@@ -19,6 +19,7 @@
 //! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
+//! | [`membership`] | who is there: relays, endpoints |
 //! | [`status`] | how each flow fares |
 
 pub mod config;
@@ -28,6 +29,7 @@ pub mod flow;
 mod interceptor;
 mod ip;
 mod mailbox;
+pub mod membership;
 pub mod status;
 mod worker;
 
@@ -41,11 +43,12 @@ use tradewind_net::NetError;
 use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken, Tunnel};
+pub use config::{Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken, Tunnel, Via};
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions};
 use interceptor::{Gate, Interceptor};
 use mailbox::Desk;
+use membership::Watch;
 use status::Board;
 pub use status::PacketReport;
 
@@ -77,6 +80,9 @@ pub struct Node {
     /// Where flows leave their orders, by worker.
     desks: Vec<Arc<Desk>>,
     has_grant: bool,
+    knows_members: bool,
+    /// Reads the members' file again when it changes.
+    _members: Option<Watch>,
     /// What is taken off its way while the far endpoint answers.
     gates: Vec<Arc<Gate>>,
     interceptor: Option<Interceptor>,
@@ -145,6 +151,10 @@ impl Node {
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
         gates.iter().try_for_each(|gate| gate.check())?;
+        let members = match (&config.members, desks.first()) {
+            (Some(file), Some(desk)) => Some(Watch::start(file.clone(), Arc::clone(desk))?),
+            _ => None,
+        };
         let answers = interceptor::answers(&config.keep_sources)?;
         Ok(Self {
             address,
@@ -153,6 +163,8 @@ impl Node {
             boards,
             desks,
             has_grant: config.grant.is_some(),
+            knows_members: config.members.is_some(),
+            _members: members,
             gates,
             interceptor: None,
             _answers: answers,

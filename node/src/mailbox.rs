@@ -13,6 +13,7 @@ use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::Course;
+use crate::membership::Members;
 use crate::status::FlowStatus;
 
 /// Datagrams in either queue of a flow at most. Chosen: 10 ms of 100,000 packets a second.
@@ -194,6 +195,8 @@ pub(crate) enum Order {
     Collect { flow: u64 },
     /// A flow is gone.
     Close { flow: u64 },
+    /// Who is there from now on.
+    Members(Box<Members>),
 }
 
 /// Where orders to one worker wait.

@@ -16,7 +16,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
-use crate::status::Board;
+use crate::status::{Board, PacketReport};
 
 /// Time between two reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -110,7 +110,9 @@ impl Worker {
                 self.engine.flush();
                 if now.steady >= next_report {
                     next_report = now.steady + REPORT_EVERY;
-                    self.board.write(self.engine.report(now));
+                    let (relays, endpoints) = self.engine.report_members();
+                    let flows = self.engine.report(now);
+                    self.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
                 }
             } else if self.engine.due().is_some_and(|due| due <= now.steady) {
                 self.engine.time_out(now);

@@ -44,8 +44,8 @@ fn world_through(
         paths: vec![Path {
             entrance: Entrance::Port { listen: loopback(), to: echo() },
             course: Course {
-                far: hop(far.address(), 4),
-                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)],
+                far: hop(far.address(), 4).into(),
+                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)].into(),
                 carriage,
                 bearable_loss: None,
             },
@@ -187,8 +187,8 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         port: 0,
     };
     let course = Course {
-        far: hop(loopback(), 4),
-        relays: Vec::new(),
+        far: hop(loopback(), 4).into(),
+        relays: Vec::new().into(),
         carriage: Carriage::DIRECT,
         bearable_loss: None,
     };

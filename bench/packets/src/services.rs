@@ -113,6 +113,7 @@ fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
         keep_sources: Vec::new(),
         tunnel: None,
         services: RelayServices::default(),
+        members: None,
     }
 }
 
@@ -133,8 +134,8 @@ fn near(carried: Carried, far: &Node, relay: &Node, to: SocketAddr) -> anyhow::R
         Carried::Coding => (Service::Coding, Paths::Both),
     };
     let course = Course {
-        far: hop(far, 3),
-        relays: vec![hop(relay, 2)],
+        far: hop(far, 3).into(),
+        relays: vec![hop(relay, 2)].into(),
         carriage: Carriage { service, paths, budget_ms: 3000 },
         bearable_loss: None,
     };

@@ -34,6 +34,13 @@ pub(super) struct Outbound {
     used: Timestamp,
 }
 
+impl Outbound {
+    /// The far endpoint is perhaps another, which does not know it.
+    pub(super) fn introduce_again(&mut self) {
+        self.is_known = false;
+    }
+}
+
 /// A conversation that ends here.
 pub(crate) struct Inbound {
     pub(crate) local: Local,
@@ -58,7 +65,7 @@ impl Engine {
         payload: &[u8],
     ) {
         let Some(route) = self.routes.get(at) else { return };
-        let (far, carriage, end) = (route.far, route.carriage, route.end);
+        let (far, carriage, end) = (route.far, route.carriage(), route.end);
         let from = route.to.is_none().then_some(source);
         let Some(to) = route.to.or(went_to.filter(|to| route.local.takes(*to))) else {
             return add(&self.counts.refused, 1);
@@ -275,7 +282,7 @@ impl Engine {
         for route in self.routes.values().filter(|route| route.far == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
-                    outbound.is_known = false;
+                    outbound.introduce_again();
                 }
             }
         }

@@ -139,6 +139,15 @@ impl Ends {
         }
     }
 
+    /// The paths of a flow are others now.
+    pub(super) fn measure_again(&mut self, outgoing: FlowNumber) {
+        if let Some(End { choice: Choice::Selected(selection), .. }) =
+            self.by_outgoing.get_mut(&outgoing)
+        {
+            selection.measure_again();
+        }
+    }
+
     /// Whether a far endpoint is at the other side of one.
     pub(super) fn has(&self, far: PeerId) -> bool {
         self.by_outgoing.values().any(|end| end.far == far)
@@ -374,7 +383,8 @@ impl End {
         if let (false, Some(internet), Some(overlay), Some(access)) =
             (selection.has_begun(), far.round_trip, far.overlay_round_trip, access)
         {
-            let measured = RoundTrips { internet, overlay, access: *access };
+            let far_access = far.access;
+            let measured = RoundTrips { internet, overlay, access: *access, far_access };
             self.carriage.service = selection.begin(measured);
             self.next_serve = Timestamp::ZERO;
         }

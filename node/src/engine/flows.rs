@@ -26,6 +26,7 @@ impl Engine {
                 }
                 Order::Collect { flow } => self.collect(now, flow),
                 Order::Close { flow } => self.close(flow),
+                Order::Members(members) => self.set_members(now, *members),
             }
         }
     }

@@ -5,6 +5,7 @@ mod conversations;
 mod ends;
 mod flows;
 mod local;
+mod members;
 mod mtu;
 mod paths;
 mod routes;
@@ -35,6 +36,7 @@ use crate::counts::{Counts, add};
 use crate::mailbox::Desk;
 
 use conversations::{Inbound, Outbound};
+use members::MemberTable;
 use paths::Label;
 use routes::{Far, Route};
 use services::Services;
@@ -68,6 +70,7 @@ pub(crate) struct Engine {
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
+    members: MemberTable,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
     /// Routes of applications' flows.
@@ -152,6 +155,7 @@ impl Engine {
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
+            members: MemberTable::default(),
             routes: Table::new(ROUTES),
             desk,
             flows: BTreeMap::new(),
@@ -327,6 +331,7 @@ impl Engine {
         self.tend_labels(now);
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
+            self.tend_members(now);
             self.ask_all(now);
             self.tend_served(now);
         }
@@ -347,7 +352,9 @@ impl Engine {
 
     /// Asks every neighbour whether it is there, over each way that leads to it.
     fn ask_all(&mut self, now: Now) {
-        for peer in self.legs.values() {
+        let idle: Vec<PeerId> =
+            self.legs.values().copied().filter(|peer| self.is_idle_candidate(*peer)).collect();
+        for peer in self.legs.values().filter(|peer| !idle.contains(peer)) {
             if let Some(link) = self.sessions.link_of(*peer) {
                 self.sessions.ask(now, *peer, link);
             }

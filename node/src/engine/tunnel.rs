@@ -172,7 +172,7 @@ impl Engine {
         let far = self.fars.get(&route.far);
         let takes_ipv6 =
             tunnel.destinations.iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()));
-        let service = match (route.carriage.service, route.end) {
+        let service = match (route.carriage().service, route.end) {
             // It may come to that.
             (Service::Direct, Some(_)) => Service::Coding,
             (service, _) => service,

@@ -68,6 +68,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         keep_sources: Vec::new(),
         tunnel: None,
         services: RelayServices::default(),
+        members: None,
     }
 }
 

@@ -117,7 +117,7 @@ impl Engine {
     /// Of a route whose packets nobody numbers.
     fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
         let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
-        let wanted = route.carriage.service;
+        let wanted = route.carriage().service;
         let is_as_wanted = wanted == Service::Direct || is_alive;
         let why = match is_as_wanted {
             true => "as configured",
