@@ -9,11 +9,13 @@ use serde::de::DeserializeOwned;
 use tradewind_grant::{
     DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
+use tradewind_packet::budget::Allowance;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
-use tradewind_packet::sender::Paths;
+use tradewind_packet::sender::select::Rules;
+use tradewind_packet::sender::{Copies, Paths};
 use tradewind_units::time::as_text;
-use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
+use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
 use crate::membership::Members;
@@ -81,6 +83,8 @@ pub struct Course {
     pub carriage: Carriage,
     /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
     pub bearable_loss: Option<Ratio>,
+    /// Which packets are copied to the relays; `None`: all.
+    pub copies: Option<Chosen>,
 }
 
 /// Where a far endpoint is.
@@ -119,6 +123,68 @@ impl Via {
     }
 }
 
+/// Which packets are copied to the relays, where it is not all of them `[JQ 3.5]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chosen {
+    /// What makes a packet one of these.
+    pub rules: Rules,
+    /// The last of a window is one, too: that after which nothing follows for so long.
+    pub last_after: Option<Duration>,
+}
+
+impl Chosen {
+    /// As a sender takes it.
+    pub(crate) fn copies(chosen: Option<&Self>) -> Copies {
+        match chosen {
+            Some(chosen) => Copies::Chosen { last_after: chosen.last_after },
+            None => Copies::All,
+        }
+    }
+
+    pub(crate) fn looks_at_dscp(chosen: Option<&Self>) -> bool {
+        chosen.is_some_and(|chosen| !chosen.rules.dscp.is_empty())
+    }
+
+    /// Of packets of which nothing but datagrams is seen, or whole IP packets.
+    pub(crate) fn check(&self, are_whole: bool) -> Result<(), NodeError> {
+        let refused =
+            |problem: &str| Err(NodeError::Config { key: "copies", problem: problem.into() });
+        let Rules { marked, tcp_syn, rtp_key_frames, dscp, ports } = &self.rules;
+        let is_any = *marked || *tcp_syn || *rtp_key_frames || self.last_after.is_some();
+        if !is_any && dscp.is_empty() && ports.is_empty() {
+            return refused("nothing is chosen; expected at least one rule");
+        }
+        if *tcp_syn && !are_whole {
+            return refused("expected `tcp_syn` only with `tun`: no datagram is one");
+        }
+        if dscp.iter().any(|dscp| *dscp > MOST_DSCP) {
+            return refused("expected code points of 0 to 63");
+        }
+        Ok(())
+    }
+}
+
+/// How an endpoint copies packets to relays, whatever their path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Copying {
+    /// Which packets of replies, in conversations that others begin, are copied; `None`: all.
+    pub replies: Option<Chosen>,
+    /// What the uplink bears of copies; `None`: any. Chosen ones may use the last quarter of a burst alone.
+    pub uplink: Option<Bandwidth>,
+}
+
+impl Copying {
+    /// As a sender takes it: in bytes.
+    pub(crate) fn uplink(&self) -> Option<Allowance> {
+        let whole = |bytes: f64| bytes.round().clamp(1.0, u32::MAX.into()) as u32;
+        self.uplink.map(|rate| {
+            let per_second = whole(rate.as_bytes_per_s());
+            let burst = whole(rate.as_bytes_per_s() * BURST.as_secs_f64()).max(LEAST_BURST);
+            Allowance { per_second, burst }
+        })
+    }
+}
+
 /// A node's configuration.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -148,6 +214,8 @@ pub struct NodeConfig {
     pub services: RelayServices,
     /// The file that says which relays and endpoints there are ([`Members`]); it is read again when it changes.
     pub members: Option<PathBuf>,
+    /// How it copies packets to relays.
+    pub copying: Copying,
 }
 
 /// How a relay serves caching and coding.
@@ -181,6 +249,12 @@ impl Default for RelayServices {
 /// Most repair packets of a block, and most packets.
 const MOST_REPAIRS: usize = 8;
 const MOST_SOURCES: usize = 32;
+/// The largest differentiated services code point.
+const MOST_DSCP: u8 = 63;
+/// How long copies may leave faster than the uplink bears. Chosen: less than what queues before most access links.
+const BURST: Duration = Duration::from_millis(100);
+/// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must fit into the rest.
+const LEAST_BURST: u32 = 16_000;
 /// More threads than any machine that this is meant for has cores.
 const MOST_WORKERS: usize = 1024;
 
@@ -200,6 +274,9 @@ impl NodeConfig {
                 return refused("workers", "a node with a TUN device has one worker");
             }
         }
+        if let Some(chosen) = &self.copying.replies {
+            chosen.check(self.tunnel.is_some())?;
+        }
         if self.paths.is_empty() && self.members.is_none() {
             return Ok(());
         }
@@ -212,6 +289,9 @@ impl NodeConfig {
         self.check_members()?;
         for path in &self.paths {
             path.course.check()?;
+            if let Some(chosen) = &path.course.copies {
+                chosen.check(matches!(path.entrance, Entrance::Tunnel(_)))?;
+            }
             match &path.entrance {
                 Entrance::Taken(Taken { destinations, .. })
                     if destinations.is_empty()
@@ -276,8 +356,13 @@ impl Tunnel {
 impl Course {
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let Self { relays, carriage, bearable_loss, .. } = self;
+        let Self { relays, carriage, bearable_loss, copies, .. } = self;
         let is_auto = bearable_loss.is_some();
+        let is_over_relays = carriage.paths == Paths::Overlay;
+        let has_copies = is_auto || (carriage.service != Service::Direct && !is_over_relays);
+        if copies.is_some() && (relays.is_empty() || !has_copies) {
+            return refused("copies", "expected only with relays beside the Internet");
+        }
         if relays.is_empty() && (is_auto || carriage.service != Service::Direct) {
             return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
         }
@@ -389,6 +474,27 @@ struct PathSection {
     #[serde(default)]
     budget: Budget,
     bearable_loss: Option<Ratio>,
+    copies: Option<CopiesSection>,
+}
+
+/// `copies` of a `[[packet]]` or `[packet_endpoint]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CopiesSection {
+    rtp_key_frames: bool,
+    tcp_syn: bool,
+    dscp: Vec<u8>,
+    ports: Vec<u16>,
+    #[serde(with = "as_text::option")]
+    last_after: Option<Duration>,
+}
+
+impl CopiesSection {
+    fn resolve(self) -> Chosen {
+        let Self { rtp_key_frames, tcp_syn, dscp, ports, last_after } = self;
+        let rules = Rules { marked: false, tcp_syn, rtp_key_frames, dscp, ports };
+        Chosen { rules, last_after }
+    }
 }
 
 /// `far` of a `[[packet]]`: an address and an identity, or the id of a member.
@@ -466,6 +572,8 @@ struct EndpointSection {
     tun: Option<Tunnel>,
     allow_loopback: bool,
     repeat_copies: bool,
+    copies: Option<CopiesSection>,
+    uplink: Option<Bandwidth>,
     members: Option<PathBuf>,
 }
 
@@ -480,6 +588,8 @@ impl Default for EndpointSection {
             tun: None,
             allow_loopback: false,
             repeat_copies: true,
+            copies: None,
+            uplink: None,
             members: None,
         }
     }
@@ -529,6 +639,7 @@ impl NodeConfig {
                 ..section.coding.resolve()
             },
             members: None,
+            copying: Copying::default(),
         })
     }
 
@@ -555,6 +666,7 @@ impl NodeConfig {
             tunnel: None,
             services: RelayServices::default(),
             members: None,
+            copying: Copying::default(),
         }
     }
 
@@ -592,6 +704,10 @@ impl NodeConfig {
             tunnel: endpoint.tun,
             services: RelayServices::default(),
             members: endpoint.members,
+            copying: Copying {
+                replies: endpoint.copies.map(CopiesSection::resolve),
+                uplink: endpoint.uplink,
+            },
         })
     }
 }
@@ -648,6 +764,7 @@ impl PathSection {
             }
         };
         let (far, relays) = (self.far.0, self.relays.0);
-        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss } })
+        let copies = self.copies.map(CopiesSection::resolve);
+        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
     }
 }

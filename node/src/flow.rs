@@ -16,7 +16,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Course, Far, Via, bearable_loss, budget_ms};
+use crate::config::{Chosen, Course, Far, Via, bearable_loss, budget_ms};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::{Node, NodeError};
@@ -38,6 +38,29 @@ pub struct FlowOptions {
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
     pub bearable_loss: Ratio,
+    /// Which packets are copied to the relays, beside those that are sent as vital ([`Flow::send_vital`]); `None`: all.
+    pub copies: Option<Chosen>,
+    /// Judges each packet that is sent, where packets are chosen: whether it is vital.
+    pub judge: Option<Judge>,
+}
+
+type IsVital = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+/// Tells of a datagram whether it is vital.
+#[derive(Clone)]
+pub struct Judge(Arc<IsVital>);
+
+impl Judge {
+    /// One that asks `is_vital`, in the thread that sends.
+    pub fn new(is_vital: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_vital))
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
 }
 
 impl FlowOptions {
@@ -45,17 +68,21 @@ impl FlowOptions {
     #[must_use]
     pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
         let (far, relays) = (far.into(), relays.into());
-        Self { far, relays, service: None, bearable_loss: bearable_loss() }
+        let (service, bearable_loss) = (None, bearable_loss());
+        Self { far, relays, service, bearable_loss, copies: None, judge: None }
     }
 
     fn course(self, budget: Duration) -> Result<Course, NodeError> {
-        let Self { far, relays, service, bearable_loss } = self;
+        let Self { far, relays, service, bearable_loss, copies, judge } = self;
+        let mut copies = copies.or_else(|| judge.map(|_| Chosen::default()));
+        copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
         let service = service.unwrap_or(Service::Direct);
         let carriage = Carriage { service, paths: Paths::Both, budget_ms: budget_ms(budget)? };
         let bearable_loss = is_auto.then_some(bearable_loss);
-        let course = Course { far, relays, carriage, bearable_loss };
+        let course = Course { far, relays, carriage, bearable_loss, copies };
         course.check()?;
+        course.copies.iter().try_for_each(|chosen| chosen.check(false))?;
         Ok(course)
     }
 }
@@ -91,6 +118,7 @@ pub struct Flow {
     number: u64,
     mailbox: Arc<Mailbox>,
     desk: Arc<Desk>,
+    judge: Option<Judge>,
 }
 
 impl Node {
@@ -113,6 +141,7 @@ impl Node {
         if !self.has_grant {
             return refused("grant", "missing, and there are flows");
         }
+        let judge = options.judge.clone();
         let course = options.course(budget)?;
         course.check_members(self.knows_members)?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
@@ -123,7 +152,7 @@ impl Node {
             course: Box::new(course),
             mailbox: Held(Arc::clone(&mailbox)),
         });
-        Ok(Flow { number, mailbox, desk })
+        Ok(Flow { number, mailbox, desk, judge })
     }
 }
 
@@ -141,10 +170,23 @@ impl Flow {
     /// # Errors
     /// [`FlowError`]; the datagram was not taken.
     pub fn send(&self, datagram: &[u8]) -> Result<(), FlowError> {
+        let is_vital = self.judge.as_ref().is_some_and(|judge| judge.0(datagram));
+        self.hand_over(datagram, is_vital)
+    }
+
+    /// Sends a datagram that matters more than others: where not all are copied to the relays, it is ([`FlowOptions::copies`]).
+    ///
+    /// # Errors
+    /// As [`Flow::send`].
+    pub fn send_vital(&self, datagram: &[u8]) -> Result<(), FlowError> {
+        self.hand_over(datagram, true)
+    }
+
+    fn hand_over(&self, datagram: &[u8], is_vital: bool) -> Result<(), FlowError> {
         if datagram.len() > MOST_BYTES {
             return Err(FlowError::TooLong(datagram.len()));
         }
-        match self.mailbox.put(datagram) {
+        match self.mailbox.put(datagram, is_vital) {
             Put::Waits { is_first: true } => self.desk.order(Order::Collect { flow: self.number }),
             Put::Waits { is_first: false } => {}
             Put::Full => return Err(FlowError::Full),

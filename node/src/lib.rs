@@ -43,9 +43,11 @@ use tradewind_net::NetError;
 use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken, Tunnel, Via};
+pub use config::{
+    Chosen, Copying, Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken, Tunnel, Via,
+};
 pub use counts::{Counts, Snapshot};
-pub use flow::{Congestion, Flow, FlowError, FlowOptions};
+pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
 use interceptor::{Gate, Interceptor};
 use mailbox::Desk;
 use membership::Watch;

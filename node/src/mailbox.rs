@@ -33,7 +33,7 @@ struct Inside {
     /// To the application.
     incoming: VecDeque<Vec<u8>>,
     /// From it.
-    outgoing: Vec<Vec<u8>>,
+    outgoing: Vec<Outgoing>,
     /// Those that found `incoming` full.
     overrun: u64,
     /// The far endpoint has agreed on keys.
@@ -41,6 +41,14 @@ struct Inside {
     /// Why nothing moves any more.
     end: Option<&'static str>,
     status: Vec<FlowStatus>,
+}
+
+/// A datagram of an application, on its way to the worker.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    /// The application has marked it.
+    pub(crate) is_vital: bool,
 }
 
 /// What became of a datagram that was handed over.
@@ -72,7 +80,7 @@ impl Mailbox {
     }
 
     /// Of the flow: hands a datagram to the worker.
-    pub(crate) fn put(&self, datagram: &[u8]) -> Put {
+    pub(crate) fn put(&self, datagram: &[u8], is_vital: bool) -> Put {
         let mut inside = self.lock();
         if let Some(why) = inside.end {
             return Put::Ended(why);
@@ -80,12 +88,12 @@ impl Mailbox {
         if inside.outgoing.len() == MOST_DATAGRAMS {
             return Put::Full;
         }
-        inside.outgoing.push(datagram.to_vec());
+        inside.outgoing.push(Outgoing { bytes: datagram.to_vec(), is_vital });
         Put::Waits { is_first: inside.outgoing.len() == 1 }
     }
 
     /// Of the worker: exchanges all that the flow sends for `emptied`.
-    pub(crate) fn collect(&self, emptied: &mut Vec<Vec<u8>>) {
+    pub(crate) fn collect(&self, emptied: &mut Vec<Outgoing>) {
         emptied.clear();
         std::mem::swap(&mut self.lock().outgoing, emptied);
     }

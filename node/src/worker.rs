@@ -197,13 +197,12 @@ impl Worker {
     fn hand_over(&mut self, token: u64) {
         let now = now();
         let engine = &mut self.engine;
-        self.incoming.for_each(|from, went_to, datagram| match token {
-            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, from, datagram),
+        self.incoming.for_each(|arrival, datagram| match token {
+            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
             ROUTES.. => {
-                let ends = (from, went_to);
-                engine.take_application(now, (token - ROUTES) as u32, ends, datagram);
+                engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram);
             }
-            _ => engine.take(now, from, datagram),
+            _ => engine.take(now, arrival.from, datagram),
         });
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();

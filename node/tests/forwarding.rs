@@ -48,6 +48,7 @@ fn world_through(
                 relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)].into(),
                 carriage,
                 bearable_loss: None,
+                copies: None,
             },
         }],
         ..plain(1, loopback(), &[])
@@ -191,6 +192,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         relays: Vec::new().into(),
         carriage: Carriage::DIRECT,
         bearable_loss: None,
+        copies: None,
     };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),

@@ -90,6 +90,7 @@ fn world_of(
                     .into(),
                 carriage,
                 bearable_loss,
+                copies: None,
             },
         });
         behind.push((far, wire, sink));

@@ -7,15 +7,18 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_grant::Destination;
+use tradewind_net::udp::Arrival;
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::message::{Carriage, Class, Message, Service};
 use tradewind_packet::sender::Paths;
+use tradewind_packet::sender::select::Seen;
 use tradewind_packet::session::{HEADER_BYTES, Now, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
 use super::tunnel::whole_packets;
+use crate::config::Chosen;
 use crate::counts::add;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
@@ -24,6 +27,47 @@ pub(super) const MOST: usize = 1024;
 const IDLE: Duration = Duration::from_secs(120);
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
+
+/// What is known of an application's datagram beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    pub(crate) source: SocketAddr,
+    /// Where it went, if it was taken off its way.
+    pub(crate) went_to: Option<SocketAddr>,
+    pub(crate) dscp: Option<u8>,
+    /// The application has marked it.
+    pub(crate) is_vital: bool,
+}
+
+impl Written {
+    pub(crate) fn by(source: SocketAddr) -> Self {
+        Self { source, went_to: None, dscp: None, is_vital: false }
+    }
+
+    /// How much it matters in a conversation with `to`: where no packets are chosen all matter alike.
+    fn class(
+        self,
+        chosen: Option<&Chosen>,
+        (to, is_whole): (SocketAddr, bool),
+        payload: &[u8],
+    ) -> Class {
+        let Some(Chosen { rules, .. }) = chosen else { return Class::Usual };
+        rules.class(&Seen {
+            is_marked: self.is_vital,
+            ip: is_whole.then_some(payload),
+            datagram: (!is_whole).then_some(payload),
+            port: Some(to.port()),
+            dscp: self.dscp,
+        })
+    }
+}
+
+impl From<Arrival> for Written {
+    fn from(arrival: Arrival) -> Self {
+        let Arrival { from, went_to, dscp } = arrival;
+        Self { went_to, dscp, ..Self::by(from) }
+    }
+}
 
 /// A conversation that begins here.
 pub(super) struct Outbound {
@@ -56,20 +100,16 @@ pub(crate) struct Inbound {
 }
 
 impl Engine {
-    /// Takes a datagram that an application sent by route `at`, to `went_to` if it was taken off its way.
-    pub(crate) fn take_application(
-        &mut self,
-        now: Now,
-        at: u32,
-        (source, went_to): (SocketAddr, Option<SocketAddr>),
-        payload: &[u8],
-    ) {
+    /// Takes a datagram that an application sent by route `at`.
+    pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
         let Some(route) = self.routes.get(at) else { return };
-        let (far, carriage, end) = (route.far, route.carriage(), route.end);
+        let (far, carriage, end, source) = (route.far, route.carriage(), route.end, written.source);
         let from = route.to.is_none().then_some(source);
-        let Some(to) = route.to.or(went_to.filter(|to| route.local.takes(*to))) else {
+        let Some(to) = route.to.or(written.went_to.filter(|to| route.local.takes(*to))) else {
             return add(&self.counts.refused, 1);
         };
+        let is_whole = route.local.tunnel().is_some();
+        let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(source, to)) {
             Some(conversation) => *conversation,
             None => match self.begin(now, at, source, to) {
@@ -84,21 +124,25 @@ impl Engine {
             false => Message::First { conversation, carriage, to, from, payload },
         };
         match end {
-            Some(flow) => self.send_numbered(now, flow, &message),
+            Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => self.send_far(now, far, carriage, &message),
         }
     }
 
     /// Takes a datagram of the application that conversation `id` ends at.
-    pub(crate) fn take_reply(&mut self, now: Now, id: u32, source: SocketAddr, payload: &[u8]) {
+    pub(crate) fn take_reply(&mut self, now: Now, id: u32, written: Written, payload: &[u8]) {
+        let source = written.source;
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
             return add(&self.counts.refused, 1);
         };
         inbound.used = now.steady;
         let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
+        let is_whole = matches!(inbound.local, Local::Device(_));
+        let class =
+            written.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
         let message = Message::Datagram { conversation: inbound.conversation, payload };
         match end {
-            Some(flow) => self.send_numbered(now, flow, &message),
+            Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => self.send_far(now, far, carriage, &message),
         }
     }
@@ -230,7 +274,10 @@ impl Engine {
         };
         let (kept, local) = match own {
             Some((from, local)) => (Some(from), local),
-            None => (None, Local::bind(any_like(to)).ok()?),
+            None => {
+                let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
+                (None, Local::bind(any_like(to), tells_dscp).ok()?)
+            }
         };
         let salt = self.next_salt();
         let (end, used) = (None, now.steady);

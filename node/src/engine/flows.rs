@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tradewind_packet::session::Now;
 
 use super::Engine;
+use super::conversations::Written;
 use super::local::Local;
 use super::routes::Route;
 use crate::config::Course;
-use crate::mailbox::{Held, Order};
+use crate::mailbox::{Held, Order, Outgoing};
 
 /// Flows of one worker. Chosen: as many as conversations, of which each is one.
 const MOST: usize = super::conversations::MOST;
@@ -54,8 +55,9 @@ impl Engine {
         let Some(Local::Flow(held)) = self.routes.get(id).map(|route| &route.local) else { return };
         let mut datagrams = std::mem::take(&mut self.collected);
         held.0.collect(&mut datagrams);
-        for datagram in &datagrams {
-            self.take_application(now, id, (SOURCE, None), datagram);
+        for Outgoing { bytes, is_vital } in &datagrams {
+            let written = Written { is_vital: *is_vital, ..Written::by(SOURCE) };
+            self.take_application(now, id, written, bytes);
         }
         self.collected = datagrams;
     }

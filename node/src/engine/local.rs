@@ -34,8 +34,10 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    pub(super) fn bind(address: SocketAddr) -> Result<Self, NodeError> {
-        let port = UdpPort::bind(address, &UdpOptions::default())?;
+    /// A socket; its datagrams tell their code points where somebody asks for them.
+    pub(super) fn bind(address: SocketAddr, tells_dscp: bool) -> Result<Self, NodeError> {
+        let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
+        let port = UdpPort::bind(address, &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 

@@ -33,7 +33,7 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::mailbox::Desk;
+use crate::mailbox::{Desk, Outgoing};
 
 use conversations::{Inbound, Outbound};
 use members::MemberTable;
@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
     /// What a flow sends, while it is sealed.
-    collected: Vec<Vec<u8>>,
+    collected: Vec<Outgoing>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
@@ -169,7 +169,7 @@ impl Engine {
             scratch: Vec::new(),
             sealed: Vec::new(),
             original: Vec::new(),
-            services: Services::new(now, &config.services, config.repeats_copies),
+            services: Services::new(now, &config),
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             drops_counted: 0,

@@ -16,7 +16,7 @@ use super::mtu::Mtus;
 use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::Course;
+use crate::config::{Chosen, Course};
 
 /// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
 /// path is to be back two seconds after its relay.
@@ -89,6 +89,8 @@ impl Route {
         match (self.course.bearable_loss, service) {
             (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
             (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
+            // Where some packets are chosen, all are numbered.
+            (None, Service::Forwarding) if self.course.copies.is_some() => Some(Choice::Configured),
             (None, Service::Direct | Service::Forwarding) => None,
         }
     }
@@ -139,6 +141,7 @@ impl Engine {
         }
         (route.far, route.end) = (far, None);
         let (carriage, choice) = (route.carriage(), route.choice());
+        let copies = Chosen::copies(route.course.copies.as_ref());
         for conversation in route.sources.values() {
             if let Some(outbound) = self.outbound.get_mut(*conversation) {
                 outbound.introduce_again();
@@ -149,7 +152,7 @@ impl Engine {
             return;
         }
         self.fars.entry(far).or_default();
-        let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
+        let end = choice.and_then(|choice| self.new_end(now, far, (carriage, copies), choice));
         if let Some(route) = self.routes.get_mut(id) {
             route.end = end;
         }

@@ -14,7 +14,7 @@ use super::Engine;
 use super::local::{Local, Port};
 use super::tunnel::TunnelEnd;
 use crate::NodeError;
-use crate::config::{Entrance, Path, Taken};
+use crate::config::{Chosen, Entrance, Path, Taken};
 use crate::counts::Counts;
 use crate::interceptor::{Gate, ranges};
 
@@ -38,7 +38,7 @@ impl TakenLocal {
             true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
         };
-        let options = UdpOptions { transparent: true, ..UdpOptions::default() };
+        let options = UdpOptions { transparent: true, tells_dscp: true, ..UdpOptions::default() };
         let listener = UdpPort::bind(here, &options)?;
         let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
@@ -88,7 +88,8 @@ impl Engine {
     pub(super) fn add_path(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
         let taken = match &path.entrance {
             Entrance::Port { listen, to } => {
-                self.add_route(now, Local::bind(*listen)?, *to, &path.course)?;
+                let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
+                self.add_route(now, Local::bind(*listen, tells_dscp)?, *to, &path.course)?;
                 return Ok(());
             }
             Entrance::Taken(taken) => taken,

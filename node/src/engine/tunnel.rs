@@ -20,7 +20,7 @@ use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::Engine;
-use super::conversations::Inbound;
+use super::conversations::{Inbound, Written};
 use super::local::Local;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Far, Route};
@@ -140,10 +140,11 @@ impl Engine {
             return add(&self.counts.refused, 1);
         };
         if let Some(at) = at {
-            return self.take_application(now, at, (from, Some(to)), packet);
+            let written = Written { went_to: Some(to), ..Written::by(from) };
+            return self.take_application(now, at, written, packet);
         }
         match self.kept.get(&(to, from)).copied() {
-            Some(id) => self.take_reply(now, id, from, packet),
+            Some(id) => self.take_reply(now, id, Written::by(from), packet),
             None => add(&self.counts.refused, 1),
         }
     }
@@ -175,6 +176,8 @@ impl Engine {
         let service = match (route.carriage().service, route.end) {
             // It may come to that.
             (Service::Direct, Some(_)) => Service::Coding,
+            // Chosen copies are numbered.
+            (Service::Forwarding, Some(_)) => Service::Caching,
             (service, _) => service,
         };
         let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6));

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tradewind_grant::{
     Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
 };
-use tradewind_node::{NodeConfig, RelayServices};
+use tradewind_node::{Copying, NodeConfig, RelayServices};
 use tradewind_units::Timestamp;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -69,6 +69,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         tunnel: None,
         services: RelayServices::default(),
         members: None,
+        copying: Copying::default(),
     }
 }
 
