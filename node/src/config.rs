@@ -670,6 +670,38 @@ impl NodeConfig {
         }
     }
 
+    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
+    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
+    #[must_use]
+    pub fn of_listener(
+        listen: SocketAddr,
+        identity: IdentityKey,
+        operators: Vec<OperatorPublicKey>,
+        relays: impl IntoIterator<Item = PublicIdentity>,
+    ) -> Self {
+        Self {
+            listen,
+            identity,
+            workers: 1,
+            operators,
+            neighbours: relays.into_iter().collect(),
+            policy: RelayPolicy {
+                destinations: Vec::new(),
+                next_hops: Vec::new(),
+                allow_loopback: false,
+                never: vec![listen],
+            },
+            grant: None,
+            paths: Vec::new(),
+            repeats_copies: true,
+            keep_sources: Vec::new(),
+            tunnel: None,
+            services: RelayServices::default(),
+            members: None,
+            copying: Copying::default(),
+        }
+    }
+
     /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
     ///
     /// # Errors

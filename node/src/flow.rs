@@ -1,4 +1,5 @@
-//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget.
+//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget. The other side is an
+//! unmodified application there, or a program that accepts flows (`listener`).
 //!
 //! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified one: the same worker carries it, by the
 //! cheapest service that meets its budget, and over the Internet alone while the relays do not answer. It behaves as a UDP socket does: a
@@ -138,14 +139,14 @@ impl Node {
         let [desk] = &self.desks[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
-        if !self.has_grant {
+        if self.config.grant.is_none() {
             return refused("grant", "missing, and there are flows");
         }
         let judge = options.judge.clone();
         let course = options.course(budget)?;
-        course.check_members(self.knows_members)?;
+        course.check_members(self.config.members.is_some())?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = Flow::next_number();
         desk.order(Order::Register {
             flow: number,
             to: destination,
@@ -157,6 +158,20 @@ impl Node {
 }
 
 impl Flow {
+    /// A number that no other flow or listener has.
+    pub(crate) fn next_number() -> u64 {
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A flow that another endpoint has begun.
+    pub(crate) fn of_another(mailbox: Arc<Mailbox>, desk: Arc<Desk>) -> Self {
+        Self { number: Self::next_number(), mailbox, desk, judge: None }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Waits until the far endpoint has agreed on keys, `patience` at most; tells whether it has.
     ///
     /// # Errors

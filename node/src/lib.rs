@@ -16,6 +16,7 @@
 //! | [`flow`] | datagrams of programs that link this crate |
 //! | `interceptor` | rules of the kernel that take applications' packets off their way |
 //! | `ip` | between whom a whole packet goes |
+//! | `listener` | flows that others begin, accepted by programs that link this crate |
 //! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
@@ -28,6 +29,7 @@ mod engine;
 pub mod flow;
 mod interceptor;
 mod ip;
+mod listener;
 mod mailbox;
 pub mod membership;
 pub mod status;
@@ -49,6 +51,7 @@ pub use config::{
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
 use interceptor::{Gate, Interceptor};
+pub use listener::{Accepted, Listener};
 use mailbox::Desk;
 use membership::Watch;
 use status::Board;
@@ -81,8 +84,7 @@ pub struct Node {
     boards: Vec<Board>,
     /// Where flows leave their orders, by worker.
     desks: Vec<Arc<Desk>>,
-    has_grant: bool,
-    knows_members: bool,
+    config: Arc<NodeConfig>,
     /// Reads the members' file again when it changes.
     _members: Option<Watch>,
     /// What is taken off its way while the far endpoint answers.
@@ -164,8 +166,7 @@ impl Node {
             counts,
             boards,
             desks,
-            has_grant: config.grant.is_some(),
-            knows_members: config.members.is_some(),
+            config,
             _members: members,
             gates,
             interceptor: None,

@@ -13,6 +13,7 @@ use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::Course;
+use crate::listener::HeldQueue;
 use crate::membership::Members;
 use crate::status::FlowStatus;
 
@@ -203,6 +204,10 @@ pub(crate) enum Order {
     Collect { flow: u64 },
     /// A flow is gone.
     Close { flow: u64 },
+    /// Conversations with an address end in this program from now on.
+    Listen { number: u64, to: std::net::SocketAddr, queue: HeldQueue },
+    /// They do no more.
+    Leave { number: u64, to: std::net::SocketAddr },
     /// Who is there from now on.
     Members(Box<Members>),
 }

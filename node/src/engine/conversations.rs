@@ -99,6 +99,29 @@ pub(crate) struct Inbound {
     used: Timestamp,
 }
 
+impl Inbound {
+    /// One that ends in a flow.
+    pub(super) fn of_flow(
+        now: Now,
+        local: Local,
+        far: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+    ) -> Self {
+        let (kept, end, used) = (None, None, now.steady);
+        Self { local, to, kept, far, conversation, carriage, end, used }
+    }
+
+    /// The application, or what stands for it.
+    pub(super) fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// The flow that replies are in, when a service carries them.
+    pub(super) fn end(&self) -> Option<FlowNumber> {
+        self.end
+    }
+}
+
 impl Engine {
     /// Takes a datagram that an application sent by route `at`.
     pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
@@ -238,7 +261,12 @@ impl Engine {
                 None => self.may_deliver(peer, to),
             };
             let ends = (conversation, carriage, to);
-            if !is_granted || self.end_here(now, peer, ends, from).is_none() {
+            let has_begun = match is_granted {
+                true if self.listeners.contains_key(&to) => self.accept(now, peer, ends),
+                true => self.end_here(now, peer, ends, from),
+                false => None,
+            };
+            if has_begun.is_none() {
                 return add(&self.counts.dropped, 1);
             }
         }
@@ -279,15 +307,22 @@ impl Engine {
                 (None, Local::bind(any_like(to), tells_dscp).ok()?)
             }
         };
-        let salt = self.next_salt();
         let (end, used) = (None, now.steady);
         let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
-        let id = self.inbound.insert(salt, inbound)?;
-        self.kept.extend(kept.map(|from| ((from, to), id)));
-        self.inbound_ids.insert((far, conversation), id);
-        self.fars.entry(far).or_default();
+        let id = self.add_inbound(inbound)?;
         self.fresh.push(id);
         Some(())
+    }
+
+    pub(super) fn add_inbound(&mut self, inbound: Inbound) -> Option<u32> {
+        let salt = self.next_salt();
+        let (far, conversation) = (inbound.far, inbound.conversation);
+        let kept = inbound.kept.map(|from| (from, inbound.to));
+        let id = self.inbound.insert(salt, inbound)?;
+        self.kept.extend(kept.map(|ends| (ends, id)));
+        self.inbound_ids.insert((far, conversation), id);
+        self.fars.entry(far).or_default();
+        Some(id)
     }
 
     /// Whether a conversation with `peer` ends here.
@@ -342,6 +377,7 @@ impl Engine {
                 self.kept.remove(&(from, inbound.to));
             }
             self.ends_are_due |= inbound.end.is_some();
+            self.forget_accepted(id, inbound.local);
         }
     }
 

@@ -33,6 +33,7 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
+use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
 
 use conversations::{Inbound, Outbound};
@@ -75,6 +76,9 @@ pub(crate) struct Engine {
     pub(crate) desk: Arc<Desk>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
+    /// Programs that accept conversations, by whom those are with; and what they have accepted.
+    listeners: BTreeMap<SocketAddr, (u64, HeldQueue)>,
+    accepted: BTreeMap<u64, u32>,
     /// What a flow sends, while it is sealed.
     collected: Vec<Outgoing>,
     outbound: Table<Outbound>,
@@ -159,6 +163,8 @@ impl Engine {
             routes: Table::new(ROUTES),
             desk,
             flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            accepted: BTreeMap::new(),
             collected: Vec::new(),
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),

@@ -103,6 +103,11 @@ impl Engine {
                 held.0.set_status(&flows[from..]);
             }
         }
+        for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
+            if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
+                held.0.set_status(&self.services.ends.report(end, &self.name_of(inbound.far)));
+            }
+        }
         let is_own = |flow: FlowNumber| self.routes.values().any(|route| route.end == Some(flow));
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far)));
