@@ -231,6 +231,8 @@ pub struct RelayServices {
     pub to_relays: PricePerGb,
     /// And to endpoints.
     pub to_endpoints: PricePerGb,
+    /// Whether it keeps the registry: where endpoints are, as they tell.
+    pub is_registry: bool,
 }
 
 impl Default for RelayServices {
@@ -242,6 +244,7 @@ impl Default for RelayServices {
             sharing: Sharing::Own,
             to_relays: PricePerGb::FREE,
             to_endpoints: PricePerGb::FREE,
+            is_registry: false,
         }
     }
 }
@@ -310,9 +313,8 @@ impl NodeConfig {
         let members = self.members.as_deref().map(Members::read).transpose()?;
         for Path { course, .. } in &self.paths {
             course.check_members(members.is_some())?;
-            let unknown = |name: &&String| {
-                members.as_ref().is_some_and(|members| members.endpoint(name).is_none())
-            };
+            let unknown =
+                |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
             if let Far::Member(name) = &course.far
                 && unknown(&name)
             {
@@ -421,6 +423,8 @@ struct RelaySection {
     coding: CodingSection,
     #[serde(default)]
     usd_per_gb: PricesSection,
+    #[serde(default)]
+    registry: bool,
 }
 
 /// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
@@ -636,6 +640,7 @@ impl NodeConfig {
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
+                is_registry: section.registry,
                 ..section.coding.resolve()
             },
             members: None,

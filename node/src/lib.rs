@@ -21,6 +21,7 @@
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
 //! | [`membership`] | who is there: relays, endpoints |
+//! | `registry` | where endpoints are, kept by a relay |
 //! | [`status`] | how each flow fares |
 
 pub mod config;
@@ -32,6 +33,7 @@ mod ip;
 mod listener;
 mod mailbox;
 pub mod membership;
+mod registry;
 pub mod status;
 mod worker;
 
@@ -54,6 +56,7 @@ use interceptor::{Gate, Interceptor};
 pub use listener::{Accepted, Listener};
 use mailbox::Desk;
 use membership::Watch;
+use registry::Registry;
 use status::Board;
 pub use status::PacketReport;
 
@@ -120,6 +123,7 @@ impl Node {
         config.check()?;
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
+        let registry = config.services.is_registry.then(|| Arc::new(Registry::default()));
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
         let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
@@ -145,6 +149,7 @@ impl Node {
                 Arc::clone(&count),
                 board.clone(),
                 Arc::clone(&desk),
+                registry.clone(),
             )?;
             local.extend(worker.local_addresses());
             counts.push(count);

@@ -4,6 +4,8 @@
 //! runs (`engine::members`).
 //!
 //! ```toml
+//! registry = { address = "192.0.2.5:7001", identity = "twid_..." }   # may be absent
+//!
 //! [[relay]]
 //! address = "192.0.2.1:7001"
 //! identity = "twid_..."
@@ -30,6 +32,7 @@ use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
 use crate::mailbox::{Desk, Order};
+use tradewind_packet::message::MOST_NEAR;
 
 /// Longest file that is read. Chosen: the most endpoints that are taken, and then some.
 const MOST_BYTES: u64 = 4 << 20;
@@ -37,8 +40,6 @@ const MOST_BYTES: u64 = 4 << 20;
 pub const MOST_RELAYS: usize = 64;
 /// Endpoints that it knows. Chosen.
 pub const MOST_ENDPOINTS: usize = 4096;
-/// Relays told of one endpoint. Chosen: one, and others for when that is gone.
-pub const MOST_NEAR: usize = 4;
 /// Time between two looks at the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -87,6 +88,9 @@ pub struct Members {
     /// Relays that this node may use.
     #[serde(default, rename = "relay")]
     pub relays: Vec<Hop>,
+    /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints that the file does not name.
+    #[serde(default)]
+    pub registry: Option<Hop>,
     /// Endpoints that it may send to.
     #[serde(default, rename = "endpoint")]
     pub endpoints: Vec<Member>,
@@ -128,7 +132,7 @@ impl Members {
     }
 
     fn check(&self) -> Result<(), NodeError> {
-        let Self { relays, endpoints } = self;
+        let Self { relays, endpoints, .. } = self;
         if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
             let most = format!("expected at most {MOST_RELAYS} relays, {MOST_ENDPOINTS} endpoints");
             return Err(refused(most));
@@ -155,6 +159,12 @@ impl Members {
     pub fn endpoint(&self, name: &str) -> Option<&Member> {
         let by_id = self.endpoints.iter().find(|member| member.id == name);
         by_id.or_else(|| self.endpoint_of(name.parse().ok()?))
+    }
+
+    /// Whether the endpoint that `name` calls is known, or can be asked for.
+    pub(crate) fn may_know(&self, name: &str) -> bool {
+        let can_be_asked = self.registry.is_some() && name.parse::<PublicIdentity>().is_ok();
+        can_be_asked || self.endpoint(name).is_some()
     }
 
     /// The endpoint with this identity.

@@ -16,6 +16,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
+use crate::registry::Registry;
 use crate::status::{Board, PacketReport};
 
 /// Time between two reports on flows.
@@ -53,8 +54,9 @@ impl Worker {
         counts: Arc<Counts>,
         board: Board,
         desk: Arc<Desk>,
+        registry: Option<Arc<Registry>>,
     ) -> Result<Self, NodeError> {
-        let engine = Engine::new(config, port, Arc::clone(&counts), desk)?;
+        let engine = Engine::new(config, port, Arc::clone(&counts), (desk, registry))?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;

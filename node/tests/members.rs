@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::*;
-use tradewind_node::{Node, NodeConfig};
+use tradewind_node::{Node, NodeConfig, RelayServices};
 
 /// How much farther the far relay is.
 const FARTHER: Duration = Duration::from_millis(60);
@@ -60,12 +60,7 @@ fn near(file: &File, echo: SocketAddr) -> Near {
     let section = format!(
         "listen = '127.0.0.1:0'\nto = '{echo}'\nfar = 'berlin'\nrelays = 'nearest'\nways = 'relays'"
     );
-    let config = config(&section, Some(file)).unwrap();
-    let node = Node::start(config).unwrap();
-    let application = UdpSocket::bind(loopback()).unwrap();
-    application.connect(node.local_addresses()[0]).unwrap();
-    application.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    Near { node, application }
+    Near::start(config(&section, Some(file)).unwrap())
 }
 
 fn config(packet: &str, file: Option<&File>) -> Result<NodeConfig, tradewind_node::NodeError> {
@@ -78,6 +73,14 @@ fn config(packet: &str, file: Option<&File>) -> Result<NodeConfig, tradewind_nod
 }
 
 impl Near {
+    fn start(config: NodeConfig) -> Self {
+        let node = Node::start(config).unwrap();
+        let application = UdpSocket::bind(loopback()).unwrap();
+        application.connect(node.local_addresses()[0]).unwrap();
+        application.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Self { node, application }
+    }
+
     /// Sends, and takes what comes back, until `holds` does.
     fn until(&self, what: &str, mut holds: impl FnMut(bool) -> bool) {
         let (begun, mut buffer) = (Instant::now(), [0; 64]);
@@ -142,6 +145,57 @@ fn a_member_that_moves_is_found_again_when_the_file_changes() {
     near.until("more", |_| second.snapshot().delivered > sent + 20);
     let more = first.snapshot().received - before;
     assert!(more < 20, "{more} more came to where the member was");
+}
+
+/// A gateway to which others send, behind the relay that is near it; where it is it tells the registry.
+fn far(listen: SocketAddr, file: &File) -> Node {
+    let endpoint = format!(
+        "listen = '{listen}'\noperators = ['{}']\nrelays = ['{}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\nmembers = '{}'",
+        operator().public(),
+        identity(5).public(),
+        file.0.display()
+    );
+    let endpoint: toml::Table = endpoint.parse().unwrap();
+    let grant = Some(grant(identity(4).public(), "127.0.0.0/8:*"));
+    let config = NodeConfig::of_gateway(&[], Some(&endpoint.into()), identity(4), grant).unwrap();
+    Node::start(config).unwrap()
+}
+
+/// A file with a registry and one relay.
+fn with_registry(name: &str, registry: SocketAddr, relay: (SocketAddr, u8)) -> File {
+    let file = File::new(name);
+    let registry = lines((registry, 3)).replace('\n', ", ");
+    let text = format!("registry = {{ {registry} }}\n[[relay]]\n{}\n", lines(relay));
+    std::fs::write(&file.0, text).unwrap();
+    file
+}
+
+#[test]
+fn endpoints_find_each_other_by_the_registry_and_again_after_one_has_moved() {
+    let services = RelayServices { is_registry: true, ..RelayServices::default() };
+    // Each session of a relay with several threads may be on another one.
+    let registry = NodeConfig { services, workers: 2, ..plain(3, loopback(), &[]) };
+    let registry = Node::start(registry).unwrap();
+    let (here, there) = (relay(2), relay(5));
+    let near_file = with_registry("asks", registry.address(), (here.address(), 2));
+    let far_file = with_registry("tells", registry.address(), (there.address(), 5));
+    let section = format!(
+        "listen = '127.0.0.1:0'\nto = '{}'\nfar = '{}'\nrelays = 'nearest'\nways = 'relays'",
+        echo(),
+        identity(4).public()
+    );
+    let near = Near::start(config(&section, Some(&near_file)).unwrap());
+    let first = far(loopback(), &far_file);
+    near.until("answers over both relays", |has_answer| {
+        has_answer && [&here, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
+    });
+    drop(first);
+    let second = far(loopback(), &far_file);
+    near.until("answers from the other place", |has_answer| {
+        has_answer && second.snapshot().delivered > 10
+    });
+    let report = near.node.report();
+    assert_eq!(report.endpoints[0].id, identity(4).public().to_string());
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Which relay is near this node, by round trips that it measures itself once it runs, and where the routes lead that name members `[JQ 3.3]`.
 //!
 //! Every relay that is known is asked some times, all of them again each minute, and the shortest round trip counts. A route to a member goes
-//! over the relay near here, then the one near there. What the file says of relays near others is taken as it is.
+//! over the relay near here, then the one near there. What the file or the registry (`super::registration`) says of relays near others is taken as it is.
 
-use tradewind_grant::Hop;
+use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_packet::message::NearRelay;
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
+use super::registration::Registration;
 use super::routes::nobody;
 use crate::config::{Course, Far, Via};
 use crate::membership::{Member, Members};
@@ -29,6 +31,8 @@ pub(super) struct MemberTable {
     members: Members,
     candidates: Vec<Candidate>,
     nearest: Option<Hop>,
+    /// What is said to the registry, and what it has told.
+    pub(super) registration: Registration,
 }
 
 /// A relay that may be the nearest.
@@ -91,8 +95,11 @@ impl MemberTable {
 
     /// Whether a relay need not be asked now, as it is measured.
     pub(super) fn is_measured(&self, peer: PeerId) -> bool {
-        let mut of_peer = self.candidates.iter().filter(|known| known.peer == peer);
-        of_peer.any(|known| known.answers >= ANSWERS)
+        match self.candidates.iter().find(|known| known.peer == peer) {
+            Some(known) => known.answers >= ANSWERS,
+            // The registry is asked with each word to it.
+            None => self.registration.is_with(peer),
+        }
     }
 
     /// The nearest relay: the one before, unless another is nearer by more than noise. None before all are measured or have been silent.
@@ -111,13 +118,53 @@ impl MemberTable {
 
     fn member(&self, far: &Far) -> Option<&Member> {
         match far {
-            Far::At(hop) => self.members.endpoint_of(hop.identity),
-            Far::Member(name) => self.members.endpoint(name),
+            Far::At(hop) => self.endpoint_of(hop.identity),
+            Far::Member(name) => {
+                let of_identity = || self.endpoint_of(name.parse().ok()?);
+                self.members.endpoint(name).or_else(of_identity)
+            }
         }
     }
 
+    /// An endpoint that the file names, or else the registry.
+    fn endpoint_of(&self, identity: PublicIdentity) -> Option<&Member> {
+        self.members.endpoint_of(identity).or_else(|| self.registration.found(identity))
+    }
+
+    /// The relay that keeps the registry.
+    pub(super) fn registry(&self) -> Option<Hop> {
+        self.members.registry
+    }
+
+    /// The endpoint that a course leads to, if the registry is to be asked for it.
+    pub(super) fn is_asked_for(&self, course: &Course) -> Option<PublicIdentity> {
+        let identity = match &course.far {
+            Far::At(hop) if course.relays == Via::Nearest => hop.identity,
+            Far::At(_) => return None,
+            Far::Member(name) => name.parse().ok()?,
+        };
+        Some(identity).filter(|identity| self.members.endpoint_of(*identity).is_none())
+    }
+
+    /// The relays that answer, the nearest first; `None` before it is known which do.
+    pub(super) fn near(&self) -> Option<Vec<NearRelay>> {
+        if !self.candidates.iter().all(|known| known.is_known) {
+            return None;
+        }
+        let near = |known: &Candidate| {
+            let Hop { identity, address } = known.hop;
+            Some(NearRelay { identity, address, round_trip: known.measured? })
+        };
+        let mut relays: Vec<NearRelay> = self.candidates.iter().filter_map(near).collect();
+        relays.sort_by_key(|near| {
+            (Some(near.identity) != self.nearest.map(|hop| hop.identity), near.round_trip)
+        });
+        Some(relays)
+    }
+
     fn has(&self, peer: PeerId) -> bool {
-        self.candidates.iter().any(|known| known.peer == peer)
+        let is_candidate = self.candidates.iter().any(|known| known.peer == peer);
+        is_candidate || self.registration.is_with(peer)
     }
 
     /// Where a course leads by what is known now.
@@ -172,7 +219,12 @@ impl Engine {
             };
             self.members.candidates.push(candidate);
         }
+        let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
         self.members.members = members;
+        self.register_with(now);
+        if let Some(old) = registry.and_then(|hop| self.legs.get(&(hop.identity, hop.address))) {
+            self.leave_leg(*old);
+        }
         self.members.nearest = self.members.choose();
         self.aim_all(now);
         before.into_iter().for_each(|gone| self.leave_leg(gone.peer));
@@ -180,6 +232,7 @@ impl Engine {
 
     /// Measures relays, and has routes follow what that shows.
     pub(super) fn tend_members(&mut self, now: Now) {
+        self.tend_registration(now);
         if self.members.candidates.is_empty() {
             return;
         }
@@ -193,6 +246,7 @@ impl Engine {
         let nearest = self.members.choose();
         if nearest != self.members.nearest {
             self.members.nearest = nearest;
+            self.members.registration.say_again();
             self.aim_all(now);
         }
     }
@@ -203,7 +257,7 @@ impl Engine {
             && !self.routes.values().any(|route| route.first() == Some(peer))
     }
 
-    fn aim_all(&mut self, now: Now) {
+    pub(super) fn aim_all(&mut self, now: Now) {
         let routes: Vec<u32> = self.routes.ids().collect();
         for id in routes {
             if self.aim(now, id).is_none() {
@@ -282,7 +336,8 @@ impl Engine {
                 .and_then(|near| near.round_trip)
                 .map(as_millis_f64),
         };
-        let endpoints = table.members.endpoints.iter().map(endpoint).collect();
+        let known = table.members.endpoints.iter().chain(table.registration.all());
+        let endpoints = known.map(endpoint).collect();
         (table.candidates.iter().map(relay).collect(), endpoints)
     }
 }

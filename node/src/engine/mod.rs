@@ -8,6 +8,7 @@ mod local;
 mod members;
 mod mtu;
 mod paths;
+mod registration;
 mod routes;
 mod services;
 mod serving;
@@ -35,6 +36,7 @@ use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
+use crate::registry::Registry;
 
 use conversations::{Inbound, Outbound};
 use members::MemberTable;
@@ -72,6 +74,8 @@ pub(crate) struct Engine {
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
     members: MemberTable,
+    /// Where endpoints are, if this is the relay that keeps it.
+    registry: Option<Arc<Registry>>,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
     /// Routes of applications' flows.
@@ -124,7 +128,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
-        desk: Arc<Desk>,
+        (desk, registry): (Arc<Desk>, Option<Arc<Registry>>),
     ) -> Result<Self, NodeError> {
         let now = now();
         let own = match config.workers {
@@ -160,6 +164,7 @@ impl Engine {
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
+            registry,
             routes: Table::new(ROUTES),
             desk,
             flows: BTreeMap::new(),
@@ -235,6 +240,12 @@ impl Engine {
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
                 self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
             }
+            Ok(
+                message @ (Message::Register { .. }
+                | Message::Registered { .. }
+                | Message::LookUp { .. }
+                | Message::Member { .. }),
+            ) => self.take_membership(now, peer, message),
             Ok(message) => self.take_service(now, peer, message),
             Err(_) => add(&self.counts.dropped, 1),
         }
