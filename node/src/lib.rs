@@ -56,7 +56,6 @@ use interceptor::{Gate, Interceptor};
 pub use listener::{Accepted, Listener};
 use mailbox::Desk;
 use membership::Watch;
-use registry::Registry;
 use status::Board;
 pub use status::PacketReport;
 
@@ -123,7 +122,7 @@ impl Node {
         config.check()?;
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
-        let registry = config.services.is_registry.then(|| Arc::new(Registry::default()));
+        let registry = config.services.is_registry.then(Arc::default);
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
         let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
@@ -160,10 +159,7 @@ impl Node {
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
         gates.iter().try_for_each(|gate| gate.check())?;
-        let members = match (&config.members, desks.first()) {
-            (Some(file), Some(desk)) => Some(Watch::start(file.clone(), Arc::clone(desk))?),
-            _ => None,
-        };
+        let members = Watch::of(config.members.as_deref(), desks.first())?;
         let answers = interceptor::answers(&config.keep_sources)?;
         Ok(Self {
             address,

@@ -27,12 +27,12 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_packet::message::MOST_NEAR;
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
 use crate::mailbox::{Desk, Order};
-use tradewind_packet::message::MOST_NEAR;
 
 /// Longest file that is read. Chosen: the most endpoints that are taken, and then some.
 const MOST_BYTES: u64 = 4 << 20;
@@ -188,8 +188,17 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Reads the file, and has the worker at `desk` told of each change.
-    pub(crate) fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
+    /// The watch of a node whose only worker is at `desk`, if it is told of a file.
+    pub(crate) fn of(
+        file: Option<&Path>,
+        desk: Option<&Arc<Desk>>,
+    ) -> Result<Option<Self>, NodeError> {
+        let (Some(file), Some(desk)) = (file, desk) else { return Ok(None) };
+        Self::start(file.to_owned(), Arc::clone(desk)).map(Some)
+    }
+
+    /// Reads the file, and has the worker told of each change.
+    fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
         let mut seen = stamp(&file);
         desk.order(Order::Members(Box::new(Members::read(&file)?)));
         let stop = Arc::new(AtomicBool::new(false));
