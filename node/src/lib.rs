@@ -2,7 +2,7 @@
 //!
 //! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
 //! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
-//! but counters. An endpoint has one worker, so that copies over the Internet and over relays meet.
+//! but counters and, at a relay that keeps it, the registry. An endpoint has one worker, so that copies over the Internet and over relays meet.
 //!
 //! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
 //! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
