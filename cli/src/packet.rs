@@ -78,9 +78,43 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
         "$ an hour",
     ];
     table::print(&heading, &rows, 3)?;
+    print_members(report)?;
     output::say(
         "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, as their receivers tell",
     );
+    Ok(())
+}
+
+/// The relays whose distance the gateway measures, then the endpoints that it knows as members.
+fn print_members(report: &PacketReport) -> anyhow::Result<()> {
+    let shown = |round_trip: Option<f64>| {
+        round_trip.map_or_else(|| "-".to_owned(), |millis| format!("{millis:.1} ms"))
+    };
+    let short = |identity: &str| identity.chars().take(14).collect::<String>();
+    if !report.relays.is_empty() {
+        let rows: Vec<_> = report
+            .relays
+            .iter()
+            .map(|relay| {
+                let nearest = if relay.is_nearest { "nearest" } else { "" };
+                let address = relay.address.to_string();
+                vec![short(&relay.identity), address, shown(relay.round_trip_ms), nearest.into()]
+            })
+            .collect();
+        table::print(&["relay", "address", "round trip", ""], &rows, 2)?;
+    }
+    if !report.endpoints.is_empty() {
+        let rows: Vec<_> = report
+            .endpoints
+            .iter()
+            .map(|endpoint| {
+                let nearest = endpoint.nearest.as_deref().map_or_else(|| "-".to_owned(), short);
+                let address = endpoint.address.to_string();
+                vec![endpoint.id.clone(), address, nearest, shown(endpoint.round_trip_ms)]
+            })
+            .collect();
+        table::print(&["endpoint", "address", "its relay", "round trip"], &rows, 3)?;
+    }
     Ok(())
 }
 

@@ -250,6 +250,12 @@ impl DestinationRule {
             && (class_of(ip) == Class::Public || self.is_explicit())
     }
 
+    /// Whether the rule covers all that is said to the host at `ip`, at any port and by any protocol.
+    #[must_use]
+    pub fn covers_host(&self, ip: IpAddr) -> bool {
+        self.ports() == (1..=u16::MAX) && self.covers_address(SocketAddr::new(ip, 1))
+    }
+
     /// Whether the rule covers asking for `name`.
     #[must_use]
     pub fn covers_name(&self, name: &HostName, port: u16) -> bool {

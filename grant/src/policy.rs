@@ -3,7 +3,7 @@
 //! The relay resolves a name once, checks each address here, and dials a checked address: what a
 //! name means cannot change between check and use.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::forbidden::{Class, class_of};
 use crate::{Destination, DestinationRule, Grant, GrantError};
@@ -41,6 +41,23 @@ impl RelayPolicy {
             Ok(())
         } else {
             Err(GrantError::Denied(described(destination, address)))
+        }
+    }
+
+    /// Whether this relay may send the host at `ip` packets of any protocol under `grant`.
+    ///
+    /// # Errors
+    /// As [`RelayPolicy::check`].
+    pub fn check_host(&self, grant: &Grant, ip: IpAddr) -> Result<(), GrantError> {
+        // No port is said, and none is special.
+        self.check_class(SocketAddr::new(ip, 0))?;
+        if !grant.covers_host(ip) {
+            return Err(GrantError::DestinationNotGranted(format!("{ip}, all ports")));
+        }
+        if self.destinations.iter().any(|rule| rule.covers_host(ip)) {
+            Ok(())
+        } else {
+            Err(GrantError::Denied(format!("{ip}, all ports")))
         }
     }
 

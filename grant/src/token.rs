@@ -23,7 +23,7 @@
 //! prefix, names are lower case, and nothing follows the signature.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use tradewind_units::Timestamp;
@@ -169,6 +169,12 @@ impl Grant {
                 rule.covers_name(name, *port) || rule.covers_address(address)
             }
         })
+    }
+
+    /// Whether the grant covers all that is said to the host at `ip`, at any port and by any protocol.
+    #[must_use]
+    pub fn covers_host(&self, ip: IpAddr) -> bool {
+        self.destinations.iter().any(|rule| rule.covers_host(ip))
     }
 
     fn put(&self, out: &mut Vec<u8>, key_id: KeyId) -> Result<(), GrantError> {

@@ -7,8 +7,11 @@
 //! that was killed has left of it, which does nothing without its mark, is swept by the next.
 //!
 //! While nobody listens, new connections through this host go on as if there were no rule.
+//!
+//! Whole packets of any protocol are taken by routes into a TUN device instead (`detour`).
 
 mod datagrams;
+mod detour;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -21,6 +24,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::error::{NetError, Result};
 use crate::iproute::{self, Tool};
 use crate::nft::Table;
+
+pub use detour::Detour;
 
 /// The upper half of all our marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
@@ -89,7 +94,6 @@ impl Interception {
     }
 
     fn set_chains(families: [bool; 2], chains: impl Fn(u32) -> Vec<String>) -> Result<Self> {
-        sweep()?;
         let routing = Routing::set(families)?;
         let table = Table::set(&name(routing.number), &chains(KIND | routing.number))?;
         Ok(Self { table, _routing: routing })
@@ -126,7 +130,7 @@ fn families(capture: &Capture) -> [bool; 2] {
     [false, true].map(|is_v6| capture.listeners.iter().any(|to| to.is_ipv6() == is_v6))
 }
 
-/// Policy routing for one mark, in these families: IPv4, IPv6.
+/// Policy routing through a table of our own, IPv4 and IPv6; it goes when this is dropped.
 #[derive(Debug)]
 struct Routing {
     number: u32,
@@ -135,7 +139,9 @@ struct Routing {
 }
 
 impl Routing {
-    fn set(families: [bool; 2]) -> Result<Self> {
+    /// A number that nobody has, after what others have left was swept; no rule yet.
+    fn claim() -> Result<Self> {
+        sweep()?;
         let start = std::process::id() % LAST_NUMBER;
         let mut numbers = (0..LAST_NUMBER).map(|step| (start + step) % LAST_NUMBER + 1);
         let claimed = numbers.find_map(|number| Some((number, claim(number)?)));
@@ -143,17 +149,34 @@ impl Routing {
             ability: "number for another interception",
             needs: "fewer processes that intercept",
         })?;
-        let routing = Self { number, _claim: claim };
+        Ok(Self { number, _claim: claim })
+    }
+
+    /// Takes what is marked with the number to this host.
+    fn set(families: [bool; 2]) -> Result<Self> {
+        let routing = Self::claim()?;
+        let mark = format!("{:#x}", KIND | routing.number);
         let all = [("-4", "0.0.0.0/0"), ("-6", "::/0")];
         for ((family, all), _) in all.into_iter().zip(families).filter(|(_, is_there)| *is_there) {
-            let (mark, table) = (format!("{:#x}", KIND | number), (KIND | number).to_string());
-            let route = [family, "route", "replace", "local", all, "dev", "lo"];
-            let ours = ["table", &table, "proto", PROTOCOL];
-            iproute::ask(Tool::Ip, &[&route[..], &ours].concat())?;
-            let rule = [family, "rule", "add", "pref", PREFERENCE, "fwmark", &mark];
-            iproute::ask(Tool::Ip, &[&rule[..], &ours].concat())?;
+            routing.route(family, &["local", all, "dev", "lo"])?;
+            routing.rule(family, &["fwmark", &mark])?;
         }
         Ok(routing)
+    }
+
+    /// Adds a route to the table of the number.
+    fn route(&self, family: &str, route: &[&str]) -> Result<()> {
+        self.ask(&[&[family, "route", "replace"], route].concat())
+    }
+
+    /// Has what `selector` chooses look into that table first.
+    fn rule(&self, family: &str, selector: &[&str]) -> Result<()> {
+        self.ask(&[&[family, "rule", "add", "pref", PREFERENCE], selector].concat())
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<()> {
+        let table = (KIND | self.number).to_string();
+        iproute::ask(Tool::Ip, &[words, &["table", &table, "proto", PROTOCOL]].concat()).map(drop)
     }
 }
 
@@ -183,10 +206,10 @@ fn sweep() -> Result<()> {
 }
 
 fn remove_routing(number: u32) {
-    let (mark, table) = (format!("{:#x}", KIND | number), (KIND | number).to_string());
+    let table = (KIND | number).to_string();
     for family in ["-4", "-6"] {
         // What is not there needs no removal.
-        let rule = [family, "rule", "del", "fwmark", &mark, "table", &table, "proto", PROTOCOL];
+        let rule = [family, "rule", "del", "table", &table, "proto", PROTOCOL];
         let _gone = iproute::ask(Tool::Ip, &rule);
         let route = [family, "route", "flush", "table", &table, "proto", PROTOCOL];
         let _gone = iproute::ask(Tool::Ip, &route);
@@ -198,9 +221,9 @@ fn numbers_in(rules: &str) -> Vec<u32> {
     let number = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let after = |word| words.windows(2).find(|pair| pair[0] == word).map(|pair| pair[1]);
-        let mark = u32::from_str_radix(after("fwmark")?.strip_prefix("0x")?, 16).ok()?;
-        let is_ours = after("proto") == Some(PROTOCOL) && mark & !LAST_NUMBER == KIND;
-        is_ours.then_some(mark & LAST_NUMBER)
+        let table: u32 = after("lookup")?.parse().ok()?;
+        let is_ours = after("proto") == Some(PROTOCOL) && table & !LAST_NUMBER == KIND;
+        is_ours.then_some(table & LAST_NUMBER)
     };
     rules.lines().filter_map(number).collect()
 }
@@ -252,8 +275,9 @@ mod tests {
 85:\tfrom all fwmark 0x54570008 lookup 100
 86:\tfrom all fwmark 0x7 lookup 100 proto 84
 87:\tfrom all fwmark 0x54573fff/0xffffffff lookup 1415016447 proto 84
+88:\tnot from all fwmark 0x54570000 lookup 1414987784 proto 84
 32766:\tfrom all lookup main";
-        assert_eq!(numbers_in(rules), [7]);
+        assert_eq!(numbers_in(rules), [7, 8]);
     }
 
     #[test]

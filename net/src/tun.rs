@@ -1,7 +1,7 @@
 //! TUN devices: IP packets of one network namespace, read and written by a process.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -67,6 +67,19 @@ impl Tun {
     #[must_use]
     pub fn offloads(&self) -> Offloads {
         self.offloads
+    }
+
+    /// Takes one packet that the namespace sends, virtio header first, into `buffer`; `None` when there is none. The kernel cuts off what
+    /// the buffer has no room for.
+    ///
+    /// # Errors
+    /// Those of read(2) other than that nothing is there.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.file).read(buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Hands the namespace one packet (virtio header first), given in parts.

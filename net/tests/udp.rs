@@ -27,7 +27,7 @@ fn fetch(port: &UdpPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
             break;
         }
         batch.receive(port).unwrap();
-        batch.for_each(|from, _, datagram| fetched.push((from, datagram.to_vec())));
+        batch.for_each(|arrival, datagram| fetched.push((arrival.from, datagram.to_vec())));
     }
     fetched
 }
@@ -143,7 +143,7 @@ fn a_full_batch_says_so_and_a_full_socket_counts_its_drops() {
     let mut fetched = fetch(&receiver, 1);
     let mut incoming = ReceiveBatch::new(64);
     while incoming.receive(&receiver).unwrap() > 0 {
-        incoming.for_each(|from, _, datagram| fetched.push((from, datagram.to_vec())));
+        incoming.for_each(|arrival, datagram| fetched.push((arrival.from, datagram.to_vec())));
     }
     // The kernel tells with the next datagram how many were dropped before it.
     batch.push(receiver.address(), 5).unwrap().fill(2);
@@ -154,6 +154,32 @@ fn a_full_batch_says_so_and_a_full_socket_counts_its_drops() {
     incoming.receive(&receiver).unwrap();
     assert_eq!(fetched.len() + incoming.drops() as usize, 102);
     assert!(incoming.drops() > 0);
+}
+
+#[test]
+fn datagrams_tell_their_code_points_where_that_is_asked_for() {
+    for local in LOCAL {
+        for tells_dscp in [true, false] {
+            let receiver = port(local, UdpOptions { tells_dscp, ..UdpOptions::default() });
+            let sender = port(local, UdpOptions::default());
+            let socket = socket2::SockRef::from(&sender);
+            if sender.address().is_ipv4() {
+                socket.set_tos_v4(46 << 2).unwrap();
+            } else {
+                socket.set_tclass_v6(46 << 2).unwrap();
+            }
+            let mut batch = SendBatch::new(1);
+            batch.push(receiver.address(), 5).unwrap().fill(1);
+            batch.flush(&sender);
+            let (mut incoming, mut epoll) = (ReceiveBatch::new(8), Epoll::new().unwrap());
+            epoll.watch(&receiver, 0).unwrap();
+            assert_eq!(epoll.wait(Some(Duration::from_secs(5))).unwrap().count(), 1);
+            incoming.receive(&receiver).unwrap();
+            let mut told = Vec::new();
+            incoming.for_each(|arrival, _| told.push(arrival.dscp));
+            assert_eq!(told, [tells_dscp.then_some(46)]);
+        }
+    }
 }
 
 #[test]
@@ -174,7 +200,7 @@ fn sockets_that_share_an_address_share_its_senders() {
     let mut incoming = ReceiveBatch::new(64);
     for (number, port) in [&first, &second].into_iter().enumerate() {
         while incoming.receive(port).unwrap() > 0 {
-            incoming.for_each(|from, _, _| by_sender.entry(from).or_default().push(number));
+            incoming.for_each(|arrival, _| by_sender.entry(arrival.from).or_default().push(number));
         }
     }
     assert_eq!(by_sender.len(), 32);

@@ -11,17 +11,16 @@
 //! relays are `tradewind relay`, the far endpoint is `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and
 //! `tradewind grant`.
 
+mod loopback;
+
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays, SignedGrant};
+use loopback::{any_port, grant, hop, identity, others};
 use tradewind_node::status::Direction;
 use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
-use tradewind_units::Timestamp;
-
-const LOOPBACK: &str = "127.0.0.0/8:*";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let server = echo_server()?;
@@ -73,24 +72,6 @@ fn tell(flow: &Flow) {
     }
 }
 
-/// A relay or far endpoint on loopback that knows the relays `neighbours`.
-fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
-    let rules = vec![LOOPBACK.parse()?];
-    Ok(Node::start(NodeConfig {
-        listen: any_port(),
-        operators: vec![operator().public()],
-        neighbours: neighbours.iter().map(|number| identity(*number).public()).collect(),
-        policy: RelayPolicy {
-            destinations: rules.clone(),
-            next_hops: rules,
-            allow_loopback: true,
-            never: Vec::new(),
-        },
-        grant: None,
-        ..NodeConfig::of_application(identity(number), grant()?)
-    })?)
-}
-
 fn echo_server() -> std::io::Result<SocketAddr> {
     let socket = UdpSocket::bind(any_port())?;
     let address = socket.local_addr()?;
@@ -101,34 +82,4 @@ fn echo_server() -> std::io::Result<SocketAddr> {
         }
     });
     Ok(address)
-}
-
-/// The operator lets identity 1 send to loopback for ten minutes.
-fn grant() -> Result<SignedGrant, Box<dyn Error>> {
-    let now = Timestamp::ZERO + SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let grant = Grant {
-        gateway: identity(1).public(),
-        not_before: Timestamp::ZERO,
-        expires: now + Duration::from_secs(600),
-        sessions: None,
-        relays: Relays::Any,
-        destinations: vec![LOOPBACK.parse()?],
-    };
-    Ok(grant.sign(&operator())?)
-}
-
-fn hop(node: &Node, number: u8) -> Hop {
-    Hop { address: node.address(), identity: identity(number).public() }
-}
-
-fn identity(number: u8) -> IdentityKey {
-    IdentityKey::from_entropy([number; 32])
-}
-
-fn operator() -> OperatorKey {
-    OperatorKey::from_entropy([99; 32])
-}
-
-fn any_port() -> SocketAddr {
-    ([127, 0, 0, 1], 0).into()
 }

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_grant::{
     DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
+use tradewind_packet::budget::Allowance;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
-use tradewind_packet::sender::Paths;
+use tradewind_packet::sender::select::Rules;
+use tradewind_packet::sender::{Copies, Paths};
 use tradewind_units::time::as_text;
-use tradewind_units::{Duration, PricePerGb, Ratio, address, in_plain_words};
+use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use crate::NodeError;
+use crate::membership::Members;
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
@@ -37,6 +41,21 @@ pub enum Entrance {
     },
     /// They are taken off their way (TPROXY), and go where they went.
     Taken(Taken),
+    /// They are whole IP packets of any protocol, which the kernel routes into a TUN device.
+    Tunnel(Tunnel),
+}
+
+/// A TUN device, and whose IP packets are routed into it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tunnel {
+    /// The device's name, which no other has.
+    pub name: String,
+    /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or where those come from that are delivered here.
+    #[serde(alias = "sources")]
+    pub destinations: Vec<DestinationRule>,
+    /// Most bytes of a packet; no more than the path takes in any case.
+    pub mtu: Option<u16>,
 }
 
 /// Which datagrams are taken off their way.
@@ -57,13 +76,113 @@ pub struct Taken {
 #[derive(Debug, Clone)]
 pub struct Course {
     /// The far endpoint.
-    pub far: Hop,
-    /// The relays before it, in order; may be empty when the service is direct.
-    pub relays: Vec<Hop>,
+    pub far: Far,
+    /// The relays before it; may be none when the service is direct.
+    pub relays: Via,
     /// How its packets are carried.
     pub carriage: Carriage,
     /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
     pub bearable_loss: Option<Ratio>,
+    /// Which packets are copied to the relays; `None`: all.
+    pub copies: Option<Chosen>,
+}
+
+/// Where a far endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Far {
+    /// Here.
+    At(Hop),
+    /// Where the members say that the one of this id or identity is.
+    Member(String),
+}
+
+impl From<Hop> for Far {
+    fn from(hop: Hop) -> Self {
+        Self::At(hop)
+    }
+}
+
+/// Over which relays packets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Via {
+    /// Over these, in order.
+    Relays(Vec<Hop>),
+    /// Over the one near this node, as it measures itself, and the one near the far endpoint, as the members say.
+    Nearest,
+}
+
+impl From<Vec<Hop>> for Via {
+    fn from(relays: Vec<Hop>) -> Self {
+        Self::Relays(relays)
+    }
+}
+
+impl Via {
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Relays(relays) if relays.is_empty())
+    }
+}
+
+/// Which packets are copied to the relays, where it is not all of them `[JQ 3.5]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chosen {
+    /// What makes a packet one of these.
+    pub rules: Rules,
+    /// The last of a window is one, too: that after which nothing follows for so long.
+    pub last_after: Option<Duration>,
+}
+
+impl Chosen {
+    /// As a sender takes it.
+    pub(crate) fn copies(chosen: Option<&Self>) -> Copies {
+        match chosen {
+            Some(chosen) => Copies::Chosen { last_after: chosen.last_after },
+            None => Copies::All,
+        }
+    }
+
+    pub(crate) fn looks_at_dscp(chosen: Option<&Self>) -> bool {
+        chosen.is_some_and(|chosen| !chosen.rules.dscp.is_empty())
+    }
+
+    /// Of packets of which nothing but datagrams is seen, or whole IP packets.
+    pub(crate) fn check(&self, are_whole: bool) -> Result<(), NodeError> {
+        let refused =
+            |problem: &str| Err(NodeError::Config { key: "copies", problem: problem.into() });
+        let Rules { marked, tcp_syn, rtp_key_frames, dscp, ports } = &self.rules;
+        let is_any = *marked || *tcp_syn || *rtp_key_frames || self.last_after.is_some();
+        if !is_any && dscp.is_empty() && ports.is_empty() {
+            return refused("nothing is chosen; expected at least one rule");
+        }
+        if *tcp_syn && !are_whole {
+            return refused("expected `tcp_syn` only with `tun`: no datagram is one");
+        }
+        if dscp.iter().any(|dscp| *dscp > MOST_DSCP) {
+            return refused("expected code points of 0 to 63");
+        }
+        Ok(())
+    }
+}
+
+/// How an endpoint copies packets to relays, whatever their path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Copying {
+    /// Which packets of replies, in conversations that others begin, are copied; `None`: all.
+    pub replies: Option<Chosen>,
+    /// What the uplink bears of copies; `None`: any. Chosen ones may use the last quarter of a burst alone.
+    pub uplink: Option<Bandwidth>,
+}
+
+impl Copying {
+    /// As a sender takes it: in bytes.
+    pub(crate) fn uplink(&self) -> Option<Allowance> {
+        let whole = |bytes: f64| bytes.round().clamp(1.0, u32::MAX.into()) as u32;
+        self.uplink.map(|rate| {
+            let per_second = whole(rate.as_bytes_per_s());
+            let burst = whole(rate.as_bytes_per_s() * BURST.as_secs_f64()).max(LEAST_BURST);
+            Allowance { per_second, burst }
+        })
+    }
 }
 
 /// A node's configuration.
@@ -89,8 +208,14 @@ pub struct NodeConfig {
     pub repeats_copies: bool,
     /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
     pub keep_sources: Vec<DestinationRule>,
+    /// Where it puts out whole IP packets, and takes the answers to them.
+    pub tunnel: Option<Tunnel>,
     /// How it serves others as a relay.
     pub services: RelayServices,
+    /// The file that says which relays and endpoints there are ([`Members`]); it is read again when it changes.
+    pub members: Option<PathBuf>,
+    /// How it copies packets to relays.
+    pub copying: Copying,
 }
 
 /// How a relay serves caching and coding.
@@ -106,6 +231,8 @@ pub struct RelayServices {
     pub to_relays: PricePerGb,
     /// And to endpoints.
     pub to_endpoints: PricePerGb,
+    /// Whether it keeps the registry: where endpoints are, as they tell.
+    pub is_registry: bool,
 }
 
 impl Default for RelayServices {
@@ -117,6 +244,7 @@ impl Default for RelayServices {
             sharing: Sharing::Own,
             to_relays: PricePerGb::FREE,
             to_endpoints: PricePerGb::FREE,
+            is_registry: false,
         }
     }
 }
@@ -124,6 +252,12 @@ impl Default for RelayServices {
 /// Most repair packets of a block, and most packets.
 const MOST_REPAIRS: usize = 8;
 const MOST_SOURCES: usize = 32;
+/// The largest differentiated services code point.
+const MOST_DSCP: u8 = 63;
+/// How long copies may leave faster than the uplink bears. Chosen: less than what queues before most access links.
+const BURST: Duration = Duration::from_millis(100);
+/// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must fit into the rest.
+const LEAST_BURST: u32 = 16_000;
 /// More threads than any machine that this is meant for has cores.
 const MOST_WORKERS: usize = 1024;
 
@@ -137,38 +271,100 @@ impl NodeConfig {
         if self.keep_sources.iter().any(|rule| rule.range().is_none()) {
             return refused("keep_sources", "expected ranges of addresses");
         }
-        if self.paths.is_empty() {
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.check("packet_endpoint.tun")?;
+            if self.workers != 1 {
+                return refused("workers", "a node with a TUN device has one worker");
+            }
+        }
+        if let Some(chosen) = &self.copying.replies {
+            chosen.check(self.tunnel.is_some())?;
+        }
+        if self.paths.is_empty() && self.members.is_none() {
             return Ok(());
         }
         if self.workers != 1 {
-            return refused("workers", "a node with paths of its own has one worker");
+            return refused("workers", "a node with paths or members of its own has one worker");
         }
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
+        self.check_members()?;
         for path in &self.paths {
             path.course.check()?;
-            let Entrance::Taken(Taken { destinations, .. }) = &path.entrance else { continue };
-            if destinations.is_empty() || destinations.iter().any(|rule| rule.range().is_none()) {
-                return refused("tproxy.destinations", "expected ranges of addresses");
+            if let Some(chosen) = &path.course.copies {
+                chosen.check(matches!(path.entrance, Entrance::Tunnel(_)))?;
+            }
+            match &path.entrance {
+                Entrance::Taken(Taken { destinations, .. })
+                    if destinations.is_empty()
+                        || destinations.iter().any(|rule| rule.range().is_none()) =>
+                {
+                    return refused("tproxy.destinations", "expected ranges of addresses");
+                }
+                Entrance::Tunnel(tunnel) => tunnel.check("packet.tun")?,
+                Entrance::Taken(_) | Entrance::Port { .. } => {}
             }
         }
         Ok(())
     }
 
-    /// Whether datagrams are taken that this host itself sends: then its own must be told from others.
+    fn check_members(&self) -> Result<(), NodeError> {
+        let members = self.members.as_deref().map(Members::read).transpose()?;
+        for Path { course, .. } in &self.paths {
+            course.check_members(members.is_some())?;
+            let unknown =
+                |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
+            if let Far::Member(name) = &course.far
+                && unknown(&name)
+            {
+                let problem = format!("no endpoint among the members has the id `{name}`");
+                return Err(NodeError::Config { key: "far", problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is taken that this host itself sends: then its own must be told from others.
     pub(crate) fn takes_own_host(&self) -> bool {
-        let takes =
-            |path: &Path| matches!(&path.entrance, Entrance::Taken(taken) if taken.own_host);
-        self.paths.iter().any(takes)
+        let takes = |path: &Path| match &path.entrance {
+            Entrance::Taken(taken) => taken.own_host,
+            Entrance::Tunnel(_) => true,
+            Entrance::Port { .. } => false,
+        };
+        self.tunnel.is_some() || self.paths.iter().any(takes)
+    }
+}
+
+/// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
+const LEAST_MTU: u16 = 576;
+const MOST_MTU: u16 = 65_280;
+
+impl Tunnel {
+    fn check(&self, key: &'static str) -> Result<(), NodeError> {
+        let refused = |problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let is_whole =
+            |rule: &DestinationRule| rule.range().is_some_and(|at| rule.covers_host(at.0));
+        if self.destinations.is_empty() || !self.destinations.iter().all(is_whole) {
+            return refused("expected ranges of addresses with all ports, as `10.2.0.0/16:*`");
+        }
+        if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
+            return refused("expected an `mtu` of 576 to 65280");
+        }
+        Ok(())
     }
 }
 
 impl Course {
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let Self { relays, carriage, bearable_loss, .. } = self;
+        let Self { relays, carriage, bearable_loss, copies, .. } = self;
         let is_auto = bearable_loss.is_some();
+        let is_over_relays = carriage.paths == Paths::Overlay;
+        let has_copies = is_auto || (carriage.service != Service::Direct && !is_over_relays);
+        if copies.is_some() && (relays.is_empty() || !has_copies) {
+            return refused("copies", "expected only with relays beside the Internet");
+        }
         if relays.is_empty() && (is_auto || carriage.service != Service::Direct) {
             return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
         }
@@ -176,8 +372,18 @@ impl Course {
             return refused("budget", "missing; `service = \"auto\"` chooses by it");
         }
         let recovers = is_auto || matches!(carriage.service, Service::Caching | Service::Coding);
-        if recovers && relays.len() > 2 {
+        if recovers && matches!(relays, Via::Relays(relays) if relays.len() > 2) {
             return refused("relays", "caching, coding and auto take one relay or two");
+        }
+        Ok(())
+    }
+
+    /// Whether it can be followed by a node that knows members, or none.
+    pub(crate) fn check_members(&self, knows_members: bool) -> Result<(), NodeError> {
+        let names_some = matches!(self.far, Far::Member(_)) || self.relays == Via::Nearest;
+        if names_some && !knows_members {
+            let problem = "missing; a far gateway by its id and the nearest relays take them";
+            return Err(NodeError::Config { key: "members", problem: problem.into() });
         }
         Ok(())
     }
@@ -217,6 +423,8 @@ struct RelaySection {
     coding: CodingSection,
     #[serde(default)]
     usd_per_gb: PricesSection,
+    #[serde(default)]
+    registry: bool,
 }
 
 /// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
@@ -261,14 +469,75 @@ struct PathSection {
     #[serde(default, deserialize_with = "address::option")]
     to: Option<SocketAddr>,
     tproxy: Option<Taken>,
-    far: Hop,
+    tun: Option<Tunnel>,
+    far: FarSection,
     #[serde(default)]
-    relays: Vec<Hop>,
+    relays: ViaSection,
     service: Option<Wanted>,
     ways: Option<Ways>,
     #[serde(default)]
     budget: Budget,
     bearable_loss: Option<Ratio>,
+    copies: Option<CopiesSection>,
+}
+
+/// `copies` of a `[[packet]]` or `[packet_endpoint]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CopiesSection {
+    rtp_key_frames: bool,
+    tcp_syn: bool,
+    dscp: Vec<u8>,
+    ports: Vec<u16>,
+    #[serde(with = "as_text::option")]
+    last_after: Option<Duration>,
+}
+
+impl CopiesSection {
+    fn resolve(self) -> Chosen {
+        let Self { rtp_key_frames, tcp_syn, dscp, ports, last_after } = self;
+        let rules = Rules { marked: false, tcp_syn, rtp_key_frames, dscp, ports };
+        Chosen { rules, last_after }
+    }
+}
+
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+struct FarSection(Far);
+
+impl TryFrom<toml::Value> for FarSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value {
+            toml::Value::String(name) => Ok(Self(Far::Member(name))),
+            other => Ok(Self(Far::At(other.try_into()?))),
+        }
+    }
+}
+
+/// `relays` of a `[[packet]]`: a list, or `"nearest"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+struct ViaSection(Via);
+
+impl Default for ViaSection {
+    fn default() -> Self {
+        Self(Via::Relays(Vec::new()))
+    }
+}
+
+impl TryFrom<toml::Value> for ViaSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value.as_str() {
+            Some("nearest") => Ok(Self(Via::Nearest)),
+            Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
+            None => Ok(Self(Via::Relays(value.try_into()?))),
+        }
+    }
 }
 
 /// `service` of a `[[packet]]`.
@@ -304,8 +573,12 @@ struct EndpointSection {
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
     keep_sources: Vec<DestinationRule>,
+    tun: Option<Tunnel>,
     allow_loopback: bool,
     repeat_copies: bool,
+    copies: Option<CopiesSection>,
+    uplink: Option<Bandwidth>,
+    members: Option<PathBuf>,
 }
 
 impl Default for EndpointSection {
@@ -316,8 +589,12 @@ impl Default for EndpointSection {
             relays: Vec::new(),
             destinations: Vec::new(),
             keep_sources: Vec::new(),
+            tun: None,
             allow_loopback: false,
             repeat_copies: true,
+            copies: None,
+            uplink: None,
+            members: None,
         }
     }
 }
@@ -359,11 +636,15 @@ impl NodeConfig {
             paths: Vec::new(),
             repeats_copies: false,
             keep_sources: Vec::new(),
+            tunnel: None,
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
+                is_registry: section.registry,
                 ..section.coding.resolve()
             },
+            members: None,
+            copying: Copying::default(),
         })
     }
 
@@ -387,7 +668,42 @@ impl NodeConfig {
             paths: Vec::new(),
             repeats_copies: true,
             keep_sources: Vec::new(),
+            tunnel: None,
             services: RelayServices::default(),
+            members: None,
+            copying: Copying::default(),
+        }
+    }
+
+    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
+    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
+    #[must_use]
+    pub fn of_listener(
+        listen: SocketAddr,
+        identity: IdentityKey,
+        operators: Vec<OperatorPublicKey>,
+        relays: impl IntoIterator<Item = PublicIdentity>,
+    ) -> Self {
+        Self {
+            listen,
+            identity,
+            workers: 1,
+            operators,
+            neighbours: relays.into_iter().collect(),
+            policy: RelayPolicy {
+                destinations: Vec::new(),
+                next_hops: Vec::new(),
+                allow_loopback: false,
+                never: vec![listen],
+            },
+            grant: None,
+            paths: Vec::new(),
+            repeats_copies: true,
+            keep_sources: Vec::new(),
+            tunnel: None,
+            services: RelayServices::default(),
+            members: None,
+            copying: Copying::default(),
         }
     }
 
@@ -422,7 +738,13 @@ impl NodeConfig {
             paths: packets.iter().map(path).collect::<Result<_, _>>()?,
             repeats_copies: endpoint.repeat_copies,
             keep_sources: endpoint.keep_sources,
+            tunnel: endpoint.tun,
             services: RelayServices::default(),
+            members: endpoint.members,
+            copying: Copying {
+                replies: endpoint.copies.map(CopiesSection::resolve),
+                uplink: endpoint.uplink,
+            },
         })
     }
 }
@@ -442,7 +764,7 @@ pub(crate) fn bearable_loss() -> Ratio {
 
 impl PathSection {
     fn resolve(self) -> Result<Path, NodeError> {
-        let default = if self.relays.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
+        let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
         let service = match wanted {
             // Until it is known better.
@@ -469,15 +791,17 @@ impl PathSection {
                 return Err(NodeError::Config { key: "bearable_loss", problem });
             }
         };
-        let entrance = match (self.listen, self.to, self.tproxy) {
-            (Some(listen), Some(to), None) => Entrance::Port { listen, to },
-            (None, None, Some(taken)) => Entrance::Taken(taken),
+        let entrance = match (self.listen, self.to, self.tproxy, self.tun) {
+            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
+            (None, None, Some(taken), None) => Entrance::Taken(taken),
+            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
             _ => {
-                let problem = "expected `listen` and `to`, or `tproxy`".to_owned();
+                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };
-        let Self { far, relays, .. } = self;
-        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss } })
+        let (far, relays) = (self.far.0, self.relays.0);
+        let copies = self.copies.map(CopiesSection::resolve);
+        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
     }
 }

@@ -1,4 +1,5 @@
-//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget.
+//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget. The other side is an
+//! unmodified application there, or a program that accepts flows (`listener`).
 //!
 //! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified one: the same worker carries it, by the
 //! cheapest service that meets its budget, and over the Internet alone while the relays do not answer. It behaves as a UDP socket does: a
@@ -12,12 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tradewind_grant::Hop;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Course, bearable_loss, budget_ms};
+use crate::config::{Chosen, Course, Far, Via, bearable_loss, budget_ms};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::{Node, NodeError};
@@ -32,30 +32,58 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Clone)]
 pub struct FlowOptions {
     /// The far endpoint, which delivers.
-    pub far: Hop,
-    /// One relay or two before it, in order (forwarding takes more); without any the flow is direct.
-    pub relays: Vec<Hop>,
+    pub far: Far,
+    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any the flow is direct.
+    pub relays: Via,
     /// The service; `None`: the cheapest that meets the budget, and another when receivers report loss.
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
     pub bearable_loss: Ratio,
+    /// Which packets are copied to the relays, beside those that are sent as vital ([`Flow::send_vital`]); `None`: all.
+    pub copies: Option<Chosen>,
+    /// Judges each packet that is sent, where packets are chosen: whether it is vital.
+    pub judge: Option<Judge>,
+}
+
+type IsVital = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+/// Tells of a datagram whether it is vital.
+#[derive(Clone)]
+pub struct Judge(Arc<IsVital>);
+
+impl Judge {
+    /// One that asks `is_vital`, in the thread that sends.
+    pub fn new(is_vital: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_vital))
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
 }
 
 impl FlowOptions {
     /// To `far` over `relays` by whichever service meets the budget, at most 0.1 % late or lost.
     #[must_use]
-    pub fn new(far: Hop, relays: Vec<Hop>) -> Self {
-        Self { far, relays, service: None, bearable_loss: bearable_loss() }
+    pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
+        let (far, relays) = (far.into(), relays.into());
+        let (service, bearable_loss) = (None, bearable_loss());
+        Self { far, relays, service, bearable_loss, copies: None, judge: None }
     }
 
     fn course(self, budget: Duration) -> Result<Course, NodeError> {
-        let Self { far, relays, service, bearable_loss } = self;
+        let Self { far, relays, service, bearable_loss, copies, judge } = self;
+        let mut copies = copies.or_else(|| judge.map(|_| Chosen::default()));
+        copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
         let service = service.unwrap_or(Service::Direct);
         let carriage = Carriage { service, paths: Paths::Both, budget_ms: budget_ms(budget)? };
         let bearable_loss = is_auto.then_some(bearable_loss);
-        let course = Course { far, relays, carriage, bearable_loss };
+        let course = Course { far, relays, carriage, bearable_loss, copies };
         course.check()?;
+        course.copies.iter().try_for_each(|chosen| chosen.check(false))?;
         Ok(course)
     }
 }
@@ -91,6 +119,7 @@ pub struct Flow {
     number: u64,
     mailbox: Arc<Mailbox>,
     desk: Arc<Desk>,
+    judge: Option<Judge>,
 }
 
 impl Node {
@@ -110,22 +139,39 @@ impl Node {
         let [desk] = &self.desks[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
-        if !self.has_grant {
+        if self.config.grant.is_none() {
             return refused("grant", "missing, and there are flows");
         }
+        let judge = options.judge.clone();
+        let course = options.course(budget)?;
+        course.check_members(self.config.members.is_some())?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = Flow::next_number();
         desk.order(Order::Register {
             flow: number,
             to: destination,
-            course: Box::new(options.course(budget)?),
+            course: Box::new(course),
             mailbox: Held(Arc::clone(&mailbox)),
         });
-        Ok(Flow { number, mailbox, desk })
+        Ok(Flow { number, mailbox, desk, judge })
     }
 }
 
 impl Flow {
+    /// A number that no other flow or listener has.
+    pub(crate) fn next_number() -> u64 {
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A flow that another endpoint has begun.
+    pub(crate) fn of_another(mailbox: Arc<Mailbox>, desk: Arc<Desk>) -> Self {
+        Self { number: Self::next_number(), mailbox, desk, judge: None }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Waits until the far endpoint has agreed on keys, `patience` at most; tells whether it has.
     ///
     /// # Errors
@@ -139,10 +185,23 @@ impl Flow {
     /// # Errors
     /// [`FlowError`]; the datagram was not taken.
     pub fn send(&self, datagram: &[u8]) -> Result<(), FlowError> {
+        let is_vital = self.judge.as_ref().is_some_and(|judge| judge.0(datagram));
+        self.hand_over(datagram, is_vital)
+    }
+
+    /// Sends a datagram that matters more than others: where not all are copied to the relays, it is ([`FlowOptions::copies`]).
+    ///
+    /// # Errors
+    /// As [`Flow::send`].
+    pub fn send_vital(&self, datagram: &[u8]) -> Result<(), FlowError> {
+        self.hand_over(datagram, true)
+    }
+
+    fn hand_over(&self, datagram: &[u8], is_vital: bool) -> Result<(), FlowError> {
         if datagram.len() > MOST_BYTES {
             return Err(FlowError::TooLong(datagram.len()));
         }
-        match self.mailbox.put(datagram) {
+        match self.mailbox.put(datagram, is_vital) {
             Put::Waits { is_first: true } => self.desk.order(Order::Collect { flow: self.number }),
             Put::Waits { is_first: false } => {}
             Put::Full => return Err(FlowError::Full),

@@ -1,18 +1,20 @@
-//! Rules of the kernel that take applications' datagrams off their way while there is a far endpoint to carry them to.
+//! Rules of the kernel that take applications' packets off their way while there is a far endpoint to carry them to: datagrams to sockets
+//! (TPROXY), whole packets into TUN devices.
 //!
-//! Whatever goes wrong, datagrams go their old way: the rules are in force only while the far endpoint answers, and the kernel removes
+//! Whatever goes wrong, packets go their old way: the rules are in force only while the far endpoint answers, and the kernel removes
 //! them when this process ends, however it ends (`net::interception`). Setting and removing them starts programs, so that a thread of
 //! its own does it.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::JoinHandle;
 
 use tradewind_grant::DestinationRule;
 use tradewind_net::NetError;
-use tradewind_net::interception::{Capture, Interception};
+use tradewind_net::interception::{Capture, Detour, Interception};
+use tradewind_net::iproute::{Tool, ask};
 use tradewind_units::Duration;
 
 use crate::NodeError;
@@ -22,59 +24,136 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Looks before rules that the kernel refused are tried again: 5 s.
 const LOOKS_BEFORE_AGAIN: u32 = 100;
 
+/// What a device must take before the kernel has IPv6 on it (RFC 8200).
+pub(crate) const LEAST_IPV6_MTU: u16 = 1280;
+
 /// What is to be taken, and whether now.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    capture: Capture,
+    wanted: Wanted,
     is_open: AtomicBool,
+    /// Of a TUN device: the longest packet that its far endpoints' paths take.
+    mtu: AtomicU16,
+}
+
+/// What is to be taken, and where it is led.
+#[derive(Debug)]
+enum Wanted {
+    Datagrams(Capture),
+    Packets { device: String, ranges: Vec<(IpAddr, u8)> },
+}
+
+/// Rules while they are in force.
+enum Set {
+    Datagrams { _rules: Interception },
+    Packets { _routes: Detour },
 }
 
 impl Gate {
-    pub(crate) fn new(capture: Capture) -> Self {
-        Self { capture, is_open: AtomicBool::new(false) }
+    pub(crate) fn of_datagrams(capture: Capture) -> Self {
+        Self::new(Wanted::Datagrams(capture))
+    }
+
+    /// Packets to what the rules cover go into `device`.
+    pub(crate) fn of_packets(device: &str, rules: &[DestinationRule]) -> Self {
+        let ranges = rules.iter().filter_map(DestinationRule::range).collect();
+        Self::new(Wanted::Packets { device: device.to_owned(), ranges })
+    }
+
+    fn new(wanted: Wanted) -> Self {
+        Self { wanted, is_open: AtomicBool::new(false), mtu: AtomicU16::new(0) }
     }
 
     /// Whether the rules could be set.
     pub(crate) fn check(&self) -> Result<(), NetError> {
-        Interception::check_for_datagrams(&self.capture)
+        match &self.wanted {
+            Wanted::Datagrams(capture) => Interception::check_for_datagrams(capture),
+            Wanted::Packets { .. } => ask(Tool::Ip, &["rule", "show"]).map(drop),
+        }
     }
 
     pub(crate) fn set_open(&self, is_open: bool) {
         self.is_open.store(is_open, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: u16) {
+        self.mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    fn set(&self) -> Result<Set, NetError> {
+        Ok(match &self.wanted {
+            Wanted::Datagrams(capture) => {
+                Set::Datagrams { _rules: Interception::set_for_datagrams(capture)? }
+            }
+            Wanted::Packets { device, ranges } => {
+                let takes_ipv6 = self.mtu.load(Ordering::Relaxed) >= LEAST_IPV6_MTU;
+                let fits = |range: &&(IpAddr, u8)| takes_ipv6 || range.0.is_ipv4();
+                let ranges: Vec<_> = ranges.iter().filter(fits).copied().collect();
+                Set::Packets { _routes: Detour::set(device, &ranges)? }
+            }
+        })
+    }
+
+    fn what(&self) -> &'static str {
+        match &self.wanted {
+            Wanted::Datagrams(_) => "datagrams",
+            Wanted::Packets { .. } => "packets",
+        }
     }
 }
 
 /// A gate's rules.
 struct Rules {
     gate: Arc<Gate>,
-    in_force: Option<Interception>,
+    in_force: Option<Set>,
+    mtu: u16,
     /// Looks until the kernel is asked again.
     wait: u32,
 }
 
 impl Rules {
+    fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, in_force: None, mtu: 0, wait: 0 }
+    }
+
     fn follow(&mut self) {
-        let is_open = self.gate.is_open.load(Ordering::Relaxed);
         self.wait = self.wait.saturating_sub(1);
-        match (&self.in_force, is_open) {
-            (None, true) if self.wait == 0 => {
-                match Interception::set_for_datagrams(&self.gate.capture) {
-                    Ok(set) => {
-                        tracing::info!("taking datagrams by nftables table {}", set.table());
-                        self.in_force = Some(set);
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "datagrams go their old way");
-                        self.wait = LOOKS_BEFORE_AGAIN;
-                    }
-                }
+        if self.wait > 0 {
+            return;
+        }
+        let what = self.gate.what();
+        if let Err(error) = self.follow_mtu().and_then(|()| self.follow_gate()) {
+            tracing::warn!(%error, "{what} go their old way");
+            self.wait = LOOKS_BEFORE_AGAIN;
+        }
+    }
+
+    fn follow_gate(&mut self) -> Result<(), NetError> {
+        let what = self.gate.what();
+        match (&self.in_force, self.gate.is_open.load(Ordering::Relaxed)) {
+            (None, true) => {
+                self.in_force = Some(self.gate.set()?);
+                tracing::info!("{what} are taken off their way");
             }
             (Some(_), false) => {
-                tracing::warn!("the far gateway is silent: datagrams go their old way");
+                tracing::warn!("the far gateway is silent: {what} go their old way");
                 self.in_force = None;
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Tells the kernel how long packets may be, before anything is routed into the device.
+    fn follow_mtu(&mut self) -> Result<(), NetError> {
+        let mtu = self.gate.mtu.load(Ordering::Relaxed);
+        if let (Wanted::Packets { device, .. }, true) = (&self.gate.wanted, mtu != self.mtu) {
+            // A device that was too narrow for IPv6 has lost such routes.
+            self.in_force = None;
+            ask(Tool::Ip, &["link", "set", device, "mtu", &mtu.to_string()])?;
+            self.mtu = mtu;
+        }
+        Ok(())
     }
 }
 
@@ -90,8 +169,7 @@ impl Interceptor {
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stop);
         let follow = move || {
-            let rules = gates.into_iter().map(|gate| Rules { gate, in_force: None, wait: 0 });
-            let mut rules: Vec<Rules> = rules.collect();
+            let mut rules: Vec<Rules> = gates.into_iter().map(Rules::new).collect();
             while !is_stopped.load(Ordering::Relaxed) {
                 rules.iter_mut().for_each(Rules::follow);
                 std::thread::park_timeout(LOOK_EVERY);

@@ -2,7 +2,7 @@
 //!
 //! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
 //! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
-//! but counters. An endpoint has one worker, so that copies over the Internet and over relays meet.
+//! but counters and, at a relay that keeps it, the registry. An endpoint has one worker, so that copies over the Internet and over relays meet.
 //!
 //! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
 //! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
@@ -14,10 +14,14 @@
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | [`flow`] | datagrams of programs that link this crate |
-//! | `interceptor` | rules of the kernel that take applications' datagrams off their way |
+//! | `interceptor` | rules of the kernel that take applications' packets off their way |
+//! | `ip` | between whom a whole packet goes |
+//! | `listener` | flows that others begin, accepted by programs that link this crate |
 //! | `mailbox` | how those get to a worker and back |
 //! | `worker` | the loop of a thread |
 //! | [`counts`] | what happened, for metrics |
+//! | [`membership`] | who is there: relays, endpoints |
+//! | `registry` | where endpoints are, kept by a relay |
 //! | [`status`] | how each flow fares |
 
 pub mod config;
@@ -25,7 +29,11 @@ pub mod counts;
 mod engine;
 pub mod flow;
 mod interceptor;
+mod ip;
+mod listener;
 mod mailbox;
+pub mod membership;
+mod registry;
 pub mod status;
 mod worker;
 
@@ -39,11 +47,15 @@ use tradewind_net::NetError;
 use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
-pub use config::{Course, Entrance, NodeConfig, Path, RelayServices, Taken};
+pub use config::{
+    Chosen, Copying, Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken, Tunnel, Via,
+};
 pub use counts::{Counts, Snapshot};
-pub use flow::{Congestion, Flow, FlowError, FlowOptions};
+pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
 use interceptor::{Gate, Interceptor};
+pub use listener::{Accepted, Listener};
 use mailbox::Desk;
+use membership::Watch;
 use status::Board;
 pub use status::PacketReport;
 
@@ -74,7 +86,9 @@ pub struct Node {
     boards: Vec<Board>,
     /// Where flows leave their orders, by worker.
     desks: Vec<Arc<Desk>>,
-    has_grant: bool,
+    config: Arc<NodeConfig>,
+    /// Reads the members' file again when it changes.
+    _members: Option<Watch>,
     /// What is taken off its way while the far endpoint answers.
     gates: Vec<Arc<Gate>>,
     interceptor: Option<Interceptor>,
@@ -108,6 +122,7 @@ impl Node {
         config.check()?;
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
+        let registry = config.services.is_registry.then(Arc::default);
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
         let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
@@ -133,6 +148,7 @@ impl Node {
                 Arc::clone(&count),
                 board.clone(),
                 Arc::clone(&desk),
+                registry.clone(),
             )?;
             local.extend(worker.local_addresses());
             counts.push(count);
@@ -143,6 +159,7 @@ impl Node {
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
         gates.iter().try_for_each(|gate| gate.check())?;
+        let members = Watch::of(config.members.as_deref(), desks.first())?;
         let answers = interceptor::answers(&config.keep_sources)?;
         Ok(Self {
             address,
@@ -150,7 +167,8 @@ impl Node {
             counts,
             boards,
             desks,
-            has_grant: config.grant.is_some(),
+            config,
+            _members: members,
             gates,
             interceptor: None,
             _answers: answers,

@@ -13,6 +13,8 @@ use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::Course;
+use crate::listener::HeldQueue;
+use crate::membership::Members;
 use crate::status::FlowStatus;
 
 /// Datagrams in either queue of a flow at most. Chosen: 10 ms of 100,000 packets a second.
@@ -32,7 +34,7 @@ struct Inside {
     /// To the application.
     incoming: VecDeque<Vec<u8>>,
     /// From it.
-    outgoing: Vec<Vec<u8>>,
+    outgoing: Vec<Outgoing>,
     /// Those that found `incoming` full.
     overrun: u64,
     /// The far endpoint has agreed on keys.
@@ -40,6 +42,14 @@ struct Inside {
     /// Why nothing moves any more.
     end: Option<&'static str>,
     status: Vec<FlowStatus>,
+}
+
+/// A datagram of an application, on its way to the worker.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    /// The application has marked it.
+    pub(crate) is_vital: bool,
 }
 
 /// What became of a datagram that was handed over.
@@ -71,7 +81,7 @@ impl Mailbox {
     }
 
     /// Of the flow: hands a datagram to the worker.
-    pub(crate) fn put(&self, datagram: &[u8]) -> Put {
+    pub(crate) fn put(&self, datagram: &[u8], is_vital: bool) -> Put {
         let mut inside = self.lock();
         if let Some(why) = inside.end {
             return Put::Ended(why);
@@ -79,12 +89,12 @@ impl Mailbox {
         if inside.outgoing.len() == MOST_DATAGRAMS {
             return Put::Full;
         }
-        inside.outgoing.push(datagram.to_vec());
+        inside.outgoing.push(Outgoing { bytes: datagram.to_vec(), is_vital });
         Put::Waits { is_first: inside.outgoing.len() == 1 }
     }
 
     /// Of the worker: exchanges all that the flow sends for `emptied`.
-    pub(crate) fn collect(&self, emptied: &mut Vec<Vec<u8>>) {
+    pub(crate) fn collect(&self, emptied: &mut Vec<Outgoing>) {
         emptied.clear();
         std::mem::swap(&mut self.lock().outgoing, emptied);
     }
@@ -194,6 +204,12 @@ pub(crate) enum Order {
     Collect { flow: u64 },
     /// A flow is gone.
     Close { flow: u64 },
+    /// Conversations with an address end in this program from now on.
+    Listen { number: u64, to: std::net::SocketAddr, queue: HeldQueue },
+    /// They do no more.
+    Leave { number: u64, to: std::net::SocketAddr },
+    /// Who is there from now on.
+    Members(Box<Members>),
 }
 
 /// Where orders to one worker wait.

@@ -103,6 +103,34 @@ pub struct Billed {
     pub usd_per_hour: Option<f64>,
 }
 
+/// A relay that a node may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelayStatus {
+    /// Who it is.
+    pub identity: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The shortest round trip of the last measurement; `None` before the first, and while it does not answer.
+    pub round_trip_ms: Option<f64>,
+    /// Whether it is the one near this node.
+    pub is_nearest: bool,
+}
+
+/// An endpoint that a node may send to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndpointStatus {
+    /// What it is called.
+    pub id: String,
+    /// Who it is.
+    pub identity: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The relay near it.
+    pub nearest: Option<String>,
+    /// The round trip between them, as it is told.
+    pub round_trip_ms: Option<f64>,
+}
+
 /// All flows of a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PacketReport {
@@ -110,24 +138,35 @@ pub struct PacketReport {
     pub schema_version: u32,
     /// In the order of the configuration, then those of others.
     pub flows: Vec<FlowStatus>,
+    /// Relays whose distance it measures.
+    #[serde(default)]
+    pub relays: Vec<RelayStatus>,
+    /// Endpoints that it knows as members.
+    #[serde(default)]
+    pub endpoints: Vec<EndpointStatus>,
 }
 
 /// What one worker has written down, for others to read.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Board(Arc<Mutex<Vec<FlowStatus>>>);
+pub(crate) struct Board(Arc<Mutex<PacketReport>>);
 
 impl Board {
-    pub(crate) fn write(&self, flows: Vec<FlowStatus>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = flows;
+    pub(crate) fn write(&self, report: PacketReport) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    fn read(&self) -> Vec<FlowStatus> {
+    fn read(&self) -> PacketReport {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// What all workers have written down.
 pub(crate) fn report(boards: &[Board]) -> PacketReport {
-    let flows = boards.iter().flat_map(Board::read).collect();
-    PacketReport { schema_version: 1, flows }
+    let mut all = PacketReport { schema_version: 1, ..PacketReport::default() };
+    for one in boards.iter().map(Board::read) {
+        all.flows.extend(one.flows);
+        all.relays.extend(one.relays);
+        all.endpoints.extend(one.endpoints);
+    }
+    all
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tradewind_net::epoll::Epoll;
+use tradewind_net::tun::Tun;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
+use tradewind_net::virtio::HEADER_BYTES;
 use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::engine::{Engine, TICK, now};
+use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
-use crate::status::Board;
+use crate::registry::Registry;
+use crate::status::{Board, PacketReport};
 
 /// Time between two reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -23,6 +26,8 @@ const BATCH: usize = 32;
 /// The tokens of the neighbours' sockets, and of what applications' flows order.
 const NEIGHBOURS: u64 = 0;
 const DESK: u64 = 2;
+/// That of the TUN device where others' packets are put out.
+const TUNNEL: u64 = 3;
 /// Tokens of routes' sockets, and of those where conversations end: their ids above these.
 const ROUTES: u64 = 1 << 32;
 const ENDS: u64 = 1 << 33;
@@ -34,6 +39,8 @@ pub(crate) struct Worker {
     epoll: Epoll,
     incoming: ReceiveBatch,
     tokens: Vec<u64>,
+    /// A whole packet of a TUN device; empty without any.
+    packet: Vec<u8>,
     counts: Arc<Counts>,
     board: Board,
     /// By socket towards neighbours.
@@ -47,21 +54,32 @@ impl Worker {
         counts: Arc<Counts>,
         board: Board,
         desk: Arc<Desk>,
+        registry: Option<Arc<Registry>>,
     ) -> Result<Self, NodeError> {
-        let engine = Engine::new(config, port, Arc::clone(&counts), desk)?;
+        let engine = Engine::new(config, port, Arc::clone(&counts), (desk, registry))?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
         }
         epoll.watch(&*engine.desk, DESK)?;
+        let mut packet = Vec::new();
         for id in engine.routes.ids() {
-            if let Some(port) = engine.routes.get(id).and_then(|route| route.local.port()) {
-                epoll.watch(port, ROUTES + u64::from(id))?;
+            let (token, local) = (ROUTES + u64::from(id), engine.routes.get(id));
+            if let Some(port) = local.and_then(|route| route.local.port()) {
+                epoll.watch(port, token)?;
             }
+            if let Some(device) = local.and_then(|route| route.local.tunnel()) {
+                epoll.watch(device, token)?;
+                packet.resize(MOST_PACKET, 0);
+            }
+        }
+        if let Some(tunnel) = &engine.tunnel {
+            epoll.watch(&tunnel.device, TUNNEL)?;
+            packet.resize(MOST_PACKET, 0);
         }
         let incoming = ReceiveBatch::new(BATCH);
         let (tokens, overruns) = (Vec::new(), [0; 2]);
-        Ok(Self { engine, epoll, incoming, tokens, counts, board, overruns })
+        Ok(Self { engine, epoll, incoming, tokens, packet, counts, board, overruns })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -94,7 +112,9 @@ impl Worker {
                 self.engine.flush();
                 if now.steady >= next_report {
                     next_report = now.steady + REPORT_EVERY;
-                    self.board.write(self.engine.report(now));
+                    let (relays, endpoints) = self.engine.report_members();
+                    let flows = self.engine.report(now);
+                    self.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
                 }
             } else if self.engine.due().is_some_and(|due| due <= now.steady) {
                 self.engine.time_out(now);
@@ -112,6 +132,9 @@ impl Worker {
             self.engine.obey_orders(now);
             self.engine.dispatch(now);
             return self.engine.flush();
+        }
+        if let Some((route, device)) = self.tunnel(token) {
+            return self.serve_tunnel(route, &device);
         }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
@@ -134,16 +157,54 @@ impl Worker {
         }
     }
 
+    /// The TUN device of a token, and the route that its packets take; `None` for a device where others' are put out.
+    fn tunnel(&self, token: u64) -> Option<(Option<u32>, Arc<Tun>)> {
+        let device = match token {
+            TUNNEL => return Some((None, Arc::clone(&self.engine.tunnel.as_ref()?.device))),
+            ROUTES..ENDS => self.engine.routes.get((token - ROUTES) as u32)?.local.tunnel()?,
+            _ => return None,
+        };
+        Some((Some((token - ROUTES) as u32), Arc::clone(device)))
+    }
+
+    /// Fetches what the kernel has routed into a device, batch by batch.
+    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) {
+        for _ in 0..MOST_ROUNDS {
+            let (now, mut is_more) = (now(), true);
+            for _ in 0..BATCH {
+                match device.receive(&mut self.packet) {
+                    Ok(Some(length)) => {
+                        let packet = self.packet.get(HEADER_BYTES..length).unwrap_or_default();
+                        self.engine.take_packet_of_tunnel(now, route, packet);
+                    }
+                    Ok(None) => is_more = false,
+                    Err(error) => {
+                        tracing::warn!(%error, "a TUN device is read no more");
+                        self.epoll.forget(&device);
+                        is_more = false;
+                    }
+                }
+                if !is_more {
+                    break;
+                }
+            }
+            self.engine.dispatch(now);
+            self.engine.flush();
+            if !is_more {
+                return;
+            }
+        }
+    }
+
     fn hand_over(&mut self, token: u64) {
         let now = now();
         let engine = &mut self.engine;
-        self.incoming.for_each(|from, went_to, datagram| match token {
-            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, from, datagram),
+        self.incoming.for_each(|arrival, datagram| match token {
+            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
             ROUTES.. => {
-                let ends = (from, went_to);
-                engine.take_application(now, (token - ROUTES) as u32, ends, datagram);
+                engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram);
             }
-            _ => engine.take(now, from, datagram),
+            _ => engine.take(now, arrival.from, datagram),
         });
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();

@@ -44,7 +44,7 @@ fn world() -> World {
 impl World {
     fn options(&self) -> FlowOptions {
         let relays = self.relays.iter().zip(2..);
-        let relays = relays.map(|(relay, number)| hop(relay.address(), number)).collect();
+        let relays = relays.map(|(relay, number)| hop(relay.address(), number)).collect::<Vec<_>>();
         FlowOptions {
             bearable_loss: Ratio::new(0.05).unwrap(),
             ..FlowOptions::new(hop(self.wire.address, 4), relays)
@@ -220,7 +220,8 @@ fn what_contradicts_itself_is_refused_in_one_line() {
         refused(options.clone(), Duration::from_secs(100)).unwrap(),
         "budget: expected at most 65 s"
     );
-    let caching = FlowOptions { service: Some(Service::Caching), relays: Vec::new(), ..options };
+    let caching =
+        FlowOptions { service: Some(Service::Caching), relays: Vec::new().into(), ..options };
     assert_eq!(
         refused(caching, BUDGET).unwrap(),
         "relays: missing; expected at least one, or `service = \"direct\"`"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::*;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken, Tunnel};
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -44,10 +44,11 @@ fn world_through(
         paths: vec![Path {
             entrance: Entrance::Port { listen: loopback(), to: echo() },
             course: Course {
-                far: hop(far.address(), 4),
-                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)],
+                far: hop(far.address(), 4).into(),
+                relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)].into(),
                 carriage,
                 bearable_loss: None,
+                copies: None,
             },
         }],
         ..plain(1, loopback(), &[])
@@ -187,10 +188,11 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         port: 0,
     };
     let course = Course {
-        far: hop(loopback(), 4),
-        relays: Vec::new(),
+        far: hop(loopback(), 4).into(),
+        relays: Vec::new().into(),
         carriage: Carriage::DIRECT,
         bearable_loss: None,
+        copies: None,
     };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
@@ -212,12 +214,17 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         "to = '10.0.0.7:5004'",
         "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] }",
     ] {
-        assert_eq!(refused(text), "packet: expected `listen` and `to`, or `tproxy`");
+        assert_eq!(refused(text), "packet: expected `listen` and `to`, or `tproxy`, or `tun`");
     }
     assert_eq!(
         refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),
         "grant: missing, and there are paths"
     );
+    let narrow = vec!["10.0.0.0/8:443".parse().unwrap()];
+    let tunnel = Some(Tunnel { name: "tw0".into(), destinations: narrow, mtu: None });
+    let error = Node::start(NodeConfig { tunnel, ..plain(1, loopback(), &[]) }).unwrap_err();
+    let expected = "expected ranges of addresses with all ports, as `10.2.0.0/16:*`";
+    assert_eq!(error.to_string(), format!("packet_endpoint.tun: {expected}"));
     let coding = Coding { repairs: 9, ..Coding::default() };
     let services = RelayServices { coding, ..RelayServices::default() };
     let relay = NodeConfig { services, ..plain(1, loopback(), &[]) };

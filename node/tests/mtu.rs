@@ -6,9 +6,9 @@
 mod nodes;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
+use nodes::hosts::link_in_row;
 use nodes::{grant, hop, identity, plain};
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
@@ -43,20 +43,7 @@ impl Hosts {
     fn new() -> Result<Self, NetError> {
         let make = Namespace::create;
         let hosts = Self { near: make()?, router: make()?, far: make()? };
-        let links = [(&hosts.near, &hosts.router), (&hosts.router, &hosts.far)];
-        for (index, (left, right)) in links.into_iter().enumerate() {
-            let path = format!("/proc/{}/fd/{}", std::process::id(), right.as_raw_fd());
-            let ends = |device: &str, number: u8| {
-                [
-                    format!("addr add 10.90.{index}.{number}/24 dev {device}"),
-                    format!("link set {device} up"),
-                    "link set lo up".to_owned(),
-                ]
-            };
-            let link = format!("link add right type veth peer name left netns {path}");
-            batch(left, Tool::Ip, &[&[link][..], &ends("right", 1)].concat())?;
-            batch(right, Tool::Ip, &ends("left", 2))?;
-        }
+        link_in_row(90, &[&hosts.near, &hosts.router, &hosts.far])?;
         for (host, router) in [(&hosts.near, "10.90.0.2"), (&hosts.far, "10.90.1.1")] {
             batch(host, Tool::Ip, &[format!("route add default via {router}")])?;
         }

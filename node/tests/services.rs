@@ -81,14 +81,16 @@ fn world_of(
         paths.push(Path {
             entrance: Entrance::Port { listen: loopback(), to },
             course: Course {
-                far: hop(wire.address, 10 + side),
+                far: hop(wire.address, 10 + side).into(),
                 relays: relays
                     .iter()
                     .zip(2..)
                     .map(|(node, number)| hop(node.address(), number))
-                    .collect(),
+                    .collect::<Vec<_>>()
+                    .into(),
                 carriage,
                 bearable_loss,
+                copies: None,
             },
         });
         behind.push((far, wire, sink));

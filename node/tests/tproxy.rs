@@ -3,31 +3,24 @@
 //!
 //! The near gateway's host translates addresses, so that what the server sees tells which way a datagram came: under the client's own address
 //! it was carried, under the near host's it went its old way.
-//!
-//! This program is its own child: called with a configuration in the environment it is a gateway.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod nodes;
 
 use std::cell::Cell;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nodes::{grant, identity, operator};
-use tradewind_net::iproute::{Tool, ask, batch};
-use tradewind_net::netns::Namespace;
+use nodes::hosts::{PATIENCE, Process, Row, is_a_gateway};
+use nodes::{identity, operator};
+use tradewind_net::NetError;
+use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::userns::become_root_inside;
-use tradewind_net::{NetError, sysctl};
-use tradewind_node::{Node, NodeConfig};
 
 const TEST: &str =
     "datagrams_are_carried_under_their_own_address_and_go_their_old_way_whoever_dies";
-const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server, by family.
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
@@ -37,8 +30,8 @@ const NEAR: [&str; 2] = ["10.89.1.1", "fd89:1::1"];
 const FAR: [&str; 2] = ["10.89.2.1", "fd89:2::1"];
 
 fn main() {
-    if let Ok(config) = std::env::var(CONFIG) {
-        return be_a_gateway(&config);
+    if is_a_gateway(DESTINATIONS) {
+        return;
     }
     if std::env::args().any(|word| word == "--list") {
         return println!("{TEST}: test");
@@ -50,102 +43,18 @@ fn main() {
     println!("test {TEST} ... ok");
 }
 
-/// Runs until its input ends.
-fn be_a_gateway(config: &str) {
-    let config: toml::Table = config.parse().unwrap();
-    let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
-    let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
-    let number = if is_near { 1 } else { 4 };
-    let grant = is_near.then(|| grant(identity(1).public(), DESTINATIONS));
-    let config =
-        NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant);
-    let node = Node::start(config.unwrap()).unwrap();
-    println!("ready");
-    let _ended = std::io::stdin().read_to_end(&mut Vec::new());
-    drop(node);
-}
-
-/// A gateway, which does not outlive the test.
-struct Process(Child);
-
-impl Process {
-    fn start(host: &Namespace, config: &str) -> Self {
-        let start = || {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.spawn().unwrap()
-        };
-        let mut process = Self(host.run(start).unwrap());
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        process
-    }
-
-    /// Tells it to end, and waits.
-    fn end(mut self) {
-        drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-struct Hosts {
-    client: Namespace,
-    near: Namespace,
-    far: Namespace,
-    server: Namespace,
-}
+struct Hosts(Row);
 
 impl Hosts {
     fn new() -> Result<Self, NetError> {
-        let make = Namespace::create;
-        let hosts = Self { client: make()?, near: make()?, far: make()?, server: make()? };
-        let links =
-            [(&hosts.client, &hosts.near), (&hosts.near, &hosts.far), (&hosts.far, &hosts.server)];
-        for (index, (left, right)) in links.into_iter().enumerate() {
-            let path = format!("/proc/{}/fd/{}", std::process::id(), right.as_raw_fd());
-            let ends = |device: &str, number: u8| {
-                [
-                    format!("addr add 10.89.{index}.{number}/24 dev {device}"),
-                    format!("addr add fd89:{index}::{number}/64 dev {device} nodad"),
-                    format!("link set {device} up"),
-                    "link set lo up".to_owned(),
-                ]
-            };
-            let link = format!("link add right type veth peer name left netns {path}");
-            batch(left, Tool::Ip, &[&[link][..], &ends("right", 1)].concat())?;
-            batch(right, Tool::Ip, &ends("left", 2))?;
-        }
-        let routes = [
-            (&hosts.client, ["default via 10.89.0.2", "default via fd89:0::2"]),
-            (&hosts.near, ["10.89.2.0/24 via 10.89.1.2", "fd89:2::/64 via fd89:1::2"]),
-            (&hosts.far, ["10.89.0.0/24 via 10.89.1.1", "fd89:0::/64 via fd89:1::1"]),
-            (&hosts.server, ["default via 10.89.2.1", "default via fd89:2::1"]),
-        ];
-        for (host, routes) in routes {
-            batch(host, Tool::Ip, &routes.map(|route| format!("route add {route}")))?;
-        }
-        for host in [&hosts.near, &hosts.far] {
-            host.run(|| {
-                sysctl::set("net.ipv4.ip_forward", "1")?;
-                sysctl::set("net.ipv6.conf.all.forwarding", "1")
-            })??;
-        }
-        hosts.near.run(translate_addresses)?;
-        Ok(hosts)
+        let row = Row::new()?;
+        row.near.run(translate_addresses)?;
+        Ok(Self(row))
     }
 
     fn check(&self) {
         for server in SERVERS {
-            let socket = self.server.run(|| UdpSocket::bind(server).unwrap()).unwrap();
+            let socket = self.0.server.run(|| UdpSocket::bind(server).unwrap()).unwrap();
             std::thread::spawn(move || answer(&socket));
         }
         let far = self.far_gateway();
@@ -179,7 +88,7 @@ impl Hosts {
         older.wait_until("the new far gateway", Way::Carried);
         near.end();
         far.end();
-        let rules = [&self.near, &self.far].map(|host| {
+        let rules = [&self.0.near, &self.0.far].map(|host| {
             host.run(|| ["-4", "-6"].map(|family| ask(Tool::Ip, &[family, "rule"]).unwrap()))
                 .unwrap()
         });
@@ -189,7 +98,7 @@ impl Hosts {
     fn near_gateway(&self) -> Process {
         let far = identity(4).public();
         Process::start(
-            &self.near,
+            &self.0.near,
             &format!(
                 "[[packet]]
                 tproxy = {{ destinations = ['10.89.2.0/24:9000', '[fd89:2::]/64:9000'], own_host = true }}
@@ -202,7 +111,7 @@ impl Hosts {
     fn far_gateway(&self) -> Process {
         let operator = operator().public();
         Process::start(
-            &self.far,
+            &self.0.far,
             &format!(
                 "[packet_endpoint]
                 listen = '10.89.1.2:7001'
@@ -215,7 +124,7 @@ impl Hosts {
 
     fn tables(&self) -> String {
         let list = || Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
-        String::from_utf8(self.near.run(list).unwrap()).unwrap()
+        String::from_utf8(self.0.near.run(list).unwrap()).unwrap()
     }
 }
 
@@ -250,7 +159,7 @@ impl Talks {
         let mut talks = Vec::new();
         for (family, server) in SERVERS.into_iter().enumerate() {
             let near: IpAddr = NEAR[family].parse().unwrap();
-            for host in [&hosts.client, &hosts.near] {
+            for host in [&hosts.0.client, &hosts.0.near] {
                 let socket = host.run(|| connected_to(server)).unwrap();
                 let own = socket.local_addr().unwrap().ip();
                 // The far gateway keeps the client's address, and nobody else's.

@@ -45,7 +45,7 @@
 //! Peers are sessions: a machine trusts that what is said to come from a peer does, and that nobody between has altered it. That a payload
 //! is what its sender sealed it asks [`Genuine`](id::Genuine).
 //!
-//! Not here: which service a flow gets (`plan::service`), how many copies a sender's uplink bears in fact, multicast.
+//! Not here: which service a flow gets (`plan::service`), multicast.
 
 pub mod budget;
 pub mod egress;

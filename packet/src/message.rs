@@ -5,6 +5,7 @@
 //! | paths | neighbours on an overlay path | a datagram on its way, opening the path, which flows are served along it |
 //! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams, numbered where a service may bring them back |
 //! | services | endpoints and relays | copies, repair packets, requests, what comes back |
+//! | members | an endpoint and the relay that keeps the registry | where endpoints are, which relays are near them |
 //!
 //! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the other, as it travels over the Internet:
 //! relays and helpers see that and nothing else. All numbers are big-endian. The parser is strict: what it takes is written back byte for
@@ -13,6 +14,7 @@
 mod conversation;
 mod error;
 mod members;
+mod near;
 mod parse;
 mod ranges;
 mod write;
@@ -20,9 +22,12 @@ mod write;
 pub use conversation::{Carriage, path_packet, write_numbered, write_on_path};
 pub use error::MessageError;
 pub use members::MemberList;
+pub use near::{MOST_NEAR, NearList, NearRelay};
 pub use ranges::{Ranges, write_ranges};
 
 use std::net::SocketAddr;
+
+use tradewind_grant::PublicIdentity;
 
 use crate::id::{FlowNumber, PacketId};
 
@@ -307,6 +312,30 @@ pub enum Message<'a> {
         flow: FlowNumber,
         /// Whether it does.
         is_online: bool,
+    },
+    /// The endpoint of this session is there, where the session leads, and these relays are near it; said again while it is.
+    Register {
+        /// The nearest first.
+        near: NearList<'a>,
+    },
+    /// That is known.
+    Registered {
+        /// For how long, unless it is said again.
+        seconds: u16,
+    },
+    /// Where an endpoint is, is asked; one that is not known is not answered for.
+    LookUp {
+        /// Which.
+        identity: PublicIdentity,
+    },
+    /// Where an endpoint is.
+    Member {
+        /// Which.
+        identity: PublicIdentity,
+        /// Its address, as the registry sees it.
+        address: SocketAddr,
+        /// The relays near it, as it says.
+        near: NearList<'a>,
     },
     /// Keeps a session's path open, and measures its round trip.
     Keepalive {

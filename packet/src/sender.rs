@@ -3,7 +3,7 @@
 //! | service | on the Internet path | to the ingress relay |
 //! |---|---|---|
 //! | direct | every packet | nothing |
-//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet |
+//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where all go over the Internet, chosen ones |
 //! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
 //!
 //! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on it first. Copies may be repeated when
@@ -44,7 +44,7 @@ pub enum Paths {
     Both,
 }
 
-/// Which packets of a cached or coded flow are copied [JQ 3.5, selective duplication].
+/// Which packets of a flow whose packets all go over the Internet are copied [JQ 3.5, selective duplication].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
     /// All.
@@ -68,7 +68,7 @@ pub struct SenderFlow {
     pub service: Service,
     /// Paths of a forwarded flow.
     pub paths: Paths,
-    /// What is copied of a cached or coded flow.
+    /// What is copied, where all goes over the Internet.
     pub copies: Copies,
 }
 
@@ -195,13 +195,14 @@ impl Sender {
         let flow = state.flow;
         let source = Source { packet, service: flow.service, class, payload };
         let is_forwarded = flow.service == Service::Forwarding && flow.ingress.is_some();
-        if !is_forwarded || flow.paths == Paths::Both {
+        let is_on_internet = !is_forwarded || flow.paths == Paths::Both;
+        if is_on_internet {
             self.outbox.send(flow.receiver, &Message::Source(source));
         }
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
             return Ok(packet);
         };
-        let is_chosen = is_forwarded || flow.copies == Copies::All || class == Class::Vital;
+        let is_chosen = !is_on_internet || flow.copies == Copies::All || class == Class::Vital;
         if is_chosen {
             state.last = None;
             self.copy(now, leg, source);

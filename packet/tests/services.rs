@@ -175,6 +175,30 @@ fn chosen_packets_and_the_last_of_a_window_are_copied() {
 }
 
 #[test]
+fn of_what_goes_both_ways_only_chosen_packets_go_over_the_relays() {
+    let mut setting = Setting::of(Service::Forwarding, 1);
+    (setting.paths, setting.copies) = (Paths::Both, Copies::Chosen { last_after: None });
+    let mut cast = Cast::new(&setting);
+    for class in [Class::Usual, Class::Vital, Class::Usual] {
+        cast.send_as(0, class);
+    }
+    // The Internet loses the first two.
+    cast.settle(&mut |from, _, message| match message {
+        Message::Source(source) if from == sender_of(0) && source.packet.sequence < 2 => Fate::Lost,
+        _ => Fate::Goes,
+    });
+    assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 1);
+    assert_eq!(cast.way_of(id(0, 0)), None);
+    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Overlay));
+    // Over the relays alone all go there.
+    setting.paths = Paths::Overlay;
+    let mut cast = Cast::new(&setting);
+    cast.send_as(0, Class::Usual);
+    cast.settle(&mut losing(&[]));
+    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Overlay));
+}
+
+#[test]
 fn a_packet_alone_in_every_block_makes_room_for_the_next() {
     let mut setting = Setting::of(Service::Coding, 1);
     setting.coding.blocks = 2;

@@ -59,7 +59,7 @@ fn forward(port: &UdpPort, to: SocketAddr, copied: &Mutex<Copied>, stop: &Atomic
             epoll.wait(Some(WAIT)).expect("epoll waits").count();
             continue;
         }
-        incoming.for_each(|_, _, datagram| {
+        incoming.for_each(|_, datagram| {
             let room = match outgoing.push(to, datagram.len()) {
                 Some(room) => room,
                 None => {

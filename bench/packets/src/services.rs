@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Copying, Course, Entrance, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Timestamp;
@@ -111,7 +111,10 @@ fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
         paths: Vec::new(),
         repeats_copies: true,
         keep_sources: Vec::new(),
+        tunnel: None,
         services: RelayServices::default(),
+        members: None,
+        copying: Copying::default(),
     }
 }
 
@@ -132,10 +135,11 @@ fn near(carried: Carried, far: &Node, relay: &Node, to: SocketAddr) -> anyhow::R
         Carried::Coding => (Service::Coding, Paths::Both),
     };
     let course = Course {
-        far: hop(far, 3),
-        relays: vec![hop(relay, 2)],
+        far: hop(far, 3).into(),
+        relays: vec![hop(relay, 2)].into(),
         carriage: Carriage { service, paths, budget_ms: 3000 },
         bearable_loss: None,
+        copies: None,
     };
     let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to };
     let path = Path { entrance, course };

@@ -60,7 +60,7 @@ fn drain(port: &UdpPort, stop: &AtomicBool, arrived: &AtomicU64) {
             continue;
         }
         let mut count = 0;
-        incoming.for_each(|_, _, _| count += 1);
+        incoming.for_each(|_, _| count += 1);
         arrived.fetch_add(count, Ordering::Relaxed);
     }
 }

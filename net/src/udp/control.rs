@@ -31,6 +31,8 @@ pub(super) struct Told {
     pub(super) drops: Option<u32>,
     /// Where the datagram went, when it was taken off its way.
     pub(super) went_to: Option<SocketAddr>,
+    /// Its differentiated services code point, where the socket tells it.
+    pub(super) dscp: Option<u8>,
 }
 
 /// Reads a received message's control messages.
@@ -61,6 +63,15 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
             (libc::SOL_IP, libc::IP_ORIGDSTADDR) | (libc::SOL_IPV6, libc::IPV6_ORIGDSTADDR) => {
                 // SAFETY: the message holds an address of `length` bytes.
                 told.went_to = unsafe { address(data, length) };
+            }
+            (libc::SOL_IP, libc::IP_TOS) if length >= 1 => {
+                // SAFETY: the message holds a byte.
+                told.dscp = Some(unsafe { data.read() } >> 2);
+            }
+            (libc::SOL_IPV6, libc::IPV6_TCLASS) if length >= size_of::<libc::c_int>() => {
+                // SAFETY: the message holds an int, not necessarily aligned.
+                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                told.dscp = u8::try_from(class >> 2).ok();
             }
             _ => {}
         }

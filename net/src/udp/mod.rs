@@ -14,5 +14,5 @@ mod receive;
 mod send;
 
 pub use port::{UdpOptions, UdpPort};
-pub use receive::ReceiveBatch;
+pub use receive::{Arrival, ReceiveBatch};
 pub use send::{SendBatch, SendCounts};

@@ -18,6 +18,17 @@ struct Message {
     told: Told,
 }
 
+/// What is known of a datagram beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Where it went, when it was taken off its way.
+    pub went_to: Option<SocketAddr>,
+    /// Its differentiated services code point, where the socket tells it ([`UdpOptions::tells_dscp`](super::UdpOptions)).
+    pub dscp: Option<u8>,
+}
+
 /// Room for the messages of one call, and the messages of the last.
 pub struct ReceiveBatch {
     bytes: Vec<u8>,
@@ -92,17 +103,18 @@ impl ReceiveBatch {
         Ok(fetched)
     }
 
-    /// Calls `take` for each datagram of the last call in the order of their arrival: who sent it, where it
-    /// went when it was taken off its way, and its bytes.
-    pub fn for_each(&mut self, mut take: impl FnMut(SocketAddr, Option<SocketAddr>, &mut [u8])) {
+    /// Calls `take` for each datagram of the last call in the order of their arrival: what is known of it, and its bytes.
+    pub fn for_each(&mut self, mut take: impl FnMut(Arrival, &mut [u8])) {
         for (message, buffer) in self.messages.iter().zip(self.bytes.chunks_exact_mut(BUFFER)) {
             let Some(from) = message.from else { continue };
             let segment = message.told.segment.unwrap_or(message.length).max(1);
+            let Told { went_to, dscp, .. } = message.told;
+            let arrival = Arrival { from, went_to, dscp };
             if message.length == 0 {
-                take(from, message.told.went_to, &mut []);
+                take(arrival, &mut []);
             }
             for datagram in buffer[..message.length].chunks_mut(segment) {
-                take(from, message.told.went_to, datagram);
+                take(arrival, datagram);
             }
         }
     }

@@ -4,16 +4,21 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use tradewind_grant::Destination;
+use tradewind_net::udp::Arrival;
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::message::{Carriage, Class, Message, Service};
 use tradewind_packet::sender::Paths;
+use tradewind_packet::sender::select::Seen;
 use tradewind_packet::session::{HEADER_BYTES, Now, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
+use super::tunnel::whole_packets;
+use crate::config::Chosen;
 use crate::counts::add;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
@@ -22,6 +27,47 @@ pub(super) const MOST: usize = 1024;
 const IDLE: Duration = Duration::from_secs(120);
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
+
+/// What is known of an application's datagram beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    pub(crate) source: SocketAddr,
+    /// Where it went, if it was taken off its way.
+    pub(crate) went_to: Option<SocketAddr>,
+    pub(crate) dscp: Option<u8>,
+    /// The application has marked it.
+    pub(crate) is_vital: bool,
+}
+
+impl Written {
+    pub(crate) fn by(source: SocketAddr) -> Self {
+        Self { source, went_to: None, dscp: None, is_vital: false }
+    }
+
+    /// How much it matters in a conversation with `to`: where no packets are chosen all matter alike.
+    fn class(
+        self,
+        chosen: Option<&Chosen>,
+        (to, is_whole): (SocketAddr, bool),
+        payload: &[u8],
+    ) -> Class {
+        let Some(Chosen { rules, .. }) = chosen else { return Class::Usual };
+        rules.class(&Seen {
+            is_marked: self.is_vital,
+            ip: is_whole.then_some(payload),
+            datagram: (!is_whole).then_some(payload),
+            port: Some(to.port()),
+            dscp: self.dscp,
+        })
+    }
+}
+
+impl From<Arrival> for Written {
+    fn from(arrival: Arrival) -> Self {
+        let Arrival { from, went_to, dscp } = arrival;
+        Self { went_to, dscp, ..Self::by(from) }
+    }
+}
 
 /// A conversation that begins here.
 pub(super) struct Outbound {
@@ -32,35 +78,61 @@ pub(super) struct Outbound {
     used: Timestamp,
 }
 
+impl Outbound {
+    /// The far endpoint is perhaps another, which does not know it.
+    pub(super) fn introduce_again(&mut self) {
+        self.is_known = false;
+    }
+}
+
 /// A conversation that ends here.
 pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
     /// Under whose address datagrams are delivered, if not under one of this host.
-    kept: Option<SocketAddr>,
-    far: PeerId,
+    pub(super) kept: Option<SocketAddr>,
+    pub(super) far: PeerId,
     conversation: u32,
-    carriage: Carriage,
+    pub(super) carriage: Carriage,
     /// The flow that replies are in, when a service carries them.
     end: Option<FlowNumber>,
     used: Timestamp,
 }
 
-impl Engine {
-    /// Takes a datagram that an application sent by route `at`, to `went_to` if it was taken off its way.
-    pub(crate) fn take_application(
-        &mut self,
+impl Inbound {
+    /// One that ends in a flow.
+    pub(super) fn of_flow(
         now: Now,
-        at: u32,
-        (source, went_to): (SocketAddr, Option<SocketAddr>),
-        payload: &[u8],
-    ) {
+        local: Local,
+        far: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+    ) -> Self {
+        let (kept, end, used) = (None, None, now.steady);
+        Self { local, to, kept, far, conversation, carriage, end, used }
+    }
+
+    /// The application, or what stands for it.
+    pub(super) fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// The flow that replies are in, when a service carries them.
+    pub(super) fn end(&self) -> Option<FlowNumber> {
+        self.end
+    }
+}
+
+impl Engine {
+    /// Takes a datagram that an application sent by route `at`.
+    pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
         let Some(route) = self.routes.get(at) else { return };
-        let (far, carriage, end) = (route.far, route.carriage, route.end);
+        let (far, carriage, end, source) = (route.far, route.carriage(), route.end, written.source);
         let from = route.to.is_none().then_some(source);
-        let Some(to) = route.to.or(went_to.filter(|to| route.local.takes(*to))) else {
+        let Some(to) = route.to.or(written.went_to.filter(|to| route.local.takes(*to))) else {
             return add(&self.counts.refused, 1);
         };
+        let is_whole = route.local.tunnel().is_some();
+        let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(source, to)) {
             Some(conversation) => *conversation,
             None => match self.begin(now, at, source, to) {
@@ -75,21 +147,25 @@ impl Engine {
             false => Message::First { conversation, carriage, to, from, payload },
         };
         match end {
-            Some(flow) => self.send_numbered(now, flow, &message),
+            Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => self.send_far(now, far, carriage, &message),
         }
     }
 
     /// Takes a datagram of the application that conversation `id` ends at.
-    pub(crate) fn take_reply(&mut self, now: Now, id: u32, source: SocketAddr, payload: &[u8]) {
+    pub(crate) fn take_reply(&mut self, now: Now, id: u32, written: Written, payload: &[u8]) {
+        let source = written.source;
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
             return add(&self.counts.refused, 1);
         };
         inbound.used = now.steady;
         let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
+        let is_whole = matches!(inbound.local, Local::Device(_));
+        let class =
+            written.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
         let message = Message::Datagram { conversation: inbound.conversation, payload };
         match end {
-            Some(flow) => self.send_numbered(now, flow, &message),
+            Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => self.send_far(now, far, carriage, &message),
         }
     }
@@ -101,7 +177,9 @@ impl Engine {
         let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
         let conversation = self.outbound.insert(salt, outbound)?;
         route.sources.insert((source, to), conversation);
-        route.known = to;
+        if to.port() != 0 {
+            route.known = to;
+        }
         Some(conversation)
     }
 
@@ -154,7 +232,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
-                inbound.local.push(&self.counts, None, inbound.to, payload);
+                inbound.local.push(&self.counts, inbound.kept, inbound.to, payload);
             }
             return;
         }
@@ -178,18 +256,27 @@ impl Engine {
         payload: &[u8],
     ) {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
-            let policy = &self.config.policy;
-            let is_granted = self
-                .sessions
-                .grant_of(peer)
-                .is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok());
+            let is_granted = match whole_packets(from, to) {
+                Some(from) => self.may_put_out(peer, from, to.ip()),
+                None => self.may_deliver(peer, to),
+            };
             let ends = (conversation, carriage, to);
-            if !is_granted || self.end_here(now, peer, ends, from).is_none() {
+            let has_begun = match is_granted {
+                true if self.listeners.contains_key(&to) => self.accept(now, peer, ends),
+                true => self.end_here(now, peer, ends, from),
+                false => None,
+            };
+            if has_begun.is_none() {
                 return add(&self.counts.dropped, 1);
             }
         }
         self.say(peer, &Message::Known { conversation });
         self.deliver(now, peer, conversation, payload);
+    }
+
+    fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> bool {
+        let (grant, policy) = (self.sessions.grant_of(peer), &self.config.policy);
+        grant.is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok())
     }
 
     fn end_here(
@@ -199,31 +286,43 @@ impl Engine {
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
         from: Option<SocketAddr>,
     ) -> Option<()> {
+        let device = whole_packets(from, to).and(self.tunnel.as_ref());
+        let device = device.map(|tunnel| Arc::clone(&tunnel.device));
         let kept = from.filter(|from| {
             let rules = &self.config.keep_sources;
-            from.is_ipv4() == to.is_ipv4() && rules.iter().any(|rule| rule.covers_address(*from))
+            let is_kept = || rules.iter().any(|rule| rule.covers_address(*from));
+            device.is_some() || (from.is_ipv4() == to.is_ipv4() && is_kept())
         });
         // A client whose gateway has started again, or has changed: answers must come to the newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
         older.into_iter().for_each(|id| self.drop_inbound(id));
-        let any = match to {
-            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        let own = match device {
+            Some(device) => kept.map(|from| (from, Local::Device(device))),
+            None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
         };
-        let own = kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?)));
         let (kept, local) = match own {
             Some((from, local)) => (Some(from), local),
-            None => (None, Local::bind(any).ok()?),
+            None => {
+                let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
+                (None, Local::bind(any_like(to), tells_dscp).ok()?)
+            }
         };
-        let salt = self.next_salt();
         let (end, used) = (None, now.steady);
         let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
-        let id = self.inbound.insert(salt, inbound)?;
-        self.kept.extend(kept.map(|from| ((from, to), id)));
-        self.inbound_ids.insert((far, conversation), id);
-        self.fars.entry(far).or_default();
+        let id = self.add_inbound(inbound)?;
         self.fresh.push(id);
         Some(())
+    }
+
+    pub(super) fn add_inbound(&mut self, inbound: Inbound) -> Option<u32> {
+        let salt = self.next_salt();
+        let (far, conversation) = (inbound.far, inbound.conversation);
+        let kept = inbound.kept.map(|from| (from, inbound.to));
+        let id = self.inbound.insert(salt, inbound)?;
+        self.kept.extend(kept.map(|ends| (ends, id)));
+        self.inbound_ids.insert((far, conversation), id);
+        self.fars.entry(far).or_default();
+        Some(id)
     }
 
     /// Whether a conversation with `peer` ends here.
@@ -265,7 +364,7 @@ impl Engine {
         for route in self.routes.values().filter(|route| route.far == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
-                    outbound.is_known = false;
+                    outbound.introduce_again();
                 }
             }
         }
@@ -278,6 +377,7 @@ impl Engine {
                 self.kept.remove(&(from, inbound.to));
             }
             self.ends_are_due |= inbound.end.is_some();
+            self.forget_accepted(id, inbound.local);
         }
     }
 
@@ -322,5 +422,13 @@ impl Engine {
                 inbound.local.flush(&self.counts);
             }
         }
+    }
+}
+
+/// An address of this host's choice, of the same family.
+fn any_like(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
 }

@@ -24,6 +24,7 @@ use super::Engine;
 use super::bills::Bills;
 use super::routes::Far;
 use super::serving::Place;
+use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
 use selection::RoundTrips;
@@ -46,6 +47,8 @@ const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
 pub(super) struct End {
     far: PeerId,
     carriage: Carriage,
+    /// Which packets go to the relay.
+    copies: Copies,
     incoming: Option<FlowNumber>,
     /// The relay near here: of the last path that answered.
     relay: Option<PeerId>,
@@ -139,6 +142,15 @@ impl Ends {
         }
     }
 
+    /// The paths of a flow are others now.
+    pub(super) fn measure_again(&mut self, outgoing: FlowNumber) {
+        if let Some(End { choice: Choice::Selected(selection), .. }) =
+            self.by_outgoing.get_mut(&outgoing)
+        {
+            selection.measure_again();
+        }
+    }
+
     /// Whether a far endpoint is at the other side of one.
     pub(super) fn has(&self, far: PeerId) -> bool {
         self.by_outgoing.values().any(|end| end.far == far)
@@ -151,7 +163,7 @@ impl Engine {
         &mut self,
         now: Now,
         far: PeerId,
-        carriage: Carriage,
+        (carriage, copies): (Carriage, Copies),
         choice: Choice,
     ) -> Option<FlowNumber> {
         let ends = &mut self.services.ends;
@@ -163,6 +175,7 @@ impl Engine {
         let end = End {
             far,
             carriage,
+            copies,
             incoming: None,
             relay: None,
             is_up: false,
@@ -182,7 +195,12 @@ impl Engine {
     }
 
     /// Numbers a message of a conversation, seals it, and sends it over the Internet and to the relay.
-    pub(super) fn send_numbered(&mut self, now: Now, outgoing: FlowNumber, message: &Message<'_>) {
+    pub(super) fn send_numbered(
+        &mut self,
+        now: Now,
+        (outgoing, class): (FlowNumber, Class),
+        message: &Message<'_>,
+    ) {
         let far = self.services.ends.by_outgoing.get(&outgoing).map(|end| end.far);
         let packet = self.services.sender.next_packet(outgoing);
         let (Some(far), Some(packet)) = (far, packet) else {
@@ -198,7 +216,7 @@ impl Engine {
             add(&self.counts.taken, 1);
             self.services.ends.note_sent(outgoing, sealed.len());
             // The flow is there, and the length was looked at.
-            let _ = self.services.sender.send(now.steady, outgoing, Class::Usual, &sealed);
+            let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
             self.send_packets();
         } else if is_short {
             add(&self.counts.refused, 1);
@@ -268,7 +286,8 @@ impl Engine {
         let outgoing = match (self.end_of(peer, conversation), carriage) {
             (Some(outgoing), _) => Some(outgoing),
             (None, Some(carriage)) if self.ends_here(peer, conversation) => {
-                self.new_end(now, peer, carriage, Choice::Followed)
+                let copies = Chosen::copies(self.config.copying.replies.as_ref());
+                self.new_end(now, peer, (carriage, copies), Choice::Followed)
             }
             _ => None,
         };
@@ -374,7 +393,8 @@ impl End {
         if let (false, Some(internet), Some(overlay), Some(access)) =
             (selection.has_begun(), far.round_trip, far.overlay_round_trip, access)
         {
-            let measured = RoundTrips { internet, overlay, access: *access };
+            let far_access = far.access;
+            let measured = RoundTrips { internet, overlay, access: *access, far_access };
             self.carriage.service = selection.begin(measured);
             self.next_serve = Timestamp::ZERO;
         }
@@ -386,7 +406,7 @@ impl End {
             ingress: self.relay.map(Into::into),
             service: if self.is_up { self.carriage.service } else { Service::Direct },
             paths: Paths::Both,
-            copies: Copies::All,
+            copies: self.copies,
         }
     }
 

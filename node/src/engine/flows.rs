@@ -3,13 +3,17 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tradewind_packet::session::Now;
+use tradewind_packet::message::Carriage;
+use tradewind_packet::session::{Now, PeerId};
 
 use super::Engine;
+use super::conversations::{Inbound, Written};
 use super::local::Local;
 use super::routes::Route;
 use crate::config::Course;
-use crate::mailbox::{Held, Order};
+use crate::flow::Flow;
+use crate::listener::Accepted;
+use crate::mailbox::{Held, Mailbox, Order, Outgoing};
 
 /// Flows of one worker. Chosen: as many as conversations, of which each is one.
 const MOST: usize = super::conversations::MOST;
@@ -26,6 +30,15 @@ impl Engine {
                 }
                 Order::Collect { flow } => self.collect(now, flow),
                 Order::Close { flow } => self.close(flow),
+                Order::Listen { number, to, queue } => {
+                    self.listeners.insert(to, (number, queue));
+                }
+                Order::Leave { number, to } => {
+                    if self.listeners.get(&to).is_some_and(|(listener, _)| *listener == number) {
+                        self.listeners.remove(&to);
+                    }
+                }
+                Order::Members(members) => self.set_members(now, *members),
             }
         }
     }
@@ -49,17 +62,60 @@ impl Engine {
     }
 
     fn collect(&mut self, now: Now, flow: u64) {
-        let Some(id) = self.flows.get(&flow).copied() else { return };
-        let Some(Local::Flow(held)) = self.routes.get(id).map(|route| &route.local) else { return };
+        let route = self.flows.get(&flow).copied();
+        let inbound = self.accepted.get(&flow).copied();
+        let of_route = route.and_then(|id| self.routes.get(id)).map(|route| &route.local);
+        let of_inbound = inbound.and_then(|id| self.inbound.get(id));
+        let to = of_inbound.map_or(SOURCE, Inbound::to);
+        let local = of_route.or(of_inbound.map(|inbound| &inbound.local));
+        let Some(Local::Flow(held)) = local else { return };
         let mut datagrams = std::mem::take(&mut self.collected);
         held.0.collect(&mut datagrams);
-        for datagram in &datagrams {
-            self.take_application(now, id, (SOURCE, None), datagram);
+        for Outgoing { bytes, is_vital } in &datagrams {
+            let written = Written { is_vital: *is_vital, ..Written::by(to) };
+            match (route, inbound) {
+                (Some(id), _) => self.take_application(now, id, written, bytes),
+                (None, Some(id)) => self.take_reply(now, id, written, bytes),
+                (None, None) => {}
+            }
         }
         self.collected = datagrams;
     }
 
+    /// A conversation of `far` begins with whom a program listens for: it ends in a flow, if that has room.
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        far: PeerId,
+        ends: (u32, Carriage, SocketAddr),
+    ) -> Option<()> {
+        let from = self.sessions.identity_of(far)?;
+        let (_, queue) = self.listeners.get(&ends.2)?;
+        let queue = Some(Arc::clone(&queue.0)).filter(|queue| queue.has_room())?;
+        let mailbox = Arc::new(Mailbox::new().ok()?);
+        mailbox.set_open(true);
+        let local = Local::Flow(Held(Arc::clone(&mailbox)));
+        let id = self.add_inbound(Inbound::of_flow(now, local, far, ends))?;
+        let flow = Flow::of_another(mailbox, Arc::clone(&self.desk));
+        self.accepted.insert(flow.number(), id);
+        queue.put(Accepted { flow, from });
+        Some(())
+    }
+
+    /// A conversation that ends in a flow has ended.
+    pub(super) fn forget_accepted(&mut self, id: u32, local: Local) {
+        if let Local::Flow(held) = local {
+            self.accepted.retain(|_, inbound| *inbound != id);
+            let mailbox = Arc::clone(&held.0);
+            drop(held);
+            mailbox.end("its conversation is over: the other endpoint has gone or was silent");
+        }
+    }
+
     fn close(&mut self, flow: u64) {
+        if let Some(id) = self.accepted.remove(&flow) {
+            return self.drop_inbound(id);
+        }
         let route = self.flows.remove(&flow).and_then(|id| self.routes.remove(id));
         let Some(Route { sources, end, .. }) = route else { return };
         for conversation in sources.values() {

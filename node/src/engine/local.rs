@@ -1,10 +1,13 @@
 //! Where datagrams of applications come from and go to.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use tradewind_net::tun::Tun;
 use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
 
 use super::taken::TakenLocal;
+use super::tunnel::{TunnelLocal, put_out};
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::mailbox::Held;
@@ -17,6 +20,10 @@ pub(crate) enum Local {
     Flow(Held),
     /// Datagrams to others, which are taken off their way.
     Taken(Box<TakenLocal>),
+    /// Packets to others, which are routed into a TUN device.
+    Tunnel(Box<TunnelLocal>),
+    /// The TUN device where packets of others are put out.
+    Device(Arc<Tun>),
 }
 
 /// A local socket and what waits to leave through it.
@@ -27,8 +34,10 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    pub(super) fn bind(address: SocketAddr) -> Result<Self, NodeError> {
-        let port = UdpPort::bind(address, &UdpOptions::default())?;
+    /// A socket; its datagrams tell their code points where somebody asks for them.
+    pub(super) fn bind(address: SocketAddr, tells_dscp: bool) -> Result<Self, NodeError> {
+        let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
+        let port = UdpPort::bind(address, &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
@@ -40,20 +49,25 @@ impl Local {
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
+    /// Whether what comes there goes to whom it names itself.
     pub(super) fn is_taken(&self) -> bool {
-        matches!(self, Self::Taken(_))
+        matches!(self, Self::Taken(_) | Self::Tunnel(_))
     }
 
-    /// Whether it takes datagrams to `to` off their way.
+    /// Whether it takes what goes to `to` off its way.
     pub(super) fn takes(&self, to: SocketAddr) -> bool {
-        matches!(self, Self::Taken(taken) if taken.takes(to))
+        match self {
+            Self::Taken(taken) => taken.takes(to),
+            Self::Tunnel(tunnel) => tunnel.takes(to.ip()),
+            Self::Port(_) | Self::Flow(_) | Self::Device(_) => false,
+        }
     }
 
     /// A conversation with `to` begins; `None` when it could not be answered.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         match self {
             Self::Taken(taken) => taken.begin(to),
-            Self::Port(_) | Self::Flow(_) => Some(()),
+            Self::Port(_) | Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => Some(()),
         }
     }
 
@@ -69,7 +83,15 @@ impl Local {
         match self {
             Self::Port(local) => Some(&local.port),
             Self::Taken(taken) => Some(&taken.listener),
-            Self::Flow(_) => None,
+            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => None,
+        }
+    }
+
+    /// The TUN device that packets are taken from, if it is one.
+    pub(crate) fn tunnel(&self) -> Option<&Arc<Tun>> {
+        match self {
+            Self::Tunnel(tunnel) => Some(&tunnel.device),
+            Self::Port(_) | Self::Flow(_) | Self::Taken(_) | Self::Device(_) => None,
         }
     }
 
@@ -77,7 +99,7 @@ impl Local {
         self.port().map(UdpPort::address)
     }
 
-    /// Sends a datagram to `to`; one that answers what was taken off its way, from the address `from`.
+    /// Sends a datagram to `to`; one that answers what was taken off its way, from the address `from`. A whole packet must go between the two.
     pub(super) fn push(
         &mut self,
         counts: &Counts,
@@ -89,6 +111,8 @@ impl Local {
             Self::Taken(taken) => taken.push(counts, from, to, payload),
             Self::Port(local) => local.push(counts, to, payload),
             Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
+            Self::Tunnel(tunnel) => put_out(&tunnel.device, counts, (from, to), payload),
+            Self::Device(device) => put_out(device, counts, (from, to), payload),
         }
     }
 
@@ -96,7 +120,7 @@ impl Local {
         match self {
             Self::Port(local) => local.flush(counts),
             Self::Taken(taken) => taken.flush(counts),
-            Self::Flow(_) => {}
+            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => {}
         }
     }
 }

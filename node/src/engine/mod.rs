@@ -5,13 +5,16 @@ mod conversations;
 mod ends;
 mod flows;
 mod local;
+mod members;
 mod mtu;
 mod paths;
+mod registration;
 mod routes;
 mod services;
 mod serving;
 mod sockets;
 mod taken;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,13 +34,18 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::mailbox::Desk;
+use crate::listener::HeldQueue;
+use crate::mailbox::{Desk, Outgoing};
+use crate::registry::Registry;
 
 use conversations::{Inbound, Outbound};
+use members::MemberTable;
 use paths::Label;
 use routes::{Far, Route};
 use services::Services;
 use sockets::{Outlet, Sockets};
+pub(crate) use tunnel::MOST_PACKET;
+use tunnel::TunnelEnd;
 
 /// Time between two looks at what is due.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
@@ -65,17 +73,25 @@ pub(crate) struct Engine {
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
+    members: MemberTable,
+    /// Where endpoints are, if this is the relay that keeps it.
+    registry: Option<Arc<Registry>>,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
+    /// Programs that accept conversations, by whom those are with; and what they have accepted.
+    listeners: BTreeMap<SocketAddr, (u64, HeldQueue)>,
+    accepted: BTreeMap<u64, u32>,
     /// What a flow sends, while it is sealed.
-    collected: Vec<Vec<u8>>,
+    collected: Vec<Outgoing>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
     /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    /// The device where others' whole packets are put out.
+    pub(crate) tunnel: Option<TunnelEnd>,
     /// Local ports that are to be watched.
     pub(crate) fresh: Vec<u32>,
     /// A message while it is written.
@@ -112,7 +128,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
-        desk: Arc<Desk>,
+        (desk, registry): (Arc<Desk>, Option<Arc<Registry>>),
     ) -> Result<Self, NodeError> {
         let now = now();
         let own = match config.workers {
@@ -147,19 +163,24 @@ impl Engine {
             legs: BTreeMap::new(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
+            members: MemberTable::default(),
+            registry,
             routes: Table::new(ROUTES),
             desk,
             flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            accepted: BTreeMap::new(),
             collected: Vec::new(),
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
             kept: BTreeMap::new(),
+            tunnel: config.tunnel.as_ref().map(TunnelEnd::new).transpose()?,
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
             original: Vec::new(),
-            services: Services::new(now, &config.services, config.repeats_copies),
+            services: Services::new(now, &config),
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             drops_counted: 0,
@@ -219,6 +240,12 @@ impl Engine {
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
                 self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
             }
+            Ok(
+                message @ (Message::Register { .. }
+                | Message::Registered { .. }
+                | Message::LookUp { .. }
+                | Message::Member { .. }),
+            ) => self.take_membership(now, peer, message),
             Ok(message) => self.take_service(now, peer, message),
             Err(_) => add(&self.counts.dropped, 1),
         }
@@ -321,6 +348,7 @@ impl Engine {
         self.tend_labels(now);
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
+            self.tend_members(now);
             self.ask_all(now);
             self.tend_served(now);
         }
@@ -341,18 +369,21 @@ impl Engine {
 
     /// Asks every neighbour whether it is there, over each way that leads to it.
     fn ask_all(&mut self, now: Now) {
-        for peer in self.legs.values() {
+        let idle: Vec<PeerId> =
+            self.legs.values().copied().filter(|peer| self.is_idle_candidate(*peer)).collect();
+        for peer in self.legs.values().filter(|peer| !idle.contains(peer)) {
             if let Some(link) = self.sessions.link_of(*peer) {
                 self.sessions.ask(now, *peer, link);
             }
         }
+        let put_out_for = self.put_out_for();
         for (peer, far) in &self.fars {
             if let Some(label) = far.label {
                 self.sessions.ask(now, *peer, Link::Overlay(label));
             }
             // Those that this node connects to are among the legs.
             if !self.sessions.is_ours(*peer)
-                && self.services.ends.has(*peer)
+                && (self.services.ends.has(*peer) || put_out_for.contains(peer))
                 && let Some(link) = self.sessions.link_of(*peer)
             {
                 self.sessions.ask(now, *peer, link);

@@ -8,9 +8,9 @@ use super::Engine;
 use super::routes::Route;
 
 /// What the first message of a conversation has before the application's bytes, and what it adds to tell whose they are, and to number it.
-const FIRST_BYTES: usize = 27;
-const SOURCE_BYTES: usize = 18;
-const NUMBER_BYTES: usize = 17;
+pub(super) const FIRST_BYTES: usize = 27;
+pub(super) const SOURCE_BYTES: usize = 18;
+pub(super) const NUMBER_BYTES: usize = 17;
 
 /// The searches on both ways.
 #[derive(Debug)]

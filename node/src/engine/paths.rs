@@ -139,6 +139,13 @@ impl Engine {
         self.opened.retain(|_, mine| *mine != label);
     }
 
+    /// Whether what others send goes on to a neighbour.
+    pub(super) fn passes_on_to(&self, neighbour: PeerId) -> bool {
+        let goes_on =
+            |known: &Label| matches!(known.to, To::Next { peer, .. } if peer == neighbour);
+        self.labels.values().any(goes_on)
+    }
+
     pub(super) fn drop_labels_of(&mut self, peer: PeerId) {
         let labels: Vec<u32> = self.labels.ids().collect();
         for label in labels {

@@ -13,9 +13,10 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 use super::ends::{Choice, Selection};
 use super::local::Local;
 use super::mtu::Mtus;
+use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::Course;
+use crate::config::{Chosen, Course};
 
 /// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
 /// path is to be back two seconds after its relay.
@@ -36,6 +37,8 @@ pub(super) struct Far {
     /// The round trip of the Internet path, smoothed, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
+    /// The round trip between it and the relay near it, if somebody has told.
+    pub(super) access: Option<Duration>,
     /// The relays that were tried last, and until when nobody else tries them.
     tried: Option<(Vec<Hop>, Timestamp)>,
 }
@@ -47,9 +50,10 @@ pub(crate) struct Route {
     pub(super) to: Option<SocketAddr>,
     /// A destination that its overlay path is opened for.
     pub(super) known: SocketAddr,
-    pub(super) carriage: Carriage,
+    pub(super) course: Course,
     /// The flow that a service carries it in.
     pub(super) end: Option<FlowNumber>,
+    /// The relays and the far endpoint, as they are known now.
     hops: Vec<Hop>,
     pub(super) far: PeerId,
     first: Option<PeerId>,
@@ -57,6 +61,39 @@ pub(crate) struct Route {
     next_open: Timestamp,
     /// Conversations by who has them, and with whom.
     pub(super) sources: BTreeMap<(SocketAddr, SocketAddr), u32>,
+}
+
+/// Who a route leads to while its far endpoint is not known. No session has this number.
+pub(super) fn nobody() -> PeerId {
+    SELF.into()
+}
+
+impl Route {
+    pub(super) fn carriage(&self) -> Carriage {
+        self.course.carriage
+    }
+
+    pub(super) fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// The first relay.
+    pub(super) fn first(&self) -> Option<PeerId> {
+        self.first
+    }
+
+    /// Who chooses the service, where its packets are numbered.
+    fn choice(&self) -> Option<Choice> {
+        let Carriage { service, budget_ms, .. } = self.carriage();
+        let budget = Duration::from_millis(budget_ms.into());
+        match (self.course.bearable_loss, service) {
+            (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
+            (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
+            // Where some packets are chosen, all are numbered.
+            (None, Service::Forwarding) if self.course.copies.is_some() => Some(Choice::Configured),
+            (None, Service::Direct | Service::Forwarding) => None,
+        }
+    }
 }
 
 impl Engine {
@@ -70,28 +107,55 @@ impl Engine {
         course: &Course,
     ) -> Result<u32, NodeError> {
         let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
-        let far = self.leg(now, course.far.identity, course.far.address).ok_or_else(full)?;
-        let first = match course.relays.first() {
-            Some(hop) => Some(self.leg(now, hop.identity, hop.address).ok_or_else(full)?),
-            None => None,
-        };
-        self.fars.entry(far).or_default();
-        let hops = course.relays.iter().chain([&course.far]).cloned().collect();
         let to = (!local.is_taken()).then_some(known);
-        let (carriage, next_open) = (course.carriage, now.steady);
+        let (course, next_open) = (course.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
-        let sources = BTreeMap::new();
-        let budget = Duration::from_millis(carriage.budget_ms.into());
-        let choice = match (course.bearable_loss, carriage.service) {
-            (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
-            (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
-            (None, Service::Direct | Service::Forwarding) => None,
-        };
-        let end = choice.and_then(|choice| self.new_end(now, far, carriage, choice));
+        let (far, first, end) = (nobody(), None, None);
+        let (hops, sources) = (Vec::new(), BTreeMap::new());
         let route =
-            Route { local, to, known, carriage, end, hops, far, first, flow, next_open, sources };
+            Route { local, to, known, course, end, hops, far, first, flow, next_open, sources };
         let salt = self.next_salt();
-        self.routes.insert(salt, route).ok_or_else(full)
+        let id = self.routes.insert(salt, route).ok_or_else(full)?;
+        if self.aim(now, id).is_none() {
+            self.routes.remove(id);
+            return Err(full());
+        }
+        Ok(id)
+    }
+
+    /// Has a route lead to a far endpoint over `hops`, of which that is the last.
+    pub(super) fn point(
+        &mut self,
+        now: Now,
+        id: u32,
+        (far, first, hops): (PeerId, Option<PeerId>, Vec<Hop>),
+    ) {
+        let Some(route) = self.routes.get_mut(id) else { return };
+        let (before, end) = (route.far, route.end);
+        (route.first, route.hops, route.next_open) = (first, hops, now.steady);
+        if before == far {
+            let label = self.fars.get_mut(&far).and_then(Far::leave_path);
+            label.into_iter().for_each(|label| self.drop_label(label));
+            end.into_iter().for_each(|end| self.services.ends.measure_again(end));
+            return;
+        }
+        (route.far, route.end) = (far, None);
+        let (carriage, choice) = (route.carriage(), route.choice());
+        let copies = Chosen::copies(route.course.copies.as_ref());
+        for conversation in route.sources.values() {
+            if let Some(outbound) = self.outbound.get_mut(*conversation) {
+                outbound.introduce_again();
+            }
+        }
+        self.ends_are_due |= end.is_some();
+        if far == nobody() {
+            return;
+        }
+        self.fars.entry(far).or_default();
+        let end = choice.and_then(|choice| self.new_end(now, far, (carriage, copies), choice));
+        if let Some(route) = self.routes.get_mut(id) {
+            route.end = end;
+        }
     }
 
     pub(super) fn answered(
@@ -101,6 +165,9 @@ impl Engine {
         link: Link,
         (round_trip, bytes): (Duration, usize),
     ) {
+        if let Link::Internet(_) = link {
+            self.members.note_answer(now.steady, peer, round_trip);
+        }
         let smooth = |before: Option<Duration>| match before {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
@@ -133,7 +200,7 @@ impl Engine {
         let routes: Vec<u32> = self.routes.ids().collect();
         for at in routes {
             let Some(route) = self.routes.get(at) else { continue };
-            let is_direct = route.carriage.service == Service::Direct && route.end.is_none();
+            let is_direct = route.carriage().service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
             let far = self.fars.get(&route.far);
             if far.is_some_and(|far| far.is_overlay_alive(now)) {
@@ -182,9 +249,19 @@ impl Far {
         heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
     }
 
+    /// Other relays are to be taken: the path that there was counts no more. Its label, which is to be dropped.
+    fn leave_path(&mut self) -> Option<u32> {
+        (self.overlay_heard, self.overlay_round_trip, self.tried) = (None, None, None);
+        self.label.take()
+    }
+
     /// Whether a path over these relays was asked for just now.
     fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
         self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
+    }
+
+    pub(super) fn is_alive(&self, now: Now) -> bool {
+        self.is_internet_alive(now) || self.is_overlay_alive(now)
     }
 
     pub(super) fn is_internet_alive(&self, now: Now) -> bool {

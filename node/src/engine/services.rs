@@ -20,7 +20,7 @@ use tradewind_units::Timestamp;
 use super::Engine;
 use super::ends::Ends;
 use super::serving::{Served, charge};
-use crate::config::RelayServices;
+use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 
 /// This node itself, where one relay is both relays of a flow. No session has this number.
@@ -41,13 +41,14 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn new(now: Now, config: &RelayServices, repeats_copies: bool) -> Self {
-        let arq = repeats_copies.then(Arq::default);
+    pub(super) fn new(now: Now, config: &NodeConfig) -> Self {
+        let arq = config.repeats_copies.then(Arq::default);
+        let uplink = config.copying.uplink();
         Self {
-            sender: Sender::new(SenderConfig { arq, uplink: None }),
+            sender: Sender::new(SenderConfig { arq, uplink }),
             receiver: Receiver::new(now.steady, ReceiverConfig::default()),
             ingress: Ingress::new(IngressConfig {
-                coding: config.coding,
+                coding: config.services.coding,
                 acknowledging: Some(Acknowledging::default()),
                 // Another process may have served under this identity before.
                 first_block: now.unix.as_nanos(),

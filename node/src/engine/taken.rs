@@ -12,8 +12,9 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
+use super::tunnel::TunnelEnd;
 use crate::NodeError;
-use crate::config::{Entrance, Path, Taken};
+use crate::config::{Chosen, Entrance, Path, Taken};
 use crate::counts::Counts;
 use crate::interceptor::{Gate, ranges};
 
@@ -37,9 +38,9 @@ impl TakenLocal {
             true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
         };
-        let options = UdpOptions { transparent: true, ..UdpOptions::default() };
+        let options = UdpOptions { transparent: true, tells_dscp: true, ..UdpOptions::default() };
         let listener = UdpPort::bind(here, &options)?;
-        let gate = Arc::new(Gate::new(Capture {
+        let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
             listeners: vec![listener.address()],
             own_host: taken.own_host,
@@ -87,10 +88,12 @@ impl Engine {
     pub(super) fn add_path(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
         let taken = match &path.entrance {
             Entrance::Port { listen, to } => {
-                self.add_route(now, Local::bind(*listen)?, *to, &path.course)?;
+                let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
+                self.add_route(now, Local::bind(*listen, tells_dscp)?, *to, &path.course)?;
                 return Ok(());
             }
             Entrance::Taken(taken) => taken,
+            Entrance::Tunnel(tunnel) => return self.add_tunnel(now, tunnel, &path.course),
         };
         for is_ipv6 in [false, true] {
             let of_family =
@@ -107,18 +110,26 @@ impl Engine {
 
     /// What is taken off its way.
     pub(crate) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
-        self.routes.values().filter_map(|route| match &route.local {
+        let of_routes = self.routes.values().filter_map(|route| match &route.local {
             Local::Taken(taken) => Some(&taken.gate),
-            Local::Port(_) | Local::Flow(_) => None,
-        })
+            Local::Tunnel(tunnel) => Some(&tunnel.gate),
+            Local::Port(_) | Local::Flow(_) | Local::Device(_) => None,
+        });
+        of_routes.chain(self.tunnel.iter().flat_map(TunnelEnd::gates))
     }
 
-    /// Has datagrams taken only while their far endpoint answers.
+    /// Has packets taken only while their far endpoint answers.
     pub(super) fn tell_gates(&self, now: Now) {
         for route in self.routes.values() {
-            if let Local::Taken(taken) = &route.local {
-                taken.gate.set_open(self.fars.get(&route.far).is_some_and(|far| far.is_there(now)));
+            let far = self.fars.get(&route.far);
+            match &route.local {
+                Local::Taken(taken) => {
+                    taken.gate.set_open(far.is_some_and(|far| far.is_there(now)))
+                }
+                Local::Tunnel(tunnel) => self.tell_tunnel(now, route, tunnel),
+                Local::Port(_) | Local::Flow(_) | Local::Device(_) => {}
             }
         }
+        self.tell_tunnel_end(now);
     }
 }

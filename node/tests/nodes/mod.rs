@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+pub mod hosts;
 pub mod wire;
 
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tradewind_grant::{
     Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
 };
-use tradewind_node::{NodeConfig, RelayServices};
+use tradewind_node::{Copying, NodeConfig, RelayServices};
 use tradewind_units::Timestamp;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,7 +66,10 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
         paths: Vec::new(),
         repeats_copies: true,
         keep_sources: Vec::new(),
+        tunnel: None,
         services: RelayServices::default(),
+        members: None,
+        copying: Copying::default(),
     }
 }
 

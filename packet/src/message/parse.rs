@@ -3,14 +3,15 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use tradewind_fec::{LENGTH_BYTES, MOST_REPAIRS, Members};
+use tradewind_grant::PublicIdentity;
 
 use super::members::{MEMBER_BYTES, MemberList};
 use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Feedback, HelpRequest,
-    MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, Repair, Scope, Service,
-    Source,
+    MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList, Repair, Scope,
+    Service, Source,
 };
 use crate::id::{FlowNumber, PacketId};
 use crate::sender::Paths;
@@ -26,6 +27,7 @@ impl<'a> Message<'a> {
         let message = match kind >> 4 {
             2 => path_message(kind, &mut reader)?,
             3 => conversation_message(kind, &mut reader)?,
+            5 => membership_message(kind, &mut reader)?,
             _ => service_message(kind, &mut reader)?,
         };
         match bytes.len() - reader.at {
@@ -77,6 +79,32 @@ fn conversation_message<'a>(
         }
         kind::KNOWN => Ok(Message::Known { conversation }),
         other => Err(MessageError::Kind(other)),
+    }
+}
+
+fn membership_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {
+    Ok(match kind {
+        kind::REGISTER => Message::Register { near: near(reader)? },
+        kind::REGISTERED => Message::Registered { seconds: reader.half_word("seconds")? },
+        kind::LOOK_UP => Message::LookUp { identity: identity(reader)? },
+        kind::MEMBER => Message::Member {
+            identity: identity(reader)?,
+            address: address(reader)?,
+            near: near(reader)?,
+        },
+        other => return Err(MessageError::Kind(other)),
+    })
+}
+
+fn identity(reader: &mut Reader<'_>) -> Result<PublicIdentity, MessageError> {
+    Ok(PublicIdentity::from_bytes(reader.array("identity")?))
+}
+
+fn near<'a>(reader: &mut Reader<'a>) -> Result<NearList<'a>, MessageError> {
+    let entries = reader.rest();
+    match NearList::of(entries) {
+        Some(near) => Ok(near),
+        None => refuse("near relays", entries.len() as u64, "54 bytes for each, at most 4"),
     }
 }
 

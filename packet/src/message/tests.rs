@@ -68,6 +68,28 @@ proptest! {
     }
 
     #[test]
+    fn what_is_said_of_members_survives_a_round_trip(
+        seed: u8, ip: u128, port: u16, round_trips in prop::collection::vec(any::<u32>(), 0..=MOST_NEAR),
+    ) {
+        let identity = |number: u8| PublicIdentity::from_bytes([number; 32]);
+        let address = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
+        let relays: Vec<NearRelay> = round_trips.iter().zip(seed.wrapping_add(1)..=u8::MAX)
+            .map(|(micros, number)| {
+                let round_trip = tradewind_units::Duration::from_micros((*micros).into());
+                NearRelay { identity: identity(number), address, round_trip }
+            })
+            .collect();
+        let mut entries = Vec::new();
+        NearList::write(relays.iter().copied(), &mut entries);
+        let near = NearList::of(&entries).unwrap();
+        prop_assert_eq!(near.relays().collect::<Vec<_>>(), relays);
+        assert_round_trip(&Message::Register { near });
+        assert_round_trip(&Message::Registered { seconds: port });
+        assert_round_trip(&Message::LookUp { identity: identity(seed) });
+        assert_round_trip(&Message::Member { identity: identity(seed), address, near });
+    }
+
+    #[test]
     fn repair_packets_survive_a_round_trip(
         columns in 1..=u32::MAX, first: u32, in_stream: bool, row in 0..8_u8, symbol in prop::collection::vec(any::<u8>(), 3..80),
     ) {

@@ -20,6 +20,11 @@ pub(super) mod kind {
     pub(crate) const NUMBERED: u8 = 0x34;
     pub(crate) const FIRST_FROM: u8 = 0x35;
 
+    pub(crate) const REGISTER: u8 = 0x51;
+    pub(crate) const REGISTERED: u8 = 0x52;
+    pub(crate) const LOOK_UP: u8 = 0x53;
+    pub(crate) const MEMBER: u8 = 0x54;
+
     pub(crate) const SOURCE: u8 = 0x41;
     pub(crate) const COPY: u8 = 0x42;
     pub(crate) const REPAIR: u8 = 0x43;
@@ -52,7 +57,25 @@ impl Message<'_> {
             | Self::Numbered { .. } => {
                 self.write_conversation(out);
             }
+            Self::Register { .. }
+            | Self::Registered { .. }
+            | Self::LookUp { .. }
+            | Self::Member { .. } => self.write_membership(out),
             _ => self.write_service(out),
+        }
+    }
+
+    fn write_membership(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Register { near } => out.extend_from_slice(near.as_bytes()),
+            Self::Registered { seconds } => out.extend_from_slice(&seconds.to_be_bytes()),
+            Self::LookUp { identity } => out.extend_from_slice(identity.as_bytes()),
+            Self::Member { identity, address, near } => {
+                out.extend_from_slice(identity.as_bytes());
+                put_address(out, *address);
+                out.extend_from_slice(near.as_bytes());
+            }
+            _ => {}
         }
     }
 
@@ -170,6 +193,10 @@ impl Message<'_> {
             Self::First { from: Some(_), .. } => kind::FIRST_FROM,
             Self::Known { .. } => kind::KNOWN,
             Self::Numbered { .. } => kind::NUMBERED,
+            Self::Register { .. } => kind::REGISTER,
+            Self::Registered { .. } => kind::REGISTERED,
+            Self::LookUp { .. } => kind::LOOK_UP,
+            Self::Member { .. } => kind::MEMBER,
             Self::Source(_) => kind::SOURCE,
             Self::Copy { .. } => kind::COPY,
             Self::Repair(_) => kind::REPAIR,
@@ -191,7 +218,7 @@ fn put(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-fn put_address(out: &mut Vec<u8>, to: SocketAddr) {
+pub(super) fn put_address(out: &mut Vec<u8>, to: SocketAddr) {
     let ip = match to.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,

@@ -103,6 +103,11 @@ impl Engine {
                 held.0.set_status(&flows[from..]);
             }
         }
+        for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
+            if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
+                held.0.set_status(&self.services.ends.report(end, &self.name_of(inbound.far)));
+            }
+        }
         let is_own = |flow: FlowNumber| self.routes.values().any(|route| route.end == Some(flow));
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far)));
@@ -117,7 +122,7 @@ impl Engine {
     /// Of a route whose packets nobody numbers.
     fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
         let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
-        let wanted = route.carriage.service;
+        let wanted = route.carriage().service;
         let is_as_wanted = wanted == Service::Direct || is_alive;
         let why = match is_as_wanted {
             true => "as configured",

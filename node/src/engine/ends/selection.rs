@@ -1,7 +1,8 @@
 //! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`, by the delays of its paths, and then by what
 //! its receiver reports (`tradewind_plan::service`).
 //!
-//! The receiver's distance from its relay is not measured here; it is taken to be the sender's from its own.
+//! How far the receiver is from its relay is not measured here: members are told (`super::super::members`), and where nobody tells it is taken to be as
+//! far as the sender from its own.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,8 @@ pub(super) struct RoundTrips {
     pub(super) overlay: Duration,
     /// Between the sender and its relay.
     pub(super) access: Duration,
+    /// Between the receiver and its own, if that is told.
+    pub(super) far_access: Option<Duration>,
 }
 
 impl Selection {
@@ -44,20 +47,26 @@ impl Selection {
         self.why
     }
 
+    /// The paths are others now, and are to be measured.
+    pub(super) fn measure_again(&mut self) {
+        self.keeper = None;
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.keeper.is_some()
     }
 
     /// Chooses by the delays; nothing is known of losses yet.
     pub(super) fn begin(&mut self, measured: RoundTrips) -> Service {
-        let RoundTrips { internet, overlay, access } = measured;
+        let RoundTrips { internet, overlay, access, far_access } = measured;
         let access = access.min(overlay / 2) / 2;
+        let far_access = far_access.map_or(access, |told| (told / 2).min(overlay / 2 - access));
         let path = PacketPath {
             internet: internet / 2,
             source_access: access,
-            between_relays: overlay / 2 - access * 2,
-            receiver_access: access,
-            helper_access: access,
+            between_relays: overlay / 2 - access - far_access,
+            receiver_access: far_access,
+            helper_access: far_access,
             detection: DETECTION,
             encoding: Coding::default().cross_stream_within,
         };
@@ -108,9 +117,12 @@ mod tests {
     fn begun(budget: u64) -> (Selection, Service) {
         let mut selection = Selection::new(ms(budget), Ratio::new(0.01).unwrap());
         // 80 ms one way over the Internet, 90 over the relays, 5 of them to the first.
-        let measured = RoundTrips { internet: ms(160), overlay: ms(180), access: ms(10) };
-        let service = selection.begin(measured);
+        let service = selection.begin(measured(None));
         (selection, service)
+    }
+
+    fn measured(far_access: Option<Duration>) -> RoundTrips {
+        RoundTrips { internet: ms(160), overlay: ms(180), access: ms(10), far_access }
     }
 
     fn told(lost: u64) -> Feedback {
@@ -136,6 +148,11 @@ mod tests {
         assert_eq!(selection.observe(&told(50)), None);
         assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
         assert_eq!(selection.why(), "a cheaper one lost too much or came late");
+        // Where the receiver is far from its relay, only forwarding is fast enough.
+        let mut selection = Selection::new(ms(150), Ratio::new(0.01).unwrap());
+        selection.begin(measured(Some(ms(120))));
+        selection.observe(&told(50));
+        assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
         // Coding takes too long within 115 ms: 80, 5 to notice, 10 to ask, what it waits for the block, 10 for helpers.
         let (mut selection, _) = begun(115);
         selection.observe(&told(50));

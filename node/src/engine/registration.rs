@@ -1,0 +1,157 @@
+//! Where endpoints are, told to the relay that keeps the registry and asked of it, in the sessions that there are `[JQ 3.3]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_grant::PublicIdentity;
+use tradewind_packet::message::{Message, NearList, NearRelay};
+use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use crate::counts::add;
+use crate::membership::{Member, Near};
+use crate::registry::KEPT_FOR;
+
+/// Time between two words to the registry that it has not answered.
+const SAY_AGAIN: Duration = Duration::from_secs(2);
+/// Time between two questions for an endpoint that is known: it may move.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+
+/// What an endpoint says to the registry, and what that has told.
+#[derive(Debug, Default)]
+pub(super) struct Registration {
+    registry: Option<PeerId>,
+    next_word: Timestamp,
+    next_question: Timestamp,
+    found: BTreeMap<PublicIdentity, Member>,
+}
+
+impl Registration {
+    pub(super) fn is_with(&self, peer: PeerId) -> bool {
+        self.registry == Some(peer)
+    }
+
+    pub(super) fn found(&self, identity: PublicIdentity) -> Option<&Member> {
+        self.found.get(&identity)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Member> {
+        self.found.values()
+    }
+
+    /// Something that the registry should know has changed.
+    pub(super) fn say_again(&mut self) {
+        self.next_word = Timestamp::ZERO;
+    }
+}
+
+impl Engine {
+    /// Has the relay that the members name keep where this node is.
+    pub(super) fn register_with(&mut self, now: Now) {
+        let hop = self.members.registry();
+        let registry = hop.and_then(|hop| self.leg(now, hop.identity, hop.address));
+        if registry != self.members.registration.registry {
+            self.members.registration = Registration { registry, ..Registration::default() };
+        }
+    }
+
+    /// Says where this node is, and asks for those that routes lead to.
+    pub(super) fn tend_registration(&mut self, now: Now) {
+        let Some(registry) = self.members.registration.registry else { return };
+        if !self.sessions.is_open(registry) {
+            return;
+        }
+        if now.steady >= self.members.registration.next_word
+            && let Some(relays) = self.members.near()
+        {
+            self.members.registration.next_word = now.steady + SAY_AGAIN;
+            let mut entries = Vec::new();
+            NearList::write(relays, &mut entries);
+            if let Some(near) = NearList::of(&entries) {
+                self.say(registry, &Message::Register { near });
+            }
+            // One that has started anew does not know the session: that is noticed by what it does not answer.
+            if let Some(link) = self.sessions.link_of(registry) {
+                self.sessions.ask(now, registry, link);
+            }
+        }
+        if now.steady >= self.members.registration.next_question {
+            self.ask_registry(now, registry);
+        }
+    }
+
+    fn ask_registry(&mut self, now: Now, registry: PeerId) {
+        let routes = self.routes.values();
+        let asked: BTreeSet<PublicIdentity> =
+            routes.filter_map(|route| self.members.is_asked_for(&route.course)).collect();
+        let is_there = |far: &PeerId| self.fars.get(far).is_some_and(|far| far.is_there(now));
+        let are_there = self.routes.values().all(|route| is_there(&route.far));
+        let registration = &mut self.members.registration;
+        registration.found.retain(|identity, _| asked.contains(identity));
+        let wait = if are_there { ASK_AGAIN } else { SAY_AGAIN };
+        registration.next_question = now.steady + wait;
+        for identity in asked {
+            self.say(registry, &Message::LookUp { identity });
+        }
+    }
+
+    /// Takes what is said between endpoints and the registry.
+    pub(super) fn take_membership(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        let is_registry = self.members.registration.is_with(from);
+        match message {
+            Message::Register { near } => self.keep_registered(now, from, near),
+            Message::LookUp { identity } => self.tell_member(now, from, identity),
+            Message::Registered { seconds } if is_registry => {
+                let kept_for = Duration::from_secs(seconds.into()).min(KEPT_FOR);
+                self.members.registration.next_word = now.steady + kept_for / 4;
+            }
+            Message::Member { identity, address, near } if is_registry => {
+                let told = |relay: NearRelay| Near {
+                    address: relay.address,
+                    identity: relay.identity,
+                    round_trip: Some(relay.round_trip).filter(|span| !span.is_zero()),
+                };
+                let relays = near.relays().map(told).collect();
+                let member = Member { id: identity.to_string(), address, identity, relays };
+                self.learn_member(now, member);
+            }
+            _ => add(&self.counts.dropped, 1),
+        }
+    }
+
+    fn learn_member(&mut self, now: Now, member: Member) {
+        let is_asked = |route: &super::routes::Route| {
+            self.members.is_asked_for(&route.course) == Some(member.identity)
+        };
+        let found = &self.members.registration.found;
+        if found.get(&member.identity) == Some(&member) || !self.routes.values().any(is_asked) {
+            return;
+        }
+        self.members.registration.found.insert(member.identity, member);
+        self.aim_all(now);
+    }
+
+    /// Of the relay that keeps the registry: an endpoint says where it is.
+    fn keep_registered(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
+        let (identity, link) = (self.sessions.identity_of(from), self.sessions.link_of(from));
+        let (Some(registry), Some(identity), Some(Link::Internet(address))) =
+            (&self.registry, identity, link)
+        else {
+            return add(&self.counts.dropped, 1);
+        };
+        if registry.register(now.steady, identity, (address, near.as_bytes())) {
+            let seconds = u16::try_from(KEPT_FOR.as_secs()).unwrap_or(u16::MAX);
+            self.say(from, &Message::Registered { seconds });
+        }
+    }
+
+    /// Of the same: who asks is told where an endpoint is.
+    fn tell_member(&mut self, now: Now, from: PeerId, identity: PublicIdentity) {
+        let entry = self.registry.as_ref().and_then(|kept| kept.look_up(now.steady, identity));
+        if let Some(entry) = entry
+            && let Some(near) = NearList::of(&entry.near)
+        {
+            self.say(from, &Message::Member { identity, address: entry.address, near });
+        }
+    }
+}

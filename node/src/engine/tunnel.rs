@@ -1,0 +1,231 @@
+//! Whole IP packets of any protocol: taken from a TUN device where applications are, put out of one where they go `[JQ 4]`.
+//!
+//! A conversation is here all that one address says to another, and both are written with port 0. Each packet that comes over a conversation must go between
+//! its two addresses, so that a far endpoint says nothing in others' names.
+//!
+//! The kernel routes packets into the device only while the far endpoint answers, and at the far side only while somebody answers from whom they came
+//! (`interceptor`). A device is gone with its process, and its routes with it. Before it is used the kernel is told how long packets may
+//! be; what hosts make of that, TCP's segment size for one, keeps packets whole.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tradewind_grant::DestinationRule;
+use tradewind_net::iproute::{Tool, ask};
+use tradewind_net::tun::{Offloads, Tun};
+use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
+use tradewind_packet::message::Service;
+use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+
+use super::Engine;
+use super::conversations::{Inbound, Written};
+use super::local::Local;
+use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
+use super::routes::{Far, Route};
+use crate::NodeError;
+use crate::config::{Course, Tunnel};
+use crate::counts::{Counts, add};
+use crate::interceptor::{Gate, LEAST_IPV6_MTU};
+use crate::ip;
+
+/// The longest packet, and the header before it.
+pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
+
+/// What a relay's part in a service takes of a datagram beside the packet: a label and another seal; a copy's header and seal; those of a
+/// repair packet of a block of ten.
+const FORWARDED_BYTES: usize = 34;
+const COPIED_BYTES: usize = 56;
+const CODED_BYTES: usize = 207;
+
+/// A device that takes packets to some ranges.
+pub(crate) struct TunnelLocal {
+    pub(super) device: Arc<Tun>,
+    destinations: Vec<DestinationRule>,
+    most: Option<u16>,
+    pub(super) gate: Arc<Gate>,
+}
+
+/// The device where packets of others are put out, and what leads the answers to each range of theirs into it.
+pub(crate) struct TunnelEnd {
+    pub(crate) device: Arc<Tun>,
+    most: Option<u16>,
+    sources: Vec<(DestinationRule, Arc<Gate>)>,
+}
+
+fn make_device(tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
+    let device = Tun::create(&tunnel.name, Offloads::None)?;
+    // Nobody else is on it: a link-local address would be asked for in vain.
+    ask(Tool::Ip, &["link", "set", &tunnel.name, "addrgenmode", "none", "up"])?;
+    Ok(Arc::new(device))
+}
+
+impl TunnelLocal {
+    pub(super) fn takes(&self, to: IpAddr) -> bool {
+        self.destinations.iter().any(|rule| rule.covers_host(to))
+    }
+}
+
+impl TunnelEnd {
+    pub(super) fn new(tunnel: &Tunnel) -> Result<Self, NodeError> {
+        let gate = |rule: &DestinationRule| {
+            let gate = Gate::of_packets(&tunnel.name, std::slice::from_ref(rule));
+            (rule.clone(), Arc::new(gate))
+        };
+        let sources = tunnel.destinations.iter().map(gate).collect();
+        Ok(Self { device: make_device(tunnel)?, most: tunnel.mtu, sources })
+    }
+
+    pub(super) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
+        self.sources.iter().map(|(_, gate)| gate)
+    }
+
+    /// Whether packets of `from` may be put out.
+    pub(super) fn covers(&self, from: IpAddr) -> bool {
+        self.sources.iter().any(|(rule, _)| rule.covers_host(from))
+    }
+}
+
+/// Hands the kernel a packet that must go from one to the other.
+pub(super) fn put_out(
+    device: &Tun,
+    counts: &Counts,
+    (from, to): (Option<SocketAddr>, SocketAddr),
+    packet: &[u8],
+) {
+    const HEADER: VirtioHeader = VirtioHeader {
+        needs_checksum: false,
+        segmentation: None,
+        congestion_window_reduced: false,
+        header_bytes: 0,
+        segment_bytes: 0,
+        checksum_start: 0,
+        checksum_offset: 0,
+    };
+    let is_theirs = from.map(|from| (from.ip(), to.ip())) == ip::ends(packet);
+    let header = HEADER.encode();
+    if is_theirs && device.send(&[IoSlice::new(&header), IoSlice::new(packet)]).is_ok() {
+        add(&counts.delivered, 1);
+    } else {
+        add(&counts.dropped, 1);
+    }
+}
+
+/// An address as the end of a conversation about whole packets.
+fn whole(ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, 0)
+}
+
+impl Engine {
+    pub(super) fn add_tunnel(
+        &mut self,
+        now: Now,
+        tunnel: &Tunnel,
+        course: &Course,
+    ) -> Result<(), NodeError> {
+        let destinations = tunnel.destinations.clone();
+        let gate = Arc::new(Gate::of_packets(&tunnel.name, &destinations));
+        let first =
+            destinations.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
+        let Some(example) = first.map(SocketAddr::from) else { return Ok(()) };
+        let (device, most) = (make_device(tunnel)?, tunnel.mtu);
+        let local = TunnelLocal { device, destinations, most, gate };
+        self.add_route(now, Local::Tunnel(Box::new(local)), example, course).map(drop)
+    }
+
+    /// Takes a packet that an application sent into the device of route `at`, or that answers what was put out here.
+    pub(crate) fn take_packet_of_tunnel(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
+        let Some((from, to)) = ip::ends(packet).map(|(from, to)| (whole(from), whole(to))) else {
+            return add(&self.counts.refused, 1);
+        };
+        if let Some(at) = at {
+            let written = Written { went_to: Some(to), ..Written::by(from) };
+            return self.take_application(now, at, written, packet);
+        }
+        match self.kept.get(&(to, from)).copied() {
+            Some(id) => self.take_reply(now, id, Written::by(from), packet),
+            None => add(&self.counts.refused, 1),
+        }
+    }
+
+    /// Whether packets from one address to another may be put out here for `peer`.
+    pub(super) fn may_put_out(&self, peer: PeerId, from: IpAddr, to: IpAddr) -> bool {
+        let grant = self.sessions.grant_of(peer);
+        let is_granted =
+            grant.is_some_and(|grant| self.config.policy.check_host(grant, to).is_ok());
+        let is_theirs = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(from));
+        is_granted && is_theirs && from.is_ipv4() == to.is_ipv4()
+    }
+
+    /// Those whose packets are put out here; whether they are there is to be known.
+    pub(super) fn put_out_for(&self) -> BTreeSet<PeerId> {
+        self.tunnelled().map(|inbound| inbound.far).collect()
+    }
+
+    fn tunnelled(&self) -> impl Iterator<Item = &Inbound> {
+        let all = self.kept.values().filter_map(|id| self.inbound.get(*id));
+        all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
+    }
+
+    /// Has packets to a far endpoint taken while it answers and it is known how long they may be.
+    pub(super) fn tell_tunnel(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
+        let far = self.fars.get(&route.far);
+        let takes_ipv6 =
+            tunnel.destinations.iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()));
+        let service = match (route.carriage().service, route.end) {
+            // It may come to that.
+            (Service::Direct, Some(_)) => Service::Coding,
+            // Chosen copies are numbered.
+            (Service::Forwarding, Some(_)) => Service::Caching,
+            (service, _) => service,
+        };
+        let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6));
+        if let Some(mtu) = mtu {
+            tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
+        }
+        tunnel.gate.set_open(mtu.is_some() && far.is_some_and(|far| far.is_alive(now)));
+    }
+
+    /// The same for the answers to each range of sources.
+    pub(super) fn tell_tunnel_end(&self, now: Now) {
+        let Some(tunnel) = &self.tunnel else { return };
+        for (rule, gate) in &tunnel.sources {
+            let is_of_rule =
+                |inbound: &&Inbound| inbound.kept.is_some_and(|from| rule.covers_host(from.ip()));
+            let takes_ipv6 = rule.range().is_some_and(|at| at.0.is_ipv6());
+            let (mut mtu, mut is_there) = (tunnel.most, false);
+            for inbound in self.tunnelled().filter(is_of_rule) {
+                let Some(far) = self.fars.get(&inbound.far) else { continue };
+                is_there |= far.is_alive(now);
+                let takes = far.packet_mtu(inbound.carriage.service, takes_ipv6);
+                mtu = mtu.into_iter().chain(takes).min();
+            }
+            // Until it was found what the paths take, what nearly all do.
+            gate.set_mtu(mtu.unwrap_or(LEAST_IPV6_MTU));
+            gate.set_open(is_there);
+        }
+    }
+}
+
+impl Far {
+    /// The longest packet that travels whole by a service, once it was found by trying what the Internet path takes; with a service that copies and codes,
+    /// also in copies and repair packets, unless that leaves too little for IPv6.
+    fn packet_mtu(&self, service: Service, takes_ipv6: bool) -> Option<u16> {
+        let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
+        let served = match service {
+            Service::Direct => 0,
+            Service::Forwarding => FORWARDED_BYTES,
+            Service::Caching => NUMBER_BYTES + COPIED_BYTES,
+            Service::Coding => NUMBER_BYTES + CODED_BYTES,
+        };
+        let alone = takes - NUMBER_BYTES;
+        let least = if takes_ipv6 { alone.min(LEAST_IPV6_MTU.into()) } else { 0 };
+        u16::try_from((takes - served).max(least)).ok()
+    }
+}
+
+/// Whose whole packets a conversation with `to` is about, if it is about such.
+pub(super) fn whole_packets(from: Option<SocketAddr>, to: SocketAddr) -> Option<IpAddr> {
+    from.filter(|from| from.port() == 0 && to.port() == 0).map(|from| from.ip())
+}

@@ -1,0 +1,274 @@
+//! Who is there `[JQ 3.3]`: relays, and endpoints with the relays that are near them.
+//!
+//! A node is told by a file, which it reads again when it changes. Which relay is near *itself* nobody tells it: that it measures once it
+//! runs (`engine::members`).
+//!
+//! ```toml
+//! registry = { address = "192.0.2.5:7001", identity = "twid_..." }   # may be absent
+//!
+//! [[relay]]
+//! address = "192.0.2.1:7001"
+//! identity = "twid_..."
+//!
+//! [[endpoint]]
+//! id = "berlin"
+//! address = "192.0.2.9:7001"
+//! identity = "twid_..."
+//! relays = [{ address = "192.0.2.1:7001", identity = "twid_...", round_trip = "8 ms" }]   # nearest first
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_packet::message::MOST_NEAR;
+use tradewind_units::time::as_text;
+use tradewind_units::{Duration, address, in_plain_words};
+
+use crate::NodeError;
+use crate::mailbox::{Desk, Order};
+
+/// Longest file that is read. Chosen: the most endpoints that are taken, and then some.
+const MOST_BYTES: u64 = 4 << 20;
+/// Relays that a node measures. Chosen: the regions of several clouds.
+pub const MOST_RELAYS: usize = 64;
+/// Endpoints that it knows. Chosen.
+pub const MOST_ENDPOINTS: usize = 4096;
+/// Time between two looks at the file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A relay near an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Near {
+    /// Where it listens.
+    #[serde(deserialize_with = "address::one")]
+    pub address: SocketAddr,
+    /// Who it is.
+    pub identity: PublicIdentity,
+    /// The round trip between them, if it is known.
+    #[serde(default, with = "as_text::option")]
+    pub round_trip: Option<Duration>,
+}
+
+impl Near {
+    /// The relay as a part of a path.
+    #[must_use]
+    pub fn hop(&self) -> Hop {
+        Hop { address: self.address, identity: self.identity }
+    }
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// What others call it.
+    pub id: String,
+    /// Where it listens.
+    #[serde(deserialize_with = "address::one")]
+    pub address: SocketAddr,
+    /// Who it is.
+    pub identity: PublicIdentity,
+    /// Relays near it, the nearest first.
+    #[serde(default)]
+    pub relays: Vec<Near>,
+}
+
+/// All who are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Members {
+    /// Relays that this node may use.
+    #[serde(default, rename = "relay")]
+    pub relays: Vec<Hop>,
+    /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints that the file does not name.
+    #[serde(default)]
+    pub registry: Option<Hop>,
+    /// Endpoints that it may send to.
+    #[serde(default, rename = "endpoint")]
+    pub endpoints: Vec<Member>,
+}
+
+fn refused(problem: String) -> NodeError {
+    NodeError::Config { key: "members", problem }
+}
+
+impl Members {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] with what is wrong.
+    pub fn parse(text: &str) -> Result<Self, NodeError> {
+        let members: Self = toml::from_str(text).map_err(|error| {
+            let line = error.message().lines().collect::<Vec<_>>().join(" ");
+            refused(in_plain_words(&line))
+        })?;
+        members.check()?;
+        Ok(members)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, and as [`Members::parse`].
+    pub fn read(file: &Path) -> Result<Self, NodeError> {
+        let unread = |error: std::io::Error| refused(format!("{}: {error}", file.display()));
+        let length = std::fs::metadata(file).map_err(unread)?.len();
+        if length > MOST_BYTES {
+            let place = file.display();
+            return Err(refused(format!("{place}: {length} bytes; expected at most {MOST_BYTES}")));
+        }
+        Self::parse(&std::fs::read_to_string(file).map_err(unread)?).map_err(|error| match error {
+            NodeError::Config { problem, .. } => refused(format!("{}: {problem}", file.display())),
+            other => other,
+        })
+    }
+
+    fn check(&self) -> Result<(), NodeError> {
+        let Self { relays, endpoints, .. } = self;
+        if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
+            let most = format!("expected at most {MOST_RELAYS} relays, {MOST_ENDPOINTS} endpoints");
+            return Err(refused(most));
+        }
+        let mut known = BTreeSet::new();
+        if let Some(twice) = relays.iter().find(|relay| !known.insert(relay.identity)) {
+            return Err(refused(format!("relay {} is named twice", twice.identity)));
+        }
+        let (mut known, mut ids) = (BTreeSet::new(), BTreeSet::new());
+        for Member { id, identity, relays, .. } in endpoints {
+            if !known.insert(*identity) || !ids.insert(id) {
+                return Err(refused(format!("endpoint `{id}` is named twice")));
+            }
+            if relays.len() > MOST_NEAR {
+                let problem = format!("endpoint `{id}`: expected at most {MOST_NEAR} relays");
+                return Err(refused(problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// The endpoint that `name` calls by its id, or by its identity.
+    #[must_use]
+    pub fn endpoint(&self, name: &str) -> Option<&Member> {
+        let by_id = self.endpoints.iter().find(|member| member.id == name);
+        by_id.or_else(|| self.endpoint_of(name.parse().ok()?))
+    }
+
+    /// Whether the endpoint that `name` calls is known, or can be asked for.
+    pub(crate) fn may_know(&self, name: &str) -> bool {
+        let can_be_asked = self.registry.is_some() && name.parse::<PublicIdentity>().is_ok();
+        can_be_asked || self.endpoint(name).is_some()
+    }
+
+    /// The endpoint with this identity.
+    #[must_use]
+    pub fn endpoint_of(&self, identity: PublicIdentity) -> Option<&Member> {
+        self.endpoints.iter().find(|member| member.identity == identity)
+    }
+}
+
+/// What changes when a file is written.
+fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Looks at the file while the node runs; what cannot be read changes nothing.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// The watch of a node whose only worker is at `desk`, if it is told of a file.
+    pub(crate) fn of(
+        file: Option<&Path>,
+        desk: Option<&Arc<Desk>>,
+    ) -> Result<Option<Self>, NodeError> {
+        let (Some(file), Some(desk)) = (file, desk) else { return Ok(None) };
+        Self::start(file.to_owned(), Arc::clone(desk)).map(Some)
+    }
+
+    /// Reads the file, and has the worker told of each change.
+    fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
+        let mut seen = stamp(&file);
+        desk.order(Order::Members(Box::new(Members::read(&file)?)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let look = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::park_timeout(LOOK_EVERY);
+                let now = stamp(&file);
+                if now == seen {
+                    continue;
+                }
+                seen = now;
+                match Members::read(&file) {
+                    Ok(members) => desk.order(Order::Members(Box::new(members))),
+                    Err(error) => tracing::warn!(%error, "members stay as they were"),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("members".to_owned()).spawn(look)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // If it panicked it has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_grant::IdentityKey;
+
+    fn text(number: u8) -> String {
+        let identity = IdentityKey::from_entropy([number; 32]).public();
+        format!("address = '192.0.2.{number}:7001', identity = '{identity}'")
+    }
+
+    #[test]
+    fn endpoints_are_found_by_id_and_by_identity() {
+        let [relay, far] = [1, 2].map(text);
+        let file = format!(
+            "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far}, relays = [{{ {relay}, round_trip = '8 ms' }}] }}]"
+        );
+        let members = Members::parse(&file).unwrap();
+        let berlin = members.endpoint("berlin").unwrap();
+        assert_eq!(members.endpoint(&berlin.identity.to_string()), Some(berlin));
+        assert_eq!(members.endpoint("paris"), None);
+        assert_eq!(berlin.relays[0].round_trip, Some(Duration::from_millis(8)));
+        assert_eq!(berlin.relays[0].hop(), members.relays[0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_one_line() {
+        let [one, two] = [1, 2].map(text);
+        let refused = |file: &str| Members::parse(file).unwrap_err().to_string();
+        let twice = refused(&format!("relay = [{{ {one} }}, {{ {one} }}]"));
+        assert!(twice.starts_with("members: relay twid_") && twice.ends_with(" is named twice"));
+        assert_eq!(
+            refused(&format!("endpoint = [{{ id = 'a', {one} }}, {{ id = 'a', {two} }}]")),
+            "members: endpoint `a` is named twice"
+        );
+        let unknown = refused("relays = []");
+        assert!(unknown.starts_with("members: unknown field `relays`"), "{unknown}");
+        assert!(!unknown.contains('\n'));
+    }
+}

@@ -1,0 +1,99 @@
+//! The registry that a relay keeps: where endpoints are, and which relays are near them `[JQ 3.3]`.
+//!
+//! Endpoints say it again and again in their sessions, and what is not said again is forgotten: a registry that starts anew knows all of them soon. An endpoint is
+//! known by the identity that its session proves and by the address that it is reached at, so nobody registers for another.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tradewind_grant::PublicIdentity;
+use tradewind_units::{Duration, Timestamp};
+
+/// How long an endpoint is known without another word. Chosen: three words may get lost.
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
+/// Endpoints at a time. Chosen.
+const MOST: usize = 16_384;
+
+/// All endpoints that are there. The workers of a relay share it; they meet here a few times a minute for each endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<BTreeMap<PublicIdentity, Entry>>);
+
+/// One endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) address: SocketAddr,
+    /// The relays near it, as the message has them.
+    pub(crate) near: Vec<u8>,
+    until: Timestamp,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PublicIdentity, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An endpoint is there; `false` when there are too many.
+    pub(crate) fn register(
+        &self,
+        now: Timestamp,
+        identity: PublicIdentity,
+        (address, near): (SocketAddr, &[u8]),
+    ) -> bool {
+        let mut entries = self.lock();
+        if entries.len() >= MOST && !entries.contains_key(&identity) {
+            entries.retain(|_, entry| now < entry.until);
+            if entries.len() >= MOST {
+                return false;
+            }
+        }
+        let entry = Entry { address, near: near.to_vec(), until: now + KEPT_FOR };
+        entries.insert(identity, entry);
+        true
+    }
+
+    /// Where an endpoint is, if it has said so lately.
+    pub(crate) fn look_up(&self, now: Timestamp, identity: PublicIdentity) -> Option<Entry> {
+        let mut entries = self.lock();
+        let entry = entries.get(&identity)?;
+        if now >= entry.until {
+            entries.remove(&identity);
+            return None;
+        }
+        Some(entry.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_silent_is_forgotten() {
+        let (registry, now) = (Registry::default(), Timestamp::from_nanos(5));
+        let (identity, address) =
+            (PublicIdentity::from_bytes([1; 32]), SocketAddr::from(([192, 0, 2, 1], 7001)));
+        assert!(registry.register(now, identity, (address, b"near")));
+        let later = now + KEPT_FOR / 2;
+        assert_eq!(registry.look_up(later, identity).unwrap().address, address);
+        assert!(registry.register(later, identity, (address, b"others")));
+        assert_eq!(registry.look_up(now + KEPT_FOR, identity).unwrap().near, b"others");
+        assert!(registry.look_up(later + KEPT_FOR, identity).is_none());
+    }
+
+    #[test]
+    fn those_who_are_silent_make_room() {
+        let (registry, now) = (Registry::default(), Timestamp::from_nanos(5));
+        let address = SocketAddr::from(([192, 0, 2, 1], 7001));
+        let identity = |number: usize| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            PublicIdentity::from_bytes(bytes)
+        };
+        for number in 0..MOST {
+            assert!(registry.register(now, identity(number), (address, &[])));
+        }
+        assert!(!registry.register(now, identity(MOST), (address, &[])));
+        assert!(registry.register(now + KEPT_FOR, identity(MOST), (address, &[])));
+    }
+}

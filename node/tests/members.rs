@@ -1,0 +1,232 @@
+//! Members: a gateway that is told who there is finds the relay near it by itself, and follows relays and endpoints that change.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod nodes;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nodes::wire::Wire;
+use nodes::*;
+use tradewind_node::{Node, NodeConfig, RelayServices};
+
+/// How much farther the far relay is.
+const FARTHER: Duration = Duration::from_millis(60);
+
+/// A file that is gone with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        let name = format!("tradewind-members-{name}-{}.toml", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// Relays, and one endpoint, `berlin`, with the relay near it.
+    fn write(&self, relays: &[(SocketAddr, u8)], berlin: (SocketAddr, u8), near: (SocketAddr, u8)) {
+        let relays: String =
+            relays.iter().map(|relay| format!("[[relay]]\n{}\n", lines(*relay))).collect();
+        let near = lines(near).replace('\n', ", ");
+        let text = format!(
+            "{relays}[[endpoint]]\nid = 'berlin'\n{}\nrelays = [{{ {near}, round_trip = '1 ms' }}]\n",
+            lines(berlin)
+        );
+        // Nobody is to read half of it.
+        let whole = self.0.with_extension("new");
+        std::fs::write(&whole, text).unwrap();
+        std::fs::rename(whole, &self.0).unwrap();
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn lines((address, number): (SocketAddr, u8)) -> String {
+    format!("address = '{address}'\nidentity = '{}'", identity(number).public())
+}
+
+/// A gateway with one `[[packet]]` to `berlin` over the nearest relays, and an application in front of it.
+struct Near {
+    node: Node,
+    application: UdpSocket,
+}
+
+fn near(file: &File, echo: SocketAddr) -> Near {
+    let section = format!(
+        "listen = '127.0.0.1:0'\nto = '{echo}'\nfar = 'berlin'\nrelays = 'nearest'\nways = 'relays'"
+    );
+    Near::start(config(&section, Some(file)).unwrap())
+}
+
+fn config(packet: &str, file: Option<&File>) -> Result<NodeConfig, tradewind_node::NodeError> {
+    let packet: toml::Table = packet.parse().unwrap();
+    let members = file.map(|file| format!("members = '{}'", file.0.display()));
+    let endpoint = format!("listen = '127.0.0.1:0'\n{}", members.unwrap_or_default());
+    let endpoint: toml::Table = endpoint.parse().unwrap();
+    let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
+    NodeConfig::of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant)
+}
+
+impl Near {
+    fn start(config: NodeConfig) -> Self {
+        let node = Node::start(config).unwrap();
+        let application = UdpSocket::bind(loopback()).unwrap();
+        application.connect(node.local_addresses()[0]).unwrap();
+        application.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Self { node, application }
+    }
+
+    /// Sends, and takes what comes back, until `holds` does.
+    fn until(&self, what: &str, mut holds: impl FnMut(bool) -> bool) {
+        let (begun, mut buffer) = (Instant::now(), [0; 64]);
+        loop {
+            let told = (self.node.report(), self.node.snapshot());
+            assert!(begun.elapsed() < PATIENCE, "{what} did not come:\n{told:?}");
+            self.application.send(b"any").unwrap();
+            let has_answer = self.application.recv(&mut buffer).is_ok();
+            if holds(has_answer) {
+                return;
+            }
+        }
+    }
+}
+
+fn relay(number: u8) -> Node {
+    Node::start(plain(number, loopback(), &[2, 3])).unwrap()
+}
+
+#[test]
+fn packets_go_over_the_relay_that_is_measured_to_be_nearest_and_the_one_near_the_member() {
+    let far = Node::start(plain(4, loopback(), &[2, 3, 5])).unwrap();
+    let (distant, close, there) = (relay(2), relay(3), relay(5));
+    let wire = Wire::slow(distant.address(), FARTHER, Vec::new());
+    let file = File::new("nearest");
+    let relays = [(wire.address, 2), (close.address(), 3)];
+    file.write(&relays, (far.address(), 4), (there.address(), 5));
+    let near = near(&file, echo());
+    near.until("answers over the near relay", |has_answer| {
+        has_answer && [&close, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
+    });
+    assert_eq!(distant.snapshot().forwarded, 0);
+    near.until("the report", |_| near.node.report().relays.iter().any(|told| told.is_nearest));
+    let report = near.node.report();
+    let [distant_told, close_told] = &report.relays[..] else { panic!("{report:?}") };
+    assert!(close_told.is_nearest && !distant_told.is_nearest, "{report:?}");
+    assert!(distant_told.round_trip_ms.unwrap() >= FARTHER.as_secs_f64() * 1e3, "{report:?}");
+    assert_eq!(report.endpoints[0].id, "berlin");
+    drop(close);
+    near.until("answers over the other relay", |has_answer| {
+        has_answer && distant.snapshot().forwarded > 10
+    });
+}
+
+#[test]
+fn a_member_that_moves_is_found_again_when_the_file_changes() {
+    let [first, second] =
+        [4, 6].map(|number| Node::start(plain(number, loopback(), &[2])).unwrap());
+    let relay = relay(2);
+    let file = File::new("moves");
+    let at = (relay.address(), 2);
+    file.write(&[at], (first.address(), 4), at);
+    let near = near(&file, echo());
+    near.until("answers", |has_answer| has_answer && first.snapshot().delivered > 10);
+    file.write(&[at], (second.address(), 6), at);
+    near.until("answers from the other place", |has_answer| {
+        has_answer && second.snapshot().delivered > 10 && relay.snapshot().forwarded > 10
+    });
+    // Nothing of that is on its way to the first any more.
+    let before = first.snapshot().received;
+    let sent = second.snapshot().delivered;
+    near.until("more", |_| second.snapshot().delivered > sent + 20);
+    let more = first.snapshot().received - before;
+    assert!(more < 20, "{more} more came to where the member was");
+}
+
+/// A gateway to which others send, behind the relay that is near it; where it is it tells the registry.
+fn far(listen: SocketAddr, file: &File) -> Node {
+    let endpoint = format!(
+        "listen = '{listen}'\noperators = ['{}']\nrelays = ['{}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\nmembers = '{}'",
+        operator().public(),
+        identity(5).public(),
+        file.0.display()
+    );
+    let endpoint: toml::Table = endpoint.parse().unwrap();
+    let grant = Some(grant(identity(4).public(), "127.0.0.0/8:*"));
+    let config = NodeConfig::of_gateway(&[], Some(&endpoint.into()), identity(4), grant).unwrap();
+    Node::start(config).unwrap()
+}
+
+/// A file with a registry and one relay.
+fn with_registry(name: &str, registry: SocketAddr, relay: (SocketAddr, u8)) -> File {
+    let file = File::new(name);
+    let registry = lines((registry, 3)).replace('\n', ", ");
+    let text = format!("registry = {{ {registry} }}\n[[relay]]\n{}\n", lines(relay));
+    std::fs::write(&file.0, text).unwrap();
+    file
+}
+
+#[test]
+fn endpoints_find_each_other_by_the_registry_and_again_after_one_has_moved() {
+    let services = RelayServices { is_registry: true, ..RelayServices::default() };
+    // Each session of a relay with several threads may be on another one.
+    let registry = NodeConfig { services, workers: 2, ..plain(3, loopback(), &[]) };
+    let registry = Node::start(registry).unwrap();
+    let (here, there) = (relay(2), relay(5));
+    let near_file = with_registry("asks", registry.address(), (here.address(), 2));
+    let far_file = with_registry("tells", registry.address(), (there.address(), 5));
+    let section = format!(
+        "listen = '127.0.0.1:0'\nto = '{}'\nfar = '{}'\nrelays = 'nearest'\nways = 'relays'",
+        echo(),
+        identity(4).public()
+    );
+    let near = Near::start(config(&section, Some(&near_file)).unwrap());
+    let first = far(loopback(), &far_file);
+    near.until("answers over both relays", |has_answer| {
+        has_answer && [&here, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
+    });
+    drop(first);
+    let second = far(loopback(), &far_file);
+    near.until("answers from the other place", |has_answer| {
+        has_answer && second.snapshot().delivered > 10
+    });
+    let report = near.node.report();
+    assert_eq!(report.endpoints[0].id, identity(4).public().to_string());
+}
+
+#[test]
+fn members_that_are_not_there_are_told_in_one_line() {
+    let file = File::new("missing");
+    let at = (loopback(), 2);
+    file.write(&[at], at, at);
+    let refused = |far: &str, relays: &str, file: Option<&File>| {
+        let section = format!(
+            "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nfar = {far}\nrelays = {relays}\nservice = 'forwarding'"
+        );
+        config(&section, file).and_then(Node::start).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("'paris'", "'nearest'", Some(&file)),
+        "far: no endpoint among the members has the id `paris`"
+    );
+    assert_eq!(
+        refused("'berlin'", "[]", Some(&file)),
+        "relays: missing; expected at least one, or `service = \"direct\"`"
+    );
+    let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
+    for (far, relays) in [("'berlin'", "[]"), (&*address, "'nearest'")] {
+        assert_eq!(
+            refused(far, relays, None),
+            "members: missing; a far gateway by its id and the nearest relays take them"
+        );
+    }
+    let odd = refused("'berlin'", "'next'", Some(&file));
+    assert!(odd.contains("expected a list of relays, or `nearest`"), "{odd}");
+    std::fs::write(&file.0, "[[relay]]\naddress = 'here'").unwrap();
+    let unread = refused("'berlin'", "'nearest'", Some(&file));
+    assert!(unread.starts_with("members: /") && unread.lines().count() == 1, "{unread}");
+}

@@ -1,0 +1,120 @@
+//! Hosts in a row, each in a network namespace of its own, and gateways on them, which are processes that can be told to end and killed.
+//!
+//! A test that takes these is its own child: called with a configuration in the environment it is a gateway.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tradewind_net::iproute::{Tool, batch};
+use tradewind_net::netns::Namespace;
+use tradewind_net::{NetError, sysctl};
+use tradewind_node::{Node, NodeConfig};
+
+use super::{grant, identity};
+
+const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Links each host to the next: `right` of one leads to `left` of the other, with the addresses `10.network.place.1` and `.2`, and
+/// `fdNN:place::1` and `::2`.
+pub fn link_in_row(network: u8, hosts: &[&Namespace]) -> Result<(), NetError> {
+    for (place, pair) in hosts.windows(2).enumerate() {
+        let &[left, right] = pair else { continue };
+        let path = format!("/proc/{}/fd/{}", std::process::id(), right.as_raw_fd());
+        let ends = |device: &str, number: u8| {
+            [
+                format!("addr add 10.{network}.{place}.{number}/24 dev {device}"),
+                format!("addr add fd{network}:{place}::{number}/64 dev {device} nodad"),
+                format!("link set {device} up"),
+                "link set lo up".to_owned(),
+            ]
+        };
+        let link = format!("link add right type veth peer name left netns {path}");
+        batch(left, Tool::Ip, &[&[link][..], &ends("right", 1)].concat())?;
+        batch(right, Tool::Ip, &ends("left", 2))?;
+    }
+    Ok(())
+}
+
+/// Client, near gateway's host, far gateway's, and server, at 10.89.0.1, 10.89.1.1, 10.89.1.2 and 10.89.2.2.
+pub struct Row {
+    pub client: Namespace,
+    pub near: Namespace,
+    pub far: Namespace,
+    pub server: Namespace,
+}
+
+impl Row {
+    pub fn new() -> Result<Self, NetError> {
+        let make = Namespace::create;
+        let row = Self { client: make()?, near: make()?, far: make()?, server: make()? };
+        link_in_row(89, &[&row.client, &row.near, &row.far, &row.server])?;
+        let routes = [
+            (&row.client, ["default via 10.89.0.2", "default via fd89:0::2"]),
+            (&row.near, ["10.89.2.0/24 via 10.89.1.2", "fd89:2::/64 via fd89:1::2"]),
+            (&row.far, ["10.89.0.0/24 via 10.89.1.1", "fd89:0::/64 via fd89:1::1"]),
+            (&row.server, ["default via 10.89.2.1", "default via fd89:2::1"]),
+        ];
+        for (host, routes) in routes {
+            batch(host, Tool::Ip, &routes.map(|route| format!("route add {route}")))?;
+        }
+        for host in [&row.near, &row.far] {
+            host.run(|| {
+                sysctl::set("net.ipv4.ip_forward", "1")?;
+                sysctl::set("net.ipv6.conf.all.forwarding", "1")
+            })??;
+        }
+        Ok(row)
+    }
+}
+
+/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`.
+pub fn is_a_gateway(destinations: &str) -> bool {
+    let Ok(config) = std::env::var(CONFIG) else { return false };
+    let config: toml::Table = config.parse().unwrap();
+    let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
+    let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
+    let number = if is_near { 1 } else { 4 };
+    let grant = is_near.then(|| grant(identity(1).public(), destinations));
+    let config =
+        NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant);
+    let node = Node::start(config.unwrap()).unwrap();
+    println!("ready");
+    let _ended = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(node);
+    true
+}
+
+/// A gateway, which does not outlive the test.
+pub struct Process(Child);
+
+impl Process {
+    pub fn start(host: &Namespace, config: &str) -> Self {
+        let start = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let mut process = Self(host.run(start).unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        process
+    }
+
+    /// Tells it to end, and waits.
+    pub fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}

@@ -1,0 +1,265 @@
+//! Packets of applications that know of nothing, taken whole from one TUN device and put out of another: client, near gateway, far gateway and
+//! server in a row, each in a network namespace of its own; the gateways are processes, which are killed.
+//!
+//! What is carried and what goes its old way look the same to both ends, so that connections outlive gateways. To tell them apart the far host
+//! can be closed to what is passed on from one link to the other: then only what is carried comes through.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod nodes;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nodes::hosts::{PATIENCE, Process, Row, is_a_gateway};
+use nodes::{identity, operator};
+use tradewind_net::NetError;
+use tradewind_net::iproute::{Tool, ask, batch};
+use tradewind_net::netns::Namespace;
+use tradewind_net::userns::become_root_inside;
+
+const TEST: &str = "packets_of_any_protocol_are_carried_whole_and_go_their_old_way_whoever_dies";
+
+/// The server, by family, and an address of the far host itself.
+const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
+const FAR: &str = "10.89.2.1:9000";
+const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
+/// More than the far host's link to the near one takes in one packet.
+const BYTES: usize = 100_000;
+const MTU: usize = 1400;
+
+fn main() {
+    if is_a_gateway(DESTINATIONS) {
+        return;
+    }
+    if std::env::args().any(|word| word == "--list") {
+        return println!("{TEST}: test");
+    }
+    match become_root_inside().and_then(|()| Hosts::new()) {
+        Ok(hosts) => hosts.check(),
+        Err(error) => return println!("SKIPPED {TEST}: {error}"),
+    }
+    println!("test {TEST} ... ok");
+}
+
+struct Hosts(Row);
+
+impl Hosts {
+    fn new() -> Result<Self, NetError> {
+        let row = Row::new()?;
+        batch(&row.near, Tool::Ip, &[format!("link set right mtu {MTU}")])?;
+        batch(&row.far, Tool::Ip, &[format!("link set left mtu {MTU}")])?;
+        Ok(Self(row))
+    }
+
+    fn check(&self) {
+        for (host, address) in
+            [(&self.0.server, SERVERS[0]), (&self.0.server, SERVERS[1]), (&self.0.far, FAR)]
+        {
+            host.run(|| answer(address)).unwrap();
+        }
+        let older = Talks::new(self);
+        older.wait_until_heard("over the old way");
+        let mut far = self.far_gateway();
+        for _ in 0..2 {
+            let near = self.near_gateway();
+            self.set_closed(true);
+            older.wait_until_heard("in conversations that are older than the gateway");
+            let younger = Talks::new(self);
+            younger.wait_until_heard("in younger conversations");
+            assert_eq!(self.pieces(), [0; 4], "packets were fragmented");
+            self.set_closed(false);
+            let killed = Instant::now();
+            drop(near);
+            older.wait_until_heard("over the old way");
+            younger.wait_until_heard("over the old way");
+            println!("{} ms after SIGKILL all had answers again", killed.elapsed().as_millis());
+            assert!(!self.has_route(&self.0.near), "a route outlived its gateway");
+        }
+
+        let near = self.near_gateway();
+        self.set_closed(true);
+        older.wait_until_heard("through the new near gateway");
+        self.set_closed(false);
+        let killed = Instant::now();
+        drop(far);
+        older.wait_until_heard("round a dead far gateway");
+        println!("{} ms after the far gateway's", killed.elapsed().as_millis());
+        far = self.far_gateway();
+        self.set_closed(true);
+        older.wait_until_heard("through the new far gateway");
+        near.end();
+        far.end();
+        self.set_closed(false);
+        older.wait_until_heard("over the old way after an orderly end");
+        for host in [&self.0.near, &self.0.far] {
+            assert!(!self.has_route(host), "a route outlived its gateway");
+        }
+    }
+
+    fn near_gateway(&self) -> Process {
+        let far = identity(4).public();
+        Process::start(
+            &self.0.near,
+            &format!(
+                "[[packet]]
+                tun = {{ name = 'tw0', destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'] }}
+                far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
+                [packet_endpoint]"
+            ),
+        )
+    }
+
+    fn far_gateway(&self) -> Process {
+        let operator = operator().public();
+        Process::start(
+            &self.0.far,
+            &format!(
+                "[packet_endpoint]
+                listen = '10.89.1.2:7001'
+                operators = ['{operator}']
+                destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*']
+                tun = {{ name = 'tw1', sources = ['10.89.0.0/24:*', '10.89.1.1/32:*', '[fd89::]/64:*'] }}"
+            ),
+        )
+    }
+
+    /// Whether the far host passes nothing on between its links.
+    fn set_closed(&self, is_closed: bool) {
+        let rules = if is_closed {
+            "table inet closed { chain passing { type filter hook forward priority 0; iifname left oifname right drop; iifname right oifname left drop; }; \
+             chain coming { type filter hook input priority 0; iifname left ip daddr 10.89.2.1 drop; }; }"
+        } else {
+            "delete table inet closed"
+        };
+        let run = || Command::new("nft").arg(rules).status().unwrap();
+        assert!(self.0.far.run(run).unwrap().success());
+    }
+
+    /// Packets that the gateways' hosts have cut into pieces, by host and family.
+    fn pieces(&self) -> [u64; 4] {
+        let [near, far] = [&self.0.near, &self.0.far].map(|host| host.run(pieces_here).unwrap());
+        [near[0], near[1], far[0], far[1]]
+    }
+
+    fn has_route(&self, host: &Namespace) -> bool {
+        let routes = host.run(|| {
+            ["-4", "-6"]
+                .map(|family| ask(Tool::Ip, &[family, "route", "show", "table", "all"]).unwrap())
+        });
+        routes.unwrap().iter().any(|routes| routes.contains("dev tw"))
+    }
+}
+
+/// Pieces that this thread's host has made of packets, IPv4 and IPv6.
+fn pieces_here() -> [u64; 2] {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+    let v4 = read("snmp");
+    let rows: Vec<Vec<&str>> = v4
+        .lines()
+        .filter(|line| line.starts_with("Ip:"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let place = rows[0].iter().position(|name| *name == "FragCreates").unwrap();
+    let v6 = read("snmp6");
+    let row = v6.lines().find(|line| line.starts_with("Ip6FragCreates")).unwrap();
+    [rows[1][place], row.split_whitespace().last().unwrap()].map(|count| count.parse().unwrap())
+}
+
+/// Conversations of one age: a connection and datagrams, by family, of the client; a connection of the near host itself to the far one.
+struct Talks {
+    streams: Vec<TcpStream>,
+    sockets: Vec<UdpSocket>,
+}
+
+impl Talks {
+    fn new(hosts: &Hosts) -> Self {
+        let connect = |host: &Namespace, to: &str| {
+            let to: SocketAddr = to.parse().unwrap();
+            let stream = host.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream
+        };
+        let client = &hosts.0.client;
+        let mut streams: Vec<TcpStream> = SERVERS.iter().map(|to| connect(client, to)).collect();
+        streams.push(connect(&hosts.0.near, FAR));
+        let socket = |to: &&str| client.run(|| connected_to(to)).unwrap();
+        Self { streams, sockets: SERVERS.iter().map(socket).collect() }
+    }
+
+    /// Sends, in each, until all of an answer has come; and to a port where nobody is, until ICMP says so.
+    fn wait_until_heard(&self, how: &str) {
+        for socket in &self.sockets {
+            let heard = wait_for(|| {
+                let _lost = socket.send(&[7; 1000]);
+                socket.recv(&mut [0; 2048]).is_ok_and(|length| length == 1000)
+            });
+            assert!(heard, "no datagram came {how} from {:?}", socket.peer_addr());
+        }
+        for socket in &self.sockets {
+            let nobody = SocketAddr::new(socket.peer_addr().unwrap().ip(), 9);
+            let near = socket.try_clone().unwrap();
+            near.connect(nobody).unwrap();
+            let refused = wait_for(|| {
+                let told = near.send(&[7; 10]).and_then(|_| near.recv(&mut [0; 16]));
+                told.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            });
+            near.connect(SocketAddr::new(nobody.ip(), 9000)).unwrap();
+            assert!(refused, "nothing told {how} that nobody is at {nobody}");
+        }
+        for stream in &self.streams {
+            let sent: Vec<u8> = (0..BYTES).map(|place| (place % 251) as u8).collect();
+            let mut came = vec![0; BYTES];
+            std::thread::scope(|scope| {
+                let (mut sender, mut receiver) = (stream, stream);
+                let sent = &sent;
+                scope.spawn(move || sender.write_all(sent).unwrap());
+                let read = receiver.read_exact(&mut came);
+                assert!(read.is_ok(), "{read:?} {how} from {:?}", stream.peer_addr());
+            });
+            assert!(came == sent, "something else came {how}");
+        }
+    }
+}
+
+fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if holds() {
+            return true;
+        }
+    }
+    false
+}
+
+fn connected_to(server: &str) -> UdpSocket {
+    let server: SocketAddr = server.parse().unwrap();
+    let any: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(server).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    socket
+}
+
+/// Answers datagrams and connections with what they bring, for as long as the test runs.
+fn answer(address: &str) {
+    let (socket, listener) =
+        (UdpSocket::bind(address).unwrap(), TcpListener::bind(address).unwrap());
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _lost = socket.send_to(&buffer[..length], from);
+        }
+    });
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut reader = stream.try_clone().unwrap();
+                std::io::copy(&mut reader, &mut stream)
+            });
+        }
+    });
+}
