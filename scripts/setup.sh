@@ -80,6 +80,9 @@ case $purpose in
   lint) cargo_tool cargo-deny cargo-deny ;;
   bench)
     debian haproxy haproxy
+    # The experiment jq-video: a real video, and SRT to compare with.
+    debian ffmpeg ffmpeg
+    debian srt-live-transmit srt-tools
     [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || packages "nginx's module stream" nginx libnginx-mod-stream ;;
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }

@@ -11,6 +11,7 @@
 //! | [`measurement`] | what a probe saw, and a leg made of it | |
 //! | [`sharing`] | what each flow of one host gets of its machine's cap | \[TRN\] |
 //! | [`estimator`] | gain of a third relay over two | \[CDD\] |
+//! | [`voice`] | how a call sounds: R and MOS from delay and losses | ITU-T G.107 |
 //! | [`statistics`] | means, medians and ratios of repeated measurements | Student's t |
 //!
 //! Everything is a pure function of its arguments. A rate here is that of payload; headers are the
@@ -27,6 +28,7 @@ pub mod packet;
 pub mod sharing;
 pub mod statistics;
 pub mod tcp;
+pub mod voice;
 
 pub use catalogue::{Catalogue, Continent, Egress, Region};
 pub use fct::{StartUp, path_fct};

@@ -234,12 +234,13 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ExperimentError> {
 }
 
 /// Files that built-in scenarios name: topologies, a planning problem, another experiment's places.
-const NAMED: [(&str, &str); 11] = [
+const NAMED: [(&str, &str); 12] = [
     ("cdd-wan.toml", include_str!("../../../scenarios/cdd-wan.toml")),
     ("cdd-fair-wan.toml", include_str!("../../../scenarios/cdd-fair-wan.toml")),
     ("cp-model.toml", include_str!("../../../scenarios/cp-model.toml")),
     ("cp-real-wan.toml", Scenario::CP_REAL_WAN),
     ("jq-recovery.toml", include_str!("../../../scenarios/jq-recovery.toml")),
+    ("jq-video-wan.toml", include_str!("../../../scenarios/jq-video-wan.toml")),
     ("plan/trn-contention.toml", include_str!("../../../scenarios/plan/trn-contention.toml")),
     ("soak-wan.toml", include_str!("../../../scenarios/soak-wan.toml")),
     ("stream-chains-wan.toml", include_str!("../../../scenarios/stream-chains-wan.toml")),
@@ -392,6 +393,12 @@ const ALL: &[Experiment] = &[
         "JQ 5.2",
         packets::recovery::run,
         "the same of relays and gateways on the lab, beside the simulation"
+    ),
+    lab!(
+        "jq-video",
+        "JQ 5.3",
+        packets::video::run,
+        "a video and a voice call through an outage of their paths, by each packet service"
     ),
     numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),

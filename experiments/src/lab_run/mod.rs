@@ -25,6 +25,7 @@ pub(crate) mod service;
 pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use tradewind_lab::{Lab, LabOptions};
 use tradewind_net::counters::TcpCounters;
@@ -32,6 +33,7 @@ use tradewind_units::{Duration, HostId};
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Stop};
+use carry::STOP_CHECK;
 use process::Scratch;
 
 /// A lab that runs, and what every program on it needs. Programs that were started on it are dropped before it.
@@ -60,6 +62,19 @@ impl Ground {
         let scratch = Scratch::new()?;
         let lab = Lab::start(topology, options)?;
         Ok(Self { lab, scratch, program: program.to_owned(), stop: stop.clone() })
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// When the run is told to stop.
+    pub(crate) fn wait(&self, span: Duration) -> Result<(), DemoError> {
+        let end = Instant::now() + span;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            self.stop.check()?;
+            std::thread::sleep(left.min(STOP_CHECK));
+        }
+        Ok(())
     }
 
     /// What TCP has counted on `host` since the lab began, all its connections together.

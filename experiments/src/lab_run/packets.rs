@@ -7,7 +7,7 @@ use serde::Serialize;
 use tradewind_grant::{
     DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant,
 };
-use tradewind_units::HostId;
+use tradewind_units::{Duration, HostId};
 
 use super::Ground;
 use super::process::Service;
@@ -90,6 +90,8 @@ struct FlowSection<'a> {
     far: Stop,
     relays: &'a [Stop],
     service: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<String>,
 }
 
 /// How a near gateway carries its flow.
@@ -102,6 +104,8 @@ pub(crate) struct Carriage<'a> {
     pub(crate) far: &'a Party,
     /// Whether copies that the access path loses are sent again.
     pub(crate) repeat_copies: bool,
+    /// Its latency budget; the gateway's default when absent.
+    pub(crate) budget: Option<Duration>,
 }
 
 impl Party {
@@ -197,6 +201,7 @@ impl Party {
             far: carriage.far.stop(),
             relays: carriage.relays,
             service: carriage.service,
+            budget: carriage.budget.map(|budget| format!("{} ms", budget.as_millis())),
         };
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,

@@ -52,7 +52,8 @@ impl Scratch {
         Ok(path)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    /// Where a file of this name is, or would be.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         // Names of regions hold colons, which some tools take for a separator.
         self.path.join(name.replace(':', "-"))
     }
@@ -175,46 +176,92 @@ impl Drop for Service {
     }
 }
 
+/// A program that does something and ends; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Task {
+    name: String,
+    service: Service,
+    log: PathBuf,
+}
+
+impl Task {
+    /// Starts the program, whose output is of no use.
+    pub(crate) fn start(
+        command: Command,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<Self, DemoError> {
+        Self::start_into(command, Stdio::null(), name, scratch)
+    }
+
+    /// Starts the program with its output going there.
+    fn start_into(
+        mut command: Command,
+        output: impl Into<Stdio>,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<Self, DemoError> {
+        let (log_file, log) = scratch.create(&format!("{name}.log"))?;
+        command.stdin(Stdio::null()).stdout(output).stderr(log_file);
+        let child = spawn(&mut command, name)?;
+        Ok(Self { name: name.to_owned(), service: Service { child }, log })
+    }
+
+    /// Starts a program that listens first; `listens` tells whether it does.
+    pub(crate) fn start_listening(
+        command: Command,
+        name: &str,
+        scratch: &Scratch,
+        listens: impl Fn() -> Result<bool, DemoError>,
+    ) -> Result<Self, DemoError> {
+        let service = Service::start_listening(command, name, scratch, listens)?;
+        Ok(Self { name: name.to_owned(), service, log: scratch.file(&format!("{name}.log")) })
+    }
+
+    /// Waits for its end, `within` at most.
+    pub(crate) fn end(mut self, within: Duration, stop: &Stop) -> Result<(), DemoError> {
+        self.wait(Some(within), stop)
+    }
+
+    fn wait(&mut self, within: Option<Duration>, stop: &Stop) -> Result<(), DemoError> {
+        let begun = Instant::now();
+        loop {
+            stop.check()?;
+            match self.service.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) => return Err(failed(&self.name, &self.log)),
+                Ok(None) if within.is_some_and(|within| begun.elapsed() > within) => {
+                    let why = format!("it has not ended within {} s", begun.elapsed().as_secs());
+                    return Err(DemoError::Program { name: self.name.clone(), why });
+                }
+                Ok(None) => std::thread::sleep(LOOK),
+                Err(source) => return Err(DemoError::Start { name: self.name.clone(), source }),
+            }
+        }
+    }
+}
+
 /// A program that answers once, in JSON on its standard output.
 #[derive(Debug)]
 pub(crate) struct Question {
-    name: String,
-    service: Service,
+    task: Task,
     answer: PathBuf,
-    log: PathBuf,
 }
 
 impl Question {
     /// Starts the program.
-    pub(crate) fn ask(
-        mut command: Command,
-        name: &str,
-        scratch: &Scratch,
-    ) -> Result<Self, DemoError> {
+    pub(crate) fn ask(command: Command, name: &str, scratch: &Scratch) -> Result<Self, DemoError> {
         let (answer_file, answer) = scratch.create(&format!("{name}.json"))?;
-        let (log_file, log) = scratch.create(&format!("{name}.log"))?;
-        command.stdin(Stdio::null()).stdout(answer_file).stderr(log_file);
-        let child = spawn(&mut command, name)?;
-        Ok(Self { name: name.to_owned(), service: Service { child }, answer, log })
+        Ok(Self { task: Task::start_into(command, answer_file, name, scratch)?, answer })
     }
 
     /// Waits for its end and reads the answer.
     pub(crate) fn answer<T: DeserializeOwned>(mut self, stop: &Stop) -> Result<T, DemoError> {
-        let status = loop {
-            stop.check()?;
-            match self.service.child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) => std::thread::sleep(LOOK),
-                Err(source) => return Err(DemoError::Start { name: self.name, source }),
-            }
-        };
-        if !status.success() {
-            return Err(failed(&self.name, &self.log));
-        }
+        self.task.wait(None, stop)?;
         let read = fs::read_to_string(&self.answer);
         let text = read.map_err(|source| DemoError::File { path: self.answer.clone(), source })?;
         serde_json::from_str(&text)
-            .map_err(|source| DemoError::Answer { name: self.name.clone(), source })
+            .map_err(|source| DemoError::Answer { name: self.task.name.clone(), source })
     }
 }
 

@@ -295,12 +295,7 @@ impl Field<'_> {
     }
 
     fn wait(&self, seconds: f64) -> Result<(), DemoError> {
-        let end = Instant::now() + Duration::from_secs_f64(seconds);
-        while let Some(left) = end.checked_duration_since(Instant::now()) {
-            self.ground.stop.check()?;
-            thread::sleep(left.min(STOP_CHECK));
-        }
-        Ok(())
+        self.ground.wait(Duration::from_secs_f64(seconds))
     }
 
     /// When the sessions over the first path begin that no other interrupts.

@@ -25,6 +25,9 @@ use crate::parallel;
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
+/// How long datagrams may be under way after the last was sent.
+const LAST_ONES: Duration = Duration::from_secs(3);
+
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +160,8 @@ fn on_lab(
     ground.lab.reset_validity().map_err(DemoError::from)?;
     let interval = network.interval();
     let count = (network.on().as_nanos() / interval.as_nanos()) as usize;
-    let pace = Pace { interval, count, bytes: network.payload_bytes };
+    let last_ones = LAST_ONES;
+    let pace = Pace { interval, count, bytes: network.payload_bytes, last_ones };
     let seen = traffic::run(&pairs, pace, &options.stop)?;
     let reasons = ground.lab.validity().map_err(DemoError::from)?.reasons;
     let late = Duration::from_secs_f64(scenario.late_ms / 1e3);
@@ -209,7 +213,8 @@ fn start(
         let (near, far) = ends(ground, index)?;
         let relays = &relays[path.group];
         services.push(far.far_gateway(ground, &operator, &[relays[1].identity])?);
-        let carriage = Carriage { service: "coding", relays, far: &far, repeat_copies: arq };
+        let carriage =
+            Carriage { service: "coding", relays, far: &far, repeat_copies: arq, budget: None };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
         services.push(gateway);
         let to = (&far.host, far.application());

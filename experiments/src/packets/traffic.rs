@@ -16,8 +16,6 @@ use crate::lab_run::carry::{STOP_CHECK, io_error};
 const NUMBER_BYTES: usize = 8;
 /// How long a receiver waits for the next datagram before it looks whether all is over.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long datagrams may be under way after the last was sent.
-const LAST_ONES: Duration = Duration::from_secs(3);
 
 /// Two applications, the datagrams of one going to the other.
 pub(super) struct Pair {
@@ -47,6 +45,8 @@ pub(super) struct Pace {
     pub(super) count: usize,
     /// How long each is.
     pub(super) bytes: usize,
+    /// How long datagrams may be under way after the last was sent.
+    pub(super) last_ones: Duration,
 }
 
 impl Pair {
@@ -126,7 +126,7 @@ pub(super) fn run(pairs: &[Pair], pace: Pace, stop: &Stop) -> Result<Vec<Seen>, 
             .collect();
         let sent = send(pairs, pace, begun, stop);
         if sent.is_ok() {
-            thread::sleep(LAST_ONES);
+            thread::sleep(pace.last_ones);
         }
         over.store(true, Ordering::Relaxed);
         let came: Vec<_> = receivers
@@ -171,10 +171,11 @@ fn send(
 }
 
 /// Whether the next datagram may do better: the queue is full, or nobody listened to the one before.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused)
 }
 
-fn failed(what: &'static str, address: SocketAddr, source: io::Error) -> DemoError {
+/// What became of a socket.
+pub(super) fn failed(what: &'static str, address: SocketAddr, source: io::Error) -> DemoError {
     io_error("datagrams", what, address, source)
 }

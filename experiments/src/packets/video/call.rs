@@ -1,0 +1,273 @@
+//! A call while it lasts: packets taken from ffmpeg, or made, sent on; and at the other end kept until they are played.
+//!
+//! Both ends stand where an application's own sockets would: the sender paces as conferencing applications do, the receiver is a play-out
+//! buffer of fixed delay, which hands packets to ffmpeg in their order when they are due.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tradewind_units::HostId;
+
+use super::ledger::Ledger;
+use super::rtp::{self, Rtp};
+use super::shield::{Opener, Shield};
+use crate::demo::DemoError;
+use crate::lab_run::Ground;
+use crate::packets::traffic::{failed, is_passing};
+
+/// How long an end waits for the next packet before it looks whether all is over.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// Between two voice packets.
+const VOICE_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest datagram.
+const DATAGRAM_BYTES: usize = 2048;
+
+/// When a run began, and how far it is.
+pub(super) struct Clock {
+    begun: Instant,
+    /// Calls of which something has come.
+    arrived: AtomicUsize,
+    /// Nothing more is sent.
+    pub(super) all_sent: AtomicBool,
+    /// Nothing more is received.
+    pub(super) over: AtomicBool,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        let (arrived, all_sent, over) = Default::default();
+        Self { begun: Instant::now(), arrived, all_sent, over }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Whether something has come of so many calls.
+    pub(super) fn has_arrived(&self, calls: usize) -> bool {
+        self.arrived.load(Ordering::Relaxed) >= calls
+    }
+
+    fn sleep_until(&self, due: Duration) {
+        thread::sleep(due.saturating_sub(self.now()));
+    }
+}
+
+/// Where a call's packets come from.
+pub(super) enum Source {
+    /// A player that sends to this socket; between two packets goes so long at least.
+    Player(UdpSocket, Duration),
+    /// Voice: steady.
+    Voice,
+}
+
+/// One call.
+pub(super) struct Call {
+    /// Where its packets come from.
+    pub(super) source: Source,
+    /// Towards the receiver, with its address.
+    pub(super) out: (UdpSocket, SocketAddr),
+    /// Where the receiver listens.
+    pub(super) listen: (UdpSocket, SocketAddr),
+    /// A player to hand packets to when they are played.
+    pub(super) player: Option<(UdpSocket, SocketAddr)>,
+    /// What its ends do against losses.
+    pub(super) shield: Shield,
+    /// How long after it was sent a packet is played.
+    pub(super) budget: Duration,
+}
+
+/// What a call came to.
+pub(super) struct Played {
+    /// Its packets.
+    pub(super) ledger: Ledger,
+    /// The place of the first packet that was played.
+    pub(super) first: Option<usize>,
+}
+
+/// Binds a socket on a host.
+///
+/// # Errors
+/// When there is no such host, or the address is taken.
+pub(super) fn bind(
+    ground: &Ground,
+    host: &HostId,
+    address: SocketAddr,
+) -> Result<UdpSocket, DemoError> {
+    let bound = ground.lab.enter(host, || {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_read_timeout(Some(LOOK))?;
+        Ok::<_, io::Error>(socket)
+    })?;
+    bound.map_err(|error| failed("listen at", address, error))
+}
+
+/// A socket on a host that sends to `to`.
+///
+/// # Errors
+/// When there is no such host, or no route.
+pub(super) fn towards(
+    ground: &Ground,
+    host: &HostId,
+    to: SocketAddr,
+) -> Result<(UdpSocket, SocketAddr), DemoError> {
+    let connected = ground.lab.enter(host, || {
+        let socket = UdpSocket::bind("127.0.0.1:0").and_then(|socket| {
+            socket.connect(to)?;
+            Ok(socket)
+        })?;
+        socket.set_nonblocking(true)?;
+        Ok::<_, io::Error>(socket)
+    })?;
+    Ok((connected.map_err(|error| failed("send to", to, error))?, to))
+}
+
+fn send((socket, to): &(UdpSocket, SocketAddr), datagram: &[u8]) -> Result<(), DemoError> {
+    match socket.send(datagram) {
+        Err(error) if !is_passing(&error) => Err(failed("send to", *to, error)),
+        _ => Ok(()),
+    }
+}
+
+/// The next datagram's length; `None` when none came for a while.
+fn receive(
+    socket: &UdpSocket,
+    at: SocketAddr,
+    into: &mut [u8],
+) -> Result<Option<usize>, DemoError> {
+    match socket.recv(into) {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if is_passing(&error) => Ok(None),
+        Err(error) => Err(failed("receive at", at, error)),
+    }
+}
+
+impl Call {
+    /// Carries it until the clock says that it is over.
+    ///
+    /// # Errors
+    /// When a socket fails.
+    pub(super) fn run(&self, clock: &Clock) -> Result<Played, DemoError> {
+        let ledger = Mutex::new(Ledger::new(self.budget));
+        let (sent, first) = thread::scope(|scope| {
+            let receiver = scope.spawn(|| self.play(clock, &ledger));
+            let sent = match &self.source {
+                Source::Player(socket, gap) => self.pass_on(clock, socket, *gap, &ledger),
+                Source::Voice => self.speak(clock, &ledger),
+            };
+            (sent, receiver.join().expect("a receiver does not panic"))
+        });
+        sent?;
+        Ok(Played {
+            ledger: ledger.into_inner().unwrap_or_else(PoisonError::into_inner),
+            first: first?,
+        })
+    }
+
+    /// Sends what the player sends, no two packets closer than `gap`.
+    fn pass_on(
+        &self,
+        clock: &Clock,
+        socket: &UdpSocket,
+        gap: Duration,
+        ledger: &Mutex<Ledger>,
+    ) -> Result<(), DemoError> {
+        let mut wrapper = self.shield.wrapper().map_err(coding)?;
+        let (mut packet, mut due) = ([0; DATAGRAM_BYTES], Duration::ZERO);
+        while !clock.all_sent.load(Ordering::Relaxed) {
+            let Some(length) = receive(socket, self.out.1, &mut packet)? else { continue };
+            let Some(rtp) = Rtp::parse(&packet[..length]) else { continue };
+            clock.sleep_until(due);
+            due = clock.now() + gap;
+            locked(ledger).leave(rtp, clock.now());
+            for datagram in wrapper.wrap(&packet[..length]).map_err(coding)? {
+                send(&self.out, &datagram)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends voice.
+    fn speak(&self, clock: &Clock, ledger: &Mutex<Ledger>) -> Result<(), DemoError> {
+        let mut wrapper = self.shield.wrapper().map_err(coding)?;
+        for number in 0..u16::MAX {
+            clock.sleep_until(VOICE_INTERVAL * number.into());
+            if clock.all_sent.load(Ordering::Relaxed) {
+                break;
+            }
+            let packet = rtp::voice(number);
+            let rtp = Rtp::parse(&packet).expect("a packet of our own");
+            locked(ledger).leave(rtp, clock.now());
+            for datagram in wrapper.wrap(&packet).map_err(coding)? {
+                send(&self.out, &datagram)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what comes, and hands on what is due, in order; the place of the first that was played.
+    fn play(&self, clock: &Clock, ledger: &Mutex<Ledger>) -> Result<Option<usize>, DemoError> {
+        let (socket, address) = &self.listen;
+        let mut opener = self.shield.opener();
+        let mut waiting: BTreeMap<usize, (Duration, Vec<u8>)> = BTreeMap::new();
+        let (mut datagram, mut first, mut has_come) = ([0; DATAGRAM_BYTES], None, false);
+        while !clock.over.load(Ordering::Relaxed) {
+            let next = waiting.first_key_value().map(|(_, (due, _))| *due);
+            let patience = next.map_or(LOOK, |due| due.saturating_sub(clock.now()));
+            // A timeout of zero would mean none.
+            let patience = patience.clamp(Duration::from_millis(1), LOOK);
+            let set = socket.set_read_timeout(Some(patience));
+            set.map_err(|error| failed("receive at", *address, error))?;
+            if let Some(length) = receive(socket, *address, &mut datagram)? {
+                let packets = take(&datagram[..length], &mut opener, clock, ledger, &mut waiting);
+                if packets > 0 && !has_come {
+                    has_come = true;
+                    clock.arrived.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            while let Some(entry) = waiting.first_entry().filter(|e| e.get().0 <= clock.now()) {
+                let (place, (_, packet)) = entry.remove_entry();
+                first.get_or_insert(place);
+                if let Some(player) = &self.player {
+                    send(player, &packet)?;
+                }
+            }
+        }
+        if let Some(player) = &self.player {
+            send(player, &rtp::bye())?;
+        }
+        Ok(first)
+    }
+}
+
+/// Puts the packets of a datagram that are in time where they wait to be played; how many it brought, in time or not.
+fn take(
+    datagram: &[u8],
+    opener: &mut Opener,
+    clock: &Clock,
+    ledger: &Mutex<Ledger>,
+    waiting: &mut BTreeMap<usize, (Duration, Vec<u8>)>,
+) -> usize {
+    let mut packets = 0;
+    for packet in opener.open(datagram) {
+        let Some(rtp) = Rtp::parse(&packet) else { continue };
+        packets += 1;
+        if let Some((place, due)) = locked(ledger).come(rtp, clock.now()) {
+            waiting.insert(place, (due, packet));
+        }
+    }
+    packets
+}
+
+fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn coding(error: tradewind_fec::FecError) -> DemoError {
+    DemoError::Program { name: "repair packets".into(), why: error.to_string() }
+}

@@ -1,0 +1,248 @@
+//! ffmpeg: makes the video, sends it as H.264 over RTP, writes what it receives, and compares frame by frame.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tradewind_units::HostId;
+
+use super::scenario::Video;
+use crate::demo::{DemoError, Stop};
+use crate::lab_run::Ground;
+use crate::lab_run::process::{Scratch, Task};
+
+const PROGRAM: &str = "ffmpeg";
+/// The file of the encoded video, and of what tells a receiver how it is encoded.
+const CLIP: &str = "clip.mkv";
+const SESSION: &str = "session.sdp";
+/// Where players receive.
+pub(super) const PLAYER_PORT: u16 = 6004;
+/// Longest that anything of it may take once it has all its input: far more than on any machine that can run this.
+pub(super) const LONGEST: Duration = Duration::from_secs(120);
+/// Bytes that may wait for a player.
+const PLAYER_BUFFER: &str = "1000000";
+/// Frames that agree to the last bit have no PSNR; they count as this much.
+const EQUAL_DB: f64 = 100.0;
+
+/// Where a host's player receives.
+pub(super) fn player() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, PLAYER_PORT).into()
+}
+
+/// How near received frames are to the source's, in the order of these.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Likeness {
+    /// Peak signal-to-noise ratio of each, in dB; `None` before anything was received.
+    pub(super) psnr_db: Vec<Option<f64>>,
+    /// Structural similarity.
+    pub(super) ssim: Vec<Option<f64>>,
+}
+
+/// The video, encoded.
+pub(super) struct Clip {
+    scratch: Scratch,
+    video: Video,
+    length: Duration,
+    /// How near its own frames are to the source's: what is reached without losses.
+    pub(super) lossless: Likeness,
+}
+
+/// Whether a program is there.
+pub(super) fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("-version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
+/// # Errors
+/// When ffmpeg is not there; in one line that tells how to get it.
+pub(super) fn check() -> Result<(), DemoError> {
+    if is_installed(PROGRAM) {
+        return Ok(());
+    }
+    let why = "it is not installed (Debian package ffmpeg; `make setup-bench` installs it)";
+    Err(DemoError::Program { name: PROGRAM.into(), why: why.into() })
+}
+
+fn quiet(command: &mut Command) {
+    command.args(["-hide_banner", "-loglevel", "error", "-nostdin", "-y"]);
+}
+
+impl Clip {
+    /// Makes `length` of it, constant in rate, without frames that are larger than others: every frame has a part that refers to no other.
+    ///
+    /// # Errors
+    /// When ffmpeg fails.
+    pub(super) fn encode(video: &Video, length: Duration, stop: &Stop) -> Result<Self, DemoError> {
+        let scratch = Scratch::new()?;
+        let mut command = Command::new(PROGRAM);
+        quiet(&mut command);
+        let rate = format!("{}k", video.kbit_per_s);
+        let room = format!("{}k", (2.0 * video.kbit_per_s / video.frames_per_s).ceil());
+        let slice = video.packet_bytes - 100;
+        let frames = video.frames_per_s.ceil();
+        let of_codec = format!("intra-refresh=1:keyint={frames}:slice-max-size={slice}:threads=1");
+        command.args(["-f", "lavfi", "-i", &video.source, "-t", &seconds(length)]);
+        command.args(["-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "veryfast"]);
+        command.args(["-tune", "zerolatency", "-b:v", &rate, "-maxrate", &rate]);
+        command.args(["-bufsize", &room, "-x264-params", &of_codec]);
+        command.arg(scratch.file(CLIP));
+        Task::start(command, "ffmpeg-encode", &scratch)?.end(LONGEST * 5, stop)?;
+        let mut clip =
+            Self { scratch, video: video.clone(), length, lossless: Likeness::default() };
+        clip.lossless = clip.compare(&clip.scratch.file(CLIP), Duration::ZERO, stop)?;
+        Ok(clip)
+    }
+
+    fn sender(&self, ground: &Ground, host: &HostId) -> Result<Command, DemoError> {
+        let mut command = ground.lab.command(host, PROGRAM)?;
+        quiet(&mut command);
+        command.arg("-re").arg("-i").arg(self.scratch.file(CLIP));
+        command.args(["-c", "copy", "-f", "rtp"]);
+        Ok(command)
+    }
+
+    fn url(&self, to: SocketAddr) -> String {
+        format!("rtp://{to}?pkt_size={}", self.video.packet_bytes)
+    }
+
+    /// Sends it in real time.
+    ///
+    /// # Errors
+    /// When ffmpeg cannot be started.
+    pub(super) fn send(
+        &self,
+        ground: &Ground,
+        host: &HostId,
+        to: SocketAddr,
+    ) -> Result<Task, DemoError> {
+        let mut command = self.sender(ground, host)?;
+        command.arg(self.url(to));
+        Task::start(command, "ffmpeg-send", &ground.scratch)
+    }
+
+    /// Starts to receive on `host`; the task ends when the sender leaves.
+    ///
+    /// # Errors
+    /// When ffmpeg fails.
+    pub(super) fn receive(&self, ground: &Ground, host: &HostId) -> Result<Player, DemoError> {
+        let session = ground.scratch.file(SESSION);
+        // What a receiver must know stands in a file that the sender writes.
+        let mut command = self.sender(ground, host)?;
+        command.arg("-t").arg("0.1").arg("-sdp_file").arg(&session).arg(self.url(player()));
+        Task::start(command, "ffmpeg-session", &ground.scratch)?.end(LONGEST, &ground.stop)?;
+        let mut command = ground.lab.command(host, PROGRAM)?;
+        quiet(&mut command);
+        command.args(["-protocol_whitelist", "file,udp,rtp", "-reorder_queue_size", "0"]);
+        command.args(["-max_delay", "0", "-buffer_size", PLAYER_BUFFER]);
+        command.args(["-probesize", "32", "-analyzeduration", "0", "-i"]);
+        command.arg(&session).args(["-c", "copy", "-copyinkf"]);
+        let received = ground.scratch.file("received.nut");
+        command.arg(&received);
+        let listens = || listens(ground, host, PLAYER_PORT);
+        let task = Task::start_listening(command, "ffmpeg-receive", &ground.scratch, listens)?;
+        Ok(Player { task, received })
+    }
+
+    /// Compares a received video, frame by frame, whose time begins so much later than the source's; a frame that is missing is the one
+    /// before it again.
+    ///
+    /// # Errors
+    /// When ffmpeg fails.
+    fn compare(
+        &self,
+        received: &Path,
+        later: Duration,
+        stop: &Stop,
+    ) -> Result<Likeness, DemoError> {
+        let mut command = Command::new(PROGRAM);
+        // Paths in filters would have to be quoted.
+        command.current_dir(self.scratch.file(""));
+        quiet(&mut command);
+        command.args(["-f", "lavfi", "-t", &seconds(self.length), "-i", &self.video.source]);
+        // What is written is not to begin at zero again.
+        command.args(["-copyts", "-itsoffset", &seconds(later), "-i"]).arg(received).args([
+            "-lavfi",
+            "[0:v]format=yuv420p,settb=1/90000,split[a][b];[1:v]settb=1/90000,split[c][d];\
+             [a][c]psnr=stats_file=psnr.log[e];[b][d]ssim=stats_file=ssim.log[f]",
+        ]);
+        command.args(["-map", "[e]", "-f", "null", "-", "-map", "[f]", "-f", "null", "-"]);
+        Task::start(command, "ffmpeg-compare", &self.scratch)?.end(LONGEST * 5, stop)?;
+        let frames = (self.length.as_secs_f64() * self.video.frames_per_s).round() as usize;
+        let values = |log: &str, key| -> Result<Vec<Option<f64>>, DemoError> {
+            let path = self.scratch.file(log);
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| DemoError::File { path, source })?;
+            Ok(values(&text, key, frames))
+        };
+        Ok(Likeness {
+            psnr_db: values("psnr.log", "psnr_avg:")?,
+            ssim: values("ssim.log", "All:")?,
+        })
+    }
+}
+
+/// A receiver.
+pub(super) struct Player {
+    task: Task,
+    received: std::path::PathBuf,
+}
+
+impl Player {
+    /// Waits until it has written what it received, and compares that; its first packet is so much later than the source's.
+    ///
+    /// # Errors
+    /// When ffmpeg fails.
+    pub(super) fn end(
+        self,
+        clip: &Clip,
+        later: Duration,
+        stop: &Stop,
+    ) -> Result<Likeness, DemoError> {
+        self.task.end(LONGEST, stop)?;
+        clip.compare(&self.received, later, stop)
+    }
+}
+
+/// Whether somebody listens at a UDP port of a host.
+pub(super) fn listens(ground: &Ground, host: &HostId, port: u16) -> Result<bool, DemoError> {
+    let bound = ground.lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+    Ok(bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse))
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.3}", span.as_secs_f64())
+}
+
+/// What follows `key` in each line, for `frames` frames: a filter begins with the first frame for which both videos have one.
+fn values(log: &str, key: &str, frames: usize) -> Vec<Option<f64>> {
+    let value = |line: &str| -> Option<f64> {
+        let (_, after) = line.split_once(key)?;
+        let word = after.split_whitespace().next()?;
+        let value: f64 = word.parse().ok()?;
+        Some(value.min(EQUAL_DB))
+    };
+    let values: Vec<Option<f64>> = log.lines().map(value).collect();
+    let before = frames.saturating_sub(values.len());
+    std::iter::repeat_n(None, before).chain(values).take(frames).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_read_frame_by_frame() {
+        let psnr = "n:1 mse_avg:3.85 mse_y:3.35 psnr_avg:42.28 psnr_y:42.89 \n\
+                    n:2 mse_avg:0.00 mse_y:0.00 psnr_avg:inf psnr_y:inf \n";
+        assert_eq!(values(psnr, "psnr_avg:", 2), [Some(42.28), Some(100.0)]);
+        // The first frame of three was never received.
+        assert_eq!(values(psnr, "psnr_avg:", 3), [None, Some(42.28), Some(100.0)]);
+        assert_eq!(values(psnr, "psnr_avg:", 1), [Some(42.28)]);
+        let ssim = "n:1 Y:0.993260 U:0.990712 V:0.995138 All:0.993148 (21.641828)\n";
+        assert_eq!(values(ssim, "All:", 1), [Some(0.993_148)]);
+        assert_eq!(values("", "All:", 2), [None, None]);
+        assert_eq!(values("nonsense", "All:", 1), [None]);
+    }
+}

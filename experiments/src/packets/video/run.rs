@@ -1,0 +1,257 @@
+//! One run: a video and a voice call carried in one way, first with their paths' usual losses, then with these paths out.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use tradewind_lab::{LabError, LabOptions};
+use tradewind_model::voice::{self, Codec, Loss};
+use tradewind_units::SiteId;
+use tradewind_wan::counters::LinkName;
+use tradewind_wan::{PairChange, Topology};
+
+use super::arm::{self, Arm, Group};
+use super::call::{self, Call, Clock, Played, Source};
+use super::ffmpeg::{self, Clip, Likeness, Player};
+use super::ledger::{Arrival, Frame, Freezes, freezes};
+use super::scenario::{Background, Scenario, Spans};
+use crate::demo::{DemoError, Stop};
+use crate::lab_run::Ground;
+use crate::packets::traffic::{self, Pace};
+
+/// The groups of the topology.
+pub(super) const VIDEO: &str = "video";
+pub(super) const VOICE: &str = "voice";
+const CALLS: usize = 2;
+/// What a voice call adds to its budget: the time of a packet, which is spoken before it is sent.
+const PACKET_TIME: Duration = Duration::from_millis(20);
+/// How long ends go on beyond the budget once all is sent.
+const LAST_ONES: Duration = Duration::from_millis(200);
+
+/// A part of a video call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) psnr_db: Vec<f64>,
+    pub(super) ssim: Vec<f64>,
+    /// Frames, and those that were late or broken.
+    pub(super) frames: usize,
+    pub(super) late: usize,
+    pub(super) broken: usize,
+    pub(super) freezes: Freezes,
+}
+
+/// A part of a voice call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    pub(super) loss: Loss,
+    /// R.
+    pub(super) rating: f64,
+    /// MOS.
+    pub(super) opinion: f64,
+}
+
+/// What a run came to: with usual losses, and in the outage.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    pub(super) arm: Arm,
+    pub(super) seen: [Seen; 2],
+    pub(super) heard: [Heard; 2],
+    /// Packets and bytes from the ingress to the egress relay of the video's group.
+    pub(super) between_relays: [f64; 2],
+    /// Why the lab did not keep time.
+    pub(super) reasons: Vec<String>,
+}
+
+/// What all runs share.
+pub(super) struct Stage<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) spans: Spans,
+    pub(super) topology: &'a Topology,
+    pub(super) clip: &'a Clip,
+    pub(super) program: &'a Path,
+    pub(super) stop: &'a Stop,
+}
+
+impl Stage<'_> {
+    /// Carries both calls.
+    ///
+    /// # Errors
+    /// When the lab or what runs on it fails, or the run is told to stop.
+    pub(super) fn run(&self, arm: Arm, seed: u64) -> Result<Outcome, DemoError> {
+        let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+        let ground = &Ground::start(self.topology, &lab, self.program, self.stop)?;
+        let [video, voice] =
+            [VIDEO, VOICE].map(|name| arm::start(ground, self.scenario, name, arm));
+        let (video, voice) = (video?, voice?);
+        let player = self.clip.receive(ground, &arm::host(VIDEO, "r0")?)?;
+        let clock = &Clock::start();
+        let calls =
+            [self.call(ground, VIDEO, arm, &video)?, self.call(ground, VOICE, arm, &voice)?];
+        let played = thread::scope(|scope| {
+            let running = calls.each_ref().map(|call| scope.spawn(|| call.run(clock)));
+            let beside =
+                [(&video, self.scenario.beside_video), (&voice, self.scenario.beside_voice)]
+                    .map(|(group, load)| scope.spawn(move || self.load(group, load, clock)));
+            let directed = self.direct(ground, clock);
+            clock.all_sent.store(true, Ordering::Relaxed);
+            thread::sleep(self.scenario.budget() + LAST_ONES);
+            clock.over.store(true, Ordering::Relaxed);
+            let played = running.map(|call| call.join().expect("a call does not panic"));
+            for load in beside {
+                load.join().expect("flows do not panic")?;
+            }
+            let [seen, heard] = played;
+            Ok::<_, DemoError>((directed?, seen?, heard?))
+        });
+        let (directed, seen, heard) = played?;
+        let frames = self.frames(player, &seen)?;
+        let parts = [directed.settled..directed.out, directed.out..Duration::MAX];
+        Ok(Outcome {
+            arm,
+            seen: parts.each_ref().map(|part| self.seen(&frames, part)),
+            heard: parts.each_ref().map(|part| self.heard(&heard, part)),
+            between_relays: directed.between_relays,
+            reasons: directed.reasons,
+        })
+    }
+
+    /// The sockets of a group's call.
+    fn call(
+        &self,
+        ground: &Ground,
+        group: &str,
+        arm: Arm,
+        ways: &Group,
+    ) -> Result<Call, DemoError> {
+        let (near, far) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
+        let is_video = group == VIDEO;
+        let source = if is_video {
+            let socket = call::bind(ground, &near, ffmpeg::player())?;
+            Source::Player(socket, self.scenario.gap())
+        } else {
+            Source::Voice
+        };
+        let player = is_video.then(|| call::towards(ground, &far, ffmpeg::player()));
+        Ok(Call {
+            source,
+            out: call::towards(ground, &near, ways.entrance)?,
+            listen: (call::bind(ground, &far, ways.exit)?, ways.exit),
+            player: player.transpose()?,
+            shield: arm.shield(self.scenario),
+            budget: self.scenario.budget(),
+        })
+    }
+
+    /// The other flows of a group, for as long as its call lasts.
+    fn load(&self, group: &Group, load: Background, clock: &Clock) -> Result<(), DemoError> {
+        while !clock.has_arrived(CALLS) && !clock.all_sent.load(Ordering::Relaxed) {
+            thread::sleep(call::LOOK);
+        }
+        let interval = Duration::from_secs_f64(load.interval_ms / 1e3);
+        let count = (self.spans.all().as_secs_f64() / interval.as_secs_f64()).ceil() as usize;
+        let pace = Pace { interval, count, bytes: load.bytes, last_ones: LAST_ONES };
+        traffic::run(&group.beside, pace, self.stop).map(drop)
+    }
+
+    /// Has the video sent, lets the paths lose what they usually lose, and then all.
+    fn direct(&self, ground: &Ground, clock: &Clock) -> Result<Directed, DemoError> {
+        ground.lab.reset_validity()?;
+        let sender = self.clip.send(ground, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
+        wait_for_calls(ground, clock)?;
+        ground.wait(self.spans.settle())?;
+        let settled = clock.now();
+        let before = between_relays(ground)?;
+        ground.wait(self.spans.usual())?;
+        for group in [VIDEO, VOICE] {
+            let change = PairChange::parse(&format!("{group}-s0,{group}-r0"), ["loss=1"]);
+            ground.lab.apply(&change.map_err(LabError::from)?)?;
+        }
+        let out = clock.now();
+        sender.end(self.spans.all() + ffmpeg::LONGEST, self.stop)?;
+        let after = between_relays(ground)?;
+        let reasons = ground.lab.validity()?.reasons;
+        let between_relays = [after[0] - before[0], after[1] - before[1]];
+        Ok(Directed { settled, out, between_relays, reasons })
+    }
+
+    /// The video's frames, with how near each is to the source's.
+    fn frames(&self, player: Player, played: &Played) -> Result<Vec<Judged>, DemoError> {
+        let frames = played.ledger.frames();
+        let likeness = match played.first {
+            Some(first) => player.end(self.clip, played.ledger.later(first), self.stop)?,
+            // Nothing came at all.
+            None => Likeness::default(),
+        };
+        let of =
+            |values: &[Option<f64>], index| values.get(index).copied().flatten().unwrap_or(0.0);
+        let judged = frames.into_iter().enumerate().map(|(index, frame)| Judged {
+            frame,
+            psnr_db: of(&likeness.psnr_db, index),
+            ssim: of(&likeness.ssim, index),
+        });
+        Ok(judged.collect())
+    }
+
+    fn seen(&self, frames: &[Judged], part: &Range<Duration>) -> Seen {
+        let such: Vec<&Judged> =
+            frames.iter().filter(|judged| part.contains(&judged.frame.sent)).collect();
+        let count = |arrival| such.iter().filter(|judged| judged.frame.arrival == arrival).count();
+        let only: Vec<Frame> = such.iter().map(|judged| judged.frame).collect();
+        Seen {
+            psnr_db: such.iter().map(|judged| judged.psnr_db).collect(),
+            ssim: such.iter().map(|judged| judged.ssim).collect(),
+            frames: such.len(),
+            late: count(Arrival::Late),
+            broken: count(Arrival::Broken),
+            freezes: freezes(&only, self.scenario.frame_interval()),
+        }
+    }
+
+    fn heard(&self, played: &Played, part: &Range<Duration>) -> Heard {
+        let loss = Loss::of(played.ledger.played(part));
+        let delay = self.scenario.budget() + PACKET_TIME;
+        let rating = voice::rating(delay, Codec::G711_CONCEALED, loss);
+        Heard { loss, rating, opinion: voice::mean_opinion(rating) }
+    }
+}
+
+/// A frame of the video, and how near it is to the source's.
+struct Judged {
+    frame: Frame,
+    psnr_db: f64,
+    ssim: f64,
+}
+
+/// What was done to the network, and what it says.
+struct Directed {
+    /// When all had settled.
+    settled: Duration,
+    /// When the calls' paths went out.
+    out: Duration,
+    between_relays: [f64; 2],
+    reasons: Vec<String>,
+}
+
+/// Waits until something has come of every call: paths open sooner or later.
+fn wait_for_calls(ground: &Ground, clock: &Clock) -> Result<(), DemoError> {
+    let begun = clock.now();
+    while !clock.has_arrived(CALLS) {
+        if clock.now() - begun > ffmpeg::LONGEST {
+            let why = format!("nothing of one has come within {} s", ffmpeg::LONGEST.as_secs());
+            return Err(DemoError::Program { name: "calls".into(), why });
+        }
+        ground.wait(call::LOOK)?;
+    }
+    Ok(())
+}
+
+/// Packets and bytes from the ingress to the egress relay of the video's group until now.
+fn between_relays(ground: &Ground) -> Result<[f64; 2], DemoError> {
+    let site = |name| SiteId::new(format!("{VIDEO}-{name}"));
+    let name = LinkName::Pair(site("in")?, site("out")?);
+    let counters = ground.lab.counters()?;
+    let tally = counters.links.iter().find(|link| link.name == name).map(|link| link.tally);
+    Ok(tally.map_or([0.0; 2], |tally| [tally.delivered as f64, tally.delivered_bytes as f64]))
+}
