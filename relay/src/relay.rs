@@ -453,14 +453,14 @@ impl RelayService {
         next: &SealedHeader,
         leading: Vec<u8>,
         warm: Option<Warm>,
-    ) -> Result<(Connection, Direction, Reply, Unused), NotOpened> {
+    ) -> Result<Opened, NotOpened> {
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
         let (fresh, warm) = match warm {
             Some(warm) => (None, Some(warm)),
             None => {
                 let dialled = self.dialler.dial(&hop, Speaker::Us).await;
-                (Some(dialled.map_err(|failure| NotOpened::Failed(failure, Dial::NotBegun))?), None)
+                (Some(dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?), None)
             }
         };
         let downstream = warm.as_ref().map(|warm| &warm.connection).or(fresh.as_ref());
@@ -474,18 +474,62 @@ impl RelayService {
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
-        match opening.reply(upstream, &mut up, worker, limit).await {
+        let reply = opening.reply(upstream, &mut up, worker, limit);
+        let waited = match &warm {
+            Some(warm) => warm.unless_silent(warm.patience(), address, reply).await,
+            None => reply.await,
+        };
+        match waited {
             Waited::Replied(reply, unused) => {
                 drop(up.take_kept());
                 let connection = fresh.or(warm.map(|warm| warm.connection));
-                Ok((connection.expect("the one or the other"), up, reply, unused))
+                let downstream = connection.expect("the one or the other");
+                Ok(Opened { downstream, up, reply, unused })
             }
             Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
-                Some(_) => Err(NotOpened::Untouched(up.take_kept())),
+                Some(_) => Err(NotOpened::Untouched {
+                    kept: up.take_kept(),
+                    was_silent: failure.status == Status::TimedOut,
+                }),
                 // The header has left: how far it came nobody knows.
-                None => Err(NotOpened::Failed(failure, Dial::PerhapsBegun)),
+                None => Err(Closed::Failed(failure, Dial::PerhapsBegun).into()),
             },
-            Waited::UpstreamGone(error) => Err(NotOpened::UpstreamGone(error)),
+            Waited::UpstreamGone(error) => Err(Closed::UpstreamGone(error).into()),
+        }
+    }
+
+    /// Opens the path over `taken`, a warm connection, if there is one; else, or if that proves dead, over a fresh one.
+    ///
+    /// Silence does not tell whether the next relay has the header. It takes it once and no more, but what another path's
+    /// relays would dial it may have dialled.
+    async fn open_warm_or_fresh(
+        &self,
+        upstream: &Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        mut leading: Vec<u8>,
+        mut taken: Option<Warm>,
+    ) -> Result<Opened, Closed> {
+        let mut may_have_it = false;
+        loop {
+            let warm = taken.take();
+            let is_warm = warm.is_some();
+            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
+            match self.open_next(upstream, worker, header, next, flight, warm).await {
+                Ok(mut opened) => {
+                    opened.reply.dialled |= may_have_it;
+                    return Ok(opened);
+                }
+                Err(NotOpened::Untouched { kept, was_silent }) => {
+                    leading.extend(kept);
+                    may_have_it = was_silent;
+                }
+                Err(NotOpened::Closed(Closed::Failed(failure, _))) if may_have_it => {
+                    return Err(Closed::Failed(failure, Dial::PerhapsBegun));
+                }
+                Err(NotOpened::Closed(closed)) => return Err(closed),
+            }
         }
     }
 
@@ -500,31 +544,23 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !unused.is_empty();
-        let mut leading = unused.into_bytes();
-        let mut taken = match self.policy.check_next_hop(hop.address) {
+        let leading = unused.into_bytes();
+        let taken = match self.policy.check_next_hop(hop.address) {
             Ok(()) => self.pools.take(hop),
             Err(cause) => {
                 let failure = Failure::new(Status::NextHopRefused, cause.to_string());
                 return Err(self.fail(upstream, worker, header, failure, Dial::NotBegun).await);
             }
         };
-        let (downstream, up, reply, unused) = loop {
-            let warm = taken.take();
-            let is_warm = warm.is_some();
-            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
-            match self.open_next(&upstream, worker, header, next, flight, warm).await {
-                Ok(opened) => break opened,
-                Err(NotOpened::Untouched(taken)) => leading.extend(taken),
-                Err(NotOpened::Failed(failure, dial)) => {
-                    return Err(self.fail(upstream, worker, header, failure, dial).await);
-                }
-                Err(NotOpened::UpstreamGone(error)) => {
-                    return Err(broken(
-                        &header.flow,
-                        &header.destination,
-                        &Broken::Upstream(error),
-                    ));
-                }
+        let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
+        let Opened { downstream, up, reply, unused } = match opened {
+            Ok(opened) => opened,
+            Err(Closed::Failed(failure, dial)) => {
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
+            Err(Closed::UpstreamGone(error)) => {
+                let gone = Broken::Upstream(error);
+                return Err(broken(&header.flow, &header.destination, &gone));
             }
         };
         let sealed = header.upstream.seal(&reply);
@@ -542,12 +578,36 @@ impl RelayService {
     }
 }
 
-/// Why the next relay did not open the path.
+/// What the next relay has replied, and the connection that it came over.
+struct Opened {
+    downstream: Connection,
+    up: Direction,
+    reply: Reply,
+    unused: Unused,
+}
+
+/// Why one connection to the next relay did not open the path.
 enum NotOpened {
-    /// It has not seen a byte of the session. Here is what it was to see beyond the first flight.
-    Untouched(Vec<u8>),
+    /// The relay has acknowledged no byte of the session.
+    Untouched {
+        /// What it was to see beyond the first flight.
+        kept: Vec<u8>,
+        /// It said nothing at all, so that its acknowledgement may only have been lost.
+        was_silent: bool,
+    },
+    Closed(Closed),
+}
+
+/// Why the path is not open, over whatever connection.
+enum Closed {
     Failed(Failure, Dial),
     UpstreamGone(io::Error),
+}
+
+impl From<Closed> for NotOpened {
+    fn from(closed: Closed) -> Self {
+        Self::Closed(closed)
+    }
 }
 
 /// Whether the destination may have been dialled when a session failed, here or further on.

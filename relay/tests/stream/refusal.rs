@@ -195,7 +195,7 @@ impl IntoDestination for SocketAddr {
     }
 }
 
-fn sealer() -> Sealer {
+pub(super) fn sealer() -> Sealer {
     let key = identity();
     let grant = grant_for(key.public());
     Sealer::new(key, grant).unwrap()
