@@ -206,6 +206,23 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
 }
 
 #[test]
+fn the_only_path_of_a_running_gateway_is_probed_for_who_asks() {
+    let (first, second) = (Running::relay(7), Running::relay(8));
+    let text =
+        fixed_part(free_port()) + &routes(&[&first, &second], "default = ['hamina', 'tokyo']");
+    let gateway = Gateway::start("only", &text);
+    let answer = report(&["ping", "127.0.0.1:80"], &gateway.file);
+    let way = &answer["rules"][0]["ways"][0];
+    assert_eq!((&answer["source"], &way["chosen"]), (&"gateway".into(), &true.into()), "{answer}");
+    assert_eq!(way["legs_ms"].as_array().unwrap().len(), 2, "{answer}");
+    assert!(way["state"] == "good" && way["rtt_ms"].is_number(), "{answer}");
+    assert!(way["cause"].as_str().unwrap().starts_with("the only way; "), "{answer}");
+    drop(second);
+    let dead = tradewind(&["netcheck"], &gateway.file);
+    assert_eq!(dead.status.code(), Some(1), "{dead:?}");
+}
+
+#[test]
 fn a_bad_file_is_refused_in_one_line_and_the_old_routes_stay() {
     let first = Running::relay(4);
     let fixed = fixed_part(free_port());

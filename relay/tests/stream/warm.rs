@@ -17,7 +17,7 @@ use tradewind_grant::{
 };
 use tradewind_net::netns::Namespace;
 use tradewind_net::{sysctl, tcp};
-use tradewind_relay::RelayConfig;
+use tradewind_relay::{RelayConfig, survey};
 use tradewind_units::Segments;
 
 use crate::drain::get;
@@ -147,6 +147,22 @@ fn connections_keep_their_window_where_they_rest_at_either_end() {
             assert_eq!(sysctl::get(SETTING).unwrap() == "0", rests);
         });
     }
+}
+
+#[test]
+fn a_survey_changes_no_setting() {
+    const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
+    apart(|| {
+        if let Err(error) = sysctl::set(SETTING, "1") {
+            return skipped(&error);
+        }
+        let relays = [Running::relay(&relay_config())];
+        let mut config = gateway_config(route_over(&relays));
+        config.leg.dial.warm = NonZeroU16::new(1);
+        let report = survey(&config, None, 1).unwrap();
+        assert_eq!(report.rules[0].ways[0].state.as_deref(), Some("good"));
+        assert_eq!(sysctl::get(SETTING).unwrap(), "1");
+    });
 }
 
 #[test]
