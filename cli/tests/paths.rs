@@ -184,9 +184,10 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
 
     std::fs::write(&file, fixed.clone() + &routes(&[&first], "default = ['lima']")).unwrap();
     gateway.hang_up();
+    let both_ways = "default = ['tokyo']\ndefault_fallback = ['direct']";
     std::fs::write(
         &file,
-        fixed + &routes(&[&first, &second], "default = ['tokyo']\ndefault_fallback = ['direct']"),
+        format!("optimistic = true\n{fixed}{}", routes(&[&first, &second], both_ways)),
     )
     .unwrap();
     gateway.hang_up();
@@ -203,6 +204,7 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
     }
     let log = gateway.end();
     assert!(log.contains("routes taken over"), "{log}");
+    assert!(log.contains("not taken over: `optimistic`; an upgrade"), "{log}");
 }
 
 #[test]
