@@ -286,6 +286,9 @@ pub struct Share {
     pub sessions: Option<NonZeroU32>,
     /// What they may move a second, both directions added up.
     pub rate: Option<Bandwidth>,
+    /// What they may hold of what one side has given and the other has not taken, with their own memory; it may lower their
+    /// number.
+    pub memory: Option<Bytes>,
 }
 
 /// How long a process waits.
@@ -514,8 +517,14 @@ fn check_common(
     if limits.sessions == 0 {
         return Err(refused("limits.sessions", "expected at least 1"));
     }
-    if limits.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
-        return Err(refused("limits.memory", format!("expected at least {LEAST_MEMORY}")));
+    for (key, memory) in [
+        ("limits.memory", limits.memory),
+        ("limits.each_grant.memory", limits.each_grant.memory),
+        ("limits.each_source.memory", limits.each_source.memory),
+    ] {
+        if memory.is_some_and(|memory| memory < LEAST_MEMORY) {
+            return Err(refused(key, format!("expected at least {LEAST_MEMORY}")));
+        }
     }
     check_ranges("limits.trusted_sources", &limits.trusted_sources)?;
     if limits.unauthenticated == 0 {
@@ -625,6 +634,10 @@ mod tests {
             ),
             ("workers = 0", "configuration, workers: expected 1 to 1024"),
             ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
+            (
+                "[limits.each_source]\nmemory = '1 kB'",
+                "configuration, limits.each_source.memory: expected at least 1 MB",
+            ),
             ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
             (
                 "[limits.each_source]\nsessions = 0",

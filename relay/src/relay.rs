@@ -628,7 +628,17 @@ fn session(
 ) -> Session {
     let (flow, destination) = (header.flow.clone(), header.destination.clone());
     let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-    Session { flow, destination, upstream, downstream, up, down, place: None, offers: None }
+    Session {
+        flow,
+        destination,
+        upstream,
+        downstream,
+        up,
+        down,
+        place: None,
+        memory: None,
+        offers: None,
+    }
 }
 
 /// Tells the neighbour that the path is open, and returns the direction towards it, which first gives
