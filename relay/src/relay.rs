@@ -126,6 +126,8 @@ impl Relay {
             pools,
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
+            probing: Members::new(Share::default()),
+            most_probing: most_probing(config.limits.sessions),
             resting: Members::new(Share::default()),
             most_resting: config.limits.resting,
             joinable: Arc::default(),
@@ -172,6 +174,12 @@ impl Relay {
     }
 }
 
+/// Connections that may bring probes of one grant at a time, where there is room for `sessions`. Chosen: an eighth, since they take no
+/// place among the grant's sessions; a gateway has two for each path.
+fn most_probing(sessions: usize) -> u32 {
+    u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(8)
+}
+
 /// What a relay does with a connection.
 struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
@@ -184,6 +192,9 @@ struct RelayService {
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
+    /// Grants whose probes come here, and how many connections of each may bring them.
+    probing: Arc<Members<GrantId>>,
+    most_probing: u32,
     /// Neighbours whose warm connections rest here, and how many of each may.
     resting: Arc<Members<PublicIdentity>>,
     most_resting: u32,
@@ -233,6 +244,9 @@ impl Service for RelayService {
         seat.authenticated();
         let worker = seat.worker();
         if header.is_probe {
+            let Some(_place) = self.probing.enter(header.grant_id, Some(self.most_probing)) else {
+                return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
+            };
             return Err(self.answer_probes(stream, worker, header, next, unused).await);
         }
         if let Some(refusal) = seat.refusal() {

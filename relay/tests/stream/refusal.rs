@@ -201,6 +201,31 @@ pub(super) fn sealer() -> Sealer {
     Sealer::new(key, grant).unwrap()
 }
 
+#[test]
+fn probes_of_one_grant_do_not_take_all_the_room() {
+    let mut config = relay_config();
+    config.limits.sessions = 64;
+    let relays = vec![Running::relay(&config)];
+    let Route::Relays(hops) = route_over(&relays) else { panic!("no relays") };
+    let hop = grant::Hop { address: hops[0].address, identity: hops[0].identity };
+    let route = grant::Route::new(vec![hop]).unwrap();
+    let (mut sealer, flow) = (sealer(), "test".parse().unwrap());
+    let mut open = Vec::new();
+    let mut nonces = 0..=255;
+    wait_for("a probe too many", || {
+        let nonce = Nonce::from_entropy([nonces.next().unwrap(); 16]);
+        let probe = sealer.seal_probe(unix_now(), nonce, &flow, &route).unwrap();
+        let mut stream = connect(relays[0].address());
+        stream.write_all(&probe.bytes).unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        open.push(stream);
+        answer[6] == Status::Overloaded as u8
+    });
+    assert!(open.len() > 8, "{} fit", open.len());
+    wait_for("the count", || relays[0].handle.snapshot().outcome("grant_full") == 1);
+}
+
 /// Sends `bytes` to a relay and reads its answer: nothing, or at least a reply's first bytes.
 fn answer_to(relay: &Running, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(relay.address());
