@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
+use tradewind_plan::explain;
 use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Stop, Verdict};
-use tradewind_plan::{Answer, explain, verify};
 use tradewind_units::FlowId;
 
-use crate::output::{self, Format, Outcome, read_text, table};
-use crate::plan::problem::{BadFile, Read};
+use crate::output::{self, Format, Outcome, table};
+use crate::plan::kept::Kept;
 use crate::plan::refuse_bad_files;
 use crate::plan::show::prices;
 
@@ -36,25 +36,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Outcome {
 
 fn explained(args: &ExplainArgs) -> Outcome {
     let name = args.plan.display().to_string();
-    let text = read_text(&args.plan).map_err(|error| BadFile(output::one_line(&error)))?;
-    let answer: Answer =
-        serde_json::from_str(&text).map_err(|error| BadFile(format!("{name}: {error}")))?;
-    let read = match (&args.problem, &answer.problem) {
-        (Some(file), _) => Read::from_file(file, Some(answer.budget))?,
-        (None, Some(asked)) => Read::from_asked(asked, Some(answer.budget))?,
-        (None, None) => {
-            let problem = "it holds no problem: name the file by `--problem`";
-            return Err(BadFile(format!("{name}: {problem}")).into());
-        }
-    };
-    let Some(plan) = answer.plan() else {
-        bail!("{name}: there is no plan to explain: {}", answer.reason.unwrap_or_default());
-    };
-    let problem =
-        read.problem()?.map_err(|reason| anyhow!(reason)).with_context(|| name.clone())?;
-    if let Some(first) = verify(&problem, &plan).first() {
-        bail!("{name}: it is no plan for {}: {first}", read.asked.file);
-    }
+    let Kept { read, problem, plan } = Kept::read(&args.plan, args.problem.as_deref())?;
     let explanation = explain(&problem, &plan, &args.flow).with_context(|| name.clone())?;
     match args.output {
         Format::Json => output::json(&explanation)?,

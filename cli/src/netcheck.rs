@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest answer. Chosen: far above any table.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Where the paths are learned from.
+/// Where the paths are learned from. Those that a gateway itself does not probe, for they have no alternative, are probed from here.
 #[derive(clap::Args)]
 pub(crate) struct From {
     /// The gateway's configuration; a gateway that runs is asked at its `metrics` address
@@ -65,19 +65,53 @@ impl From {
 
     fn report(&self, to: Option<&str>) -> anyhow::Result<PathsReport> {
         if let Some(address) = self.gateway {
-            return ask(address, to).with_context(|| format!("gateway at {address}"));
+            return self.ask(address, to);
         }
         let config = read_config(&self.config)?;
         if let Some(address) = config.metrics.filter(|address| address.port() != 0 && !self.probe) {
             match TcpStream::connect_timeout(&reachable(address), PATIENCE) {
-                Ok(_) => return ask(address, to).with_context(|| format!("gateway at {address}")),
+                Ok(_) => return self.ask(address, to),
                 Err(_) => {
                     output::say(format_args!("no gateway answers at {address}: probing from here"))
                 }
             }
         }
+        self.survey(&config, to)
+    }
+
+    fn survey(&self, config: &GatewayConfig, to: Option<&str>) -> anyhow::Result<PathsReport> {
         let to = to.map(str::parse).transpose()?;
-        survey(&config, to.as_ref(), self.count).with_context(|| self.config.display().to_string())
+        survey(config, to.as_ref(), self.count).with_context(|| self.config.display().to_string())
+    }
+
+    /// Asks the running gateway, and probes from here what it does not.
+    fn ask(&self, address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
+        let mut report = ask(address, to).with_context(|| format!("gateway at {address}"))?;
+        if report.rules.iter().flat_map(|rule| &rule.ways).any(is_unprobed) {
+            let probed = read_config(&self.config).and_then(|config| self.survey(&config, to));
+            match probed {
+                Ok(probed) => fill_in(&mut report, &probed),
+                Err(error) => output::say(format_args!("no probes from here: {error:#}")),
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Whether it is a path over relays of which the gateway knows nothing, since it is the only one.
+fn is_unprobed(way: &WayReport) -> bool {
+    way.kind == "relays" && way.state.is_none()
+}
+
+/// Tells of paths that the gateway does not probe what probes from here have found.
+fn fill_in(report: &mut PathsReport, probed: &PathsReport) {
+    let ways = report.rules.iter_mut().flat_map(|rule| &mut rule.ways);
+    for way in ways.filter(|way| is_unprobed(way)) {
+        let mut found = probed.rules.iter().flat_map(|rule| &rule.ways);
+        if let Some(found) = found.find(|found| found.relays == way.relays) {
+            let cause = format!("the only way; probed from here: {}", found.cause);
+            *way = WayReport { chosen: way.chosen, cause, ..found.clone() };
+        }
     }
 }
 

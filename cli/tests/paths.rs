@@ -184,9 +184,10 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
 
     std::fs::write(&file, fixed.clone() + &routes(&[&first], "default = ['lima']")).unwrap();
     gateway.hang_up();
+    let both_ways = "default = ['tokyo']\ndefault_fallback = ['direct']";
     std::fs::write(
         &file,
-        fixed + &routes(&[&first, &second], "default = ['tokyo']\ndefault_fallback = ['direct']"),
+        format!("optimistic = true\n{fixed}{}", routes(&[&first, &second], both_ways)),
     )
     .unwrap();
     gateway.hang_up();
@@ -203,6 +204,24 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
     }
     let log = gateway.end();
     assert!(log.contains("routes taken over"), "{log}");
+    assert!(log.contains("not taken over: `optimistic`; an upgrade"), "{log}");
+}
+
+#[test]
+fn the_only_path_of_a_running_gateway_is_probed_for_who_asks() {
+    let (first, second) = (Running::relay(7), Running::relay(8));
+    let text =
+        fixed_part(free_port()) + &routes(&[&first, &second], "default = ['hamina', 'tokyo']");
+    let gateway = Gateway::start("only", &text);
+    let answer = report(&["ping", "127.0.0.1:80"], &gateway.file);
+    let way = &answer["rules"][0]["ways"][0];
+    assert_eq!((&answer["source"], &way["chosen"]), (&"gateway".into(), &true.into()), "{answer}");
+    assert_eq!(way["legs_ms"].as_array().unwrap().len(), 2, "{answer}");
+    assert!(way["state"] == "good" && way["rtt_ms"].is_number(), "{answer}");
+    assert!(way["cause"].as_str().unwrap().starts_with("the only way; "), "{answer}");
+    drop(second);
+    let dead = tradewind(&["netcheck"], &gateway.file);
+    assert_eq!(dead.status.code(), Some(1), "{dead:?}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use common::{Files, RTTS};
 use serde_json::Value;
+use tradewind_desired::{Connections, Route};
+use tradewind_relay::{GatewayConfig, RelayConfig};
 
 fn house() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -277,6 +279,75 @@ fn explain_says_what_binds_and_what_else_there_was() {
         "explain plan.json far --problem other.toml",
         1,
         "plan.json: it is no plan for other.toml",
+    );
+}
+
+/// Makes an identity, `NAME.key`; returns its public half.
+fn identity(files: &Files, name: &str) -> String {
+    files.prints(&format!("keygen identity {name}.key")).trim().to_owned()
+}
+
+#[test]
+fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
+    let files = small("configure");
+    files.write("p.toml", format!("{SMALL}[leg.all]\nconnections = 4\n"));
+    files.prints("plan --problem p.toml --out plan.json");
+    let (relay, gateway) = (identity(&files, "relay"), identity(&files, "gateway"));
+    let operator = files.prints("keygen operator op.key");
+    let destinations = "far = '198.51.100.9:443'\nnear = 'near.example.com:80'";
+    let inventory = format!(
+        "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
+        [fallback]\ndirect = true\n[destinations]\n{destinations}"
+    );
+    files.write("inventory.toml", &inventory);
+    let configure = "plan configure plan.json --inventory inventory.toml --out new";
+    files.prints(configure);
+    assert!(GatewayConfig::parse(&files.read("new/gateway-a.toml")).is_err(), "only a part of one");
+
+    files.write(
+        "grant.toml",
+        format!("gateway = '{gateway}'\ndestinations = ['198.51.100.9:443']\nrelays = 'any'\nexpires = '1 h'"),
+    );
+    let grant = files.prints("grant issue --key op.key grant.toml");
+    std::fs::create_dir(files.0.join("base")).unwrap();
+    files.write(
+        "base/gateway-a.toml",
+        format!(
+            "identity_file = 'gateway.key'\ngrant = '{}'\nsocks5 = ['127.0.0.1:0']",
+            grant.trim()
+        ),
+    );
+    files.write(
+        "base/relay-gcp:europe-west2.1.toml",
+        format!(
+            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']",
+            operator.trim()
+        ),
+    );
+    files.prints(&format!("{configure} --base base"));
+    let config = GatewayConfig::parse(&files.read("new/gateway-a.toml")).unwrap();
+    let [first] = &config.leg.to[..] else { panic!("{:?}", config.leg) };
+    assert_eq!(first.address, "192.0.2.1:7000".parse().unwrap());
+    assert_eq!(first.dial.connections, Connections::fixed(4).unwrap(), "as the plan counts on");
+    let far = config.routes.routes_to(&"198.51.100.9:443".parse().unwrap()).1;
+    assert!(matches!(far, [Route::Relays(hops), Route::Direct] if hops.len() == 1), "{far:?}");
+    let near = config.routes.routes_to(&"near.example.com:80".parse().unwrap()).1;
+    assert_eq!(near, [Route::Direct]);
+    RelayConfig::parse(&files.read("new/relay-gcp:europe-west2.1.toml")).unwrap();
+
+    let line = "inventory.toml: flow `near` is planned, but its ends are not known";
+    files.write("inventory.toml", inventory.replace("near =", "other ="));
+    files.refuses_with(configure, 1, line);
+    files.write("inventory.toml", &inventory);
+    files.refuses_with(configure, 1, "new/gateway-a.toml: is there already; `--base`");
+    files.write("inventory.toml", inventory.replace("[fallback]", "[fall]"));
+    files.refuses(configure, "unknown field `fall`, expected one of");
+    files.write("base/gateway-a.toml", "socks = []");
+    files.write("inventory.toml", &inventory);
+    files.refuses_with(
+        &format!("{configure} --base base"),
+        1,
+        "gateway-a.toml: configuration, `socks`",
     );
 }
 

@@ -5,18 +5,18 @@
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::socket::{self, sockopt};
 use socket2::{Domain, Socket, Type};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
 use crate::clock::monotonic;
 use crate::error::{NetError, Result};
 use crate::first_window::{FirstWindow, FirstWindows};
+use crate::interception::{Capture, Interception, make_transparent};
 use crate::jump_start::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
+use crate::nft::Forwarding;
 use crate::sock_diag::{Filter, SockDiag};
 use crate::splice::Pipe;
 use crate::tcp::{self, FastOpen, SocketOptions};
@@ -255,33 +255,22 @@ fn window_after_idle() -> Result<String> {
 }
 
 fn tproxy() -> Result<String> {
-    socket::setsockopt(&socket()?, sockopt::IpTransparent, &true).map_err(|errno| match errno {
-        nix::errno::Errno::EPERM => NetError::NotPermitted {
-            action: "take addresses of others (IP_TRANSPARENT)",
-            needs: "it takes the capability CAP_NET_ADMIN",
-        },
-        other => NetError::system("set IP_TRANSPARENT", other),
-    })?;
-    Ok("a socket may take addresses of others".to_owned())
+    let listener = listen(&SocketOptions::default())?;
+    make_transparent(&listener)?;
+    let here = listener.local_addr().map_err(refused("read an address"))?;
+    // An address of documents (RFC 5737), at which nobody is.
+    let destinations = vec![([192, 0, 2, 3].into(), 32, 1..=1)];
+    Interception::set(&Capture { destinations, listeners: vec![here], own_host: false })?;
+    Ok("rules that lead connections to a listener were set and removed".to_owned())
 }
 
 fn nftables() -> Result<String> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("nft")
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .args(["list", "tables"])
-        .stdin(Stdio::null())
-        .output();
-    let output = output.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => NetError::MissingTool { tool: "nft", package: "nftables" },
-        _ => NetError::system("start nft", source),
-    })?;
-    if output.status.success() {
-        return Ok("nft lists its tables".to_owned());
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let message = words.lines().next().unwrap_or("no message").trim().to_owned();
-    Err(NetError::Tool { tool: "nft", input: "list tables".to_owned(), message })
+    Forwarding::try_out()?;
+    let forwards = match sysctl::get("net.ipv4.ip_forward")?.as_str() {
+        "0" => "; `tradewind forward` takes net.ipv4.ip_forward = 1 besides",
+        _ => "",
+    };
+    Ok(format!("NAT rules were set and went with their owner{forwards}"))
 }
 
 /// Makes namespaces as this user, or as root of a user namespace.

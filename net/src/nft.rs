@@ -155,6 +155,17 @@ impl Forwarding {
         Ok(Self { table: Table::set(&table_of(rule.listen), &chains(rule))? })
     }
 
+    /// Whether such rules can be set here, whole and with an owner: sets some that no packet meets, and removes them.
+    ///
+    /// # Errors
+    /// As [`Forwarding::set`], but that the kernel need not forward.
+    pub fn try_out() -> Result<()> {
+        // Addresses of documents (RFC 5737), at which nobody is.
+        let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 1));
+        let rule = Rule { listen: at(1), to: at(2) };
+        Table::set(&format!("tradewind-trial-{}", std::process::id()), &chains(&rule)).map(drop)
+    }
+
     /// The name of its table.
     #[must_use]
     pub fn table(&self) -> &str {

@@ -1,5 +1,6 @@
 //! What a relay and a gateway are told, in TOML. An error is one line that names the key.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -285,6 +286,9 @@ pub struct Share {
     pub sessions: Option<NonZeroU32>,
     /// What they may move a second, both directions added up.
     pub rate: Option<Bandwidth>,
+    /// What they may hold of what one side has given and the other has not taken, with their own memory; it may lower their
+    /// number.
+    pub memory: Option<Bytes>,
 }
 
 /// How long a process waits.
@@ -365,8 +369,8 @@ impl LegProfiles {
         told.or(self.accept.encryption).unwrap_or_default()
     }
 
-    /// Who dials decides.
-    fn check_dialled(&self) -> Result<(), RelayError> {
+    /// Who dials decides on encryption, and one neighbour has one profile.
+    fn check(&self) -> Result<(), RelayError> {
         let refuse = |key| {
             let problem = "`either` is for who accepts; expected `tls` or `none`";
             Err(refused(key, problem))
@@ -377,7 +381,13 @@ impl LegProfiles {
         if self.to.iter().any(|to| to.dial.encryption == Some(Encryption::Either)) {
             return refuse("leg.to.dial.encryption");
         }
-        Ok(())
+        let to = self.to.iter().map(|to| ("leg.to.address", to.address));
+        let at = self.at.iter().map(|at| ("leg.at.address", at.address));
+        let mut seen = BTreeSet::new();
+        match to.chain(at).find(|one| !seen.insert(*one)) {
+            Some((key, address)) => Err(refused(key, format!("{address} is there twice"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -401,7 +411,8 @@ impl RelayConfig {
         if config.operators.is_empty() {
             return Err(refused("operators", "expected at least one operator's public key"));
         }
-        config.leg.check_dialled()?;
+        config.leg.check()?;
+        check_ranges("policy.next_hops", &config.policy.next_hops)?;
         if let Some(at) = config.leg.at.iter().find(|at| !config.listen.contains(&at.address)) {
             let problem = format!("{} is not among `listen`", at.address);
             return Err(refused("leg.at.address", problem));
@@ -440,7 +451,12 @@ impl GatewayConfig {
 
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
-        self.leg.check_dialled()?;
+        self.leg.check()?;
+        if self.limits.each_grant != Share::default() {
+            let problem =
+                "for relays, which serve several; expected `limits.sessions` or `limits.rate`";
+            return Err(refused("limits.each_grant", problem));
+        }
         if self.leg.accept.encryption.is_some() || !self.leg.at.is_empty() {
             let problem = "a gateway accepts applications, which speak as they like; expected `leg.dial.encryption`";
             return Err(refused("leg.accept.encryption", problem));
@@ -456,9 +472,11 @@ impl GatewayConfig {
             if tproxy.destinations.is_empty() {
                 return Err(refused(&key, "expected at least one range such as `10.0.0.0/8:443`"));
             }
-            if tproxy.destinations.iter().any(|rule| rule.range().is_none()) {
-                return Err(refused(&key, "expected ranges of addresses: packets have no names"));
-            }
+            check_ranges(&key, &tproxy.destinations)?;
+            check_ranges(&format!("tproxy[{index}].accept_proxy"), &tproxy.accept_proxy)?;
+        }
+        for (index, forward) in self.forward.iter().enumerate() {
+            check_ranges(&format!("forward[{index}].accept_proxy"), &forward.accept_proxy)?;
         }
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
@@ -499,9 +517,16 @@ fn check_common(
     if limits.sessions == 0 {
         return Err(refused("limits.sessions", "expected at least 1"));
     }
-    if limits.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
-        return Err(refused("limits.memory", format!("expected at least {LEAST_MEMORY}")));
+    for (key, memory) in [
+        ("limits.memory", limits.memory),
+        ("limits.each_grant.memory", limits.each_grant.memory),
+        ("limits.each_source.memory", limits.each_source.memory),
+    ] {
+        if memory.is_some_and(|memory| memory < LEAST_MEMORY) {
+            return Err(refused(key, format!("expected at least {LEAST_MEMORY}")));
+        }
     }
+    check_ranges("limits.trusted_sources", &limits.trusted_sources)?;
     if limits.unauthenticated == 0 {
         return Err(refused("limits.unauthenticated", "expected at least 1"));
     }
@@ -520,6 +545,19 @@ fn check_common(
         return Err(refused("timeouts.keepalive", "expected at least a second"));
     }
     Ok(())
+}
+
+/// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
+fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), RelayError> {
+    match rules.iter().find(|rule| rule.range().is_none()) {
+        Some(rule) => {
+            let problem = format!(
+                "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:443`: packets have no names"
+            );
+            Err(refused(key, problem))
+        }
+        None => Ok(()),
+    }
 }
 
 fn refused(key: &str, problem: impl Into<String>) -> RelayError {
@@ -596,6 +634,10 @@ mod tests {
             ),
             ("workers = 0", "configuration, workers: expected 1 to 1024"),
             ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
+            (
+                "[limits.each_source]\nmemory = '1 kB'",
+                "configuration, limits.each_source.memory: expected at least 1 MB",
+            ),
             ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
             (
                 "[limits.each_source]\nsessions = 0",
@@ -613,6 +655,22 @@ mod tests {
             (
                 "[[leg.at]]\naddress = '127.0.0.1:1'\nencryption = 'none'",
                 "configuration, leg.at.address: 127.0.0.1:1 is not among `listen`",
+            ),
+            (
+                "[[leg.to]]\naddress = '192.0.2.2:1'\ndial = {}\n[[leg.to]]\naddress = '192.0.2.2:1'\ndial = { connections = 4 }",
+                "configuration, leg.to.address: 192.0.2.2:1 is there twice",
+            ),
+            (
+                "[leg.dial]\nwarm = 0",
+                "configuration, `leg.dial.warm` (line 5): invalid value: integer `0`, expected a whole number from 1 to 65535",
+            ),
+            (
+                "[policy]\nnext_hops = ['*.example.com:7000']",
+                "configuration, policy.next_hops: `*.example.com:7000`: expected ranges of addresses",
+            ),
+            (
+                "[limits]\ntrusted_sources = ['relay.example.com:*']",
+                "configuration, limits.trusted_sources: `relay.example.com:*`: expected ranges",
             ),
         ] {
             let line = line(RelayConfig::parse(&relay_text(rest)));
@@ -651,7 +709,15 @@ mod tests {
             ),
             (
                 "[[tproxy]]\ndestinations = ['*.example.com:443']",
-                "configuration, tproxy[0].destinations: expected ranges of addresses",
+                "configuration, tproxy[0].destinations: `*.example.com:443`: expected ranges of addresses",
+            ),
+            (
+                "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = ['lb.example.com:*']",
+                "configuration, forward[0].accept_proxy: `lb.example.com:*`: expected ranges of addresses",
+            ),
+            (
+                "socks5 = ['127.0.0.1:0']\n[limits.each_grant]\nsessions = 3",
+                "configuration, limits.each_grant: for relays",
             ),
             (
                 "[[tproxy]]\ndestinations = ['10.0.0.0/8:443']\nfoo = 1",

@@ -1,12 +1,15 @@
 //! The next connection of a path.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tradewind_grant::{Destination, GrantError, Hop, Status};
 use tradewind_net::tcp::{self, SocketOptions};
 
@@ -15,6 +18,9 @@ use crate::connection::{Connection, Tls};
 use crate::failure::{Failure, plain};
 use crate::profile::Legs;
 use crate::resolver::Resolver;
+
+/// Silence of one address of a name after which the next is dialled as well. Source: what RFC 8305 recommends.
+const STAGGER: Duration = Duration::from_millis(250);
 
 /// Who speaks first on a new connection, as far as is known before it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +122,7 @@ impl Dialler {
     }
 
     /// Connects to `destination`. A name is resolved once; of its addresses those that `check`
-    /// allows are dialled in turn, until one answers or the time is over. One that is never dialled
+    /// allows are dialled, until one answers or the time is over. One that is never dialled
     /// condemns the name: no honest one has it.
     pub(crate) async fn dial_destination(
         &self,
@@ -148,14 +154,83 @@ impl Dialler {
                 Err(cause) => refused = Some(Failure::from(cause)),
             }
         }
-        let mut failed = None;
-        for address in allowed {
-            match self.dial_until(address, speaker, deadline, &none).await {
-                Ok(stream) => return Ok(stream),
-                Err(failure) => failed = Some(failure),
+        let dial = |address| self.dial_until(address, speaker, deadline, &none);
+        let empty = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
+        let dialled = first_of(in_turns_of_families(allowed), dial).await;
+        dialled.map_err(|failed| failed.or(refused).unwrap_or_else(empty))
+    }
+}
+
+/// Addresses in their order, but that those of IPv4 and IPv6 take turns as long as there are both: a family that leads
+/// nowhere costs a name a single [`STAGGER`] \[RFC 8305, 4\].
+fn in_turns_of_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let starts_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == starts_with_v6);
+    let longest = first.len().max(second.len());
+    (0..longest).flat_map(|turn| [first.get(turn), second.get(turn)]).flatten().copied().collect()
+}
+
+/// What the first of `addresses` that answers gives; each is dialled when those before it have failed, or the last of them has
+/// been silent for [`STAGGER`] \[RFC 8305, 5\]. If all fail, why the last one did; `None` if there are none.
+async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
+    addresses: Vec<SocketAddr>,
+    dial: impl Fn(SocketAddr) -> F,
+) -> Result<T, Option<Failure>> {
+    let mut left = addresses.into_iter();
+    let mut dials: Vec<Pin<Box<F>>> = Vec::new();
+    let mut failed = None;
+    let mut next_at = pin!(sleep_until(Instant::now()));
+    poll_fn(|cx| {
+        loop {
+            let is_over = match poll_each(cx, &mut dials) {
+                Poll::Ready(Ok(done)) => return Poll::Ready(Ok(done)),
+                Poll::Ready(Err(failure)) => {
+                    failed = Some(failure);
+                    true
+                }
+                Poll::Pending => false,
+            };
+            let is_time = dials.is_empty() || is_over || next_at.as_mut().poll(cx).is_ready();
+            if is_time && let Some(address) = left.next() {
+                dials.push(Box::pin(dial(address)));
+                next_at.as_mut().reset(Instant::now() + STAGGER);
+            } else if dials.is_empty() {
+                return Poll::Ready(Err(failed.take()));
+            } else if !is_over {
+                return Poll::Pending;
             }
         }
-        let empty = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
-        Err(failed.or(refused).unwrap_or_else(empty))
+    })
+    .await
+}
+
+/// What one of `dials` that is over has come to; it is one of them no more.
+fn poll_each<F: Future>(cx: &mut Context<'_>, dials: &mut Vec<Pin<Box<F>>>) -> Poll<F::Output> {
+    for index in 0..dials.len() {
+        if let Poll::Ready(output) = dials[index].as_mut().poll(cx) {
+            drop(dials.swap_remove(index));
+            return Poll::Ready(output);
+        }
+    }
+    Poll::Pending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns_and_keep_their_order() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| format!("{text}:1").parse().unwrap()).collect()
+        };
+        for (given, wanted) in [
+            (&["[::1]", "[::2]", "[::3]", "1.1.1.1"][..], &["[::1]", "1.1.1.1", "[::2]", "[::3]"]),
+            (&["1.1.1.1", "1.1.1.2", "[::1]", "[::2]"], &["1.1.1.1", "[::1]", "1.1.1.2", "[::2]"]),
+        ] {
+            assert_eq!(in_turns_of_families(addresses(given)), addresses(wanted));
+        }
+        assert!(in_turns_of_families(Vec::new()).is_empty());
     }
 }

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use tradewind_units::Bytes;
+
 /// What every read may take. Chosen: an ordinary request or answer.
 const ALWAYS: usize = 4096;
 
@@ -16,11 +18,13 @@ pub(crate) const SET_ASIDE: usize = 16 << 10;
 /// A read takes this part of what is free at most, so that readers at the same time stay within it.
 const PART: usize = 16;
 
-/// What all sessions share beyond what is set aside for each.
+/// What all sessions, or those of one grant or source, share beyond what is set aside for each.
 #[derive(Debug)]
 pub(crate) struct Memory {
     shared: usize,
     held: AtomicUsize,
+    /// What else binds whoever this binds.
+    above: Vec<Arc<Self>>,
 }
 
 /// Bytes that are held until this is dropped.
@@ -31,15 +35,23 @@ pub(crate) struct Held {
 }
 
 impl Memory {
-    /// The sessions that `limit` bytes allow: half is set aside for them, half is shared.
-    pub(crate) const fn sessions(limit: usize) -> usize {
-        limit / 2 / SET_ASIDE
+    /// The sessions that `limit` allows: half is set aside for them, half is shared.
+    pub(crate) fn sessions(limit: Bytes) -> usize {
+        in_memory(limit) / 2 / SET_ASIDE
     }
 
-    /// What is left of `limit` bytes when `sessions` have theirs set aside.
-    pub(crate) fn new(limit: usize, sessions: usize) -> Arc<Self> {
-        let shared = limit.saturating_sub(sessions * SET_ASIDE);
-        Arc::new(Self { shared, held: AtomicUsize::new(0) })
+    /// What is left of `limit` when `sessions` have theirs set aside.
+    pub(crate) fn new(limit: Bytes, sessions: usize) -> Arc<Self> {
+        let shared = in_memory(limit).saturating_sub(sessions * SET_ASIDE);
+        Arc::new(Self { shared, held: AtomicUsize::new(0), above: Vec::new() })
+    }
+
+    /// What binds a session that all of `parts` bind; `None` where none does.
+    pub(crate) fn joint(mut parts: Vec<Arc<Self>>) -> Option<Arc<Self>> {
+        if parts.len() < 2 {
+            return parts.pop();
+        }
+        Some(Arc::new(Self { shared: usize::MAX, held: AtomicUsize::new(0), above: parts }))
     }
 
     /// Most bytes that one read may take now.
@@ -49,7 +61,8 @@ impl Memory {
 
     /// Bytes that are not held now.
     pub(crate) fn free(&self) -> usize {
-        self.shared.saturating_sub(self.held.load(Relaxed))
+        let own = self.shared.saturating_sub(self.held.load(Relaxed));
+        self.above.iter().map(|above| above.free()).fold(own, usize::min)
     }
 
     /// Whether there is nothing left but what was set aside: a session that holds something is to wait.
@@ -64,14 +77,29 @@ impl Memory {
 
     /// Counts `bytes` that wait.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
-        self.held.fetch_add(bytes, Relaxed);
+        self.add(bytes);
         Held { memory: Arc::clone(self), bytes }
     }
+
+    fn add(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Relaxed);
+        self.above.iter().for_each(|above| above.add(bytes));
+    }
+
+    fn take_away(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+        self.above.iter().for_each(|above| above.take_away(bytes));
+    }
+}
+
+/// A limit as this machine counts bytes.
+fn in_memory(limit: Bytes) -> usize {
+    usize::try_from(limit.as_u64()).unwrap_or(usize::MAX)
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.memory.held.fetch_sub(self.bytes, Relaxed);
+        self.memory.take_away(self.bytes);
     }
 }
 
@@ -81,17 +109,32 @@ mod tests {
 
     #[test]
     fn reads_in_turn_never_hold_more_than_the_limit() {
-        let limit = 1 << 20;
+        let limit = Bytes::new(1 << 20);
         let sessions = Memory::sessions(limit);
         assert_eq!(sessions, 32);
         let memory = Memory::new(limit, sessions);
         let held: Vec<_> = (0..2 * sessions).map(|_| memory.hold(memory.most())).collect();
         let overhead = sessions * (SET_ASIDE - 2 * ALWAYS);
-        assert!(memory.held() + overhead <= limit, "{} held", memory.held());
+        assert!(memory.held() + overhead <= in_memory(limit), "{} held", memory.held());
         assert_eq!(memory.most(), ALWAYS, "what is left is what was set aside");
         assert!(memory.is_short());
         drop(held);
         assert_eq!(memory.held(), 0);
         assert!(!memory.is_short());
+    }
+
+    #[test]
+    fn who_is_bound_twice_holds_no_more_than_the_tighter_limit() {
+        let (all, own) =
+            (Memory::new(Bytes::new(64 << 20), 0), Memory::new(Bytes::new(1 << 20), 0));
+        let both = Memory::joint(vec![Arc::clone(&all), Arc::clone(&own)]).unwrap();
+        assert_eq!((both.free(), both.most()), (own.free(), own.most()));
+        let held = both.hold(own.free());
+        assert!(both.is_short() && own.is_short());
+        assert!(!all.is_short(), "others go on");
+        assert_eq!(all.held(), 1 << 20);
+        drop(held);
+        assert_eq!((all.held(), own.held(), both.held()), (0, 0, 0));
+        assert!(Memory::joint(Vec::new()).is_none());
     }
 }

@@ -26,6 +26,8 @@ use tradewind_units::Bytes;
 
 use crate::connection::{Connection, Resting};
 use crate::dial::{Dialler, Speaker};
+use crate::failure::Failure;
+use crate::opening::Waited;
 use crate::relay::unix_now;
 
 /// Longest that a connection rests here, and that a pool is kept which nobody takes from. Chosen:
@@ -38,6 +40,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Wait after the first try that fails; it doubles from one to the next. Short, for the first hello often only comes
 /// too early: the next relay takes none before a session has shown whose relay this is.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// Least silence after which the other end of a warm connection counts as gone. Chosen: a lost packet is sent again by then.
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
 
@@ -149,11 +153,32 @@ impl Demand {
 }
 
 impl Warm {
-    /// Ready when the other end is silent: `limit` has passed and it has acknowledged nothing.
-    pub(crate) async fn silent_for(&self, limit: Duration) {
-        tokio::time::sleep(limit).await;
-        if !self.is_untouched() {
-            std::future::pending::<()>().await;
+    /// How long the other end may acknowledge nothing: three round trips, as the kernel has measured them here.
+    pub(crate) fn patience(&self) -> Duration {
+        let rtt = TcpInfo::of(&self.connection).ok().and_then(|info| info.rtt);
+        rtt.map_or(LEAST_SILENCE, |rtt| LEAST_SILENCE.max(rtt * 3))
+    }
+
+    /// What the wait for the reply of the relay at `address` comes to, which is over when that has acknowledged nothing
+    /// for `limit`.
+    pub(crate) async fn unless_silent(
+        &self,
+        limit: Duration,
+        address: SocketAddr,
+        reply: impl Future<Output = Waited>,
+    ) -> Waited {
+        let silent = async {
+            tokio::time::sleep(limit).await;
+            if !self.is_untouched() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            waited = reply => waited,
+            () = silent => {
+                let message = format!("next relay {address}: silent for {limit:?}");
+                Waited::Failed(Failure::new(Status::TimedOut, message))
+            }
         }
     }
 

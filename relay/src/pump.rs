@@ -466,6 +466,13 @@ pub(crate) struct Means<'a> {
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
+impl<'a> Means<'a> {
+    /// The same, bound by `memory`.
+    pub(crate) const fn within(self, memory: Option<&'a Arc<Memory>>) -> Self {
+        Self { memory, ..self }
+    }
+}
+
 /// A session's two sockets, and its two directions.
 pub(crate) struct Pump<'a> {
     pub(crate) upstream: &'a mut Side<'static>,
@@ -474,6 +481,8 @@ pub(crate) struct Pump<'a> {
     pub(crate) down: &'a mut Direction,
     pub(crate) worker: &'a Worker,
     pub(crate) keeping: &'a Keeping,
+    /// The memory that binds the session, where that is limited.
+    pub(crate) memory: Option<&'a Arc<Memory>>,
     /// Legs that may be striped.
     pub(crate) offers: Option<&'a mut Offers>,
 }
@@ -484,7 +493,8 @@ impl Pump<'_> {
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
     pub(crate) async fn run(mut self) -> Result<Stopped, Broken> {
-        let (up_means, down_means) = (self.worker.means_up(), self.worker.means_down());
+        let up_means = self.worker.means_up().within(self.memory);
+        let down_means = self.worker.means_down().within(self.memory);
         let limits = self.keeping.idle;
         let answers = !self.down.answer.is_empty();
         let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
@@ -509,7 +519,7 @@ impl Pump<'_> {
             }
             let moved = self.up.moved + self.down.moved;
             if let Some(offers) = &mut self.offers
-                && offers.poll(cx, moved, self.worker).is_ready()
+                && offers.poll(cx, moved, self.memory).is_ready()
             {
                 return Poll::Ready(Ok(Stopped::Joined));
             }

@@ -1,4 +1,4 @@
-//! How much each grant, each source address and all together may take: sessions, and bytes a second.
+//! How much each grant, each source address and all together may take: sessions, bytes a second, and (by `memory`) bytes held.
 //!
 //! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
 //! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, Sleep};
 use tradewind_units::{Bandwidth, Bytes};
 
 use crate::config::Share;
+use crate::memory::Memory;
 use crate::stock::BUFFER_BYTES;
 
 /// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not wait, and no
@@ -171,6 +173,7 @@ struct Table<K> {
 struct Member {
     open: u32,
     rate: Option<Arc<Rate>>,
+    memory: Option<Arc<Memory>>,
 }
 
 /// One session's place with its member.
@@ -180,6 +183,8 @@ pub(crate) struct Place<K: Ord + Copy> {
     key: K,
     /// The rate that the member's sessions share.
     pub(crate) rate: Option<Arc<Rate>>,
+    /// The memory that they share.
+    pub(crate) memory: Option<Arc<Memory>>,
 }
 
 impl<K: Ord + Copy> Members<K> {
@@ -195,16 +200,14 @@ impl<K: Ord + Copy> Members<K> {
     pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
         let mut table = self.lock();
         table.sweep();
-        let member = table.members.entry(key).or_insert_with(|| Member {
-            open: 0,
-            rate: self.share.rate.map(|rate| Arc::new(Rate::new(rate))),
-        });
-        let most = most.into_iter().chain(self.share.sessions.map(std::num::NonZeroU32::get)).min();
+        let member = table.members.entry(key).or_insert_with(|| Member::new(&self.share));
+        let most = most.into_iter().chain(self.share.most_sessions()).min();
         if most.is_some_and(|most| member.open >= most) {
             return None;
         }
         member.open += 1;
-        Some(Place { members: Arc::clone(self), key, rate: member.rate.clone() })
+        let (rate, memory) = (member.rate.clone(), member.memory.clone());
+        Some(Place { members: Arc::clone(self), key, rate, memory })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<K>> {
@@ -224,7 +227,25 @@ impl<K: Ord + Copy> Table<K> {
     }
 }
 
+impl Share {
+    /// Sessions at a time, if they are limited: by number, or by the memory that each has set aside.
+    fn most_sessions(&self) -> Option<u32> {
+        let by_memory = self.memory.map(Memory::sessions);
+        let by_memory = by_memory.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+        self.sessions.map(NonZeroU32::get).into_iter().chain(by_memory).min()
+    }
+}
+
 impl Member {
+    fn new(share: &Share) -> Self {
+        let sessions = share.most_sessions().map_or(0, |most| most as usize);
+        Self {
+            open: 0,
+            rate: share.rate.map(|rate| Arc::new(Rate::new(rate))),
+            memory: share.memory.map(|limit| Memory::new(limit, sessions)),
+        }
+    }
+
     fn rests(&self, now: Instant) -> bool {
         self.open == 0 && self.rate.as_ref().is_none_or(|rate| rate.rests(now))
     }
@@ -245,10 +266,9 @@ impl<K: Ord + Copy> Drop for Place<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::num::NonZeroU32;
 
     fn share(sessions: u32) -> Share {
-        Share { sessions: NonZeroU32::new(sessions), rate: None }
+        Share { sessions: NonZeroU32::new(sessions), ..Share::default() }
     }
 
     #[test]
@@ -264,9 +284,22 @@ mod tests {
     }
 
     #[test]
+    fn a_members_memory_is_its_own_and_bounds_its_sessions() {
+        let limit = Bytes::new(1 << 20);
+        let members = Members::new(Share { memory: Some(limit), ..Share::default() });
+        let places: Vec<_> = (0..100).map_while(|_| members.enter(1, None)).collect();
+        assert_eq!(places.len(), Memory::sessions(limit));
+        let (one, other) = (&places[0], members.enter(2, None).unwrap());
+        let all_of_one = one.memory.as_ref().unwrap();
+        let _held = all_of_one.hold(all_of_one.free());
+        assert!(places[1].memory.as_ref().unwrap().is_short());
+        assert!(!other.memory.as_ref().unwrap().is_short());
+    }
+
+    #[test]
     fn a_rate_outlives_the_sessions_that_used_it_up() {
         let rate = Bandwidth::from_bps(8).unwrap();
-        let members = Members::new(Share { sessions: None, rate: Some(rate) });
+        let members = Members::new(Share { rate: Some(rate), ..Share::default() });
         let place = members.enter(1, None).unwrap();
         let now = Instant::now();
         let first = place.rate.as_ref().unwrap().book(now, 1000);

@@ -4,6 +4,7 @@
 mod first_bytes;
 mod hello;
 mod joins;
+mod next;
 mod probes;
 mod welcome;
 
@@ -29,11 +30,11 @@ use tradewind_units::Timestamp;
 use crate::config::Share;
 use crate::connection::{Connection, NO_TLS, Tls};
 use crate::counts::Outcome;
-use crate::dial::{Dialler, Speaker, try_options};
+use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
-use crate::opening::{NextRelay, Waited, part};
-use crate::pool::{Greeter, Pools, Warm};
+use crate::opening::part;
+use crate::pool::{Greeter, Pools};
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
@@ -48,6 +49,7 @@ use crate::upgrade::{Inheritance, Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::{NoHeader, header_bytes};
+use next::{Closed, Opened};
 use welcome::{Rarely, name};
 
 /// A relay whose listeners are open.
@@ -126,6 +128,8 @@ impl Relay {
             pools,
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
+            probing: Members::new(Share::default()),
+            most_probing: most_probing(config.limits.sessions),
             resting: Members::new(Share::default()),
             most_resting: config.limits.resting,
             joinable: Arc::default(),
@@ -172,6 +176,12 @@ impl Relay {
     }
 }
 
+/// Connections that may bring probes of one grant at a time, where there is room for `sessions`. Chosen: an eighth, since they take no
+/// place among the grant's sessions; a gateway has two for each path.
+fn most_probing(sessions: usize) -> u32 {
+    u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(8)
+}
+
 /// What a relay does with a connection.
 struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
@@ -184,6 +194,9 @@ struct RelayService {
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
+    /// Grants whose probes come here, and how many connections of each may bring them.
+    probing: Arc<Members<GrantId>>,
+    most_probing: u32,
     /// Neighbours whose warm connections rest here, and how many of each may.
     resting: Arc<Members<PublicIdentity>>,
     most_resting: u32,
@@ -233,6 +246,9 @@ impl Service for RelayService {
         seat.authenticated();
         let worker = seat.worker();
         if header.is_probe {
+            let Some(_place) = self.probing.enter(header.grant_id, Some(self.most_probing)) else {
+                return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
+            };
             return Err(self.answer_probes(stream, worker, header, next, unused).await);
         }
         if let Some(refusal) = seat.refusal() {
@@ -444,51 +460,6 @@ impl RelayService {
         Ok(Session { offers, ..session(header, upstream, downstream, up, down) })
     }
 
-    /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
-    async fn open_next(
-        &self,
-        upstream: &Connection,
-        worker: &Worker,
-        header: &OpenHeader,
-        next: &SealedHeader,
-        leading: Vec<u8>,
-        warm: Option<Warm>,
-    ) -> Result<(Connection, Direction, Reply, Unused), NotOpened> {
-        let hop = header.route.hops()[header.hop + 1];
-        let address = hop.address;
-        let (fresh, warm) = match warm {
-            Some(warm) => (None, Some(warm)),
-            None => {
-                let dialled = self.dialler.dial(&hop, Speaker::Us).await;
-                (Some(dialled.map_err(|failure| NotOpened::Failed(failure, Dial::NotBegun))?), None)
-            }
-        };
-        let downstream = warm.as_ref().map(|warm| &warm.connection).or(fresh.as_ref());
-        let downstream = downstream.expect("the one or the other");
-        let mut up = Direction::after(&next.bytes, leading);
-        if warm.is_some() {
-            up.keep();
-        }
-        // If this fails, so will the wait for the reply, which says why.
-        let _started = up.start(downstream, worker.means_up());
-        let opening = NextRelay { connection: downstream, address, key: &next.downstream };
-        let legs_left = header.route.hops().len() - header.hop;
-        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
-        match opening.reply(upstream, &mut up, worker, limit).await {
-            Waited::Replied(reply, unused) => {
-                drop(up.take_kept());
-                let connection = fresh.or(warm.map(|warm| warm.connection));
-                Ok((connection.expect("the one or the other"), up, reply, unused))
-            }
-            Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
-                Some(_) => Err(NotOpened::Untouched(up.take_kept())),
-                // The header has left: how far it came nobody knows.
-                None => Err(NotOpened::Failed(failure, Dial::PerhapsBegun)),
-            },
-            Waited::UpstreamGone(error) => Err(NotOpened::UpstreamGone(error)),
-        }
-    }
-
     /// Every other relay's part: dials the next one and passes the header on.
     async fn pass_on(
         &self,
@@ -500,31 +471,23 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !unused.is_empty();
-        let mut leading = unused.into_bytes();
-        let mut taken = match self.policy.check_next_hop(hop.address) {
+        let leading = unused.into_bytes();
+        let taken = match self.policy.check_next_hop(hop.address) {
             Ok(()) => self.pools.take(hop),
             Err(cause) => {
                 let failure = Failure::new(Status::NextHopRefused, cause.to_string());
                 return Err(self.fail(upstream, worker, header, failure, Dial::NotBegun).await);
             }
         };
-        let (downstream, up, reply, unused) = loop {
-            let warm = taken.take();
-            let is_warm = warm.is_some();
-            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
-            match self.open_next(&upstream, worker, header, next, flight, warm).await {
-                Ok(opened) => break opened,
-                Err(NotOpened::Untouched(taken)) => leading.extend(taken),
-                Err(NotOpened::Failed(failure, dial)) => {
-                    return Err(self.fail(upstream, worker, header, failure, dial).await);
-                }
-                Err(NotOpened::UpstreamGone(error)) => {
-                    return Err(broken(
-                        &header.flow,
-                        &header.destination,
-                        &Broken::Upstream(error),
-                    ));
-                }
+        let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
+        let Opened { downstream, up, reply, unused } = match opened {
+            Ok(opened) => opened,
+            Err(Closed::Failed(failure, dial)) => {
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
+            Err(Closed::UpstreamGone(error)) => {
+                let gone = Broken::Upstream(error);
+                return Err(broken(&header.flow, &header.destination, &gone));
             }
         };
         let sealed = header.upstream.seal(&reply);
@@ -540,14 +503,6 @@ impl RelayService {
             Err(error) => Err(broken(&header.flow, &header.destination, &Broken::Upstream(error))),
         }
     }
-}
-
-/// Why the next relay did not open the path.
-enum NotOpened {
-    /// It has not seen a byte of the session. Here is what it was to see beyond the first flight.
-    Untouched(Vec<u8>),
-    Failed(Failure, Dial),
-    UpstreamGone(io::Error),
 }
 
 /// Whether the destination may have been dialled when a session failed, here or further on.
@@ -568,7 +523,17 @@ fn session(
 ) -> Session {
     let (flow, destination) = (header.flow.clone(), header.destination.clone());
     let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-    Session { flow, destination, upstream, downstream, up, down, place: None, offers: None }
+    Session {
+        flow,
+        destination,
+        upstream,
+        downstream,
+        up,
+        down,
+        place: None,
+        memory: None,
+        offers: None,
+    }
 }
 
 /// Tells the neighbour that the path is open, and returns the direction towards it, which first gives

@@ -247,7 +247,7 @@ fn affordable_sessions(limits: &Limits) -> usize {
     const OWN_DESCRIPTORS: usize = 24;
     let mut wanted = limits.sessions;
     if let Some(memory) = limits.memory {
-        let affordable = Memory::sessions(usize::try_from(memory.as_u64()).unwrap_or(usize::MAX));
+        let affordable = Memory::sessions(memory);
         if affordable < wanted {
             tracing::warn!("{memory} of memory allow {affordable} sessions, not {wanted}");
             wanted = affordable;

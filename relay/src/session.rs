@@ -8,6 +8,7 @@ use tradewind_units::FlowId;
 
 use crate::config::Timeouts;
 use crate::counts::Outcome;
+use crate::memory::Memory;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction, IdleLimits, Pump, Stopped};
 use crate::quota::Place;
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
     pub(crate) place: Option<Place<GrantId>>,
+    /// The memory that binds it, where that is limited.
+    pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
     pub(crate) offers: Option<Box<Offers>>,
 }
@@ -53,6 +56,7 @@ impl Session {
             down: &mut self.down,
             worker,
             keeping,
+            memory: self.memory.as_ref(),
             offers: self.offers.as_deref_mut(),
         };
         let stopped = pump.run().await;
@@ -108,7 +112,8 @@ impl Session {
             let upstream = End::new(connection, offers.up, upstream);
             let connection = self.downstream.into_connection().map_err(Broken::Downstream)?;
             let downstream = End::new(connection, offers.down, downstream);
-            Carry::new((upstream, up), (downstream, down), worker, keeping).run().await
+            let memory = self.memory.as_ref();
+            Carry::new((upstream, up), (downstream, down), worker, keeping, memory).run().await
         };
         match carrying.await {
             Ok(()) => Outcome::Ended,

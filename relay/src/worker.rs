@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tradewind_units::Bytes;
-
 use tradewind_grant::DestinationRule;
 
 use crate::config::{Limits, Share};
@@ -61,7 +59,6 @@ impl Room {
     pub(crate) fn new(limits: &Limits, most_open: usize) -> Self {
         /// Chosen: enough that a client which comes again and again reads why; the rest is reset at once.
         const MOST_GUESTS: usize = 64;
-        let bytes = |limit: Bytes| usize::try_from(limit.as_u64()).unwrap_or(usize::MAX);
         let by_source = limits.each_source != Share::default();
         Self {
             most_open,
@@ -71,7 +68,7 @@ impl Room {
             unauthenticated: AtomicUsize::new(0),
             guests: AtomicUsize::new(0),
             rate: limits.rate.map(|rate| Arc::new(Rate::new(rate))),
-            memory: limits.memory.map(|limit| Memory::new(bytes(limit), most_open)),
+            memory: limits.memory.map(|limit| Memory::new(limit, most_open)),
             sources: by_source.then(|| Members::new(limits.each_source)),
             trusted_sources: limits.trusted_sources.clone(),
         }
@@ -156,7 +153,7 @@ impl Worker {
 
     /// Whether there is memory for another striped leg.
     pub(crate) fn may_stripe(&self) -> bool {
-        self.room.memory.as_ref().is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
+        may_stripe_within(self.room.memory.as_ref())
     }
 
     /// Says which task serves the stranger of this seat, before it first runs.
@@ -205,6 +202,11 @@ impl Worker {
     }
 }
 
+/// Whether `memory` has room for another striped leg, where it is limited.
+pub(crate) fn may_stripe_within(memory: Option<&Arc<Memory>>) -> bool {
+    memory.is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
+}
+
 /// One connection's place in its worker. It counts the connection's outcome when it is given up:
 /// cut, unless something else was said.
 #[derive(Debug)]
@@ -244,8 +246,12 @@ impl Seat {
         self.refusal
     }
 
-    /// Binds `session` by the rates that are its, if there are any.
+    /// Binds `session` by the rates and the memory that are its, if there are any.
     pub(crate) fn bind(&self, session: &mut Session) {
+        let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
+        let by_grant = session.place.as_ref().and_then(|place| place.memory.clone());
+        let memory = [self.worker.room.memory.clone(), by_source, by_grant];
+        session.memory = Memory::joint(memory.into_iter().flatten().collect());
         let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
         let by_grant = session.place.as_ref().and_then(|place| place.rate.clone());
         let rates = [self.worker.room.rate.clone(), by_source, by_grant];

@@ -1,23 +1,32 @@
 //! A chain of two forwarding relays between a client and a server that know nothing of each other, each in a
 //! network namespace of its own.
+//!
+//! This program is its own child: called with a rule in the environment it is a forwarder, to be killed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
 
-use std::io::Read;
+use std::io::{BufRead as _, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use support::{content, digest, hash, patient, send};
+use support::{content, digest, hash, patient, send, wait_for};
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sysctl};
-use tradewind_relay::{ForwardRule, Forwarder};
+use tradewind_relay::{ForwardRule, Forwarder, Shutdown};
 
 const TEST: &str = "two_forwarding_relays_carry_every_byte_and_leave_nothing_behind";
 
+const RULE: &str = "TRADEWIND_TEST_FORWARD_RULE";
+
 fn main() {
+    if let Ok(text) = std::env::var(RULE) {
+        let forwarder = Forwarder::set(&rule(&text)).unwrap();
+        println!("ready");
+        return forwarder.run(&Shutdown::on_signals().unwrap()).unwrap();
+    }
     if std::env::args().any(|word| word == "--list") {
         return println!("{TEST}: test");
     }
@@ -110,6 +119,7 @@ impl Chain {
         assert_eq!(self.tables(1), [""; 0]);
         assert_eq!(self.tables(2), [""; 0]);
         assert!(self.connect().is_err(), "nothing is forwarded any more");
+        self.gone_after_a_kill();
         self.refused_without_forwarding();
     }
 
@@ -121,6 +131,23 @@ impl Chain {
         let list = || Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
         let text = String::from_utf8(self.hosts[host].run(list).unwrap()).unwrap();
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// The rules of a forwarder that is killed go with it.
+    fn gone_after_a_kill(&self) {
+        let start = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(RULE, "10.77.0.2:7000=10.77.1.2:7001");
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let mut forwarder = self.hosts[1].run(start).unwrap();
+        let mut line = String::new();
+        BufReader::new(forwarder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let tables = self.tables(1);
+        forwarder.kill().unwrap();
+        forwarder.wait().unwrap();
+        assert_eq!((line.as_str(), tables.len()), ("ready\n", 1), "{tables:?}");
+        wait_for("the rules to go", || self.tables(1).is_empty());
     }
 
     /// A host that does not forward says so, and keeps no rule.

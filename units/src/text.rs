@@ -120,6 +120,7 @@ pub fn in_plain_words(message: &str) -> String {
         "u16" => format!("a whole number from 0 to {}", u16::MAX),
         "u8" => format!("a whole number from 0 to {}", u8::MAX),
         "a nonzero u32" => format!("a whole number from 1 to {}", u32::MAX),
+        "a nonzero u16" => format!("a whole number from 1 to {}", u16::MAX),
         "i64" | "i128" => "a whole number".to_owned(),
         "f64" | "f32" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),

@@ -1,7 +1,9 @@
 //! `tradewind plan`: a problem file in, a verified plan out.
 
 mod compare;
+mod configure;
 mod expected;
+pub(crate) mod kept;
 pub(crate) mod problem;
 mod regret;
 pub(crate) mod show;
@@ -42,6 +44,10 @@ enum PlanSubcommand {
     /// take the paths planned between their sites, or go direct; and, beside that, are planned for again over the
     /// same relays. Both are compared with the plan that hindsight makes. See docs/forecast.md.
     Regret(regret::RegretArgs),
+    /// Write what the gateways and relays of a plan are to run: routes, and how their legs are set up
+    ///
+    /// The inventory (TOML, see docs/plan.md) says what the plan leaves open: where its relays listen, and what its flows' destinations are.
+    Configure(configure::ConfigureArgs),
 }
 
 #[derive(clap::Args)]
@@ -116,6 +122,7 @@ pub(crate) fn run(command: &PlanCommand) -> Outcome {
         Some(PlanSubcommand::Compare(args)) => compare::run(args),
         Some(PlanSubcommand::Sweep(args)) => sweep::run(args),
         Some(PlanSubcommand::Regret(args)) => regret::run(args),
+        Some(PlanSubcommand::Configure(args)) => configure::run(args),
         None => one(&command.args),
     })
 }

@@ -291,13 +291,7 @@ impl GatewayService {
         let reply = next.reply(wanted.application, up, wanted.worker, limit);
         match first {
             First::Fresh(_) => reply.await,
-            First::Warm(warm) => tokio::select! {
-                waited = reply => waited,
-                () = warm.silent_for(silence) => {
-                    let message = format!("next relay {address}: silent for {silence:?}");
-                    Waited::Failed(Failure::new(Status::TimedOut, message))
-                }
-            },
+            First::Warm(warm) => warm.unless_silent(silence, address, reply).await,
         }
     }
 

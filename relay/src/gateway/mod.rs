@@ -31,7 +31,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tradewind_grant::{GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
+use tradewind_desired::Route;
+use tradewind_grant::{Destination, GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
 use tradewind_net::interception::Interception;
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
@@ -87,6 +88,7 @@ impl Gateway {
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
+        hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
@@ -202,6 +204,23 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
     }
 }
 
+/// Port forwards whose connections could only be refused, one line each: their applications would see resets and no more.
+fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
+    let why = |to: &Destination| match config.routes.routes_to(to).1.first() {
+        None | Some(Route::Refuse) => Some("no route of `routes` covers it"),
+        Some(Route::Relays(_)) => {
+            let covered =
+                config.grant.as_ref().is_none_or(|grant| grant.unverified().may_cover(to));
+            (!covered).then_some("the grant does not cover it")
+        }
+        Some(Route::Direct) => None,
+    };
+    config.forward.iter().filter_map(move |forward| {
+        let why = why(&forward.to)?;
+        Some(format!("forward to {}: {why}; its connections will be reset", forward.to))
+    })
+}
+
 fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let word = |word| FlowId::new(word).expect("a short word");
     let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
@@ -223,4 +242,22 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
     let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
     forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_forward_that_leads_nowhere_is_told_at_the_start() {
+        let text = "direct = true
+            forward = [{ listen = '127.0.0.1:1', to = 'db.example.com:5432' },
+                       { listen = '127.0.0.1:2', to = '192.0.2.7:80' }]
+            [routes]
+            route = [{ destination = '192.0.2.0/24:*', via = 'direct' }]";
+        let config = GatewayConfig::parse(text).unwrap();
+        let lines: Vec<_> = hopeless(&config).collect();
+        let expected = "forward to db.example.com:5432: no route of `routes` covers it; its connections will be reset";
+        assert_eq!(lines, [expected]);
+    }
 }

@@ -201,7 +201,17 @@ impl Service for GatewayService {
         let offers = Offers::new(None, offer);
         let flow = flow.clone();
         let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
-        Ok(Session { flow, destination, upstream, downstream, up, down, place: None, offers })
+        Ok(Session {
+            flow,
+            destination,
+            upstream,
+            downstream,
+            up,
+            down,
+            place: None,
+            memory: None,
+            offers,
+        })
     }
 }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tradewind_desired::{LegProfile, LegTo};
 use tradewind_grant::Destination;
 use tradewind_units::Duration;
 
 use super::Routes;
-use super::paths::RelayPath;
+use super::paths::{RelayPath, Way};
 use super::report::{PathsReport, Source, report};
 use super::session::GatewayService;
+use crate::config::LegProfiles;
 use crate::dial::try_options;
 use crate::profile::Legs;
 use crate::stock::Stock;
@@ -23,7 +25,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Probes every path of `config` over relays `count` times and reports what is found; of the rule that
-/// covers `to` alone, if given. Blocks.
+/// covers `to` alone, if given. Leaves this host's settings as they are. Blocks.
 ///
 /// # Errors
 /// When the identity cannot be read, the grant is another gateway's, or a thread cannot be started.
@@ -32,7 +34,7 @@ pub fn survey(
     to: Option<&Destination>,
     count: u32,
 ) -> Result<PathsReport, RelayError> {
-    let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, None));
+    let legs = Arc::new(Legs::new(&without_traces(&config.leg), &config.timeouts, None));
     try_options(&legs)?;
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
     let service =
@@ -41,13 +43,33 @@ pub fn survey(
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
     runtime.block_on(async {
         let mut tasks = JoinSet::new();
-        for path in routes.current().paths() {
-            tasks.spawn(probe(Arc::clone(&service), Arc::clone(path), count));
+        for path in asked_for(&routes, to) {
+            tasks.spawn(probe(Arc::clone(&service), path, count));
         }
         while tasks.join_next().await.is_some() {}
     });
     runtime.shutdown_background();
     Ok(report(&routes.current(), Source::Probes, to, routes.now()))
+}
+
+/// The paths to `to`, or all of them.
+fn asked_for(routes: &Routes, to: Option<&Destination>) -> Vec<Arc<RelayPath>> {
+    let routing = routes.current();
+    let relayed = |way: &Way| match way {
+        Way::Relays(path) => Some(Arc::clone(path)),
+        Way::Direct | Way::Refuse => None,
+    };
+    match to {
+        Some(to) => routing.ways(to).iter().filter_map(relayed).collect(),
+        None => routing.paths().map(Arc::clone).collect(),
+    }
+}
+
+/// Legs as probes need them: none asks for what would change this host's routes or settings.
+fn without_traces(legs: &LegProfiles) -> LegProfiles {
+    let plain = |leg: &LegProfile| LegProfile { initial_window: None, warm: None, ..leg.clone() };
+    let to = legs.to.iter().map(|to| LegTo { dial: plain(&to.dial), ..to.clone() }).collect();
+    LegProfiles { dial: plain(&legs.dial), to, ..LegProfiles::default() }
 }
 
 async fn probe(service: Arc<GatewayService>, path: Arc<RelayPath>, count: u32) {

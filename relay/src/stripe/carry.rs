@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
@@ -15,7 +16,7 @@ use tradewind_units::Timestamp;
 
 use super::{End, LOOK};
 use crate::counts::StripeCounts;
-use crate::memory::Held;
+use crate::memory::{Held, Memory};
 use crate::pump::{Broken, Means, MoveError, Taken};
 use crate::quota::Meter;
 use crate::session::Keeping;
@@ -121,6 +122,8 @@ pub(crate) struct Carry<'a> {
     down: Way,
     worker: &'a Worker,
     keeping: &'a Keeping,
+    /// The memory that binds the session, where that is limited.
+    memory: Option<&'a Arc<Memory>>,
     start: Instant,
     held: Option<Held>,
     counted: Counted<'a>,
@@ -135,13 +138,27 @@ impl<'a> Carry<'a> {
         (downstream, down): (End, Taken),
         worker: &'a Worker,
         keeping: &'a Keeping,
+        memory: Option<&'a Arc<Memory>>,
     ) -> Self {
         let (up, down) = (Way::new(up), Way::new(down));
         let start = Instant::now();
         let alive = (up.moved + down.moved, start);
         let counts = &worker.counts.stripes;
         let counted = Counted { counts, legs: 0, connections: 0, reordering: 0, resent: 0 };
-        Self { upstream, downstream, up, down, worker, keeping, start, held: None, counted, alive }
+        let held = None;
+        Self {
+            upstream,
+            downstream,
+            up,
+            down,
+            worker,
+            keeping,
+            memory,
+            start,
+            held,
+            counted,
+            alive,
+        }
     }
 
     /// Moves both directions until both have ended in order.
@@ -207,17 +224,18 @@ impl<'a> Carry<'a> {
     /// Everything once: what comes, what goes over, what leaves.
     fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         let now = self.now();
-        let Self { upstream, downstream, up, down, worker, .. } = self;
+        let Self { upstream, downstream, up, down, worker, memory, .. } = self;
         let mut moved = upstream.drive_in(cx, now).map_err(Broken::Upstream)?;
         moved |= downstream.drive_in(cx, now).map_err(Broken::Downstream)?;
-        let went_up = up.poll_move(cx, upstream, downstream, worker.means_up());
+        let went_up = up.poll_move(cx, upstream, downstream, worker.means_up().within(*memory));
         moved |= went_up.map_err(MoveError::of_up)?;
-        let went_down = down.poll_move(cx, downstream, upstream, worker.means_down());
+        let went_down =
+            down.poll_move(cx, downstream, upstream, worker.means_down().within(*memory));
         moved |= went_down.map_err(MoveError::of_down)?;
         // One leg is striped, the other may have to wait until more has moved.
         let carried = up.moved + down.moved;
-        upstream.begin(carried, worker);
-        downstream.begin(carried, worker);
+        upstream.begin(carried, *memory);
+        downstream.begin(carried, *memory);
         moved |= upstream.drive_out(cx, now).map_err(Broken::Upstream)?;
         moved |= downstream.drive_out(cx, now).map_err(Broken::Downstream)?;
         self.account();
@@ -227,7 +245,7 @@ impl<'a> Carry<'a> {
 
     /// Counts what is held against the limit of memory, and bounds the windows by what is left of it.
     fn account(&mut self) {
-        let Some(memory) = self.worker.means_up().memory else { return };
+        let Some(memory) = self.memory else { return };
         let striped = self.upstream.held() + self.downstream.held();
         let pieces = self.up.piece.len() + self.down.piece.len();
         let held = usize::try_from(striped).unwrap_or(usize::MAX).saturating_add(pieces);

@@ -20,7 +20,6 @@ use super::offer::{Joined, Mute, Offer};
 use super::{CHUNK, LARGEST_WINDOW, STALL};
 use crate::connection::Connection;
 use crate::memory::Memory;
-use crate::worker::Worker;
 
 /// How long the connections of a leg that is over may take to end in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
@@ -241,9 +240,9 @@ impl End {
     }
 
     /// Begins to stripe this leg, of a session that has `moved` so much, if that is enough and it is to be.
-    pub(super) fn begin(&mut self, moved: u64, worker: &Worker) {
+    pub(super) fn begin(&mut self, moved: u64, memory: Option<&Arc<Memory>>) {
         if let Some(offer) = &mut self.offer {
-            offer.begin(moved, worker);
+            offer.begin(moved, memory);
         }
     }
 

@@ -22,7 +22,8 @@ use tradewind_units::Timestamp;
 use super::{LOOK, MOST_ADAPTIVE};
 use crate::connection::{Connection, Resting};
 use crate::dial::{Dialler, Speaker};
-use crate::worker::Worker;
+use crate::memory::Memory;
+use crate::worker::may_stripe_within;
 
 /// Most connections that may join one session in its life. Chosen: each of 64 fails 16 times.
 const MOST_JOINS: usize = 1024;
@@ -105,18 +106,18 @@ impl Offer {
 
     /// Ready when a connection has joined, which [`Offer::take`] returns. The side that dials opens some once the
     /// session has `moved` enough.
-    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, worker: &Worker) -> Poll<()> {
-        self.begin(moved, worker);
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, memory: Option<&Arc<Memory>>) -> Poll<()> {
+        self.begin(moved, memory);
         self.poll_arrivals(cx);
         if self.joined.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Opens the first further connections, of the side that dials, once the session has `moved` enough.
-    pub(super) fn begin(&mut self, moved: u64, worker: &Worker) {
+    pub(super) fn begin(&mut self, moved: u64, memory: Option<&Arc<Memory>>) {
         if let Role::Dials(dialling) = &mut self.role
             && !dialling.begun
             && moved >= dialling.after
-            && worker.may_stripe()
+            && may_stripe_within(memory)
         {
             dialling.begun = true;
             dialling.open(dialling.growth.wanted().saturating_sub(1));
@@ -330,10 +331,15 @@ impl Offers {
     }
 
     /// Ready when a connection has joined a leg of the session, which has `moved` so much.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, moved: u64, worker: &Worker) -> Poll<()> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: u64,
+        memory: Option<&Arc<Memory>>,
+    ) -> Poll<()> {
         let mut ready = Poll::Pending;
         for offer in [&mut self.up, &mut self.down].into_iter().flatten() {
-            if offer.poll(cx, moved, worker).is_ready() {
+            if offer.poll(cx, moved, memory).is_ready() {
                 ready = Poll::Ready(());
             }
         }

@@ -302,7 +302,7 @@ fn a_relay_that_drains_is_soon_rid_of_probes() {
 }
 
 /// Runs a command; tells whether it was there and went well.
-fn command(program: &str, arguments: &str) -> bool {
+pub(super) fn command(program: &str, arguments: &str) -> bool {
     let status = std::process::Command::new(program).args(arguments.split(' ')).status();
     status.is_ok_and(|status| status.success())
 }

@@ -5,14 +5,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 
+use tradewind_desired::Route;
 use tradewind_relay::config::{Limits, Share};
 use tradewind_units::{Bandwidth, Bytes};
 
+use super::drain::get;
 use super::refusal::{connect_gateway, connect_through};
 use crate::support::{
-    Chain, Running, content, destination, digest, echo, hash, relay_config, route_over, send,
-    wait_for,
+    Chain, Running, content, destination, digest, echo, forward, gateway_config, hash, loopback,
+    relay_config, route_over, send, wait_for,
 };
 
 fn relay_with(limits: Limits) -> Running {
@@ -22,7 +26,7 @@ fn relay_with(limits: Limits) -> Running {
 }
 
 fn sessions(most: u32) -> Share {
-    Share { sessions: NonZeroU32::new(most), rate: None }
+    Share { sessions: NonZeroU32::new(most), ..Share::default() }
 }
 
 fn open_session(chain: &Chain) -> TcpStream {
@@ -111,7 +115,7 @@ fn assert_waits(limits: Limits, bytes: usize) {
 fn a_rate_is_kept_by_all_by_each_source_and_by_each_grant() {
     // Five times what may pass at once, the burst of a tenth of a second.
     let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
-    let share = Share { sessions: None, rate };
+    let share = Share { rate, ..Share::default() };
     for limits in [
         Limits { rate, ..Limits::default() },
         Limits { each_source: share, ..Limits::default() },
@@ -166,34 +170,106 @@ fn counting_destination() -> (SocketAddr, Arc<AtomicUsize>) {
     (to, count)
 }
 
-#[test]
-fn with_little_memory_slow_receivers_still_get_every_byte() {
-    let limits = Limits { memory: Some(Bytes::new(1_000_000)), ..Limits::default() };
-    let relay = relay_with(limits);
-    let route = route_over(std::slice::from_ref(&relay));
-    let bytes = content(12_000_000);
-    let expected = (bytes.len(), hash(&bytes));
-    let runs: Vec<_> = (0..4)
-        .map(|_| {
+/// Sessions over `relay` by a gateway of their own, whose receivers stand still until they are released.
+struct SlowReceivers {
+    _gateway: Running,
+    writers: Vec<JoinHandle<()>>,
+    releases: Vec<Sender<()>>,
+    served: Vec<JoinHandle<(usize, [u8; 32])>>,
+    expected: (usize, [u8; 32]),
+}
+
+impl SlowReceivers {
+    /// `sessions` of `length` bytes each, on one grant.
+    fn new(relay: &Running, sessions: usize, length: usize) -> Self {
+        let (bytes, mut config) = (content(length), gateway_config(route_over_one(relay)));
+        let (mut releases, mut served) = (Vec::new(), Vec::new());
+        for _ in 0..sessions {
             let (release, released) = std::sync::mpsc::channel::<()>();
-            let (to, served) = destination(move |mut stream| {
+            let (to, thread) = destination(move |mut stream| {
                 released.recv().unwrap();
                 digest(&mut stream).unwrap()
             });
-            let mut config = crate::support::gateway_config(route.clone());
-            config.forward = vec![crate::support::forward(to)];
-            let gateway = Running::gateway(&config);
-            let mut stream = crate::support::connect(gateway.address());
-            let bytes = bytes.clone();
-            let writer = std::thread::spawn(move || send(&mut stream, &bytes));
-            (gateway, writer, release, served)
-        })
-        .collect();
+            config.forward.push(forward(to));
+            releases.push(release);
+            served.push(thread);
+        }
+        let gateway = Running::gateway(&config);
+        let write = |at: &SocketAddr| {
+            let (mut stream, bytes) = (crate::support::connect(*at), bytes.clone());
+            std::thread::spawn(move || send(&mut stream, &bytes))
+        };
+        let writers = gateway.handle.local_addrs().iter().map(write).collect();
+        let expected = (bytes.len(), hash(&bytes));
+        Self { _gateway: gateway, writers, releases, served, expected }
+    }
+
+    /// Every byte arrives.
+    fn release(self) {
+        for ((writer, release), served) in
+            self.writers.into_iter().zip(self.releases).zip(self.served)
+        {
+            release.send(()).unwrap();
+            writer.join().unwrap();
+            assert_eq!(served.join().unwrap(), self.expected);
+        }
+    }
+}
+
+fn route_over_one(relay: &Running) -> Route {
+    route_over(std::slice::from_ref(relay))
+}
+
+#[test]
+fn with_little_memory_slow_receivers_still_get_every_byte() {
+    let relay = relay_with(Limits { memory: Some(Bytes::new(1_000_000)), ..Limits::default() });
+    let runs: Vec<_> = (0..4).map(|_| SlowReceivers::new(&relay, 1, 12_000_000)).collect();
     // Every receiver stands still, so the relay holds what it may.
     wait_for("bytes in the relay", || relay.handle.snapshot().bytes_up > 4 * 200_000);
-    for (_gateway, writer, release, served) in runs {
-        release.send(()).unwrap();
-        writer.join().unwrap();
-        assert_eq!(served.join().unwrap(), expected);
+    runs.into_iter().for_each(SlowReceivers::release);
+}
+
+#[test]
+fn what_one_grant_or_source_holds_is_limited() {
+    let share = Share { memory: Some(Bytes::new(1_000_000)), ..Share::default() };
+    let all = Some(Bytes::new(64_000_000));
+    for (limits, binds_others) in [
+        (Limits { memory: all, each_grant: share, ..Limits::default() }, false),
+        (Limits { memory: all, each_source: share, ..Limits::default() }, true),
+    ] {
+        let mut config = relay_config();
+        config.limits = limits;
+        config.metrics = Some(loopback());
+        // Little waits in sockets, so that the relay is soon asked to hold.
+        config.leg.dial.send_buffer = Some(Bytes::new(1 << 16));
+        let relay = Running::relay(&config);
+        let metrics = relay.handle.metrics_addr().unwrap();
+        let held = || value(&get(metrics, "/metrics"), "tradewind_relay_held_bytes");
+        // As many as have their memory set aside: half of the limit, 16 KiB each.
+        let slow = SlowReceivers::new(&relay, 30, 1_000_000);
+        let has_all = || {
+            let seen = relay.handle.snapshot();
+            seen.open == 30 && seen.bytes_up >= 30 * 100_000
+        };
+        wait_for("all receivers to stand still", || {
+            assert!(held() <= f64::from(1_000_000 - 30 * (8 << 10)), "{} held", held());
+            has_all()
+        });
+        // Another grant, the same source.
+        let mut config = gateway_config(route_over_one(&relay));
+        config.forward = vec![forward(echo())];
+        let other = Running::gateway(&config);
+        let mut stream = crate::support::connect(other.address());
+        let _reset = stream.write_all(b"ping");
+        assert_eq!(stream.read_exact(&mut [0; 4]).is_err(), binds_others);
+        let refused = u64::from(binds_others);
+        wait_for("the count", || relay.handle.snapshot().outcome("source_full") == refused);
+        slow.release();
     }
+}
+
+/// The value of a gauge in the text of all metrics.
+fn value(metrics: &str, name: &str) -> f64 {
+    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
 }

@@ -1,12 +1,14 @@
 //! What is refused, how it is told, and how it is counted.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
+use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_relay::{Relay, Resolver};
 
 use crate::support::{
     Chain, Running, connect, destination, digest, echo, gateway_config, grant_for, identity,
@@ -31,12 +33,12 @@ pub(super) fn connect_gateway(route: Route) -> Running {
 }
 
 /// An address at which nobody listens.
-fn closed_port() -> std::net::SocketAddr {
+fn closed_port() -> SocketAddr {
     TcpListener::bind(loopback()).unwrap().local_addr().unwrap()
 }
 
 /// Keeps the port of a relay that is gone from being given to another test: bound, but nobody listens.
-fn keep_closed(address: std::net::SocketAddr) -> tokio::net::TcpSocket {
+fn keep_closed(address: SocketAddr) -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind(address).unwrap();
@@ -187,16 +189,41 @@ trait IntoDestination {
     fn into_destination(self) -> Destination;
 }
 
-impl IntoDestination for std::net::SocketAddr {
+impl IntoDestination for SocketAddr {
     fn into_destination(self) -> Destination {
         Destination::address(self).unwrap()
     }
 }
 
-fn sealer() -> Sealer {
+pub(super) fn sealer() -> Sealer {
     let key = identity();
     let grant = grant_for(key.public());
     Sealer::new(key, grant).unwrap()
+}
+
+#[test]
+fn probes_of_one_grant_do_not_take_all_the_room() {
+    let mut config = relay_config();
+    config.limits.sessions = 64;
+    let relays = vec![Running::relay(&config)];
+    let Route::Relays(hops) = route_over(&relays) else { panic!("no relays") };
+    let hop = grant::Hop { address: hops[0].address, identity: hops[0].identity };
+    let route = grant::Route::new(vec![hop]).unwrap();
+    let (mut sealer, flow) = (sealer(), "test".parse().unwrap());
+    let mut open = Vec::new();
+    let mut nonces = 0..=255;
+    wait_for("a probe too many", || {
+        let nonce = Nonce::from_entropy([nonces.next().unwrap(); 16]);
+        let probe = sealer.seal_probe(unix_now(), nonce, &flow, &route).unwrap();
+        let mut stream = connect(relays[0].address());
+        stream.write_all(&probe.bytes).unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        open.push(stream);
+        answer[6] == Status::Overloaded as u8
+    });
+    assert!(open.len() > 8, "{} fit", open.len());
+    wait_for("the count", || relays[0].handle.snapshot().outcome("grant_full") == 1);
 }
 
 /// Sends `bytes` to a relay and reads its answer: nothing, or at least a reply's first bytes.
@@ -379,6 +406,42 @@ fn a_name_without_address_is_named() {
     assert!(status.starts_with("HTTP/1.1 50"), "{status}");
     let expected = format!("relay 1 ({}): resolve db.invalid: ", relays[0].address());
     assert!(body.starts_with(&expected), "{body}");
+}
+
+/// A listener that answers nobody: its queue is full.
+fn mute_listener(address: SocketAddr) -> (TcpListener, Vec<TcpStream>) {
+    let listener = tcp::listen(address, 1, 1, &SocketOptions::default()).unwrap().remove(0);
+    let mut waiting = Vec::new();
+    let mut refused = 0;
+    while refused < 3 {
+        match TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
+            Ok(stream) => waiting.push(stream),
+            Err(_) => refused += 1,
+        }
+    }
+    (listener, waiting)
+}
+
+#[test]
+fn a_name_whose_first_address_is_silent_is_reached_at_its_next_one() {
+    let to = echo();
+    let silent = SocketAddr::new([127, 0, 0, 3].into(), to.port());
+    let _held = mute_listener(silent);
+    let resolver = Resolver::by(move |_| vec![silent.ip(), to.ip()]);
+    let key = identity();
+    let mut grant = grant_for(key.public()).unverified().clone();
+    grant.destinations.push("*.example.com:*".parse().unwrap());
+    let relay = Running::relay_of(Relay::bind(&relay_config()).unwrap().with_resolver(resolver));
+    let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
+    config.grant = Some(grant.sign(&operator()).unwrap());
+    config.identity = Some(key);
+    config.connect = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    let mut stream = connect(gateway.address());
+    write!(stream, "CONNECT db.example.com:{} HTTP/1.1\r\n\r\n", to.port()).unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(std::str::from_utf8(&status), Ok("HTTP/1.1 200"));
 }
 
 #[test]

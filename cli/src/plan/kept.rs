@@ -1,0 +1,43 @@
+//! Plans that `tradewind plan --out` has written, with the problems that they answer.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use tradewind_plan::{Answer, Plan, Problem, verify};
+
+use super::problem::{BadFile, Read};
+use crate::output::{self, read_text};
+
+/// A plan from a file, which the verifier has nothing against.
+pub(crate) struct Kept {
+    pub(crate) read: Read,
+    pub(crate) problem: Problem,
+    pub(crate) plan: Plan,
+}
+
+impl Kept {
+    /// Reads `file`; the problem is that of `instead`, if given, else the one that the file holds.
+    pub(crate) fn read(file: &Path, instead: Option<&Path>) -> anyhow::Result<Self> {
+        let name = file.display().to_string();
+        let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;
+        let answer: Answer =
+            serde_json::from_str(&text).map_err(|error| BadFile(format!("{name}: {error}")))?;
+        let read = match (instead, &answer.problem) {
+            (Some(file), _) => Read::from_file(file, Some(answer.budget))?,
+            (None, Some(asked)) => Read::from_asked(asked, Some(answer.budget))?,
+            (None, None) => {
+                let problem = "it holds no problem: name the file by `--problem`";
+                return Err(BadFile(format!("{name}: {problem}")).into());
+            }
+        };
+        let Some(plan) = answer.plan() else {
+            bail!("{name}: there is no plan in it: {}", answer.reason.unwrap_or_default());
+        };
+        let problem =
+            read.problem()?.map_err(|reason| anyhow!(reason)).with_context(|| name.clone())?;
+        if let Some(first) = verify(&problem, &plan).first() {
+            bail!("{name}: it is no plan for {}: {first}", read.asked.file);
+        }
+        Ok(Self { read, problem, plan })
+    }
+}

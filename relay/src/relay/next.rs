@@ -1,0 +1,138 @@
+//! The connection to the next relay of a session: warm or fresh, and what its reply allows to be tried elsewhere.
+
+use std::io;
+
+use tradewind_grant::{OpenHeader, Reply, SealedHeader, Status};
+
+use super::{Dial, RelayService};
+use crate::connection::Connection;
+use crate::dial::Speaker;
+use crate::failure::Failure;
+use crate::head::Unused;
+use crate::opening::{NextRelay, Waited};
+use crate::pool::Warm;
+use crate::pump::Direction;
+use crate::worker::Worker;
+
+/// What the next relay has replied, and the connection that it came over.
+pub(super) struct Opened {
+    pub(super) downstream: Connection,
+    pub(super) up: Direction,
+    pub(super) reply: Reply,
+    pub(super) unused: Unused,
+}
+
+/// Why one connection to the next relay did not open the path.
+enum NotOpened {
+    /// The relay has acknowledged no byte of the session.
+    Untouched {
+        /// What it was to see beyond the first flight.
+        kept: Vec<u8>,
+        /// It said nothing at all, so that its acknowledgement may only have been lost.
+        was_silent: bool,
+    },
+    Closed(Closed),
+}
+
+/// Why the path is not open, over whatever connection.
+pub(super) enum Closed {
+    Failed(Failure, Dial),
+    UpstreamGone(io::Error),
+}
+
+impl From<Closed> for NotOpened {
+    fn from(closed: Closed) -> Self {
+        Self::Closed(closed)
+    }
+}
+
+impl RelayService {
+    /// Opens the path over `taken`, a warm connection, if there is one; else, or if that proves dead, over a fresh one.
+    ///
+    /// Silence does not tell whether the next relay has the header. It takes it once and no more, but what another path's
+    /// relays would dial it may have dialled.
+    pub(super) async fn open_warm_or_fresh(
+        &self,
+        upstream: &Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        mut leading: Vec<u8>,
+        mut taken: Option<Warm>,
+    ) -> Result<Opened, Closed> {
+        let mut may_have_it = false;
+        loop {
+            let warm = taken.take();
+            let is_warm = warm.is_some();
+            let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
+            match self.open_next(upstream, worker, header, next, flight, warm).await {
+                Ok(mut opened) => {
+                    opened.reply.dialled |= may_have_it;
+                    return Ok(opened);
+                }
+                Err(NotOpened::Untouched { kept, was_silent }) => {
+                    leading.extend(kept);
+                    may_have_it = was_silent;
+                }
+                Err(NotOpened::Closed(Closed::Failed(failure, _))) if may_have_it => {
+                    return Err(Closed::Failed(failure, Dial::PerhapsBegun));
+                }
+                Err(NotOpened::Closed(closed)) => return Err(closed),
+            }
+        }
+    }
+
+    /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
+    async fn open_next(
+        &self,
+        upstream: &Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        leading: Vec<u8>,
+        warm: Option<Warm>,
+    ) -> Result<Opened, NotOpened> {
+        let hop = header.route.hops()[header.hop + 1];
+        let address = hop.address;
+        let (fresh, warm) = match warm {
+            Some(warm) => (None, Some(warm)),
+            None => {
+                let dialled = self.dialler.dial(&hop, Speaker::Us).await;
+                (Some(dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?), None)
+            }
+        };
+        let downstream = warm.as_ref().map(|warm| &warm.connection).or(fresh.as_ref());
+        let downstream = downstream.expect("the one or the other");
+        let mut up = Direction::after(&next.bytes, leading);
+        if warm.is_some() {
+            up.keep();
+        }
+        // If this fails, so will the wait for the reply, which says why.
+        let _started = up.start(downstream, worker.means_up());
+        let opening = NextRelay { connection: downstream, address, key: &next.downstream };
+        let legs_left = header.route.hops().len() - header.hop;
+        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
+        let reply = opening.reply(upstream, &mut up, worker, limit);
+        let waited = match &warm {
+            Some(warm) => warm.unless_silent(warm.patience(), address, reply).await,
+            None => reply.await,
+        };
+        match waited {
+            Waited::Replied(reply, unused) => {
+                drop(up.take_kept());
+                let connection = fresh.or(warm.map(|warm| warm.connection));
+                let downstream = connection.expect("the one or the other");
+                Ok(Opened { downstream, up, reply, unused })
+            }
+            Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
+                Some(_) => Err(NotOpened::Untouched {
+                    kept: up.take_kept(),
+                    was_silent: failure.status == Status::TimedOut,
+                }),
+                // The header has left: how far it came nobody knows.
+                None => Err(Closed::Failed(failure, Dial::PerhapsBegun).into()),
+            },
+            Waited::UpstreamGone(error) => Err(Closed::UpstreamGone(error).into()),
+        }
+    }
+}
