@@ -8,7 +8,9 @@ mod cast;
 use cast::*;
 use proptest::prelude::*;
 use tradewind_grant::{IdentityKey, OperatorKey, Relays};
-use tradewind_packet::session::{DropReason, Event, Limits, Now, OVERHEAD, SealError, Sessions};
+use tradewind_packet::session::{
+    DropReason, Event, Limits, Link, Now, OVERHEAD, SealError, Sessions,
+};
 use tradewind_units::{Duration, Timestamp};
 
 fn drops(machine: &Sessions, reason: DropReason) -> u64 {
@@ -298,6 +300,19 @@ fn a_grant_that_expires_ends_its_session_and_a_clock_that_jumps_does_not() {
     let mut buffer = [0; 64];
     assert_eq!(pair.relay.seal(peer, &mut buffer), Err(SealError::NoSession));
     assert!(pair.relay.is_empty());
+}
+
+#[test]
+fn a_neighbour_that_started_again_is_noticed_while_it_is_asked_over_two_ways() {
+    let mut pair = Pair::established();
+    for tick in 1..=10 {
+        let now = at(1000 + 200 * tick);
+        pair.endpoint.ask(now, pair.peer, link(RELAY));
+        pair.endpoint.ask(now, pair.peer, Link::Overlay(7));
+        pair.endpoint.handle_timeout(now);
+    }
+    let initiations = transmits(&mut pair.endpoint);
+    assert!(initiations.iter().any(|sent| sent.bytes[0] == 0x11), "nobody begins again");
 }
 
 #[test]

@@ -27,8 +27,8 @@ impl From<crate::id::Peer> for PeerId {
     }
 }
 
-/// Questions to one neighbour whose answers are awaited. Chosen: five a second over the slowest path.
-const QUESTIONS: usize = 8;
+/// Questions that wait for answers. Chosen: ten a second, over two ways, and probes beside them, for two seconds; a neighbour is deaf after one.
+const QUESTIONS: usize = 32;
 
 /// A neighbour.
 #[derive(Debug)]
