@@ -8,7 +8,10 @@ mod cast;
 use cast::*;
 use proptest::prelude::*;
 use tradewind_grant::{IdentityKey, OperatorKey, Relays};
-use tradewind_packet::session::{DropReason, Event, Limits, OVERHEAD, SealError, Sessions};
+use tradewind_packet::session::{
+    DropReason, Event, Limits, Link, Now, OVERHEAD, SealError, Sessions,
+};
+use tradewind_units::{Duration, Timestamp};
 
 fn drops(machine: &Sessions, reason: DropReason) -> u64 {
     machine.drops()[reason as usize]
@@ -266,17 +269,50 @@ fn a_size_probe_is_as_long_as_was_asked_for_and_its_answer_is_short() {
 }
 
 #[test]
-fn a_grant_that_expires_ends_its_session() {
-    let mut pair = Pair::established();
+fn a_grant_that_expires_ends_its_session_and_a_clock_that_jumps_does_not() {
+    let mut grant = grant_for(endpoint().public(), Relays::Any);
+    grant.expires = at(100_000).unix;
+    let mut pair = Pair::with_grant(Limits::default(), grant);
+    pair.exchange(at(10));
     let peer = pair.peer_at_relay();
-    let mut later = at(1000);
-    later.unix = at(3_600_001).unix;
-    pair.relay.handle_timeout(later);
+    events(&mut pair.relay);
+    // A day ahead, and back to the epoch: at one side, then at both.
+    for jumped in [START_UNIX + Duration::from_secs(86_400), Timestamp::ZERO] {
+        let odd = Now { unix: jumped, ..at(50_000) };
+        for at_endpoint in [at(50_000), odd] {
+            pair.endpoint.handle_timeout(at_endpoint);
+            pair.relay.handle_timeout(odd);
+            pair.exchange(odd);
+            let there = sealed(&mut pair.endpoint, pair.peer, b"there");
+            assert_eq!(opened(&mut pair.relay, odd, link(ENDPOINT), &there).unwrap(), b"there");
+            let back = sealed(&mut pair.relay, peer, b"back");
+            assert_eq!(
+                opened(&mut pair.endpoint, at_endpoint, link(RELAY), &back).unwrap(),
+                b"back"
+            );
+        }
+    }
+    pair.relay.handle_timeout(at(99_999));
+    assert_eq!(events(&mut pair.relay), []);
+    pair.relay.handle_timeout(at(100_001));
     let identity = endpoint().public();
     assert_eq!(events(&mut pair.relay), [Event::Closed { peer, identity }]);
     let mut buffer = [0; 64];
     assert_eq!(pair.relay.seal(peer, &mut buffer), Err(SealError::NoSession));
     assert!(pair.relay.is_empty());
+}
+
+#[test]
+fn a_neighbour_that_started_again_is_noticed_while_it_is_asked_over_two_ways() {
+    let mut pair = Pair::established();
+    for tick in 1..=10 {
+        let now = at(1000 + 200 * tick);
+        pair.endpoint.ask(now, pair.peer, link(RELAY));
+        pair.endpoint.ask(now, pair.peer, Link::Overlay(7));
+        pair.endpoint.handle_timeout(now);
+    }
+    let initiations = transmits(&mut pair.endpoint);
+    assert!(initiations.iter().any(|sent| sent.bytes[0] == 0x11), "nobody begins again");
 }
 
 #[test]

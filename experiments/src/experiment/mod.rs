@@ -400,6 +400,12 @@ const ALL: &[Experiment] = &[
         packets::video::run,
         "a video and a voice call through an outage of their paths, by each packet service"
     ),
+    lab!(
+        "jq-tcp",
+        "JQ 5.4",
+        packets::tcp::run,
+        "short transfers over lossy paths: kernel TCP inside packet services, and alone"
+    ),
     numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
     numeric!(

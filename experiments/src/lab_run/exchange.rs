@@ -459,7 +459,7 @@ fn client_socket(
 /// `EINPROGRESS`: a connection that is on its way.
 const IN_PROGRESS: i32 = 115;
 
-fn lab(error: NetError) -> DemoError {
+pub(crate) fn lab(error: NetError) -> DemoError {
     DemoError::Lab(LabError::from(error))
 }
 

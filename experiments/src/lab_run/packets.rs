@@ -18,6 +18,8 @@ use crate::demo::DemoError;
 const PORT: u16 = 7001;
 /// Where applications write to at a near gateway, and where a far one delivers.
 const APPLICATIONS: u16 = 5004;
+/// Gateways' TUN devices, one a host.
+pub(crate) const DEVICE: &str = "tw-packets";
 /// Whom relays send to: the lab's own range.
 const HOSTS: &str = "10.200.0.0/16:*";
 
@@ -81,17 +83,39 @@ struct EndpointSection<'a> {
     relays: &'a [PublicIdentity],
     destinations: Vec<&'static str>,
     repeat_copies: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tun: Option<FarDevice>,
 }
 
 #[derive(Serialize)]
 struct FlowSection<'a> {
-    listen: SocketAddr,
-    to: SocketAddr,
+    #[serde(flatten)]
+    entrance: Entrance,
     far: Stop,
     relays: &'a [Stop],
     service: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<String>,
+}
+
+/// Where a near gateway's applications come in.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entrance {
+    Port { listen: SocketAddr, to: SocketAddr },
+    Device { tun: NearDevice },
+}
+
+#[derive(Serialize)]
+struct NearDevice {
+    name: &'static str,
+    destinations: [DestinationRule; 1],
+}
+
+#[derive(Serialize)]
+struct FarDevice {
+    name: &'static str,
+    sources: [DestinationRule; 1],
 }
 
 /// How a near gateway carries its flow.
@@ -157,7 +181,8 @@ impl Party {
         })
     }
 
-    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly.
+    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly; of `near`'s host all packets, if it
+    /// is told.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -166,13 +191,16 @@ impl Party {
         ground: &Ground,
         operator: &OperatorKey,
         relays: &[PublicIdentity],
+        near: Option<&Self>,
     ) -> Result<Service, DemoError> {
+        let tun = near.map(|near| FarDevice { name: DEVICE, sources: [near.all()] });
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,
             operators: vec![operator.public().to_string()],
             relays,
             destinations: vec![HOSTS],
             repeat_copies: true,
+            tun,
         };
         self.start(ground, "gateway", |identity_file| GatewayText {
             identity_file,
@@ -192,12 +220,41 @@ impl Party {
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
     ) -> Result<(Service, SocketAddr), DemoError> {
+        let listen = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
+        let entrance = Entrance::Port { listen, to: carriage.far.application() };
+        Ok((self.near(ground, operator, carriage, entrance)?, listen))
+    }
+
+    /// The same for all packets that its host sends to the far gateway's.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn near_device(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        carriage: &Carriage<'_>,
+    ) -> Result<Service, DemoError> {
+        let tun = NearDevice { name: DEVICE, destinations: [carriage.far.all()] };
+        self.near(ground, operator, carriage, Entrance::Device { tun })
+    }
+
+    /// All that is said to it.
+    fn all(&self) -> DestinationRule {
+        format!("{}/32:*", self.ip).parse().expect("a rule")
+    }
+
+    fn near(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        carriage: &Carriage<'_>,
+        entrance: Entrance,
+    ) -> Result<Service, DemoError> {
         let everywhere: Vec<DestinationRule> = vec![HOSTS.parse().expect("a rule")];
         let grant = service::grant(&self.key, Relays::Any, everywhere, operator)?;
-        let listen = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
         let flow = FlowSection {
-            listen,
-            to: carriage.far.application(),
+            entrance,
             far: carriage.far.stop(),
             relays: carriage.relays,
             service: carriage.service,
@@ -209,14 +266,14 @@ impl Party {
             relays: &[],
             destinations: Vec::new(),
             repeat_copies: carriage.repeat_copies,
+            tun: None,
         };
-        let service = self.start(ground, "gateway", |identity_file| GatewayText {
+        self.start(ground, "gateway", |identity_file| GatewayText {
             identity_file,
             grant: Some(grant),
             packet_endpoint,
             packet: vec![flow],
-        })?;
-        Ok((service, listen))
+        })
     }
 
     /// Starts the program as `role` with the configuration that `text` makes of the file with the secret.

@@ -45,7 +45,7 @@ use crate::scenario::ScenarioError;
 const FIBRE_KM_PER_MS: f64 = 204.2;
 
 /// The catalogue as it is built in, read once.
-fn catalogue() -> &'static Catalogue {
+pub(crate) fn catalogue() -> &'static Catalogue {
     static BUILTIN: OnceLock<Catalogue> = OnceLock::new();
     BUILTIN.get_or_init(Catalogue::builtin)
 }

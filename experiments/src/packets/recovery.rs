@@ -212,7 +212,7 @@ fn start(
         ground.stop.check()?;
         let (near, far) = ends(ground, index)?;
         let relays = &relays[path.group];
-        services.push(far.far_gateway(ground, &operator, &[relays[1].identity])?);
+        services.push(far.far_gateway(ground, &operator, &[relays[1].identity], None)?);
         let carriage =
             Carriage { service: "coding", relays, far: &far, repeat_copies: arq, budget: None };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;

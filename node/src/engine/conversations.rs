@@ -95,7 +95,7 @@ pub(crate) struct Inbound {
     conversation: u32,
     pub(super) carriage: Carriage,
     /// The flow that replies are in, when a service carries them.
-    end: Option<FlowNumber>,
+    pub(super) end: Option<FlowNumber>,
     used: Timestamp,
 }
 

@@ -16,6 +16,7 @@ use tradewind_grant::DestinationRule;
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::{Offloads, Tun};
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
+use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
@@ -171,16 +172,8 @@ impl Engine {
     /// Has packets to a far endpoint taken while it answers and it is known how long they may be.
     pub(super) fn tell_tunnel(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
         let far = self.fars.get(&route.far);
-        let takes_ipv6 =
-            tunnel.destinations.iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()));
-        let service = match (route.carriage().service, route.end) {
-            // It may come to that.
-            (Service::Direct, Some(_)) => Service::Coding,
-            // Chosen copies are numbered.
-            (Service::Forwarding, Some(_)) => Service::Caching,
-            (service, _) => service,
-        };
-        let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6));
+        let service = dearest(route.carriage().service, route.end);
+        let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
         if let Some(mtu) = mtu {
             tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
         }
@@ -190,21 +183,36 @@ impl Engine {
     /// The same for the answers to each range of sources.
     pub(super) fn tell_tunnel_end(&self, now: Now) {
         let Some(tunnel) = &self.tunnel else { return };
+        let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
+        let takes_ipv6 = takes_ipv6(tunnel.sources.iter().map(|(rule, _)| rule));
+        let longest = |inbound: &Inbound| {
+            let service = dearest(inbound.carriage.service, inbound.end);
+            far_of(inbound)?.packet_mtu(service, takes_ipv6)
+        };
+        // Until it was found what the paths take, what nearly all do.
+        let mtu = self.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
         for (rule, gate) in &tunnel.sources {
-            let is_of_rule =
-                |inbound: &&Inbound| inbound.kept.is_some_and(|from| rule.covers_host(from.ip()));
-            let takes_ipv6 = rule.range().is_some_and(|at| at.0.is_ipv6());
-            let (mut mtu, mut is_there) = (tunnel.most, false);
-            for inbound in self.tunnelled().filter(is_of_rule) {
-                let Some(far) = self.fars.get(&inbound.far) else { continue };
-                is_there |= far.is_alive(now);
-                let takes = far.packet_mtu(inbound.carriage.service, takes_ipv6);
-                mtu = mtu.into_iter().chain(takes).min();
-            }
-            // Until it was found what the paths take, what nearly all do.
-            gate.set_mtu(mtu.unwrap_or(LEAST_IPV6_MTU));
-            gate.set_open(is_there);
+            let is_there = |inbound: &Inbound| {
+                let is_of_rule = inbound.kept.is_some_and(|from| rule.covers_host(from.ip()));
+                is_of_rule && far_of(inbound).is_some_and(|far| far.is_alive(now))
+            };
+            gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
+            gate.set_open(self.tunnelled().any(is_there));
         }
+    }
+}
+
+fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool {
+    rules.into_iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()))
+}
+
+/// The service for which packets must be short: a numbered flow that is direct may be coded at any time, and one that is forwarded has its chosen copies
+/// numbered.
+fn dearest(service: Service, flow: Option<FlowNumber>) -> Service {
+    match (service, flow) {
+        (Service::Direct, Some(_)) => Service::Coding,
+        (Service::Forwarding, Some(_)) => Service::Caching,
+        (service, _) => service,
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod hosts;
 pub mod wire;
+pub mod world;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};

@@ -27,8 +27,8 @@ impl From<crate::id::Peer> for PeerId {
     }
 }
 
-/// Questions to one neighbour whose answers are awaited. Chosen: five a second over the slowest path.
-const QUESTIONS: usize = 8;
+/// Questions that wait for answers. Chosen: ten a second, over two ways, and probes beside them, for two seconds; a neighbour is deaf after one.
+const QUESTIONS: usize = 32;
 
 /// A neighbour.
 #[derive(Debug)]
@@ -60,8 +60,23 @@ pub(super) enum Side {
         next_try: Timestamp,
         cookie: Option<([u8; 16], Timestamp)>,
     },
-    /// The other side, which showed this grant; a relay shows none.
-    Responder { grant: Option<Arc<Grant>> },
+    /// The other side, which showed a grant; a relay shows none.
+    Responder { shown: Option<Shown> },
+}
+
+/// A grant that was good when it was shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) grant: Arc<Grant>,
+    /// When it ends by the clock that does not jump: what a wall clock says later ends no session. New keys take a grant that is good then.
+    pub(super) ends: Timestamp,
+}
+
+impl Shown {
+    pub(super) fn new(now: Now, grant: Arc<Grant>) -> Self {
+        let ends = now.steady + grant.expires.since(now.unix);
+        Self { grant, ends }
+    }
 }
 
 /// A question whose answer is awaited.

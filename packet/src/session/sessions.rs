@@ -352,9 +352,8 @@ impl Sessions {
                         self.initiate(now, id);
                     }
                 }
-                Side::Responder { grant } => {
-                    let expired =
-                        grant.as_ref().is_some_and(|grant| grant.check_time(now.unix).is_err());
+                Side::Responder { shown } => {
+                    let expired = shown.as_ref().is_some_and(|shown| now.steady >= shown.ends);
                     if expired || peer.sessions().next().is_none() {
                         self.forget(id);
                     }
@@ -425,7 +424,7 @@ impl Sessions {
     #[must_use]
     pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
         match &self.peers.get(peer.0)?.side {
-            Side::Responder { grant } => grant.as_deref(),
+            Side::Responder { shown } => shown.as_ref().map(|shown| &*shown.grant),
             Side::Initiator { .. } => None,
         }
     }

@@ -75,11 +75,15 @@ pub(crate) struct Pair {
 impl Pair {
     /// Nothing has travelled yet; the initiation is in the endpoint's queue.
     pub(crate) fn fresh(limits: Limits) -> Self {
+        Self::with_grant(limits, grant_for(self::endpoint().public(), Relays::Any))
+    }
+
+    /// The same with a certain grant.
+    pub(crate) fn with_grant(limits: Limits, grant: Grant) -> Self {
         let mut endpoint = machine(self::endpoint(), &[], Limits::default(), 11);
         let relay = machine(self::relay(), &[], limits, 12);
-        let grant = signed(grant_for(self::endpoint().public(), Relays::Any));
         let identity = self::relay().public();
-        let peer = endpoint.connect(at(0), identity, link(RELAY), Some(grant)).unwrap();
+        let peer = endpoint.connect(at(0), identity, link(RELAY), Some(signed(grant))).unwrap();
         Self { endpoint, relay, peer }
     }
 

@@ -147,7 +147,7 @@ pub(super) fn start(
     let mut ends = Vec::new();
     for flow in 0..if takes_relays { FLOWS } else { 1 } {
         let (near, far) = (party(&format!("s{flow}"))?, party(&format!("r{flow}"))?);
-        services.push(far.far_gateway(ground, &operator, &last)?);
+        services.push(far.far_gateway(ground, &operator, &last, None)?);
         let budget = Some(scenario.budget());
         let carriage =
             Carriage { service, relays: &relays, far: &far, repeat_copies: true, budget };

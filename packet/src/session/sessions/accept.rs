@@ -11,7 +11,7 @@ use tradewind_units::Timestamp;
 
 use super::super::cookie::tags_match;
 use super::super::handshake::Responder;
-use super::super::peer::{Peer, PeerId, Phase, Session, Side};
+use super::super::peer::{Peer, PeerId, Phase, Session, Shown, Side};
 use super::super::wire::{self, FIXED_PAYLOAD_BYTES, Initiation};
 use super::{DropReason, Link, Now, Sessions, Transmit};
 
@@ -116,7 +116,7 @@ impl Sessions {
         if let Some(known) = self.by_name.get(&(identity, instance)).copied()
             && let Some(peer) = self.peers.get_mut(known.0)
         {
-            peer.side = Side::Responder { grant };
+            peer.side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
             return Ok(known);
         }
         let theirs = self.by_name.range((identity, 0)..=(identity, u64::MAX)).count();
@@ -125,7 +125,7 @@ impl Sessions {
         if theirs >= most.min(self.config.limits.peers_each) {
             return Err(DropReason::Full);
         }
-        let side = Side::Responder { grant };
+        let side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
         let salt = self.salt();
         let peer = Peer::new(identity, instance, side, link, now);
         let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);

@@ -1,0 +1,136 @@
+//! Applications that ask for files, one after the other, each over a connection of its own.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tradewind_net::epoll::Epoll;
+use tradewind_units::HostId;
+
+use crate::demo::{DemoError, Stop};
+use crate::lab_run::Ground;
+use crate::lab_run::carry::{STOP_CHECK, io_error};
+use crate::lab_run::exchange::lab;
+
+/// Longest that an end waits for the other's bytes. Chosen: as long as kernels send a SYN again.
+const PATIENCE: Duration = Duration::from_secs(130);
+
+/// How much is asked for, with how much, how many times.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asking {
+    pub(super) request_bytes: usize,
+    pub(super) answer_bytes: usize,
+    /// Files before those that count.
+    pub(super) first: usize,
+    pub(super) requests: usize,
+}
+
+/// A client and its server, which listens.
+pub(super) struct Pair {
+    client: HostId,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Pair {
+    /// Lets the server listen at `address` of its host.
+    ///
+    /// # Errors
+    /// When a host is not there, or the address is taken.
+    pub(super) fn open(
+        ground: &Ground,
+        client: &HostId,
+        (server, address): (&HostId, SocketAddr),
+    ) -> Result<Self, DemoError> {
+        let listener = ground.lab.enter(server, || TcpListener::bind(address))?;
+        let listener = listener.and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = listener.map_err(|error| failed("listen at", address, error))?;
+        Ok(Self { client: client.clone(), listener, address })
+    }
+
+    /// How long each file took that counts, from `connect` to the last byte.
+    fn ask(&self, ground: &Ground, asking: Asking) -> Result<Vec<Duration>, DemoError> {
+        let ask = || {
+            let mut took = Vec::with_capacity(asking.requests);
+            for number in 0..asking.first + asking.requests {
+                ground.stop.check()?;
+                let one = self.ask_once(asking);
+                let one = one.map_err(|error| failed("ask", self.address, error))?;
+                took.extend((number >= asking.first).then_some(one));
+            }
+            Ok(took)
+        };
+        ground.lab.enter(&self.client, ask)?
+    }
+
+    fn ask_once(&self, asking: Asking) -> io::Result<Duration> {
+        let (begun, mut answer) = (Instant::now(), vec![0; asking.answer_bytes]);
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&vec![1; asking.request_bytes])?;
+        stream.read_exact(&mut answer)?;
+        Ok(begun.elapsed())
+    }
+
+    /// Answers until it is `over`; a connection that breaks is its client's to tell of.
+    fn serve(&self, asking: Asking, over: &AtomicBool, stop: &Stop) -> Result<(), DemoError> {
+        let mut epoll = Epoll::new().map_err(lab)?;
+        epoll.watch(&self.listener, 0).map_err(lab)?;
+        while !over.load(Ordering::Relaxed) {
+            stop.check()?;
+            if epoll.wait(Some(STOP_CHECK)).map_err(lab)?.next().is_none() {
+                continue;
+            }
+            if let Ok((stream, _)) = self.listener.accept() {
+                let _broken = answer(stream, asking);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.read_exact(&mut vec![0; asking.request_bytes])?;
+    stream.write_all(&vec![2; asking.answer_bytes])
+}
+
+/// Has every client ask, all at the same time; how long each file took, by pair.
+///
+/// # Errors
+/// When a socket fails, or the run is told to stop.
+pub(super) fn run(
+    ground: &Ground,
+    pairs: &[Pair],
+    asking: Asking,
+) -> Result<Vec<Vec<Duration>>, DemoError> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let servers: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| pair.serve(asking, &over, &ground.stop)))
+            .collect();
+        let clients: Vec<_> =
+            pairs.iter().map(|pair| scope.spawn(|| pair.ask(ground, asking))).collect();
+        let took: Vec<_> = clients
+            .into_iter()
+            .map(|client| client.join().expect("a client does not panic"))
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        for server in servers {
+            server.join().expect("a server does not panic")?;
+        }
+        took.into_iter().collect()
+    })
+}
+
+fn failed(what: &'static str, address: SocketAddr, source: io::Error) -> DemoError {
+    io_error("files", what, address, source)
+}
