@@ -1,11 +1,10 @@
-//! What a node is told, and the parts of a relay's and a gateway's TOML that tell it.
+//! What a node is told: by a program, or by a relay's or a gateway's TOML ([`file`]).
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tradewind_grant::{
     DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
@@ -14,11 +13,12 @@ use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::select::Rules;
 use tradewind_packet::sender::{Copies, Paths};
-use tradewind_units::time::as_text;
-use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio, address, in_plain_words};
+use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio};
 
 use crate::NodeError;
 use crate::membership::Members;
+
+mod file;
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
@@ -258,6 +258,8 @@ const MOST_DSCP: u8 = 63;
 const BURST: Duration = Duration::from_millis(100);
 /// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must fit into the rest.
 const LEAST_BURST: u32 = 16_000;
+/// Where a node listens that is not told: every address, at a port that the system chooses.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// More threads than any machine that this is meant for has cores.
 const MOST_WORKERS: usize = 1024;
 
@@ -406,290 +408,15 @@ impl RelayServices {
     }
 }
 
-/// `[packet]` of a relay.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RelaySection {
-    #[serde(deserialize_with = "address::one")]
-    listen: SocketAddr,
-    workers: Option<usize>,
-    #[serde(default)]
-    relays: Vec<PublicIdentity>,
-    #[serde(default)]
-    next_hops: Vec<DestinationRule>,
-    #[serde(default)]
-    allow_loopback: bool,
-    #[serde(default)]
-    coding: CodingSection,
-    #[serde(default)]
-    usd_per_gb: PricesSection,
-    #[serde(default)]
-    registry: bool,
-}
-
-/// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct PricesSection {
-    to_relays: PricePerGb,
-    to_endpoints: PricePerGb,
-}
-
-/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CodingSection {
-    cross_stream: Option<[u8; 2]>,
-    in_stream: Option<[u8; 2]>,
-    across_gateways: bool,
-}
-
-impl CodingSection {
-    fn resolve(&self) -> RelayServices {
-        let mut services = RelayServices::default();
-        if let Some([repairs, packets]) = self.cross_stream {
-            services.coding = Coding { repairs, packets, ..services.coding };
-        }
-        if let Some([repairs, packets]) = self.in_stream {
-            services.in_stream = (repairs > 0).then_some(InStream { packets, repairs });
-        }
-        if self.across_gateways {
-            services.sharing = Sharing::Any;
-        }
-        services
-    }
-}
-
-/// `[[packet]]` of a gateway.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PathSection {
-    #[serde(default, deserialize_with = "address::option")]
-    listen: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "address::option")]
-    to: Option<SocketAddr>,
-    tproxy: Option<Taken>,
-    tun: Option<Tunnel>,
-    far: FarSection,
-    #[serde(default)]
-    relays: ViaSection,
-    service: Option<Wanted>,
-    ways: Option<Ways>,
-    #[serde(default)]
-    budget: Budget,
-    bearable_loss: Option<Ratio>,
-    copies: Option<CopiesSection>,
-}
-
-/// `copies` of a `[[packet]]` or `[packet_endpoint]`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CopiesSection {
-    rtp_key_frames: bool,
-    tcp_syn: bool,
-    dscp: Vec<u8>,
-    ports: Vec<u16>,
-    #[serde(with = "as_text::option")]
-    last_after: Option<Duration>,
-}
-
-impl CopiesSection {
-    fn resolve(self) -> Chosen {
-        let Self { rtp_key_frames, tcp_syn, dscp, ports, last_after } = self;
-        let rules = Rules { marked: false, tcp_syn, rtp_key_frames, dscp, ports };
-        Chosen { rules, last_after }
-    }
-}
-
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "toml::Value")]
-struct FarSection(Far);
-
-impl TryFrom<toml::Value> for FarSection {
-    type Error = toml::de::Error;
-
-    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        match value {
-            toml::Value::String(name) => Ok(Self(Far::Member(name))),
-            other => Ok(Self(Far::At(other.try_into()?))),
-        }
-    }
-}
-
-/// `relays` of a `[[packet]]`: a list, or `"nearest"`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "toml::Value")]
-struct ViaSection(Via);
-
-impl Default for ViaSection {
-    fn default() -> Self {
-        Self(Via::Relays(Vec::new()))
-    }
-}
-
-impl TryFrom<toml::Value> for ViaSection {
-    type Error = toml::de::Error;
-
-    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        match value.as_str() {
-            Some("nearest") => Ok(Self(Via::Nearest)),
-            Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
-            None => Ok(Self(Via::Relays(value.try_into()?))),
-        }
-    }
-}
-
-/// `service` of a `[[packet]]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Wanted {
-    Direct,
-    Forwarding,
-    Caching,
-    Coding,
-    Auto,
-}
-
-/// `budget` of a `[[packet]]`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-struct Budget(#[serde(with = "as_text")] Duration);
-
-/// `ways` of a `[[packet]]`: over which paths a forwarded flow goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Ways {
-    Relays,
-    Both,
-}
-
-/// `[packet_endpoint]` of a gateway.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct EndpointSection {
-    #[serde(deserialize_with = "address::one")]
-    listen: SocketAddr,
-    operators: Vec<OperatorPublicKey>,
-    relays: Vec<PublicIdentity>,
-    destinations: Vec<DestinationRule>,
-    keep_sources: Vec<DestinationRule>,
-    tun: Option<Tunnel>,
-    allow_loopback: bool,
-    repeat_copies: bool,
-    copies: Option<CopiesSection>,
-    uplink: Option<Bandwidth>,
-    members: Option<PathBuf>,
-}
-
-impl Default for EndpointSection {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            operators: Vec::new(),
-            relays: Vec::new(),
-            destinations: Vec::new(),
-            keep_sources: Vec::new(),
-            tun: None,
-            allow_loopback: false,
-            repeat_copies: true,
-            copies: None,
-            uplink: None,
-            members: None,
-        }
-    }
-}
-
-/// Reads one part; the error is one line.
-fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
-    let refused = |error: toml::de::Error| {
-        let problem = in_plain_words(&error.message().lines().collect::<Vec<_>>().join(" "));
-        NodeError::Config { key, problem }
-    };
-    value.clone().try_into().map_err(refused)
-}
-
 impl NodeConfig {
-    /// A relay's node from its `[packet]`, with the relay's identity and operators.
-    ///
-    /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
-    pub fn of_relay(
-        packet: &toml::Value,
-        identity: IdentityKey,
-        operators: Vec<OperatorPublicKey>,
-    ) -> Result<Self, NodeError> {
-        let section: RelaySection = section("packet", packet)?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self {
-            listen: section.listen,
-            identity,
-            workers: section.workers.unwrap_or_else(cores),
-            operators,
-            neighbours: section.relays.into_iter().collect(),
-            policy: RelayPolicy {
-                destinations: Vec::new(),
-                next_hops: section.next_hops,
-                allow_loopback: section.allow_loopback,
-                never: vec![section.listen],
-            },
-            grant: None,
-            paths: Vec::new(),
-            repeats_copies: false,
-            keep_sources: Vec::new(),
-            tunnel: None,
-            services: RelayServices {
-                to_relays: section.usd_per_gb.to_relays,
-                to_endpoints: section.usd_per_gb.to_endpoints,
-                is_registry: section.registry,
-                ..section.coding.resolve()
-            },
-            members: None,
-            copying: Copying::default(),
-        })
-    }
-
-    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
-    #[must_use]
-    pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
-        let EndpointSection { listen, .. } = EndpointSection::default();
+    /// A node that listens here, carries nothing and serves nobody.
+    fn bare(listen: SocketAddr, identity: IdentityKey) -> Self {
         Self {
             listen,
             identity,
             workers: 1,
             operators: Vec::new(),
             neighbours: BTreeSet::new(),
-            policy: RelayPolicy {
-                destinations: Vec::new(),
-                next_hops: Vec::new(),
-                allow_loopback: false,
-                never: Vec::new(),
-            },
-            grant: Some(grant),
-            paths: Vec::new(),
-            repeats_copies: true,
-            keep_sources: Vec::new(),
-            tunnel: None,
-            services: RelayServices::default(),
-            members: None,
-            copying: Copying::default(),
-        }
-    }
-
-    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
-    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
-    #[must_use]
-    pub fn of_listener(
-        listen: SocketAddr,
-        identity: IdentityKey,
-        operators: Vec<OperatorPublicKey>,
-        relays: impl IntoIterator<Item = PublicIdentity>,
-    ) -> Self {
-        Self {
-            listen,
-            identity,
-            workers: 1,
-            operators,
-            neighbours: relays.into_iter().collect(),
             policy: RelayPolicy {
                 destinations: Vec::new(),
                 next_hops: Vec::new(),
@@ -707,45 +434,23 @@ impl NodeConfig {
         }
     }
 
-    /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
-    ///
-    /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
-    pub fn of_gateway(
-        packets: &[toml::Value],
-        endpoint: Option<&toml::Value>,
+    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
+    #[must_use]
+    pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
+        Self { grant: Some(grant), ..Self::bare(ANY_PORT, identity) }
+    }
+
+    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
+    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
+    #[must_use]
+    pub fn of_listener(
+        listen: SocketAddr,
         identity: IdentityKey,
-        grant: Option<SignedGrant>,
-    ) -> Result<Self, NodeError> {
-        let endpoint: EndpointSection = match endpoint {
-            Some(value) => section("packet_endpoint", value)?,
-            None => EndpointSection::default(),
-        };
-        let path = |value| section("packet", value).and_then(PathSection::resolve);
-        Ok(Self {
-            listen: endpoint.listen,
-            identity,
-            workers: 1,
-            operators: endpoint.operators,
-            neighbours: endpoint.relays.into_iter().collect(),
-            policy: RelayPolicy {
-                destinations: endpoint.destinations,
-                next_hops: Vec::new(),
-                allow_loopback: endpoint.allow_loopback,
-                never: vec![endpoint.listen],
-            },
-            grant,
-            paths: packets.iter().map(path).collect::<Result<_, _>>()?,
-            repeats_copies: endpoint.repeat_copies,
-            keep_sources: endpoint.keep_sources,
-            tunnel: endpoint.tun,
-            services: RelayServices::default(),
-            members: endpoint.members,
-            copying: Copying {
-                replies: endpoint.copies.map(CopiesSection::resolve),
-                uplink: endpoint.uplink,
-            },
-        })
+        operators: Vec<OperatorPublicKey>,
+        relays: impl IntoIterator<Item = PublicIdentity>,
+    ) -> Self {
+        let neighbours = relays.into_iter().collect();
+        Self { operators, neighbours, ..Self::bare(listen, identity) }
     }
 }
 
@@ -760,48 +465,4 @@ pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
 /// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
 pub(crate) fn bearable_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")
-}
-
-impl PathSection {
-    fn resolve(self) -> Result<Path, NodeError> {
-        let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
-        let wanted = self.service.unwrap_or(default);
-        let service = match wanted {
-            // Until it is known better.
-            Wanted::Auto | Wanted::Direct => Service::Direct,
-            Wanted::Forwarding => Service::Forwarding,
-            Wanted::Caching => Service::Caching,
-            Wanted::Coding => Service::Coding,
-        };
-        let paths = match self.ways {
-            Some(_) if service != Service::Forwarding => {
-                let problem = "expected only with `service = \"forwarding\"`".to_owned();
-                return Err(NodeError::Config { key: "ways", problem });
-            }
-            Some(Ways::Relays) => Paths::Overlay,
-            Some(Ways::Both) | None => Paths::Both,
-        };
-        let budget_ms = budget_ms(self.budget.0)?;
-        let carriage = Carriage { service, paths, budget_ms };
-        let bearable_loss = match (wanted, self.bearable_loss) {
-            (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
-            (_, None) => None,
-            (_, Some(_)) => {
-                let problem = "expected only with `service = \"auto\"`".to_owned();
-                return Err(NodeError::Config { key: "bearable_loss", problem });
-            }
-        };
-        let entrance = match (self.listen, self.to, self.tproxy, self.tun) {
-            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
-            (None, None, Some(taken), None) => Entrance::Taken(taken),
-            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
-            _ => {
-                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
-                return Err(NodeError::Config { key: "packet", problem });
-            }
-        };
-        let (far, relays) = (self.far.0, self.relays.0);
-        let copies = self.copies.map(CopiesSection::resolve);
-        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
-    }
 }

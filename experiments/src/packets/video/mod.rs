@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`scenario`] | the scenario file |
 //! | [`arm`] | the ways in which a call is carried, and what runs for each |
-//! | [`run`] | one run of one way |
+//! | [`mod@run`] | one run of one way |
 //! | [`call`] | the call's ends: pacing, play-out |
 //! | [`shield`] | duplication and repair packets on the direct path |
 //! | [`ledger`] | packets and frames: in time, late, lost; freezes |
