@@ -1,4 +1,4 @@
-//! What a node is told: by a program, or by a relay's or a gateway's TOML ([`file`]).
+//! What a node is told: by a program, or by a relay's or a gateway's TOML.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -113,7 +113,7 @@ fn look_for_wall_clocks(folder: &Path, found: &mut Vec<String>) {
         let text = std::fs::read_to_string(&path).unwrap();
         let place = path.iter().rev().take(2).collect::<Vec<_>>();
         let place = format!("{}/{}", place[1].to_string_lossy(), place[0].to_string_lossy());
-        let lines = text.lines().filter(|line| line.contains("SystemTime"));
+        let lines = text.lines().filter(|line| line.contains("SystemTime::now"));
         found.extend(lines.map(|line| format!("{place}: {}", line.trim())));
     }
 }
