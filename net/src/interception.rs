@@ -209,7 +209,8 @@ fn remove_routing(number: u32) {
     let table = (KIND | number).to_string();
     for family in ["-4", "-6"] {
         // What is not there needs no removal.
-        let rule = [family, "rule", "del", "table", &table, "proto", PROTOCOL];
+        let ours = ["pref", PREFERENCE, "table", &table, "proto", PROTOCOL];
+        let rule = [&[family, "rule", "del"][..], &ours].concat();
         let _gone = iproute::ask(Tool::Ip, &rule);
         let route = [family, "route", "flush", "table", &table, "proto", PROTOCOL];
         let _gone = iproute::ask(Tool::Ip, &route);
