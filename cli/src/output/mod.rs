@@ -83,16 +83,18 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             if !line.is_empty() {
                 line.push_str(": ");
             }
-            line.push_str(text);
+            line.push_str(&text);
         }
     }
     line
 }
 
-fn without_number(text: &str) -> &str {
-    text.split_once(" (os error ")
-        .filter(|(_, rest)| rest.ends_with(')'))
-        .map_or(text, |(word, _)| word)
+fn without_number(text: &str) -> String {
+    let parts = text.split_once(" (os error ").and_then(|(words, rest)| {
+        let (number, rest) = rest.split_once(')')?;
+        number.parse::<i32>().is_ok().then_some((words, rest))
+    });
+    parts.map_or_else(|| text.to_owned(), |(words, rest)| format!("{words}{rest}"))
 }
 
 /// What is wrong with a command line, in one line: clap's own words, without its advice on layout.
@@ -118,5 +120,8 @@ mod tests {
         let error =
             anyhow::Error::new(system).context("listen on [::1]:80: address already in use");
         assert_eq!(one_line(&error), "listen on [::1]:80: address already in use");
+        let system = std::io::Error::from_raw_os_error(2);
+        let error = anyhow::anyhow!("a.sock: nobody answers ({system})");
+        assert_eq!(one_line(&error), "a.sock: nobody answers (No such file or directory)");
     }
 }
