@@ -71,7 +71,13 @@ fn main() {
     let by_cpu = arguments.first().is_some_and(|first| first == "--cpu");
     arguments.drain(..usize::from(by_cpu));
     let number = |at: usize, default: f64| {
-        arguments.get(at).map_or(default, |text| text.parse().expect("a number is expected"))
+        let parse = |text: &String| {
+            text.parse().unwrap_or_else(|_| {
+                eprintln!("planner_times, word {}: expected a number, not `{text}`", at + 1);
+                std::process::exit(2)
+            })
+        };
+        arguments.get(at).map_or(default, parse)
     };
     let start_up = match arguments.get(3).map(String::as_str) {
         Some("ignored") => StartUp::Ignored,

@@ -116,20 +116,22 @@ impl Lists {
         let direct = |flow: usize| {
             problem.candidates(flow).first().filter(|candidate| candidate.relays.is_empty())
         };
+        let gives_nothing_back =
+            (0..count).all(|flow| direct(flow).is_none_or(|direct| direct.cost == Money::ZERO));
+        let mut useful = Useful::default();
         let mut all: Vec<(bool, i64, Entry)> = Vec::new();
         for flow in 0..count {
-            let entries = helpful(problem, flow, direct(flow), gain);
+            let mut entries = helpful(problem, flow, direct(flow), gain);
+            entries.sort_unstable_by_key(|(worth, entry)| {
+                (Reverse((*worth, entry.gain)), entry.more, entry.candidate)
+            });
+            if gives_nothing_back {
+                useful.keep(&mut entries, problem.offers().len());
+            }
             all.extend(entries.into_iter().map(|(worth, e)| (direct(flow).is_none(), worth, e)));
         }
-        all.sort_unstable_by_key(|(urgent, worth, entry)| {
-            (
-                Reverse((*urgent, *worth)),
-                entry.flow,
-                Reverse(entry.gain),
-                entry.more,
-                entry.candidate,
-            )
-        });
+        // What is equal is in the flows' order, and each flow's paths are in theirs.
+        all.sort_by_key(|(urgent, worth, _)| Reverse((*urgent, *worth)));
         let entries: Vec<Entry> = all.into_iter().map(|(_, _, entry)| entry).collect();
         let list =
             |flow| List { direct: direct(flow).map(|direct| direct.cost), ranks: Vec::new() };
@@ -172,6 +174,38 @@ fn helpful(
         .filter(|(_, candidate)| helps(candidate))
         .map(|(at, candidate)| entry(problem, (flow, at), candidate, direct, gain))
         .collect()
+}
+
+/// Leaves out paths that no run takes: another of the flow is tried sooner, passes some of the same relays and none besides, and takes
+/// no more of them and no more money. Whenever such a path could be taken, the other one could have been. That does not hold where flows get
+/// money back, which can make a path affordable after its turn.
+#[derive(Debug, Default)]
+struct Useful {
+    /// Paths kept so far, by the first offer that each passes: all its offers, what it costs, its rate.
+    kept: Vec<Vec<(Needs, i64, u64)>>,
+}
+
+impl Useful {
+    /// Keeps what may be taken of one flow's paths, which are in the order in which they are tried.
+    fn keep(&mut self, entries: &mut Vec<(i64, Entry)>, offers: usize) {
+        if offers > Needs::OFFERS {
+            return;
+        }
+        self.kept.iter_mut().for_each(Vec::clear);
+        self.kept.resize_with(offers, Vec::new);
+        entries.retain(|(_, entry)| {
+            let needs = Needs::of(entry.relays());
+            let is_as_good = |(others, more, rate): &(Needs, i64, u64)| {
+                others.lacking(needs) == Needs::NONE && *more <= entry.more && *rate <= entry.rate
+            };
+            let mut sharing = entry.relays().iter().flat_map(|offer| &self.kept[*offer as usize]);
+            if sharing.any(is_as_good) {
+                return false;
+            }
+            self.kept[entry.relays()[0] as usize].push((needs, entry.more, entry.rate));
+            true
+        });
+    }
 }
 
 fn entry(
