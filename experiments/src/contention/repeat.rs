@@ -9,10 +9,10 @@ use super::scenario::Contention;
 use super::{Way, host_of};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
+use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen; each flow has the next port.
 const FIRST_SERVER_PORT: u16 = 8000;
@@ -20,8 +20,6 @@ const FIRST_SERVER_PORT: u16 = 8000;
 const QUIET: Duration = Duration::from_secs(60);
 /// Until what a transfer has left in the network is gone.
 const REST: Duration = Duration::from_millis(500);
-/// Tries of a way during which the lab did not keep time, before one counts nevertheless.
-const TRIES: usize = 3;
 
 /// What a repeat came to.
 #[derive(Debug, Clone)]
@@ -49,20 +47,16 @@ impl Work<'_> {
         let mut outcome = Outcome { fct_s: Vec::new(), reasons: Vec::new() };
         // Each transfer has ports of its own: what has just ended may hold one for a moment.
         let mut slot = 0;
-        let tries = if options.quick { 1 } else { TRIES };
         for way in self.ways {
-            let mut last = (Vec::new(), Vec::new());
-            for _ in 0..tries {
+            let (fct_s, reasons) = in_time(options, || {
                 let fct_s = self.carry(&ground, way, slot, seed)?;
                 slot += self.problem.flows().len() as u16;
-                last = (fct_s, ground.lab.validity()?.reasons);
+                let reasons = ground.lab.validity()?.reasons;
                 std::thread::sleep(REST);
-                if last.1.is_empty() {
-                    break;
-                }
-            }
-            outcome.fct_s.push(last.0);
-            outcome.reasons.extend(last.1);
+                Ok((fct_s, reasons))
+            })?;
+            outcome.fct_s.push(fct_s);
+            outcome.reasons.extend(reasons);
         }
         Ok(outcome)
     }

@@ -12,11 +12,11 @@ use super::network::{Network, Via, host_of};
 use super::scenario::{Pair, Scenario, Strategy};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
 use crate::lab_run::watch::{self, Arrivals};
+use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -26,10 +26,6 @@ const QUIET: Duration = Duration::from_secs(60);
 const WARM_UP_BYTES: u64 = 1000;
 /// How long relays have then for connections to the next relay. Chosen: several of the longest round trips on Earth.
 const WARM_UP: Duration = Duration::from_millis(1500);
-/// Tries of a fetch during which the lab did not keep time.
-const TRIES: usize = 3;
-/// The same in a quick run.
-const TRIES_QUICK: usize = 1;
 
 /// Which lab.
 #[derive(Debug, Clone, Copy)]
@@ -86,9 +82,12 @@ impl Work<'_> {
                     let every = self.scenario.trace.as_ref().map(|trace| trace.every_ms);
                     let seed = repeat.seed;
                     let fetch = Fetch { pair, strategy, via, server, seed, watch_ms: every };
-                    let fetched = self.sample(&ground, &fetch, &mut slots)?;
+                    let (fetched, reasons) = in_time(options, || {
+                        let slot = slots.next().expect("there are more ports than fetches");
+                        fetch.once(&ground, slot)
+                    })?;
                     let (pair, strategy) = (pair_index, strategy_index);
-                    let Fetched { fct_s, arrivals, reasons } = fetched;
+                    let Fetched { fct_s, arrivals } = fetched;
                     samples.push(Sample { pair, strategy, chain, fct_s, arrivals, reasons });
                 }
             }
@@ -123,31 +122,12 @@ impl Work<'_> {
         };
         hosts.into_iter().map(start).collect()
     }
-
-    /// Fetches once, again where the lab did not keep time.
-    fn sample(
-        &self,
-        ground: &Ground,
-        fetch: &Fetch<'_>,
-        slots: &mut impl Iterator<Item = u16>,
-    ) -> Result<Fetched, DemoError> {
-        let mut left = if self.options.quick { TRIES_QUICK } else { TRIES };
-        loop {
-            let slot = slots.next().expect("there are more ports than fetches");
-            let fetched = fetch.once(ground, slot)?;
-            left -= 1;
-            if left == 0 || fetched.reasons.is_empty() {
-                return Ok(fetched);
-            }
-        }
-    }
 }
 
 /// What a fetch came to.
 struct Fetched {
     fct_s: f64,
     arrivals: Arrivals,
-    reasons: Vec<String>,
 }
 
 /// A fetch to do.
@@ -163,8 +143,8 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Does it over a chain of its own.
-    fn once(&self, ground: &Ground, slot: u16) -> Result<Fetched, DemoError> {
+    /// Does it over a chain of its own; with it, what the lab says against it.
+    fn once(&self, ground: &Ground, slot: u16) -> Result<(Fetched, Vec<String>), DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);
         let usual = || self.via.iter().map(|region| host_of(&region.clone().into())).collect();
@@ -203,7 +183,7 @@ impl Fetch<'_> {
         if !fetched.content_ok {
             reasons.push(format!("{}: the file came with other content", strategy.name));
         }
-        Ok(Fetched { fct_s: fetched.fct.as_secs_f64(), arrivals, reasons })
+        Ok((Fetched { fct_s: fetched.fct.as_secs_f64(), arrivals }, reasons))
     }
 }
 

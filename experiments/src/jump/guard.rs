@@ -19,8 +19,8 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
-use crate::lab_run::Ground;
 use crate::lab_run::exchange::Done;
+use crate::lab_run::{Ground, in_time};
 use crate::numeric::{Random, Runs, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
@@ -31,8 +31,6 @@ const C_MAX: u32 = 100;
 const STARTS_WITHIN: Duration = Duration::from_millis(5);
 /// After a measured download: its losses are known, the queue is empty.
 const SETTLE: Duration = Duration::from_millis(250);
-/// Tries of a seed during which the lab did not keep time, but in quick runs.
-const TRIES: u32 = 3;
 /// Most that any packet may be late. Where one segment sent again decides, a single pause of the machine does: half of the
 /// shortest round trip is half of what a sender waits before it sends again.
 const MOST_LATE: Duration = Duration::from_millis(20);
@@ -160,18 +158,11 @@ pub(crate) fn run(
     observer.begin("default, riptide, paced", seeds.len() as u64);
     let (mut all, mut reasons): (Vec<Vec<Arms>>, Vec<String>) = (Vec::new(), Vec::new());
     for seed in seeds {
-        let tries = if options.quick { 1 } else { TRIES };
-        for attempt in 1..=tries {
-            let (arms, broken) = one(&scenario, &windows, seed, options)?;
-            if broken.is_empty() || attempt == tries {
-                all.push(arms);
-                reasons.extend(
-                    broken
-                        .into_iter()
-                        .filter(|reason| !reasons.contains(reason))
-                        .collect::<Vec<_>>(),
-                );
-                break;
+        let (arms, broken) = in_time(options, || one(&scenario, &windows, seed, options))?;
+        all.push(arms);
+        for reason in broken {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
         observer.advance_to(all.len() as u64);

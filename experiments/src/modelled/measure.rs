@@ -8,16 +8,14 @@ use tradewind_units::HostId;
 use super::scenario::{HOSTS, Scenario, topology};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Entrance, NewChain};
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
+use crate::lab_run::{Ground, in_time};
 use crate::numeric::formula::{self, KINDS, Tuple};
 
 /// Where servers listen; each kind of path has the next port.
 const FIRST_SERVER_PORT: u16 = 8000;
-/// Downloads in a row during which the lab did not keep time, before one counts nevertheless.
-const TRIES: usize = 3;
 
 /// A tuple to measure.
 pub(super) struct Work {
@@ -58,14 +56,12 @@ impl Work {
         let mut slots = 0..;
         for (relays, mbps) in measured.mbps.iter_mut().enumerate() {
             mbps.0 = formula::predicted(model, &self.tuple, relays).as_mbps();
-            let mut last = Vec::new();
-            for slot in slots.by_ref().take(if options.quick { 1 } else { TRIES }) {
-                (mbps.1, last) = rate(&ground, scenario, relays, slot)?;
-                if last.is_empty() {
-                    break;
-                }
-            }
-            measured.reasons.extend(last);
+            let reasons;
+            (mbps.1, reasons) = in_time(options, || {
+                let slot = slots.next().expect("there are more ports than downloads");
+                rate(&ground, scenario, relays, slot)
+            })?;
+            measured.reasons.extend(reasons);
         }
         Ok(measured)
     }

@@ -8,10 +8,10 @@ use tradewind_wan::Topology;
 use super::scenario::{Case, Flow, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{FileServer, LongFetch};
 use crate::lab_run::service::LegText;
+use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen; each flow of a case has the next port.
 const FIRST_SERVER_PORT: u16 = 8000;
@@ -19,8 +19,6 @@ const FIRST_SERVER_PORT: u16 = 8000;
 const REST: Duration = Duration::from_millis(500);
 /// Longest sleep between two looks at who is to come and go.
 const LOOK: Duration = Duration::from_millis(50);
-/// Runs of a case during which the lab did not keep time, before one counts nevertheless.
-const TRIES: usize = 3;
 
 /// What a repeat came to.
 #[derive(Debug, Clone)]
@@ -62,20 +60,16 @@ pub(super) fn run(
     let mut outcome = Outcome { cases: Vec::new(), reasons: Vec::new() };
     // Each flow has ports of its own: what has just ended may hold one for a moment.
     let mut slot = 0;
-    let tries = if options.quick { 1 } else { TRIES };
     for case in &scenario.cases {
-        let mut last = (Vec::new(), Vec::new());
-        for _ in 0..tries {
+        let (intervals, reasons) = in_time(options, || {
             let intervals = measure(&ground, scenario, case, slot)?;
             slot += case.flows.len() as u16;
-            last = (intervals, ground.lab.validity()?.reasons);
+            let reasons = ground.lab.validity()?.reasons;
             std::thread::sleep(REST);
-            if last.1.is_empty() {
-                break;
-            }
-        }
-        outcome.cases.push(last.0);
-        outcome.reasons.extend(last.1);
+            Ok((intervals, reasons))
+        })?;
+        outcome.cases.push(intervals);
+        outcome.reasons.extend(reasons);
     }
     Ok(outcome)
 }

@@ -8,15 +8,13 @@ use tradewind_units::HostId;
 use super::scenario::{Scenario, Strategy, host_of};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Entrance, NewChain};
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
+use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
-/// Downloads in a row during which the lab did not keep time, before one counts nevertheless.
-const TRIES: usize = 3;
 
 /// What a repeat came to.
 #[derive(Debug, Clone)]
@@ -44,16 +42,12 @@ pub(super) fn run(
         let mut slots = 0..;
         for pair in pairs {
             let ends = pair.map(host_of);
-            let tries = if options.quick { 1 } else { TRIES };
-            let mut last = (f64::NAN, Vec::new());
-            for slot in slots.by_ref().take(tries) {
-                last = measure(&ground, scenario, strategy, &ends, slot)?;
-                if last.1.is_empty() {
-                    break;
-                }
-            }
-            rates.push(last.0);
-            outcome.reasons.extend(last.1);
+            let (mbps, reasons) = in_time(options, || {
+                let slot = slots.next().expect("there are more ports than downloads");
+                measure(&ground, scenario, strategy, &ends, slot)
+            })?;
+            rates.push(mbps);
+            outcome.reasons.extend(reasons);
         }
         outcome.mbps.push(rates);
     }

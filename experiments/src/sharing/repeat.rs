@@ -12,10 +12,10 @@ use tradewind_wan::counters::LinkName;
 use super::scenario::{Alone, Newcomer, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
 use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
 use crate::lab_run::service::LegText;
+use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -84,22 +84,20 @@ pub(super) fn run(
         short: servers.2.address,
         slot: 0,
     };
-    let mut reasons = Vec::new();
-    let mut note = |ground: &Ground| -> Result<(), DemoError> {
-        reasons.extend(ground.lab.validity()?.reasons);
-        Ok(())
-    };
-    let mut alone = Vec::new();
+    let mut outcome = Outcome { alone: Vec::new(), beside: Vec::new(), reasons: Vec::new() };
     for case in &scenario.alone {
-        alone.push(here.alone(case)?);
-        note(&ground)?;
+        let (sample, reasons) =
+            in_time(options, || Ok((here.alone(case)?, ground.lab.validity()?.reasons)))?;
+        outcome.alone.push(sample);
+        outcome.reasons.extend(reasons);
     }
-    let mut beside = Vec::new();
     for newcomer in &scenario.beside.newcomers {
-        beside.push(here.beside(newcomer)?);
-        note(&ground)?;
+        let (sample, reasons) =
+            in_time(options, || Ok((here.beside(newcomer)?, ground.lab.validity()?.reasons)))?;
+        outcome.beside.push(sample);
+        outcome.reasons.extend(reasons);
     }
-    Ok(Outcome { alone, beside, reasons })
+    Ok(outcome)
 }
 
 /// A lab on which a repeat runs.
