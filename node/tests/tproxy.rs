@@ -11,13 +11,12 @@ mod nodes;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nodes::hosts::{PATIENCE, Process, Row, is_a_gateway};
+use nodes::hosts::{PATIENCE, Process, Row, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask};
-use tradewind_net::userns::become_root_inside;
 
 const TEST: &str =
     "datagrams_are_carried_under_their_own_address_and_go_their_old_way_whoever_dies";
@@ -30,17 +29,7 @@ const NEAR: [&str; 2] = ["10.89.1.1", "fd89:1::1"];
 const FAR: [&str; 2] = ["10.89.2.1", "fd89:2::1"];
 
 fn main() {
-    if is_a_gateway(DESTINATIONS) {
-        return;
-    }
-    if std::env::args().any(|word| word == "--list") {
-        return println!("{TEST}: test");
-    }
-    match become_root_inside().and_then(|()| Hosts::new()) {
-        Ok(hosts) => hosts.check(),
-        Err(error) => return println!("SKIPPED {TEST}: {error}"),
-    }
-    println!("test {TEST} ... ok");
+    run_test(TEST, DESTINATIONS, Hosts::new, Hosts::check);
 }
 
 struct Hosts(Row);
@@ -209,15 +198,6 @@ impl Talk {
             }
         }
     }
-}
-
-fn connected_to(server: &str) -> UdpSocket {
-    let server: SocketAddr = server.parse().unwrap();
-    let any: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
-    let socket = UdpSocket::bind(any).unwrap();
-    socket.connect(server).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    socket
 }
 
 /// Tells whom it sees, and what it got.

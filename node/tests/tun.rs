@@ -11,14 +11,13 @@ mod nodes;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nodes::hosts::{PATIENCE, Process, Row, is_a_gateway};
+use nodes::hosts::{PATIENCE, Process, Row, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
-use tradewind_net::userns::become_root_inside;
 
 const TEST: &str = "packets_of_any_protocol_are_carried_whole_and_go_their_old_way_whoever_dies";
 
@@ -31,17 +30,7 @@ const BYTES: usize = 100_000;
 const MTU: usize = 1400;
 
 fn main() {
-    if is_a_gateway(DESTINATIONS) {
-        return;
-    }
-    if std::env::args().any(|word| word == "--list") {
-        return println!("{TEST}: test");
-    }
-    match become_root_inside().and_then(|()| Hosts::new()) {
-        Ok(hosts) => hosts.check(),
-        Err(error) => return println!("SKIPPED {TEST}: {error}"),
-    }
-    println!("test {TEST} ... ok");
+    run_test(TEST, DESTINATIONS, Hosts::new, Hosts::check);
 }
 
 struct Hosts(Row);
@@ -233,15 +222,6 @@ fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
         }
     }
     false
-}
-
-fn connected_to(server: &str) -> UdpSocket {
-    let server: SocketAddr = server.parse().unwrap();
-    let any: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
-    let socket = UdpSocket::bind(any).unwrap();
-    socket.connect(server).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    socket
 }
 
 /// Answers datagrams and connections with what they bring, for as long as the test runs.

@@ -676,6 +676,12 @@ mod tests {
             let line = line(RelayConfig::parse(&relay_text(rest)));
             assert!(line.starts_with(expected), "{line}");
         }
+        let line = line(RelayConfig::parse("listen = []\noperators = []"));
+        assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
+    }
+
+    #[test]
+    fn where_only_addresses_make_sense_names_are_refused() {
         for (rest, key) in [
             ("metrics = 'relay.example.com:7000'", "`metrics` (line 4)"),
             ("[policy]\nnever = ['relay.example.com:7000']", "`policy.never[0]` (line 5)"),
@@ -687,8 +693,6 @@ mod tests {
             assert!(line.starts_with(&expected), "{line}");
             assert!(line.ends_with("not `relay.example.com:7000`"), "{line}");
         }
-        let line = line(RelayConfig::parse("listen = []\noperators = []"));
-        assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
     }
 
     #[test]

@@ -521,19 +521,8 @@ fn session(
     up: Direction,
     down: Direction,
 ) -> Session {
-    let (flow, destination) = (header.flow.clone(), header.destination.clone());
-    let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-    Session {
-        flow,
-        destination,
-        upstream,
-        downstream,
-        up,
-        down,
-        place: None,
-        memory: None,
-        offers: None,
-    }
+    let what = (header.flow.clone(), header.destination.clone());
+    Session::between(what, (upstream, up), (downstream, down))
 }
 
 /// Tells the neighbour that the path is open, and returns the direction towards it, which first gives

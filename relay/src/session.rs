@@ -7,6 +7,7 @@ use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
 use crate::config::Timeouts;
+use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::memory::Memory;
 use crate::profile::Legs;
@@ -47,6 +48,17 @@ impl Keeping {
 }
 
 impl Session {
+    /// Between two sides that are still heard: limited by nothing, not striped.
+    pub(crate) fn between(
+        (flow, destination): (FlowId, Destination),
+        (upstream, up): (Connection, Direction),
+        (downstream, down): (Connection, Direction),
+    ) -> Self {
+        let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
+        let (place, memory, offers) = (None, None, None);
+        Self { flow, destination, upstream, downstream, up, down, place, memory, offers }
+    }
+
     /// Moves bytes until both directions have ended or one side has failed.
     pub(crate) async fn carry(mut self, worker: &Worker, keeping: &Keeping) -> Outcome {
         let pump = Pump {

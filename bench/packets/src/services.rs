@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Copying, Course, Entrance, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Course, Entrance, Node, NodeConfig, Path};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Timestamp;
@@ -95,27 +95,15 @@ fn hop(node: &Node, number: u8) -> Hop {
 /// A node that delivers and sends to loopback and has no path of its own.
 fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
     let rules = vec![LOOPBACK.parse().expect("a rule")];
-    NodeConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        identity: identity(number),
-        workers: 1,
-        operators: vec![operator().public()],
-        neighbours: neighbours.iter().map(|number| identity(*number).public()).collect(),
-        policy: RelayPolicy {
-            destinations: rules.clone(),
-            next_hops: rules,
-            allow_loopback: true,
-            never: Vec::new(),
-        },
-        grant: None,
-        paths: Vec::new(),
-        repeats_copies: true,
-        keep_sources: Vec::new(),
-        tunnel: None,
-        services: RelayServices::default(),
-        members: None,
-        copying: Copying::default(),
-    }
+    let policy = RelayPolicy {
+        destinations: rules.clone(),
+        next_hops: rules,
+        allow_loopback: true,
+        never: Vec::new(),
+    };
+    let relays = neighbours.iter().map(|number| identity(*number).public());
+    let (listen, operators) = (SocketAddr::from(([127, 0, 0, 1], 0)), vec![operator().public()]);
+    NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
 }
 
 /// The near gateway: one path over the relay to what listens at `to`.

@@ -3,12 +3,14 @@
 //! A test that takes these is its own child: called with a configuration in the environment it is a gateway.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
+use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
@@ -68,6 +70,37 @@ impl Row {
         }
         Ok(row)
     }
+}
+
+/// The only test of a file without harness, on hosts that `make` makes; skipped, and said so, where there can be none. A process of it that is to be a
+/// gateway is one, a near one with a grant for `destinations`.
+pub fn run_test<H>(
+    name: &str,
+    destinations: &str,
+    make: impl FnOnce() -> Result<H, NetError>,
+    check: impl FnOnce(&H),
+) {
+    if is_a_gateway(destinations) {
+        return;
+    }
+    if std::env::args().any(|word| word == "--list") {
+        return println!("{name}: test");
+    }
+    match become_root_inside().and_then(|()| make()) {
+        Ok(hosts) => check(&hosts),
+        Err(error) => return println!("SKIPPED {name}: {error}"),
+    }
+    println!("test {name} ... ok");
+}
+
+/// A socket that asks a server, and waits for answers no longer than a moment.
+pub fn connected_to(server: &str) -> UdpSocket {
+    let server: SocketAddr = server.parse().unwrap();
+    let any: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(server).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    socket
 }
 
 /// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`.

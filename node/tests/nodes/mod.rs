@@ -7,14 +7,13 @@ pub mod hosts;
 pub mod wire;
 pub mod world;
 
-use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tradewind_grant::{
     Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
 };
-use tradewind_node::{Copying, NodeConfig, RelayServices};
+use tradewind_node::NodeConfig;
 use tradewind_units::Timestamp;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,30 +47,15 @@ pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
 /// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
 pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
     let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
-    NodeConfig {
-        listen,
-        identity: identity(number),
-        workers: 1,
-        operators: vec![operator().public()],
-        neighbours: neighbours
-            .iter()
-            .map(|number| identity(*number).public())
-            .collect::<BTreeSet<_>>(),
-        policy: RelayPolicy {
-            destinations: rules.clone(),
-            next_hops: rules,
-            allow_loopback: true,
-            never: Vec::new(),
-        },
-        grant: None,
-        paths: Vec::new(),
-        repeats_copies: true,
-        keep_sources: Vec::new(),
-        tunnel: None,
-        services: RelayServices::default(),
-        members: None,
-        copying: Copying::default(),
-    }
+    let policy = RelayPolicy {
+        destinations: rules.clone(),
+        next_hops: rules,
+        allow_loopback: true,
+        never: Vec::new(),
+    };
+    let relays = neighbours.iter().map(|number| identity(*number).public());
+    let operators = vec![operator().public()];
+    NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
 }
 
 /// An application that answers every datagram with the same; ends with the test's process.

@@ -27,7 +27,6 @@ use crate::pump::Broken;
 use crate::resolver::Resolver;
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
-use crate::side::Side;
 use crate::stripe::Offers;
 use crate::worker::{Seat, Worker};
 use crate::{GatewayConfig, RelayError};
@@ -199,19 +198,8 @@ impl Service for GatewayService {
         }
         let Path { downstream, up, down, offer } = path;
         let offers = Offers::new(None, offer);
-        let flow = flow.clone();
-        let (upstream, downstream) = (Side::Heard(application), Side::Heard(downstream));
-        Ok(Session {
-            flow,
-            destination,
-            upstream,
-            downstream,
-            up,
-            down,
-            place: None,
-            memory: None,
-            offers,
-        })
+        let what = (flow.clone(), destination);
+        Ok(Session { offers, ..Session::between(what, (application, up), (downstream, down)) })
     }
 }
 
