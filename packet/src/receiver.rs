@@ -259,7 +259,7 @@ impl Receiver {
         let newly = if usual {
             state.detector.arrive(now, packet.sequence)
         } else {
-            state.detector.confirm(now, packet.sequence)
+            state.detector.bring_back(now, packet.sequence)
         };
         if !newly.is_empty() {
             Self::miss(now, state, newly, packet.flow, &mut self.outbox);
@@ -294,6 +294,9 @@ impl Receiver {
         }
         let ask_at = now + state.detector.tolerance();
         for sequence in sequences {
+            if state.window.look(sequence) != Seen::New {
+                continue;
+            }
             let expected = state.detector.expected(sequence).min(now);
             if let Some(lost) = state.missing.add(sequence, expected, ask_at) {
                 Self::lose(state, PacketId { flow, sequence: lost }, outbox);
@@ -359,8 +362,9 @@ impl Receiver {
         while state.flow.egress.is_some()
             && let Some(due) = state.detector.deadline().filter(|due| *due <= now)
         {
-            let sequence = state.detector.miss(due);
-            let expected = state.detector.expected(sequence);
+            let (sequence, expected) = state.detector.miss(due);
+            // With the long timer it may have been sent since it was asked for.
+            state.missing.remove(sequence);
             if state.window.look(sequence) == Seen::New
                 && let Some(lost) = state.missing.add(sequence, expected, now)
             {
@@ -369,7 +373,9 @@ impl Receiver {
         }
         let known = state.detector.known();
         self.scratch.clear();
-        for lost in state.missing.due(now, known, &mut self.scratch) {
+        let given_up = state.missing.due(now, known, &mut self.scratch);
+        given_up.forgotten.into_iter().for_each(|sequence| state.detector.forget(sequence));
+        for lost in given_up.lost {
             Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
         }
         let Some(egress) = state.flow.egress else { return };

@@ -10,6 +10,7 @@ use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Class, Message, Scope, Service};
 use tradewind_packet::sender::{Copies, Paths};
+use tradewind_units::Duration;
 
 #[test]
 fn direct_packets_take_the_internet_and_nothing_else() {
@@ -109,6 +110,52 @@ fn an_outage_is_followed_while_it_lasts() {
     cast.run(200, &mut losing(&lost));
     assert!(lost.iter().all(|packet| cast.way_of(*packet).is_some()));
     assert!(cast.delivered.iter().all(|(_, _, is_late)| !is_late));
+}
+
+fn all_goes(_: Peer, _: Peer, _: &Message<'_>) -> Fate {
+    Fate::Goes
+}
+
+/// Loses what goes over the Internet.
+fn outage(_: Peer, to: Peer, message: &Message<'_>) -> Fate {
+    let by_internet = matches!(message, Message::Source(_)) && to.0 >= 200;
+    if by_internet { Fate::Lost } else { Fate::Goes }
+}
+
+#[test]
+fn an_outage_of_a_video_is_followed_to_its_end() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let mut sent = 0;
+    // 25 frames a second, of three to eight packets each, 3.5 ms apart; after four seconds, half a minute of outage.
+    for frame in 0..850 {
+        let next = cast.now + ms(40);
+        for _ in 0..3 + frame * 7 % 6 {
+            cast.send(0);
+            sent += 1;
+            let until = cast.now + Duration::from_micros(3500);
+            let fate: fn(Peer, Peer, &Message<'_>) -> Fate =
+                if frame < 100 { all_goes } else { outage };
+            cast.advance(until, &mut { fate });
+        }
+        cast.advance(next, &mut outage);
+    }
+    assert_eq!(cast.delivered.len(), sent);
+    assert!(cast.delivered.iter().all(|(_, _, is_late)| !is_late));
+}
+
+#[test]
+fn a_call_that_pauses_in_an_outage_is_found_again() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let lost: Vec<_> = (90..100).map(|sequence| id(0, sequence)).collect();
+    cast.run(100, &mut losing(&lost));
+    for _ in 0..3 {
+        // `run` pauses for half a second.
+        cast.run(100, &mut outage);
+        let until = cast.now + ms(500);
+        cast.advance(until, &mut outage);
+    }
+    let gone: Vec<u64> = (90..400).filter(|s| cast.way_of(id(0, *s)).is_none()).collect();
+    assert_eq!(gone, []);
 }
 
 #[test]

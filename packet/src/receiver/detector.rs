@@ -5,6 +5,10 @@
 //! the burst has ended, and only the *long* timer of a round trip tries once more (the last packets of the burst may be lost). Flows
 //! whose bursts are single packets get the long timer alone.
 //!
+//! In an *outage*, when what is brought back is all that shows that the flow goes on, no gap that was learned before would do for long: a packet
+//! that is brought back tells when the next is due, and some more are asked for in advance. Their requests wait at the egress relay until the
+//! packets come there, so that the sender's own pace is followed. The long timer tries more often.
+//!
 //! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; these are what holds until arrivals have taught better.
 
 use tradewind_units::{Duration, Timestamp};
@@ -21,15 +25,23 @@ const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
 const MOST_TOLERANCE: Duration = Duration::from_millis(20);
 /// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of two round trips at 150 packets a second.
 const MOST_AHEAD: u64 = 64;
-/// Times that the long timer tries. Chosen: one for the packet, one for the request.
+/// Times that the long timer tries. Chosen: one for the packet, one for the request; in an outage, pauses as of speech.
 const LONG_TRIES: u32 = 2;
+const LONG_TRIES_IN_OUTAGE: u32 = 6;
+/// Most packets that are asked for in advance in an outage; the first that is brought back begins with one, each further one doubles it.
+/// Chosen: what comes during a request at 300 packets a second and 25 ms.
+const MOST_LEAD: u64 = 8;
 
 /// What is known of a flow's arrivals.
 #[derive(Debug, Clone)]
 pub(super) struct Detector {
     round_trip: Duration,
-    /// The highest that came, and when.
+    /// The highest that came by its usual way, and when.
     highest: Option<(u64, Timestamp)>,
+    /// The same, or what was brought back since.
+    latest: (u64, Timestamp),
+    /// In an outage, how many are asked for in advance.
+    lead: u64,
     gap: Duration,
     deviation: Duration,
     gaps: u32,
@@ -38,6 +50,8 @@ pub(super) struct Detector {
     next: u64,
     /// Every sequence below is known to exist.
     known: u64,
+    /// The first that was missed in advance, and is asked for no more.
+    forgotten: Option<u64>,
     /// Since when packets are missed that may not exist.
     silent_since: Option<Timestamp>,
     long_tries: u32,
@@ -51,12 +65,15 @@ impl Detector {
         Self {
             round_trip,
             highest: None,
+            latest: (0, Timestamp::ZERO),
+            lead: 0,
             gap: FIRST_SHORT_TIMER,
             deviation: Duration::ZERO,
             gaps: 0,
             tolerance: LEAST_TOLERANCE,
             next: 0,
             known: 0,
+            forgotten: None,
             silent_since: None,
             long_tries: 0,
             burst: 0,
@@ -81,8 +98,8 @@ impl Detector {
 
     /// When a sequence should have come.
     pub(super) fn expected(&self, sequence: u64) -> Timestamp {
-        let Some((highest, at)) = self.highest else { return Timestamp::ZERO };
-        let ahead = sequence.saturating_sub(highest).min(u64::from(u32::MAX));
+        let (latest, at) = self.latest;
+        let ahead = sequence.saturating_sub(latest).min(u64::from(u32::MAX));
         at + self.gap.saturating_mul(ahead as u32)
     }
 
@@ -91,6 +108,7 @@ impl Detector {
         let Some((highest, at)) = self.highest else {
             (self.highest, self.next, self.known) =
                 (Some((sequence, now)), sequence + 1, sequence + 1);
+            self.latest = (sequence, now);
             self.burst = 1;
             return sequence..sequence;
         };
@@ -106,6 +124,18 @@ impl Detector {
         }
         self.burst += u64::from(step);
         self.highest = Some((sequence, now));
+        if sequence >= self.latest.0 {
+            (self.latest, self.lead) = ((sequence, now), 0);
+        }
+        self.confirm(now, sequence)
+    }
+
+    /// A packet was brought back; returns the sequences before it that were not missed yet.
+    pub(super) fn bring_back(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
+        if sequence >= self.known {
+            self.latest = (sequence, now);
+            self.lead = (self.lead * 2).clamp(1, MOST_LEAD);
+        }
         self.confirm(now, sequence)
     }
 
@@ -133,8 +163,13 @@ impl Detector {
         self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
     }
 
-    /// A sequence is known to exist, since it came or was brought back; returns those before it that were not missed yet.
-    pub(super) fn confirm(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
+    /// A sequence is known to exist; returns those before it that were not missed yet.
+    fn confirm(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
+        if sequence >= self.known
+            && let Some(forgotten) = self.forgotten.take()
+        {
+            self.next = self.next.min(forgotten);
+        }
         let missing = self.next.min(sequence)..sequence;
         if sequence >= self.known {
             self.known = sequence + 1;
@@ -145,25 +180,36 @@ impl Detector {
         missing
     }
 
+    /// A sequence that was missed in advance is asked for no more. Once another shows that the flow goes on, it is missed again.
+    pub(super) fn forget(&mut self, sequence: u64) {
+        self.forgotten = Some(self.forgotten.map_or(sequence, |first| first.min(sequence)));
+    }
+
     /// When the next packet counts as missing; `None` when none is waited for.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let (highest, at) = self.highest?;
+        self.highest?;
+        let (_, at) = self.latest;
+        if self.next - self.known < self.lead {
+            return Some(at);
+        }
         let is_single = self.typical_burst.is_some_and(|typical| typical < 2.0);
         let is_over = self
             .silent_since
-            .is_some_and(|since| self.short_deadline(highest, at) > since + self.round_trip * 2);
+            .is_some_and(|since| self.short_deadline() > since + self.round_trip * 2);
         if is_single || is_over || self.next - self.known >= MOST_AHEAD {
             let tries = self.long_tries;
-            return (tries < LONG_TRIES).then(|| {
+            let most = if self.lead > 0 { LONG_TRIES_IN_OUTAGE } else { LONG_TRIES };
+            return (tries < most).then(|| {
                 let from = self.silent_since.map_or(at, |since| since + self.round_trip * 2);
                 from + self.round_trip * (1 << tries)
             });
         }
-        Some(self.short_deadline(highest, at))
+        Some(self.short_deadline())
     }
 
-    fn short_deadline(&self, highest: u64, at: Timestamp) -> Timestamp {
-        let ahead = u32::try_from(self.next - highest).unwrap_or(u32::MAX);
+    fn short_deadline(&self) -> Timestamp {
+        let (latest, at) = self.latest;
+        let ahead = u32::try_from(self.next.saturating_sub(latest)).unwrap_or(u32::MAX);
         let slack = if self.gaps < LEARNED_AFTER {
             FIRST_SHORT_TIMER.saturating_sub(self.gap)
         } else {
@@ -172,20 +218,18 @@ impl Detector {
         at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK)
     }
 
-    /// The packet that counts as missing since [`Detector::deadline`] has passed: a new one, or with the long timer the first that is not
-    /// known to exist, again.
-    pub(super) fn miss(&mut self, now: Timestamp) -> u64 {
-        let is_long = self
-            .highest
-            .is_some_and(|(highest, at)| self.deadline() != Some(self.short_deadline(highest, at)));
-        if is_long {
+    /// The packet that counts as missing since [`Detector::deadline`] has passed, and when it should have come: a new one, or with the long
+    /// timer the first that is not known to exist, again, which is sent now if ever.
+    pub(super) fn miss(&mut self, now: Timestamp) -> (u64, Timestamp) {
+        let leads = self.next - self.known < self.lead;
+        if !leads && self.deadline() != Some(self.short_deadline()) {
             self.long_tries += 1;
             self.next = self.next.max(self.known + 1);
-            return self.known;
+            return (self.known, now);
         }
         self.silent_since = self.silent_since.or(Some(now));
         self.next += 1;
-        self.next - 1
+        (self.next - 1, self.expected(self.next - 1))
     }
 }
 
@@ -221,7 +265,7 @@ mod tests {
         let mut detector = steady(100);
         // The deviation of the first guess is forgotten: 990 + 10 + 2.
         assert_eq!(detector.deadline(), Some(at(1002)));
-        assert_eq!(detector.miss(at(1002)), 100);
+        assert_eq!(detector.miss(at(1002)), (100, at(1000)));
         assert_eq!(detector.expected(100), at(1000));
         assert_eq!(detector.deadline(), Some(at(1012)));
     }
@@ -229,7 +273,7 @@ mod tests {
     #[test]
     fn a_gap_in_sequences_is_told_once() {
         let mut detector = steady(100);
-        assert_eq!(detector.miss(at(1002)), 100);
+        assert_eq!(detector.miss(at(1002)), (100, at(1000)));
         assert_eq!(detector.arrive(at(1030), 103), 101..103);
         assert_eq!(detector.arrive(at(1040), 104), 104..104);
         assert_eq!(detector.arrive(at(1041), 102), 102..102);
@@ -257,9 +301,9 @@ mod tests {
         let mut detector = steady(100);
         for _ in 0..500 {
             let due = detector.deadline().unwrap();
-            let sequence = detector.miss(due);
+            let (sequence, _) = detector.miss(due);
             // It comes back 50 ms later.
-            detector.confirm(due + Duration::from_millis(50), sequence);
+            detector.bring_back(due + Duration::from_millis(50), sequence);
         }
         assert_eq!(detector.known(), 600);
     }
@@ -271,9 +315,9 @@ mod tests {
             detector.arrive(at(1000 * second), second);
         }
         assert_eq!(detector.deadline(), Some(at(4100)));
-        assert_eq!(detector.miss(at(4100)), 5);
+        assert_eq!(detector.miss(at(4100)), (5, at(4100)));
         assert_eq!(detector.deadline(), Some(at(4200)));
-        assert_eq!(detector.miss(at(4200)), 5);
+        assert_eq!(detector.miss(at(4200)), (5, at(4200)));
         assert_eq!(detector.deadline(), None);
     }
 

@@ -28,6 +28,14 @@ pub(super) struct Missed {
     next: Timestamp,
 }
 
+/// What is waited for no more.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    pub(super) lost: Vec<u64>,
+    /// The first of those that may never have been sent.
+    pub(super) forgotten: Option<u64>,
+}
+
 /// All of a flow, in the order of their sequences.
 #[derive(Debug, Clone)]
 pub(super) struct Missing {
@@ -55,8 +63,7 @@ impl Missing {
         }
     }
 
-    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or sooner if it is there already; what had to be given
-    /// up for it.
+    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, unless it is there already; what had to be given up for it.
     pub(super) fn add(
         &mut self,
         sequence: u64,
@@ -64,12 +71,7 @@ impl Missing {
         ask_at: Timestamp,
     ) -> Option<u64> {
         match self.place(sequence) {
-            Ok(place) => {
-                // The long timer tries once more.
-                let missed = &mut self.list[place];
-                missed.next = missed.next.min(ask_at);
-                None
-            }
+            Ok(_) => None,
             Err(place) => {
                 let next = ask_at;
                 let asked = Timestamp::ZERO;
@@ -110,23 +112,26 @@ impl Missing {
         self.list.iter().map(|missed| missed.next).min()
     }
 
-    /// What is due: sequences to ask for go to `asks`; those that are given up are returned. A sequence from `known` on may never have
-    /// been sent, and is forgotten instead.
-    pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> Vec<u64> {
+    /// What is due: sequences to ask for go to `asks`. One from `known` on may never have been sent, and is forgotten when another would be
+    /// given up.
+    pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
         let retry = self.retry();
         let patience = self.patience;
-        let mut lost = Vec::new();
+        let mut given_up = GivenUp::default();
         let mut has_old = false;
         for missed in self.list.iter_mut().filter(|missed| missed.next <= now) {
             let end = missed.expected + patience;
             if missed.is_lost || (now >= end && missed.sequence >= known) {
                 missed.next = Timestamp::ZERO;
                 has_old = true;
+                if !missed.is_lost {
+                    given_up.forgotten = given_up.forgotten.or(Some(missed.sequence));
+                }
             } else if now >= end {
                 missed.is_lost = true;
                 // Kept for the same time again: it may come late.
                 missed.next = now + patience;
-                lost.push(missed.sequence);
+                given_up.lost.push(missed.sequence);
             } else if missed.asks >= if missed.sequence < known { MOST_ASKS } else { 1 } {
                 // What may never have been sent is not asked for again until it shows that it was.
                 missed.next = if missed.asks >= MOST_ASKS { end } else { (now + retry).min(end) };
@@ -140,7 +145,7 @@ impl Missing {
         if has_old {
             self.list.retain(|missed| missed.next != Timestamp::ZERO);
         }
-        lost
+        given_up
     }
 }
 
