@@ -21,8 +21,8 @@ const MOST_BYTES: u64 = 64 << 20;
 #[derive(clap::Args)]
 pub(crate) struct From {
     /// The gateway's configuration; a gateway that runs is asked at its `metrics` address
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
+    config: Option<PathBuf>,
     /// Ask the gateway whose metrics are at this address instead
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe")]
     gateway: Option<SocketAddr>,
@@ -67,7 +67,7 @@ impl From {
         if let Some(address) = self.gateway {
             return self.ask(address, to);
         }
-        let config = read_config(&self.config)?;
+        let config = self.read_config()?;
         if let Some(address) = config.metrics.filter(|address| address.port() != 0 && !self.probe) {
             match TcpStream::connect_timeout(&reachable(address), PATIENCE) {
                 Ok(_) => return self.ask(address, to),
@@ -81,14 +81,23 @@ impl From {
 
     fn survey(&self, config: &GatewayConfig, to: Option<&str>) -> anyhow::Result<PathsReport> {
         let to = to.map(str::parse).transpose()?;
-        survey(config, to.as_ref(), self.count).with_context(|| self.config.display().to_string())
+        let file = self.config.as_deref().unwrap_or(Path::new("")).display();
+        survey(config, to.as_ref(), self.count).with_context(|| file.to_string())
+    }
+
+    fn read_config(&self) -> anyhow::Result<GatewayConfig> {
+        read_config(
+            self.config
+                .as_deref()
+                .context("without --config nothing tells how the paths are reached")?,
+        )
     }
 
     /// Asks the running gateway, and probes from here what it does not.
     fn ask(&self, address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
         let mut report = ask(address, to).with_context(|| format!("gateway at {address}"))?;
         if report.rules.iter().flat_map(|rule| &rule.ways).any(is_unprobed) {
-            let probed = read_config(&self.config).and_then(|config| self.survey(&config, to));
+            let probed = self.read_config().and_then(|config| self.survey(&config, to));
             match probed {
                 Ok(probed) => fill_in(&mut report, &probed),
                 Err(error) => output::say(format_args!("no probes from here: {error:#}")),

@@ -511,6 +511,11 @@ fn check_common(
     const MOST_WORKERS: usize = 1024;
     /// Below this a handful of sessions would stand in each other's way.
     const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
+    /// What tcp(7) takes as TCP_KEEPIDLE, and as TCP_USER_TIMEOUT (milliseconds in an integer of 32 bits).
+    const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
+    const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+    const LEAST_USER_TIMEOUT: Duration = Duration::from_millis(1);
+    const LONGEST_USER_TIMEOUT: Duration = Duration::from_secs(24 * 86_400);
     if workers.is_some_and(|count| !(1..=MOST_WORKERS).contains(&count)) {
         return Err(refused("workers", format!("expected 1 to {MOST_WORKERS} threads")));
     }
@@ -535,14 +540,19 @@ fn check_common(
         ("timeouts.dial", timeouts.dial),
         ("timeouts.idle", timeouts.idle),
         ("timeouts.half_closed", timeouts.half_closed),
-        ("timeouts.user", timeouts.user),
     ] {
         if span.is_zero() {
             return Err(refused(key, "expected a span above zero"));
         }
     }
-    if timeouts.keepalive < Duration::from_secs(1) {
-        return Err(refused("timeouts.keepalive", "expected at least a second"));
+    if !(LEAST_KEEPALIVE..=LONGEST_KEEPALIVE).contains(&timeouts.keepalive) {
+        return Err(refused(
+            "timeouts.keepalive",
+            "expected 1 s to 32767 s, as the kernel takes it",
+        ));
+    }
+    if !(LEAST_USER_TIMEOUT..=LONGEST_USER_TIMEOUT).contains(&timeouts.user) {
+        return Err(refused("timeouts.user", "expected 1 ms to 24 days, as the kernel takes it"));
     }
     Ok(())
 }

@@ -92,6 +92,13 @@ impl Memory {
     }
 }
 
+impl Held {
+    /// How many.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// A limit as this machine counts bytes.
 fn in_memory(limit: Bytes) -> usize {
     usize::try_from(limit.as_u64()).unwrap_or(usize::MAX)

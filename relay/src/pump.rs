@@ -7,6 +7,7 @@
 
 mod broken;
 mod idle;
+mod kept;
 mod leave;
 
 use std::future::poll_fn;
@@ -31,6 +32,7 @@ use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
 pub(crate) use idle::IdleLimits;
 use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
+use kept::Kept;
 pub(crate) use leave::{Stopped, Taken};
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
@@ -44,10 +46,6 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// Most bytes that a direction moves before other sessions get their turn. Chosen: about a
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
-
-/// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of a few
-/// hundred segments goes on without a stop while a relay has not answered yet.
-const MOST_KEPT_BYTES: usize = 256 << 10;
 
 /// What has been taken from one socket and not yet been given to the other.
 #[derive(Debug)]
@@ -79,8 +77,7 @@ pub(crate) struct Direction {
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
     held: Option<Held>,
-    /// A copy of what it has taken, while it may have to be given to another socket.
-    kept: Option<Vec<u8>>,
+    kept: Option<Kept>,
 }
 
 impl Direction {
@@ -159,12 +156,12 @@ impl Direction {
 
     /// Keeps a copy of what it takes from now on, and takes no more than [`MOST_KEPT_BYTES`].
     pub(crate) fn keep(&mut self) {
-        self.kept = Some(Vec::new());
+        self.kept = Some(Kept::default());
     }
 
     /// What it has kept; it keeps and holds back no more.
     pub(crate) fn take_kept(&mut self) -> Vec<u8> {
-        self.kept.take().unwrap_or_default()
+        self.kept.take().unwrap_or_default().into_bytes()
     }
 
     /// Whether its end of file has been passed on.
@@ -223,8 +220,9 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Counts the load as held while it waits; `waits` is what waits enciphered.
+    /// Counts the load as held while it waits, and what is kept; `waits` is what waits enciphered.
     fn account(&mut self, memory: &Arc<Memory>, waits: usize) {
+        self.kept.iter_mut().for_each(|kept| kept.account(memory));
         let held = match &self.load {
             Load::Nothing | Load::End => 0,
             Load::Bytes { buffer, .. } => buffer.len(),
@@ -254,7 +252,7 @@ impl Direction {
         to: &Side<'_>,
         means: Means<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
-        if self.kept.as_ref().is_some_and(|kept| kept.len() >= MOST_KEPT_BYTES) {
+        if self.kept.as_ref().is_some_and(|kept| kept.is_full(means.memory)) {
             // Whoever keeps also ends that, and moves it again.
             return Poll::Pending;
         }
@@ -310,7 +308,7 @@ impl Direction {
             }
             self.last_move = received.bytes;
             if let Some(kept) = &mut self.kept {
-                kept.extend_from_slice(bytes);
+                kept.add(bytes);
             }
             let given = match reads_on && received.has_emptied && from.is_ended(cx) {
                 true => to.try_write_with_next(bytes),
@@ -501,13 +499,8 @@ impl Pump<'_> {
         let timer = pin!(tokio::time::sleep(first.min(limits.open)));
         let mut idle = IdleWatch::new(limits, timer, answers);
         let mut settled = false;
-        let mut lifts = self.keeping.legs.lifts(self.upstream, self.downstream);
+        let mut lifts = self.keeping.legs.lifts(self.downstream);
         poll_fn(|cx| {
-            if let Some(due) = &mut lifts
-                && !due.poll(cx, self.upstream, self.downstream)
-            {
-                lifts = None;
-            }
             let ending = Ending::after(self.down);
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
             let up = up.map_err(MoveError::of_up)?;
@@ -517,7 +510,13 @@ impl Pump<'_> {
             if up.is_ready() && down.is_ready() {
                 return Poll::Ready(Ok(Stopped::Over));
             }
-            let moved = self.up.moved + self.down.moved;
+            let given = [self.down.moved, self.up.moved];
+            if let Some(due) = &mut lifts
+                && !due.poll(cx, (self.upstream, given[0]), (self.downstream, given[1]))
+            {
+                lifts = None;
+            }
+            let moved = given[0] + given[1];
             if let Some(offers) = &mut self.offers
                 && offers.poll(cx, moved, self.memory).is_ready()
             {

@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         eprintln!("test-lab: {}: {error}", lab.out.display());
         return ExitCode::FAILURE;
     }
-    let steps: [(&str, Step); 8] = [
+    let steps: [(&str, Step); 9] = [
         ("fidelity", fidelity),
         ("demo", demo),
         ("altered path", altered_path),
@@ -71,6 +71,7 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         ("without root", without_root),
         ("first byte", |lab| experiment(lab, "stream-first-byte")),
         ("failover", |lab| experiment(lab, "stream-failover")),
+        ("soak", |lab| experiment(lab, "soak")),
     ];
     let mut counts = [0; 3];
     for (name, step) in steps {

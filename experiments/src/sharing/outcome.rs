@@ -113,28 +113,11 @@ impl Case<'_> {
         Some(Finding::new(&paper, above <= within, ours))
     }
 
-    /// Whether it sends no larger share again than its reference: the upper 95 % bound of the mean ratio, from the paired
-    /// differences, is at most 1.
     fn no_more_loss(&self) -> Option<Finding> {
         let reference = self.case.reference.as_ref()?;
         let other = self.scenario.alone.iter().position(|case| case.name == *reference)?;
-        let (mine, theirs) = (self.again(self.index), self.again(other));
-        let differences: Vec<f64> =
-            mine.iter().zip(&theirs).map(|(mine, its)| mine - its).collect();
-        let average = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let (my_mean, its_mean) = (average(&mine), average(&theirs));
         let paper = format!("ours: {} loses no more than {reference}", self.case.name);
-        if my_mean == 0.0 {
-            return Some(Finding::new(&paper, true, "nothing was sent again".to_owned()));
-        }
-        let upper = mean(&differences).map_or(f64::INFINITY, |estimate| estimate.high);
-        let bound = 1.0 + upper / its_mean;
-        let ours = format!(
-            "{:.2} % against {:.2} % sent again, upper 95 % bound of the ratio {bound:.2}",
-            my_mean * 100.0,
-            its_mean * 100.0
-        );
-        Some(Finding::new(&paper, bound <= 1.0, ours))
+        Some(no_more_again(&paper, &self.again(self.index), &self.again(other)))
     }
 }
 
@@ -181,15 +164,38 @@ fn hurt(scenario: &Scenario, repeats: &[Outcome]) -> Vec<Finding> {
     let figures =
         |index: usize| [middle(index, |it| it.long_mbps), middle(index, |it| median(&it.short_s))];
     let [its_long, its_short] = figures(usual);
+    let again = |index: usize| -> Vec<f64> {
+        repeats.iter().map(|repeat| repeat.beside[index].long_again).collect()
+    };
     with_leg
-        .map(|(index, newcomer)| {
+        .flat_map(|(index, newcomer)| {
             let [long, short] = figures(index);
             let holds = long >= 0.95 * its_long && short <= 1.05 * its_short;
             let paper = format!("{} is not more aggressive to others than regular TCP", newcomer.name);
             let ours = format!(
                 "others' long downloads {long:.1} against {its_long:.1} Mbit/s, short ones {short:.3} against {its_short:.3} s (within 5 % counts as equal)"
             );
-            Finding::new(&paper, holds, ours)
+            let loss = format!("beside {} others lose no more than beside regular TCP", newcomer.name);
+            [Finding::new(&paper, holds, ours), no_more_again(&loss, &again(index), &again(usual))]
         })
         .collect()
+}
+
+/// Whether no larger share is sent again than in the reference: the upper 95 % bound of the mean ratio, from the paired differences, is at
+/// most 1.
+fn no_more_again(paper: &str, mine: &[f64], theirs: &[f64]) -> Finding {
+    let differences: Vec<f64> = mine.iter().zip(theirs).map(|(mine, its)| mine - its).collect();
+    let average = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let (my_mean, its_mean) = (average(mine), average(theirs));
+    if my_mean == 0.0 {
+        return Finding::new(paper, true, "nothing was sent again".to_owned());
+    }
+    let upper = mean(&differences).map_or(f64::INFINITY, |estimate| estimate.high);
+    let bound = 1.0 + upper / its_mean;
+    let ours = format!(
+        "{:.2} % against {:.2} % sent again, upper 95 % bound of the ratio {bound:.2}",
+        my_mean * 100.0,
+        its_mean * 100.0
+    );
+    Finding::new(paper, bound <= 1.0, ours)
 }

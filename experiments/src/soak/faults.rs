@@ -49,16 +49,22 @@ impl<'a> Faults<'a> {
         self.past
     }
 
-    /// Goes on for this long with a fault, a calm, a fault; none begins that would last longer.
-    pub(super) fn hurt_for(
+    /// Goes on for a round with a fault, a calm, a fault; none begins that would last longer, or that is not of this round.
+    pub(super) fn hurt_in(
         &mut self,
-        span: Duration,
+        (round, quick): (u32, bool),
         chains: &mut [SplitChain],
     ) -> Result<(), DemoError> {
-        let until = Instant::now() + span;
+        let until = Instant::now() + self.scenario.round(quick);
         loop {
             self.wait(self.scenario.calm().min(until.saturating_duration_since(Instant::now())))?;
             let faults = &self.scenario.faults;
+            while faults
+                .get(self.next % faults.len().max(1))
+                .is_some_and(|fault| !self.scenario.has_in_round(fault.what, round, quick))
+            {
+                self.next += 1;
+            }
             let Some(fault) = faults.get(self.next % faults.len().max(1)) else {
                 return self.wait(until.saturating_duration_since(Instant::now()));
             };

@@ -64,7 +64,7 @@ fn soak(
         let over = AtomicBool::new(false);
         let ended = std::thread::scope(|scope| {
             let running = scope.spawn(|| sessions.run(&over));
-            let hurt = faults.hurt_for(scenario.round(options.quick), &mut chains);
+            let hurt = faults.hurt_in((round, options.quick), &mut chains);
             over.store(true, Ordering::Relaxed);
             let ended = running.join().expect("sessions do not panic");
             hurt.and(ended)

@@ -1,6 +1,6 @@
 //! What a soak came to: how sessions ended, which faults explain it, and what processes held after each round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::faults::Past;
@@ -211,16 +211,19 @@ fn accounted(soaked: &Soaked) -> Finding {
     Finding::new("every session is accounted for", wrong.is_empty(), ours)
 }
 
-/// Whether no process holds more at its last rest than it may, by what it held at its second one (its first when there are but two).
+/// Whether no process holds more at its last rest than it may, by what it held at its second one (its first when there are but two). Each relay and
+/// gateway must have had a process that rested twice.
 fn flat(paper: &str, soaked: &Soaked, held: fn(&Sample) -> f64, most: fn(f64) -> f64) -> Finding {
     let mut by_process: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
     for sample in soaked.rounds.iter().flat_map(|round| &round.rest) {
         by_process.entry((&sample.name, sample.process)).or_default().push(held(sample));
     }
-    let mut worst: Option<(f64, String)> = None;
+    let names: BTreeSet<&str> = by_process.keys().map(|(name, _)| *name).collect();
+    let (mut judged, mut worst) = (BTreeSet::new(), None::<(f64, String)>);
     let mut holds = true;
     for ((name, _), values) in by_process {
         let [first, .., last] = values[..] else { continue };
+        judged.insert(name);
         let first = if values.len() > 2 { values[1] } else { first };
         holds &= last <= most(first);
         let gain = last / first.max(1.0);
@@ -228,6 +231,9 @@ fn flat(paper: &str, soaked: &Soaked, held: fn(&Sample) -> f64, most: fn(f64) ->
             worst = Some((gain, format!("{name}: {first:.0}, at last {last:.0}")));
         }
     }
-    let ours = worst.map_or_else(|| "no process rested twice".to_owned(), |(_, text)| text);
-    Finding::new(paper, holds, format!("largest gain: {ours}"))
+    if let Some(name) = names.difference(&judged).next() {
+        return Finding::new(paper, false, format!("no process of {name} rested twice"));
+    }
+    let ours = worst.map_or_else(|| "nothing ran".to_owned(), |(_, text)| text);
+    Finding::new(paper, holds && !names.is_empty(), format!("largest gain: {ours}"))
 }

@@ -114,7 +114,7 @@ impl GatewayService {
     ) -> Result<Path, NotOpen> {
         let routing = self.routes.current();
         let ways = routing.ways(wanted.destination);
-        let order = order(ways, self.routes.now());
+        let order = order(ways, Some(wanted.destination), self.routes.now());
         let Some((last, earlier)) = order.split_last() else {
             let message = format!("gateway: no route to {}", wanted.destination);
             let failure = Failure::new(Status::DestinationRefused, message);
@@ -198,6 +198,7 @@ impl GatewayService {
         let hops = path.route.hops();
         if reply.status == Status::Ok {
             drop(up.take_kept());
+            path.unreached.forget(wanted.destination);
             let offer = Offer::of_dialled(&self.dialler, &hops[0], &header.downstream);
             let down = Direction::new(unused.into_bytes());
             return Ok(Path { downstream, up, down, offer });
@@ -207,6 +208,8 @@ impl GatewayService {
         let failure = Failure::new(reply.status, message);
         if is_the_paths_fault(&reply, hops.len() - 1) {
             self.blame(path, &failure);
+        } else if is_the_last_legs_fault(&reply) {
+            path.unreached.note(wanted.destination, self.routes.now());
         }
         match reply.dialled {
             true => Err(NotOpen::for_good(failure)),
@@ -385,6 +388,11 @@ fn is_the_paths_fault(reply: &Reply, last_hop: usize) -> bool {
         Status::ConnectionRefused | Status::Unreachable | Status::TimedOut => reply.hop < last_hop,
         _ => false,
     }
+}
+
+/// Whether a reply, which is not of the path's fault, tells that the leg to the destination leads nowhere.
+const fn is_the_last_legs_fault(reply: &Reply) -> bool {
+    matches!(reply.status, Status::Unreachable | Status::TimedOut)
 }
 
 #[cfg(test)]

@@ -156,6 +156,11 @@ impl Health {
         self.waiting[lane].get_or_insert(now);
     }
 
+    /// The probe on `lane` never left, by this host's own fault: nobody waits for its answer.
+    pub(super) fn not_sent(&mut self, lane: usize) {
+        self.waiting[lane] = None;
+    }
+
     /// The probe on `lane` that was sent at `sent` is answered.
     pub(super) fn answered(
         &mut self,
@@ -425,6 +430,22 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn probes_that_this_host_could_not_send_say_nothing_of_the_path() {
+        let mut health = Health::new(Timestamp::ZERO);
+        let at = |millis| Timestamp::ZERO + ms(millis);
+        health.due(0, at(0));
+        health.answered(0, at(0), at(50), vec![ms(50)]);
+        for turn in 1..50 {
+            let lane = turn as usize % LANES;
+            health.due(lane, at(turn * 200));
+            health.not_sent(lane);
+            assert_eq!(health.state(at(turn * 200 + 199)), State::Good, "{}", health.cause());
+        }
+        health.due(0, at(10_000));
+        assert_eq!(health.state(at(12_000)), State::Dead);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod session;
 mod socks5;
 mod survey;
 mod tproxy;
+mod unreached;
 
 pub use reload::Reloader;
 pub use report::PathsReport;

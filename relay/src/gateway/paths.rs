@@ -15,6 +15,7 @@ use tradewind_grant::{self as grant, Destination, GrantError, PublicIdentity};
 use tradewind_units::Timestamp;
 
 use super::health::{Health, State};
+use super::unreached::Unreached;
 
 /// A path over relays.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(super) struct RelayPath {
     /// Whether it has an alternative and so is probed.
     pub(super) is_watched: bool,
     health: Arc<Mutex<Health>>,
+    pub(super) unreached: Arc<Unreached>,
 }
 
 /// What makes a path the same in two tables.
@@ -74,6 +76,14 @@ impl Way {
             _ => State::Good,
         }
     }
+
+    /// The rank among alternatives for a session to `to`.
+    fn rank(&self, to: Option<&Destination>, now: Timestamp) -> u8 {
+        match (self, to) {
+            (Self::Relays(path), Some(to)) if path.unreached.holds(to, now) => State::Dead.rank(),
+            _ => self.state(now).rank(),
+        }
+    }
 }
 
 /// One table and its paths.
@@ -105,13 +115,14 @@ impl Routing {
             let Route::Relays(hops) = route else { continue };
             let key = key(hops);
             let known = old.and_then(|old| old.paths.get(&key)).filter(|path| path.is_watched);
-            let health = known.map_or_else(
-                || Arc::new(Mutex::new(Health::new(now))),
-                |path| Arc::clone(&path.health),
+            let (health, unreached) = known.map_or_else(
+                || (Arc::new(Mutex::new(Health::new(now))), Arc::default()),
+                |path| (Arc::clone(&path.health), Arc::clone(&path.unreached)),
             );
             let hop = |hop: &Hop| grant::Hop { address: hop.address, identity: hop.identity };
             let route = grant::Route::new(hops.iter().map(hop).collect())?;
-            let path = RelayPath { hops: hops.clone(), route, is_watched: watched[&key], health };
+            let (hops, is_watched) = (hops.clone(), watched[&key]);
+            let path = RelayPath { hops, route, is_watched, health, unreached };
             paths.entry(key).or_insert_with(|| Arc::new(path));
         }
         let way = |route: &Route| match route {
@@ -154,11 +165,11 @@ impl Routing {
 }
 
 /// The order in which `ways` are to be tried: as the table has them, but what is slow behind what is good,
-/// and what is dead last.
-pub(super) fn order(ways: &[Way], now: Timestamp) -> Vec<usize> {
+/// and last what is dead or could not reach `to` lately.
+pub(super) fn order(ways: &[Way], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ways.len()).collect();
     if ways.len() > 1 {
-        order.sort_by_cached_key(|index| (ways[*index].state(now).rank(), *index));
+        order.sort_by_cached_key(|index| (ways[*index].rank(to, now), *index));
     }
     order
 }
@@ -252,11 +263,25 @@ mod tests {
             Way::Relays(path) => path,
             other => panic!("{other:?}"),
         };
-        assert_eq!(order(ways, now), [0, 1, 2]);
+        assert_eq!(order(ways, None, now), [0, 1, 2]);
         path(0).blame(now, "no route to host");
-        assert_eq!(order(ways, now), [1, 2, 0]);
+        assert_eq!(order(ways, None, now), [1, 2, 0]);
         path(1).blame(now, "no route to host");
-        assert_eq!(order(ways, now), [2, 0, 1], "direct is the last resort");
+        assert_eq!(order(ways, None, now), [2, 0, 1], "direct is the last resort");
+    }
+
+    #[test]
+    fn what_could_not_reach_a_destination_lately_is_tried_last_for_that_one() {
+        let routes = Routes::new(table(&[&[1, 2], &[3]], false), false).unwrap();
+        let routing = routes.current();
+        let to: Destination = "198.51.100.1:80".parse().unwrap();
+        let ways = routing.ways(&to);
+        let Way::Relays(first) = &ways[0] else { panic!("{:?}", ways[0]) };
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        first.unreached.note(&to, now);
+        assert_eq!(order(ways, Some(&to), now), [1, 0]);
+        assert_eq!(order(ways, Some(&"198.51.100.1:81".parse().unwrap()), now), [0, 1]);
+        assert_eq!(order(ways, None, now), [0, 1]);
     }
 
     #[test]
@@ -294,8 +319,12 @@ mod tests {
         routes.replace(routes.prepare(table(&[&[3], &[1]], true)).unwrap());
         let routing = routes.current();
         let to = "198.51.100.1:80".parse().unwrap();
-        assert_eq!(order(routing.ways(&to), now), [0, 2, 1], "the old path is still dead");
-        assert_eq!(order(old.ways(&to), now), [0, 1], "whoever holds the old table sees it whole");
+        assert_eq!(order(routing.ways(&to), None, now), [0, 2, 1], "the old path is still dead");
+        assert_eq!(
+            order(old.ways(&to), None, now),
+            [0, 1],
+            "whoever holds the old table sees it whole"
+        );
     }
 
     #[test]

@@ -111,6 +111,7 @@ async fn lane(
         match outcome {
             Ok(Ok(legs)) => path.health().answered(number, sent, now, legs),
             Ok(Err(failure)) if is_own_fault(&failure) => {
+                path.health().not_sent(number);
                 tracing::debug!("probe of {}: {}", path.name(), failure.message);
             }
             Ok(Err(failure)) => path.health().failed(now, &failure.message),

@@ -100,7 +100,7 @@ impl WayReport {
         }
     }
 
-    fn of_path(path: &RelayPath, now: Timestamp) -> Self {
+    fn of_path(path: &RelayPath, to: Option<&Destination>, now: Timestamp) -> Self {
         let relays = path.hops.iter().map(|hop| RelayReport {
             name: hop.name.to_string(),
             address: hop.address.to_string(),
@@ -112,12 +112,16 @@ impl WayReport {
         }
         let mut health = path.health();
         let state = health.state(now);
+        let cause = match to.filter(|to| path.unreached.holds(to, now)) {
+            Some(to) => format!("its last relay could not reach {to} lately"),
+            None => health.cause().to_owned(),
+        };
         Self {
             kind: "relays".to_owned(),
             relays,
             chosen: false,
             state: Some(state.to_string()),
-            cause: health.cause().to_owned(),
+            cause,
             for_s: now.since(health.since()).as_secs_f64(),
             rtt_ms: health.rtt().map(as_millis_f64),
             rtt_least_ms: health.low().map(as_millis_f64),
@@ -137,12 +141,12 @@ pub(super) fn report(
     let rules = routing.table.rules().zip(&routing.rules).enumerate();
     let rules = rules.filter(|(index, _)| only.is_none_or(|only| only == *index)).map(
         |(_, ((rule, _), ways))| {
-            let first = order(ways, now).first().copied();
+            let first = order(ways, to, now).first().copied();
             let way = |(index, way): (usize, &Way)| {
                 let report = match way {
                     Way::Refuse => WayReport::plain("refuse", "the table refuses it"),
                     Way::Direct => WayReport::plain("direct", "without relays; never probed"),
-                    Way::Relays(path) => WayReport::of_path(path, now),
+                    Way::Relays(path) => WayReport::of_path(path, to, now),
                 };
                 WayReport { chosen: first == Some(index) && report.kind != "refuse", ..report }
             };

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
-use tradewind_net::pacing;
 use tradewind_net::tcp;
 use tradewind_stripe::frame::FIRST_WINDOW;
 use tradewind_stripe::{Config, Counts, FIRST_CONNECTION, Stripe};
@@ -20,6 +19,7 @@ use super::offer::{Joined, Mute, Offer};
 use super::{CHUNK, LARGEST_WINDOW, STALL};
 use crate::connection::Connection;
 use crate::memory::Memory;
+use crate::profile::lift_once_used;
 
 /// How long the connections of a leg that is over may take to end in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
@@ -43,8 +43,8 @@ pub(crate) struct End {
     finished: bool,
     /// The end of file of the first connection was read.
     ended: bool,
-    /// Its connections' pacing caps are for their first round trips alone.
-    lift: bool,
+    /// Its connections' pacing caps are for so many of their first round trips alone.
+    lift: Option<u16>,
 }
 
 #[derive(Debug)]
@@ -64,8 +64,8 @@ pub(crate) struct Left {
     pub(crate) raw: Bytes,
     pub(crate) finished: bool,
     pub(crate) ended: bool,
-    /// Its connections' pacing caps are for their first round trips alone.
-    pub(crate) lift: bool,
+    /// Its connections' pacing caps are for so many of their first round trips alone.
+    pub(crate) lift: Option<u16>,
 }
 
 impl End {
@@ -162,11 +162,10 @@ impl End {
         if let (Some(striping), Some(offer)) = (&self.striping, &mut self.offer) {
             offer.look(now, carried, striping.stripe.healthy(), all);
         }
-        if self.lift {
+        if let Some(rtts) = self.lift {
             let joined = self.striping.iter().flat_map(|striping| striping.joined.values());
             for link in self.first.iter().chain(joined) {
-                // A connection that is gone tells so where it is read or written.
-                let _lifted = pacing::lift(&link.connection);
+                lift_once_used(rtts, &link.connection);
             }
         }
         self.judge();
@@ -519,7 +518,7 @@ mod tests {
             raw: Bytes::new(),
             finished: false,
             ended: false,
-            lift: false,
+            lift: None,
         };
         let mut end = End::new(first, None, nothing);
         while (end.received as usize) < sent.len() {

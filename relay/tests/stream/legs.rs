@@ -79,6 +79,31 @@ fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
     }
 }
 
+#[test]
+fn a_pacing_cap_stays_until_something_was_sent() {
+    let (to, served) = destination(|mut stream| {
+        let mut received = [0; 4];
+        stream.read_exact(&mut received).unwrap();
+        stream.write_all(&received).unwrap();
+        let _end = stream.read(&mut [0]);
+    });
+    let mut config = gateway_config(route_over(&[]));
+    config.forward = vec![forward(to)];
+    config.leg.dial = profile("pacing_rate = '400 Mbit/s'\npacing_rtts = 1");
+    let gateway = Running::gateway(&config);
+    let mut stream = crate::support::connect(gateway.address());
+    let is_capped = || told_of(to).iter().any(|line| line.contains("bps/400000000bps"));
+    wait_for("the capped connection", is_capped);
+    // Longer than a round trip that is not known counts as.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(is_capped(), "{:?}", told_of(to));
+    stream.write_all(b"ping").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    wait_for("the cap to be lifted", || !is_capped());
+    drop(stream);
+    served.join().unwrap();
+}
+
 /// Connections of this thread's namespace whose SYN brought data that was taken.
 fn syns_with_data() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
