@@ -1,9 +1,10 @@
 //! The paths worth considering for a flow: direct, and over each sequence of offers that is faster.
 //!
-//! Only what can never help is left out: a path no faster than the direct one, which costs nothing
-//! and burdens no relay, and one that misses the flow's deadline. A slower path over the same offers
-//! as a faster one stays, because it takes less of their capacity; [`undominated`] leaves those out
-//! where capacity does not matter.
+//! Only what can never help is left out: a path no faster than the direct one, which costs no more
+//! and burdens no relay, and one that misses the flow's deadline. The path that the flow runs on stays
+//! however slow it is: where moves have a price, it may cost less than the direct one. A slower path over
+//! the same offers as a faster one stays, because it takes less of their capacity; [`undominated`] leaves
+//! those out where capacity does not matter.
 //!
 //! A large problem has too many paths to hold: each flow then keeps a few ([`crate::Problem::left_out`]).
 
@@ -120,11 +121,29 @@ impl Maker<'_> {
         })
     }
 
+    /// Adds the path that the flow runs on now to those found, if it is not one of them.
+    fn add_running(
+        &self,
+        tables: &tables::FlowTables<'_>,
+        found: &mut Vec<Candidate>,
+    ) -> Result<(), ProblemError> {
+        for relays in self.running_path() {
+            if found.iter().any(|candidate| candidate.relays == relays) {
+                continue;
+            }
+            if let Some(legs) = tables.legs(&relays) {
+                found.push(self.candidate(tables, relays, tables.fct(&legs))?);
+            }
+        }
+        Ok(())
+    }
+
     /// The path that the flow runs on now, over each choice of relay types.
     fn running_path(&self) -> Vec<Vec<usize>> {
         let (problem, id) = (self.problem, &self.problem.flows()[self.flow].id);
         let Some(path) = problem.inputs().running.paths.get(id) else { return Vec::new() };
-        if path.is_empty() || path.len() > problem.max_relays() {
+        let passes_twice = (1..path.len()).any(|at| path[..at].contains(&path[at]));
+        if path.is_empty() || path.len() > problem.max_relays() || passes_twice {
             return Vec::new();
         }
         let mut paths = vec![Vec::new()];

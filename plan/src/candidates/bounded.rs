@@ -1,14 +1,14 @@
 //! A few paths for each flow of a large problem, and a time that none of the others beats.
 //!
-//! Kept are the fastest paths by their least time ([`super::tables`]), those that are best for some price of time, and
-//! the path that runs. What is left out is not lost to proofs: [`crate::Problem::left_out`] says how fast it might
+//! Kept are the fastest paths by their least time ([`super::tables`]), those that are best for some price of time, the
+//! cheapest over each number of relays, and the path that runs. What is left out is not lost to proofs: [`crate::Problem::left_out`] says how fast it might
 //! be, and `Auto` prices all of it again in its bound.
 
 use tradewind_model::StartUp;
 
 use super::tables::{FlowTables, Way};
 use super::{Candidate, FlowCandidates, Maker};
-use crate::problem::{Problem, ProblemError};
+use crate::problem::{MAX_RELAYS, Problem, ProblemError};
 
 /// Paths looked at in all at most. Chosen: a second or two.
 const MOST_LOOKED_AT: u64 = 300_000_000;
@@ -55,15 +55,14 @@ pub(super) fn candidates(
         left_out_s = left_out_s.min(tables.least_of_any().0);
     }
     let mut found: Vec<Candidate> = Vec::with_capacity(ways.len() + 1);
-    let mut running = maker.running_path();
-    running.retain(|path| ways.iter().all(|way| way.offers() != *path));
-    for relays in ways.iter().map(Way::offers).chain(running) {
+    for relays in ways.iter().map(Way::offers) {
         let Some(legs) = tables.legs(&relays) else { continue };
         let fct = tables.fct(&legs);
         if direct.as_ref().is_none_or(|direct| fct < direct.fct) {
             found.push(maker.candidate(tables, relays, fct)?);
         }
     }
+    maker.add_running(tables, &mut found)?;
     let left_out = left_out_s.is_finite().then(|| super::safely(left_out_s));
     maker.finish(direct, found, left_out)
 }
@@ -81,33 +80,115 @@ fn best_ways(tables: &FlowTables<'_>, depth: usize, limit_s: f64, keep: usize) -
         left_out_s = kept[keep / 2].least_s;
         kept.truncate(keep / 2);
     }
-    let room = keep - kept.len();
-    let one_price = tables.one_price();
-    let mut longer: Vec<Way> = Vec::new();
-    let mut limit_now = limit_s;
+    let mut longer = Longer::new(keep - kept.len(), tables.one_price());
     tables.visit(depth, limit_s, &mut |way| {
         if way.relays().len() > 1 {
-            longer.push(*way);
+            longer.add(way);
         }
-        // Where all cost the same, only the fastest so far can still be among the best.
-        if one_price && longer.len() >= 2 * room + 64 {
-            longer.select_nth_unstable_by(room, order);
-            limit_now = longer[room].least_s;
-            left_out_s = left_out_s.min(limit_now);
-            longer.truncate(room);
-        }
-        limit_now
+        limit_s.min(longer.limit_s())
     });
-    if longer.len() > room {
-        longer.select_nth_unstable_by(room, order);
-        left_out_s = left_out_s.min(longer[room].least_s);
-        let others = longer.split_off(room);
-        if !one_price {
-            kept.extend(cheap_for_their_time(&longer, &others));
+    left_out_s = left_out_s.min(longer.finish());
+    kept.extend(longer.cheap_for_their_time());
+    kept.extend(longer.fastest);
+    (kept, left_out_s)
+}
+
+/// Paths over several relays: the fastest, and of the others those that may be best for some price of time and the cheapest
+/// over each number of relays. Never many more than there is room for, however many are added.
+struct Longer {
+    room: usize,
+    /// Whether all cost the same, so that only the fastest count.
+    one_price: bool,
+    /// The fastest so far, in any order, and those added since they were last sorted out.
+    fastest: Vec<Way>,
+    /// Of the others, by rising time and falling cost, those below which there is none ([`hull`]).
+    others: Vec<Way>,
+    /// No other takes less.
+    others_s: f64,
+    /// The cheapest of all, by the number of relays.
+    cheapest: [Option<Way>; MAX_RELAYS + 1],
+}
+
+/// Paths that are added before all are sorted out again: few where that tells sooner what need not be looked at. Chosen.
+const BATCH_OF_ONE_PRICE: usize = 64;
+const BATCH: usize = 4_096;
+
+impl Longer {
+    fn new(room: usize, one_price: bool) -> Self {
+        let (fastest, others, cheapest) = (Vec::new(), Vec::new(), [None; MAX_RELAYS + 1]);
+        Self { room, one_price, fastest, others, others_s: f64::INFINITY, cheapest }
+    }
+
+    fn add(&mut self, way: &Way) {
+        self.fastest.push(*way);
+        let cheapest = &mut self.cheapest[way.relays().len()];
+        if cheapest.is_none_or(|other| by_cost(way, &other).is_lt()) {
+            *cheapest = Some(*way);
+        }
+        let batch = if self.one_price { BATCH_OF_ONE_PRICE } else { BATCH };
+        if self.fastest.len() >= 2 * self.room + batch {
+            self.sort_out();
         }
     }
-    kept.extend(longer);
-    (kept, left_out_s)
+
+    /// Paths that take longer cannot be among the best.
+    fn limit_s(&self) -> f64 {
+        if self.one_price { self.others_s } else { f64::INFINITY }
+    }
+
+    /// Keeps as many of the fastest as there is room for, and of the others what counts.
+    fn sort_out(&mut self) {
+        if self.fastest.len() <= self.room {
+            return;
+        }
+        self.fastest.select_nth_unstable_by(self.room, order);
+        self.others_s = self.others_s.min(self.fastest[self.room].least_s);
+        if self.one_price {
+            self.fastest.truncate(self.room);
+            return;
+        }
+        let known = self.others.len();
+        for way in self.fastest.drain(self.room..) {
+            let faster = self.others[..known].partition_point(|other| other.least_s <= way.least_s);
+            let beaten = |other: &Way| other.egress_usd <= way.egress_usd;
+            if !self.others[..faster].last().is_some_and(beaten) {
+                self.others.push(way);
+            }
+        }
+        if self.others.len() > known {
+            hull(&mut self.others);
+        }
+    }
+
+    /// The least time of those that are not among the fastest; endless, if all are.
+    fn finish(&mut self) -> f64 {
+        self.sort_out();
+        self.others_s
+    }
+
+    /// Those of the others that are best for some price of time, and the cheapest; the fastest give the scale.
+    fn cheap_for_their_time(&self) -> Vec<Way> {
+        if self.one_price {
+            return Vec::new();
+        }
+        let least_s = self.fastest.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
+        let dearest = self.fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
+        let mut found: Vec<Way> = Vec::new();
+        let is_in = |way: &Way, all: &[Way]| all.iter().any(|other| other.relays() == way.relays());
+        for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
+            let value = |way: &Way| way.least_s + price * least_s / dearest * way.egress_usd;
+            let by_value = |a: &&Way, b: &&Way| value(a).total_cmp(&value(b)).then(order(a, b));
+            let best = self.others.iter().min_by(by_value);
+            let new = best.filter(|way| !is_in(way, &found));
+            found.extend(new);
+        }
+        for way in self.cheapest.iter().flatten() {
+            if !is_in(way, &found) && !is_in(way, &self.fastest) {
+                found.push(*way);
+            }
+        }
+        found
+    }
 }
 
 fn order(a: &Way, b: &Way) -> std::cmp::Ordering {
@@ -115,24 +196,47 @@ fn order(a: &Way, b: &Way) -> std::cmp::Ordering {
     first.then_with(|| a.relays().cmp(b.relays()))
 }
 
-/// Those of `others` that are best for some price of time; `fastest` gives the scale.
-fn cheap_for_their_time(fastest: &[Way], others: &[Way]) -> Vec<Way> {
-    let least_s = fastest.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
-    let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
-    let mut found: Vec<Way> = Vec::new();
-    for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
-        let value = |way: &Way| way.least_s + price * least_s / dearest * way.egress_usd;
-        let best = others.iter().min_by(|a, b| value(a).total_cmp(&value(b)).then(order(a, b)));
-        let new = best.filter(|way| found.iter().all(|other| other.relays() != way.relays()));
-        found.extend(new);
+fn by_cost(a: &Way, b: &Way) -> std::cmp::Ordering {
+    a.egress_usd.total_cmp(&b.egress_usd).then_with(|| order(a, b))
+}
+
+/// Keeps, by rising time, the ways that are best for some price of time: the lower convex hull of time and cost. Of equal ones the
+/// first.
+fn hull(ways: &mut Vec<Way>) {
+    ways.sort_unstable_by(order);
+    let mut kept = 0;
+    for at in 0..ways.len() {
+        let way = ways[at];
+        if kept > 0 && ways[kept - 1].egress_usd <= way.egress_usd {
+            continue;
+        }
+        while kept > 1 && is_above(&ways[kept - 1], &ways[kept - 2], &way) {
+            kept -= 1;
+        }
+        ways[kept] = way;
+        kept += 1;
     }
-    found
+    ways.truncate(kept);
+}
+
+/// Whether `way` lies above the line between a faster and a cheaper one, so that one of them is better at any price of time.
+fn is_above(way: &Way, faster: &Way, cheaper: &Way) -> bool {
+    let (slower_s, saved) = (way.least_s - faster.least_s, faster.egress_usd - way.egress_usd);
+    let (all_s, all_saved) =
+        (cheaper.least_s - faster.least_s, faster.egress_usd - cheaper.egress_usd);
+    saved * all_s < all_saved * slower_s
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use tradewind_model::cost::Prices;
+    use tradewind_units::{PricePerGb, RegionId};
+
     use super::super::{Tables, example};
     use super::*;
+    use crate::problem::Inputs;
 
     #[test]
     fn no_path_beats_its_least_time_and_none_left_out_what_is_said_of_them() {
@@ -160,6 +264,83 @@ mod tests {
                 }
                 assert!(tables.least_of_any().0 <= left_out_s);
             }
+        }
+    }
+
+    /// The example, with egress that differs from region to region.
+    fn priced(seed: u64, start_up: StartUp) -> Problem {
+        let inputs = example::problem(seed, start_up).inputs().clone();
+        let usd = |at: usize| PricePerGb::from_usd_per_gb((at * 5 + seed as usize) as f64 % 7.0);
+        let price = |(at, region): (usize, &RegionId)| ((region.clone(), None), usd(at).unwrap());
+        let pairs = inputs.regions.iter().enumerate().map(price).collect();
+        let prices = Prices::Stated { pairs, otherwise: Box::new(inputs.prices.clone()) };
+        Problem::new(Inputs { prices, ..inputs }).unwrap()
+    }
+
+    #[test]
+    fn what_is_sorted_out_early_is_never_missed() {
+        for seed in 0..30 {
+            let problem = priced(seed, StartUp::Cold);
+            let tables = Tables::new(&problem);
+            let mut all: Vec<Way> = Vec::new();
+            tables.of(0).visit(3, f64::INFINITY, &mut |way| {
+                if way.relays().len() > 1 {
+                    all.push(*way);
+                }
+                f64::INFINITY
+            });
+            // All of them in one go, and the same again and again, so that some are sorted out early.
+            let mut at_once = Longer::new(10, false);
+            let mut early = Longer::new(10, false);
+            for way in &all {
+                at_once.fastest.push(*way);
+                early.add(way);
+                early.sort_out();
+                assert!(early.fastest.len() <= 10 && early.others.len() <= 40);
+            }
+            at_once.cheapest = early.cheapest;
+            assert_eq!(at_once.finish(), early.finish());
+            let relays =
+                |ways: &[Way]| -> BTreeSet<Vec<usize>> { ways.iter().map(Way::offers).collect() };
+            assert_eq!(relays(&at_once.fastest), relays(&early.fastest), "{seed}");
+            let cheap = early.cheap_for_their_time();
+            assert_eq!(relays(&at_once.cheap_for_their_time()), relays(&cheap), "{seed}");
+            // By the definition: for each price of time the best of all that are not among the fastest.
+            all.sort_by(order);
+            let (fastest, others) = all.split_at(10);
+            let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
+            for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
+                let worth = price * fastest[0].least_s / dearest;
+                let value = |way: &Way| way.least_s + worth * way.egress_usd;
+                let least = others.iter().map(value).fold(f64::INFINITY, f64::min);
+                let found = cheap.iter().map(value).fold(f64::INFINITY, f64::min);
+                assert!(found <= least * (1.0 + 1e-12), "{seed}: {found} above {least}");
+            }
+            for count in [2, 3] {
+                let of_that_many = |ways: &[Way]| {
+                    let ways = ways.iter().filter(|way| way.relays().len() == count);
+                    ways.map(|way| way.egress_usd).fold(f64::INFINITY, f64::min)
+                };
+                let kept = of_that_many(&cheap).min(of_that_many(fastest));
+                assert_eq!(kept, of_that_many(&all), "{seed}, {count} relays");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_added_takes_no_memory_for_good() {
+        let problem = priced(1, StartUp::Ignored);
+        let tables = Tables::new(&problem);
+        for one_price in [false, true] {
+            let mut longer = Longer::new(5, one_price);
+            for _ in 0..100 {
+                tables.of(0).visit(3, f64::INFINITY, &mut |way| {
+                    longer.add(way);
+                    f64::INFINITY
+                });
+            }
+            assert!(longer.fastest.capacity() <= 4 * BATCH, "{}", longer.fastest.capacity());
+            assert!(longer.others.capacity() <= 2 * BATCH, "{}", longer.others.capacity());
         }
     }
 }

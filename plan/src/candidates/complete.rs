@@ -20,7 +20,8 @@ pub(super) fn candidates(
             search.extend(offer, leg)?;
         }
     }
-    let Search { maker, found, .. } = search;
+    let Search { maker, mut found, .. } = search;
+    maker.add_running(tables, &mut found)?;
     maker.finish(direct, found, None)
 }
 

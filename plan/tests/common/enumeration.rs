@@ -1,14 +1,16 @@
-//! The best of all plans by plain enumeration: every path of each flow, and every split of flows over relays.
+//! The best of all plans by plain enumeration: every path of each flow, made from the legs and not from what the problem
+//! holds for worth considering, and every split of flows over relays.
 
-use tradewind_plan::{Objective, Problem};
+use tradewind_plan::{Candidate, Objective, Place, Problem};
 use tradewind_units::{Duration, Money};
 
 /// Makespan (zero unless it is what counts), score and cost of the best of all plans.
 pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
     let mut best: Option<(Duration, Duration, Money)> = None;
-    let mut choice = vec![0; problem.flows().len()];
+    let ways: Vec<Vec<Candidate>> = (0..problem.flows().len()).map(|f| ways(problem, f)).collect();
+    let mut choice = vec![0; ways.len()];
     loop {
-        let chosen = || choice.iter().enumerate().map(|(flow, at)| &problem.candidates(flow)[*at]);
+        let chosen = || choice.iter().zip(&ways).map(|(at, ways)| &ways[*at]);
         let set_up: Option<Money> = (problem.offers().iter().enumerate())
             .map(|(place, offer)| {
                 let through = chosen().filter(|candidate| candidate.relays.contains(&place));
@@ -31,11 +33,48 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
                 return best;
             }
             choice[at] += 1;
-            if choice[at] < problem.candidates(at).len() {
+            if choice[at] < ways[at].len() {
                 break;
             }
             choice[at] = 0;
             at += 1;
+        }
+    }
+}
+
+/// Every path of a flow that is in time.
+fn ways(problem: &Problem, flow: usize) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    extend(problem, flow, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Adds the path over these offers, and all that go on from them.
+fn extend(problem: &Problem, flow: usize, relays: &mut Vec<usize>, found: &mut Vec<Candidate>) {
+    let ends = &problem.flows()[flow];
+    let in_time = |fct: &Duration| ends.deadline.is_none_or(|deadline| *fct <= deadline);
+    if let Some(fct) = problem.fct(flow, relays).filter(in_time) {
+        found.push(Candidate {
+            relays: relays.clone(),
+            fct,
+            score: problem.score(flow, fct),
+            cost: problem.egress_cost(flow, relays).unwrap() + problem.move_cost(flow, relays),
+            rate: problem.rate_taken(flow, fct),
+        });
+    }
+    if relays.len() == problem.max_relays() {
+        return;
+    }
+    let region = |offer: usize| problem.offers()[offer].region.clone();
+    let last = relays.last().map(|offer| Place::Relay(region(*offer)));
+    let from = last.unwrap_or_else(|| Place::Site(ends.source.clone()));
+    for next in 0..problem.offers().len() {
+        let is_known =
+            problem.inputs().legs.contains_key(&(from.clone(), Place::Relay(region(next))));
+        if is_known && relays.iter().all(|passed| region(*passed) != region(next)) {
+            relays.push(next);
+            extend(problem, flow, relays, found);
+            relays.pop();
         }
     }
 }
