@@ -8,7 +8,7 @@ use tradewind_units::{
 };
 
 use crate::packing::pack;
-use crate::problem::{Offer, Problem};
+use crate::problem::{Objective, Offer, Problem};
 use crate::trees::{Numbers, Paths, SharedEdge};
 
 /// Version of the plan's text form; grows when a field changes its meaning.
@@ -231,6 +231,28 @@ impl Plan {
         let score = |(index, planned): (usize, &PlannedFlow)| problem.score(index, planned.fct);
         let count = problem.flows().len();
         (self.flows.iter().take(count).enumerate().map(score).sum(), self.cost)
+    }
+
+    /// The last flow's completion time.
+    #[must_use]
+    pub fn makespan(&self) -> Duration {
+        self.flows.iter().map(|flow| flow.fct).max().unwrap_or_default()
+    }
+
+    /// What [`Plan::bound`] is a bound on: the makespan where that is to be least, else the sum of scores.
+    pub(crate) fn bounded(&self, problem: &Problem) -> Duration {
+        match problem.objective() {
+            Objective::Makespan => self.makespan(),
+            Objective::TotalFct | Objective::Cost => self.score(problem).0,
+        }
+    }
+
+    /// Whether [`Plan::bound`] or [`Plan::bound_cost`] proves that no plan is better.
+    pub(crate) fn is_proved_best(&self, problem: &Problem) -> bool {
+        match problem.objective() {
+            Objective::Cost => self.bound_cost >= self.cost,
+            Objective::TotalFct | Objective::Makespan => self.bound >= self.bounded(problem),
+        }
     }
 
     /// Sum of all direct completion times; `None` when a flow has no direct path.

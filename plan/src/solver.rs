@@ -2,7 +2,7 @@
 //!
 //! All of them make the problem's [score](crate::Candidate::score) least and, among equals, the cost.
 
-use tradewind_units::{Duration, FlowId, Money};
+use tradewind_units::{Duration, Money};
 
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
@@ -16,6 +16,7 @@ mod flow_greedy;
 mod greedy;
 mod knapsack;
 pub mod makespan;
+mod obstacle;
 mod portfolio;
 mod proxy_greedy;
 mod registry;
@@ -28,6 +29,7 @@ pub use exact::{Exact, ExactCp};
 pub use exhaustive::Exhaustive;
 pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio};
 pub use greedy::Greedy;
+pub use obstacle::Obstacle;
 pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 
@@ -66,16 +68,24 @@ impl<'a> Limits<'a> {
     }
 }
 
+/// Runs `run` within a part of what is left.
+fn part<T>(limits: &Limits<'_>, share: f64, run: impl FnOnce(&Limits<'_>) -> T) -> T {
+    let is_limited = share < 1.0 && limits.work < u64::MAX;
+    let work = if is_limited { (limits.work as f64 * share) as u64 } else { limits.work };
+    let Some(left) = limits.time_left else { return run(&limits.with_work(work)) };
+    let end = left().mul_f64(1.0 - share);
+    let time_left = || left().saturating_sub(end);
+    let should_stop = || (limits.should_stop)() || left() <= end;
+    run(&Limits { work, should_stop: &should_stop, time_left: Some(&time_left), ..*limits })
+}
+
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SolveError {
-    /// A flow has no direct path, and the budget affords it no other.
-    #[error("flow `{flow}`: it has no direct path, and the budget affords no relayed one")]
-    Infeasible {
-        /// The flow, or one of several.
-        flow: FlowId,
-    },
-    /// The limit was reached first, or a heuristic found no way on.
+    /// No plan is within the budget, as was proven.
+    #[error(transparent)]
+    Infeasible(Obstacle),
+    /// The limit was reached first, a heuristic found no way on, or there are paths that were not looked at.
     #[error("stopped before the end; no plan takes less than {:.3} s in all", bound.as_secs_f64())]
     WorkLimit {
         /// The best plan found so far, if any.
@@ -189,6 +199,14 @@ impl<'a> Work<'a> {
         }
         // Short pieces may end before they ask.
         self.stopped = self.stopped || (self.should_stop)();
+    }
+}
+
+/// No plan is below it, whatever the budget: of a makespan the slowest flow's best time, else the sum of each flow's best score.
+fn unlimited_bound_of(problem: &Problem) -> Duration {
+    match problem.objective() {
+        Objective::Makespan => makespan::slowest_flows_best(problem),
+        Objective::TotalFct | Objective::Cost => unlimited_bound(problem),
     }
 }
 

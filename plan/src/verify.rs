@@ -12,7 +12,7 @@ use tradewind_units::{
 };
 
 use crate::plan::{Plan, PlannedFlow, PlannedRelay, SharedLeg};
-use crate::problem::{Flow, Problem};
+use crate::problem::{Flow, Objective, Problem};
 
 /// Times that differ by no more are the same: plans are written as seconds with a fraction.
 const SAME_TIME: Duration = Duration::from_micros(1);
@@ -176,6 +176,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
         legs: BTreeMap::new(),
         saved: Money::ZERO,
         weighted: Duration::ZERO,
+        last: Duration::ZERO,
     };
     check.relays();
     check.flows();
@@ -201,6 +202,8 @@ struct Check<'a> {
     saved: Money,
     /// Sum of completion times by their weights.
     weighted: Duration,
+    /// The last completion time.
+    last: Duration,
 }
 
 /// What goes over such a leg.
@@ -268,6 +271,7 @@ impl<'a> Check<'a> {
             return;
         };
         self.weighted = self.weighted.saturating_add(fct.saturating_mul(flow.weight));
+        self.last = self.last.max(fct);
         self.time(flow, "completion time", Some(planned.fct), Some(fct));
         let direct = self.problem.fct(index, &[]);
         self.time(flow, "direct completion time", planned.fct_direct, direct);
@@ -424,7 +428,11 @@ impl<'a> Check<'a> {
         if planned.abs_diff(expected) > SAME_TIME {
             self.found.push(Violation::WrongTotal { planned, expected });
         }
-        if self.plan.bound > self.weighted + SAME_TIME || self.plan.bound_cost > cost {
+        let bounded = match self.problem.objective() {
+            Objective::Makespan => self.last,
+            Objective::TotalFct | Objective::Cost => self.weighted,
+        };
+        if self.plan.bound > bounded + SAME_TIME || self.plan.bound_cost > cost {
             self.found.push(Violation::WrongBound);
         }
     }

@@ -8,7 +8,7 @@ use common::enumeration::enumerated;
 use common::{drawn, flow, mbps, usd, world};
 use proptest::prelude::*;
 use tradewind_model::StartUp;
-use tradewind_plan::solver::{Auto, Exhaustive, Greedy};
+use tradewind_plan::solver::{self, Auto, Exhaustive, Greedy};
 use tradewind_plan::{
     Inputs, Limits, Objective, Plan, Problem, ProblemError, RelayType, SolveError, Solver, verify,
 };
@@ -110,6 +110,11 @@ proptest! {
         let found = plan.flows.iter().map(|flow| flow.fct).max().unwrap();
         prop_assert_eq!((found, plan.score(&problem).0), (last, score));
         prop_assert_eq!(plan.bound, last);
+        // A solver that does not serve cost finds it as well.
+        let plan = solver::solve(&Exhaustive, &problem, &Limits::work(20_000_000)).unwrap();
+        let found = plan.flows.iter().map(|flow| flow.fct).max().unwrap();
+        prop_assert_eq!((found, plan.score(&problem).0, plan.bound), (last, score, last));
+        prop_assert_eq!(verify(&problem, &plan), vec![]);
     }
 
     #[test]

@@ -189,7 +189,10 @@ fn a_flow_that_no_money_reaches_is_named() {
     let problem = Problem::new(inputs).unwrap();
     for solver in SOLVERS {
         let error = solve(solver, &problem).unwrap_err();
-        assert!(matches!(error, SolveError::Infeasible { ref flow } if flow.as_str() == "flow1"));
+        assert!(
+            error.to_string().starts_with("flow `flow1`: no path costs less than $"),
+            "{error}"
+        );
     }
 }
 

@@ -6,11 +6,12 @@ mod common;
 
 use common::{four_cities, usd};
 use tradewind_plan::problem::MAX_RELAYS;
-use tradewind_plan::solver::Greedy;
+use tradewind_plan::solver::{Greedy, solve};
 use tradewind_plan::{
-    Limits, Place, Plan, PlannedRelay, Problem, ProblemError, Solver, Violation, verify,
+    Inputs, Limits, Objective, Place, Plan, PlannedRelay, Problem, ProblemError, Solver, Violation,
+    verify,
 };
-use tradewind_units::{Bytes, Duration, FlowId, RegionId, RelayId};
+use tradewind_units::{Bytes, Duration, FlowId, Money, RegionId, RelayId};
 
 const REGIONS: [&str; 5] = [
     "gcp:us-east4",
@@ -184,4 +185,25 @@ fn the_catalogues_prices_count_the_region_that_a_site_is_in() {
     inputs.site_regions.insert(inputs.flows[to_tokyo].destination.clone(), tokyo);
     let inside = Problem::new(inputs).unwrap().egress_cost(to_tokyo, &over).unwrap();
     assert_eq!((outside, inside), (usd(0.24), usd(0.16)));
+}
+
+#[test]
+fn verify_objects_to_a_bound_above_what_it_bounds_whatever_the_objective() {
+    for objective in [Objective::TotalFct, Objective::Makespan, Objective::Cost] {
+        let problem = Problem::new(Inputs { objective, ..four_cities(&REGIONS, 6.0) }).unwrap();
+        let plan = solve(&Greedy, &problem, &Limits::work(1_000_000)).unwrap();
+        assert!(plan.makespan() < plan.total_fct);
+        let bounded = match objective {
+            Objective::Makespan => plan.makespan(),
+            Objective::TotalFct | Objective::Cost => plan.total_fct,
+        };
+        let found = |bound: Duration, bound_cost: Money| {
+            verify(&problem, &Plan { bound, bound_cost, ..plan.clone() })
+        };
+        assert_eq!(found(bounded, plan.cost), vec![], "{objective:?}");
+        let later = bounded + Duration::from_millis(1);
+        assert_eq!(found(later, plan.cost), vec![Violation::WrongBound], "{objective:?}");
+        let dearer = plan.cost + usd(1e-9);
+        assert_eq!(found(bounded, dearer), vec![Violation::WrongBound], "{objective:?}");
+    }
 }

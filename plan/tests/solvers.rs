@@ -9,8 +9,11 @@ use common::{drawn, four_cities, mbps, usd};
 use proptest::prelude::*;
 use tradewind_model::StartUp;
 use tradewind_plan::solver::{self, Exhaustive, Greedy, best_of};
-use tradewind_plan::{Inputs, Limits, Plan, Problem, SolveError, Solver, verify};
-use tradewind_units::{Duration, Money};
+use tradewind_plan::{
+    Answer, Inputs, Legs, Limits, Objective, Place, Plan, Problem, RelayType, SolveError, Solver,
+    Status, verify,
+};
+use tradewind_units::{ContentId, Duration, Money, PricePerGb, RegionId};
 
 const TEN_REGIONS: [&str; 10] = [
     "gcp:us-east4",
@@ -119,7 +122,7 @@ fn a_flow_without_direct_path_is_served_first_or_named() {
     inputs.budget = usd(0.1);
     let problem = Problem::new(inputs).unwrap();
     let error = Exhaustive.solve(&problem, &Limits::work(1_000_000)).unwrap_err();
-    assert!(matches!(error, SolveError::Infeasible { ref flow } if flow.as_str() == "flow1"));
+    assert!(error.to_string().starts_with("flow `flow1`: no path costs less than $"), "{error}");
 }
 
 #[test]
@@ -177,4 +180,153 @@ proptest! {
         prop_assert!(solve(&Exhaustive, &rich).total_fct <= optimum);
         prop_assert!(optimum <= solve(&Exhaustive, &fewer).total_fct);
     }
+}
+
+/// What every algorithm makes of a problem, but those that do not serve its objective; each plan holds.
+fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
+    let problem = Problem::new(inputs.clone()).unwrap();
+    let answer = |name: &'static str| {
+        let solver = solver::by_name(name).unwrap();
+        let outcome = solver::solve(solver.as_ref(), &problem, &Limits::work(1_000_000));
+        let answer = Answer::new(&problem, name, outcome, Duration::ZERO).ok()?;
+        let violations = answer.plan().map(|plan| verify(&problem, &plan)).unwrap_or_default();
+        assert_eq!(violations, vec![], "{name}");
+        Some(answer)
+    };
+    let answers = solver::names().filter_map(answer).collect();
+    (problem, answers)
+}
+
+/// One flow without direct path: over one relay for 8 cents, or for nothing over four that come after so many others that
+/// paths of four relays are not looked at.
+fn beyond_what_is_looked_at(objective: Objective, budget_usd: f64) -> Inputs {
+    const REGIONS: usize = 150;
+    let whole = drawn(1, 5, &[200], 20_000.0, budget_usd);
+    let site = |name: &str| Place::Site(tradewind_units::SiteId::new(name).unwrap());
+    let region = |index: usize| RegionId::new(format!("cloud:r{index}")).unwrap();
+    let relay = |index: usize| Place::Relay(region(index));
+    let mut hops = vec![(site("site0"), relay(4)), (relay(4), site("site1"))];
+    hops.extend([(site("site0"), relay(0)), (relay(3), site("site1"))]);
+    hops.extend((0..3).map(|index| (relay(index), relay(index + 1))));
+    let legs: Legs = hops.into_iter().map(|hop| (hop.clone(), whole.legs[&hop])).collect();
+    let price = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
+    let pairs = std::iter::once(((region(4), None), price(0.4))).collect();
+    let otherwise = Box::new(tradewind_model::cost::Prices::Flat(PricePerGb::FREE));
+    Inputs {
+        legs,
+        objective,
+        regions: (0..REGIONS).map(region).collect(),
+        prices: tradewind_model::cost::Prices::Stated { pairs, otherwise },
+        relay_types: vec![RelayType { set_up: Money::ZERO, ..whole.relay_types[0].clone() }],
+        start_up: StartUp::Ignored,
+        max_relays: 4,
+        ..whole
+    }
+}
+
+#[test]
+fn nothing_is_proved_of_paths_that_are_not_looked_at() {
+    let (problem, all) = answers(&beyond_what_is_looked_at(Objective::Cost, 1.0));
+    assert!(problem.leaves_out());
+    assert_eq!(enumerated(&problem).map(|(_, _, cost)| cost), Some(Money::ZERO));
+    for answer in &all {
+        let name = &answer.algorithm;
+        assert_eq!((answer.cost, answer.status), (Some(usd(0.08)), Status::Feasible), "{name}");
+        assert_eq!(answer.bound_cost, Some(Money::ZERO), "{name}");
+    }
+    for objective in [Objective::TotalFct, Objective::Makespan, Objective::Cost] {
+        let (problem, all) = answers(&beyond_what_is_looked_at(objective, 0.05));
+        assert!(enumerated(&problem).is_some());
+        for answer in &all {
+            assert_eq!(answer.status, Status::Limited, "{objective:?} {}", answer.algorithm);
+        }
+    }
+}
+
+/// One flow that runs over a relay, for 1.6 cents, slower than it would go directly; a move costs five dollars.
+fn running_slowly(objective: Objective, budget_usd: f64) -> Inputs {
+    let mut inputs = drawn(1, 1, &[50, 60, 50, 60, 60, 60], 2_000.0, budget_usd);
+    (inputs.start_up, inputs.objective) = (StartUp::Ignored, objective);
+    let (region, relay_type) = (inputs.regions[0].clone(), inputs.relay_types[0].id.clone());
+    inputs.running.relays.insert((region.clone(), relay_type), 1);
+    inputs.running.paths.insert(inputs.flows[0].id.clone(), vec![region]);
+    inputs.running.move_cost = usd(5.0);
+    inputs
+}
+
+#[test]
+fn a_path_that_runs_may_be_kept_however_slow_it_is() {
+    for (objective, budget) in [(Objective::Cost, 10.0), (Objective::TotalFct, 1.0)] {
+        let inputs = running_slowly(objective, budget);
+        let (problem, all) = answers(&inputs);
+        assert!(problem.fct(0, &[0]) > problem.fct(0, &[]));
+        for answer in all {
+            let name = &answer.algorithm;
+            let is_exact = ["exhaustive", "exact", "exact-cp", "auto"].contains(&name.as_str());
+            if is_exact || objective == Objective::Cost {
+                assert_eq!(answer.cost, Some(usd(0.016)), "{name}");
+            }
+            assert!(!is_exact || answer.status == Status::Optimal, "{name}");
+        }
+    }
+    // With money for the move it is taken, if time counts.
+    let rich = solve(&Exhaustive, &running_slowly(Objective::TotalFct, 10.0));
+    assert_eq!((rich.cost, rich.flows[0].path.len()), (usd(5.0), 0));
+}
+
+#[test]
+fn the_bound_on_a_makespan_is_no_sum_where_content_is_common() {
+    for budget in [0.5, 1.0, 100.0] {
+        let rtts = [200, 180, 40, 60, 30, 90, 160, 70];
+        let mut inputs = drawn(2, 2, &rtts, 20_000.0, budget);
+        (inputs.start_up, inputs.objective) = (StartUp::Ignored, Objective::Makespan);
+        let first = inputs.flows[0].clone();
+        inputs.flows[1].source = first.source;
+        for flow in &mut inputs.flows {
+            flow.volume = first.volume;
+            flow.content = Some(ContentId::new("video").unwrap());
+        }
+        let (problem, all) = answers(&inputs);
+        assert!(problem.has_trees());
+        // Plans that share nothing hold too.
+        let (apart, _, _) = enumerated(&problem.apart()).unwrap();
+        for answer in all {
+            assert!(answer.bound.unwrap() <= apart, "{} {budget}", answer.algorithm);
+            assert!(answer.bound <= answer.makespan, "{} {budget}", answer.algorithm);
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_told() {
+    let told = |inputs: &Inputs| {
+        let problem = Problem::new(inputs.clone()).unwrap();
+        let told = |solver: &dyn Solver| {
+            solver.solve(&problem, &Limits::work(1_000_000)).unwrap_err().to_string()
+        };
+        let first = told(&Exhaustive);
+        #[cfg(feature = "highs")]
+        for other in [&solver::Exact::default() as &dyn Solver, &solver::ExactCp::default()] {
+            assert_eq!(told(other), first);
+        }
+        first
+    };
+    assert_eq!(
+        told(&running_slowly(Objective::TotalFct, 0.01)),
+        "flow `flow0`: no path costs less than $0.016, relays and moves included; the budget is $0.01"
+    );
+    let mut late = drawn(1, 1, &[100, 20], 2_000.0, 0.2);
+    let direct = Problem::new(late.clone()).unwrap().fct(0, &[]).unwrap();
+    late.flows[0].deadline = Some(direct.mul_f64(0.9));
+    assert_eq!(
+        told(&late),
+        "flow `flow0`: no path that meets its deadline costs less than $0.516, relays and moves \
+         included; the budget is $0.2"
+    );
+    // Each flow could have the relay, but not both.
+    let mut two = drawn(2, 1, &[100, 20], 20_000.0, 0.55);
+    two.legs
+        .retain(|(from, to), _| matches!((from, to), (Place::Relay(_), _) | (_, Place::Relay(_))));
+    let error = told(&two);
+    assert_eq!(error, "flows: the budget of $0.55 affords each of them, but not all together");
 }

@@ -11,6 +11,7 @@
 
 use tradewind_units::{Duration, Money};
 
+use super::obstacle::{Obstacle, infeasible, obstacle};
 use super::{Exhaustive, Limits, SolveError, Solver, Work};
 use crate::candidates::safely;
 use crate::packing::{pack, relays_used};
@@ -91,7 +92,7 @@ impl Solver for Auto<'_> {
         if let Some(plan) = self.exact(problem, limits) {
             return Ok(Plan { solver: self.name().to_owned(), ..plan });
         }
-        let table = Table::new(problem).map_err(|flow| infeasible(problem, flow))?;
+        let table = Table::new(problem).ok_or_else(|| infeasible(problem))?;
         let plans = self.starts(problem, limits);
         let mut work = Work::new(limits);
         let mut ascent = Ascent::new(&table);
@@ -149,10 +150,6 @@ impl Auto<'_> {
     }
 }
 
-fn infeasible(problem: &Problem, flow: usize) -> SolveError {
-    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
-}
-
 /// What a state makes of what is made least: seconds, or dollars where cost alone counts.
 fn value(state: &State<'_>) -> f64 {
     if state.table.costs_only { state.cost as f64 / 1e9 } else { state.score_s }
@@ -208,25 +205,6 @@ fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize
     plan.choice_in(problem)?.into_iter().enumerate().map(choice).collect()
 }
 
-/// A flow that alone costs more than the budget, relays included; else, if the cheapest paths of all flows do
-/// without their relays, the dearest of them.
-fn unaffordable(problem: &Problem) -> Option<usize> {
-    let set_up = |relays: &[usize]| -> Money {
-        relays.iter().map(|relay| problem.offers()[*relay].set_up(1)).sum()
-    };
-    let flows = 0..problem.flows().len();
-    let alone = |flow: usize| {
-        let costs = problem.candidates(flow).iter().map(|c| c.cost + set_up(&c.relays));
-        costs.min().unwrap_or_default()
-    };
-    let carrying =
-        |flow: usize| problem.candidates(flow).iter().map(|c| c.cost).min().unwrap_or_default();
-    let all: Money = flows.clone().map(carrying).sum();
-    flows.clone().find(|flow| alone(*flow) > problem.budget()).or_else(|| {
-        if all > problem.budget() { flows.max_by_key(|flow| carrying(*flow)) } else { None }
-    })
-}
-
 /// The better of the search's plan and those given, with what was proved.
 fn finish(
     problem: &Problem,
@@ -256,13 +234,7 @@ fn finish(
         (safely(bound.least), Money::ZERO)
     };
     let Some(plan) = best else {
-        if let Some(flow) = unaffordable(problem) {
-            return Err(infeasible(problem, flow));
-        }
-        if costs_only && least_cost > problem.budget() {
-            return Err(super::greedy::infeasible(problem));
-        }
-        return Err(SolveError::WorkLimit { best: None, bound: least });
+        return Err(without_plan(problem, least, least_cost));
     };
     let (score, cost) = plan.score(problem);
     Ok(Plan {
@@ -271,4 +243,16 @@ fn finish(
         bound_cost: least_cost.min(cost),
         ..plan
     })
+}
+
+/// Why there is no plan, or that none was found.
+fn without_plan(problem: &Problem, least: Duration, least_cost: Money) -> SolveError {
+    let budget = problem.budget();
+    // The bound is over all paths, the other reasons are over the candidates.
+    let seen = obstacle(problem).filter(|_| !problem.leaves_out());
+    let bound = Obstacle::Bound { least: least_cost, budget };
+    match seen.or((least_cost > budget).then_some(bound)) {
+        Some(obstacle) => SolveError::Infeasible(obstacle),
+        None => SolveError::WorkLimit { best: None, bound: least },
+    }
 }

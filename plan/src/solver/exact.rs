@@ -7,10 +7,14 @@
 //! for every plan, so the greatest one does. Once the score is proved least, a last search
 //! among the plans of that score makes the cost least.
 //!
+//! Where the problem leaves paths out, nothing is proved of them: the bounds stay those of [`unlimited_bound`] and of no
+//! cost, and that the candidates make no plan does not mean that there is none.
+//!
 //! Makespan is for a caller who asks with [`Problem::within`]; here it counts as the sum of scores.
 
 use tradewind_units::{Duration, Money};
 
+use super::obstacle::infeasible;
 use super::{Greedy, Limits, SolveError, Solver, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
@@ -66,7 +70,7 @@ impl Exact<'_> {
     /// How large the program for this problem is; `None` when a flow has no affordable path.
     #[must_use]
     pub fn size(problem: &Problem) -> Option<Size> {
-        aggregated::aggregated(problem).ok().map(|formulation| formulation.size())
+        aggregated::aggregated(problem).map(|formulation| formulation.size())
     }
 }
 
@@ -85,7 +89,7 @@ impl Solver for Exact<'_> {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        let formulation = aggregated::aggregated(problem).map_err(|flow| named(problem, flow))?;
+        let formulation = aggregated::aggregated(problem).ok_or_else(|| infeasible(problem))?;
         let start = first(problem, limits, self.start);
         Search::new(problem, formulation, limits, self.name(), start).run()
     }
@@ -99,17 +103,13 @@ impl Solver for ExactCp<'_> {
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         let (formulation, too_large) = match cloudpilot::cloudpilot(problem) {
             Ok(formulation) => (formulation, false),
-            Err(Refused::Infeasible(flow)) => return Err(named(problem, flow)),
+            Err(Refused::Infeasible) => return Err(infeasible(problem)),
             Err(Refused::TooLarge) => (Formulation::default(), true),
         };
         let start = first(problem, limits, self.start);
         let search = Search::new(problem, formulation, limits, self.name(), start);
         if too_large { Err(search.stopped()) } else { search.run() }
     }
-}
-
-fn named(problem: &Problem, flow: usize) -> SolveError {
-    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
 }
 
 /// The plan to start from: the one given if it is sound, else the greedy one, or what there is of that
@@ -184,16 +184,17 @@ impl<'a> Search<'a> {
         let by_cost = self.problem.objective() == Objective::Cost;
         let goal = if by_cost { Goal::Cost } else { Goal::Score };
         match self.minimise(goal)? {
-            End::Infeasible => return Err(super::greedy::infeasible(self.problem)),
+            End::Infeasible => return Err(infeasible(self.problem)),
             End::Stopped => return Err(self.stopped()),
             End::Proved => {}
         }
         let best = self.best.clone().ok_or_else(|| lost("the plan"))?;
         let (score, cost) = best.score(self.problem);
-        self.bound = score;
-        if by_cost {
-            self.bound_cost = cost;
-        } else {
+        if !self.problem.leaves_out() {
+            self.bound = score;
+            self.bound_cost = if by_cost { cost } else { self.bound_cost };
+        }
+        if !by_cost {
             self.steps = self.steps.min(TIE_NODES * STEPS_A_NODE);
             self.minimise(Goal::CostWithin(score))?;
         }
@@ -273,7 +274,8 @@ impl<'a> Search<'a> {
     }
 
     fn note_bound(&mut self, goal: Goal, above: f64) {
-        if self.unproved {
+        // The program knows the candidates only.
+        if self.unproved || self.problem.leaves_out() {
             return;
         }
         match goal {

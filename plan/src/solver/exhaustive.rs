@@ -14,6 +14,7 @@ use tradewind_units::{Duration, Money};
 
 use super::greedy::{Greedy, by_gain};
 use super::knapsack::{Menu, bound};
+use super::obstacle::{fits, infeasible};
 use super::{Limits, SolveError, Solver, Work, unlimited_bound};
 use crate::candidates::{Candidate, capacity_never_binds, undominated};
 use crate::packing::relays_at_least;
@@ -64,7 +65,7 @@ impl Solver for Exhaustive {
                 let left_out = problem.leaves_out();
                 Ok(finish(plan, if left_out { unlimited_bound(problem) } else { optimum }))
             }
-            None => Err(search.infeasible()),
+            None => Err(infeasible(problem)),
         }
     }
 }
@@ -241,10 +242,6 @@ impl<'a> Search<'a> {
             self.best = Some(plan);
         }
     }
-
-    fn infeasible(&self) -> SolveError {
-        super::greedy::infeasible(self.problem)
-    }
 }
 
 /// A flow's choices, those left out that no relay could carry and, with `prune`, those that never help.
@@ -254,7 +251,7 @@ fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     let place = |candidate: &Candidate| all.iter().position(|other| std::ptr::eq(other, candidate));
     let mut choices: Vec<Choice<'_>> = kept
         .into_iter()
-        .filter(|c| c.relays.iter().all(|r| c.rate <= problem.offers()[*r].relay_type.capacity))
+        .filter(|candidate| fits(problem, candidate))
         .map(|candidate| Choice {
             candidate,
             place: place(candidate).expect("a kept candidate is one of all"),

@@ -68,13 +68,6 @@ impl Solver for Greedy {
     }
 }
 
-/// Names a flow without direct path.
-pub(super) fn infeasible(problem: &Problem) -> SolveError {
-    let relayed = |flow: &usize| !problem.candidates(*flow)[0].relays.is_empty();
-    let flow = (0..problem.flows().len()).find(relayed).unwrap_or(0);
-    SolveError::Infeasible { flow: problem.flows()[flow].id.clone() }
-}
-
 /// The sets with one or two relays more, one less, and one replaced, that the budget can set up.
 fn neighbours(problem: &Problem, relays: &Relays) -> Vec<Relays> {
     let offers = 0..problem.offers().len();

@@ -1,6 +1,7 @@
-//! The least makespan, by any solver that serves total completion time and cost.
+//! The least makespan, by any solver that serves total completion time.
 //!
-//! Within a limit on every flow's completion time the cheapest plan tells whether the budget affords the limit.
+//! Within a limit on every flow's completion time the cheapest plan tells whether the budget affords the limit; so does, of
+//! a solver that does not serve cost, whether it has any plan within the budget.
 //! Such limits are the candidates' completion times; the least affordable one is found by bisection, and
 //! then the least total within it.
 
@@ -30,7 +31,7 @@ pub fn solve(
     let mut cheapest: Option<(usize, Plan)> = None;
     while low < high {
         let middle = low + (high - low) / 2;
-        match within(solver, problem, times[middle], &share) {
+        match within(solver, problem, times[middle], &share)? {
             Within::Affordable(plan) => {
                 cheapest = Some((middle, *plan));
                 high = middle;
@@ -56,8 +57,7 @@ pub fn solve(
         }
         (Some(Err(error)), None) => return Err(error),
     };
-    let makespan = plan.flows.iter().map(|flow| flow.fct).max().unwrap_or_default();
-    Ok(Plan { bound: bound.min(makespan), bound_cost: Default::default(), ..plan })
+    Ok(Plan { bound: bound.min(plan.makespan()), bound_cost: Default::default(), ..plan })
 }
 
 /// What is known of a limit on every flow's completion time.
@@ -69,17 +69,34 @@ enum Within {
     NotFound,
 }
 
-/// Asks for the cheapest plan in which no flow takes longer than `limit`.
-fn within(solver: &dyn Solver, problem: &Problem, limit: Duration, limits: &Limits<'_>) -> Within {
+/// Asks for the cheapest plan in which no flow takes longer than `limit`; a solver that does not serve cost, for the one
+/// of least total, which is within the budget too.
+///
+/// # Errors
+/// When the solver serves neither.
+fn within(
+    solver: &dyn Solver,
+    problem: &Problem,
+    limit: Duration,
+    limits: &Limits<'_>,
+) -> Result<Within, SolveError> {
+    let ask = |objective| {
+        let within = problem.within(limit, objective)?;
+        Some(found(solver.solve(&within, limits)))
+    };
+    let answer = match ask(Objective::Cost) {
+        Some(Err(SolveError::Objective { .. })) => ask(Objective::TotalFct),
+        answer => answer,
+    };
     // Paths that are no candidates may be within the limit too; only a bound on cost speaks of them.
     let nothing = if problem.leaves_out() { Within::NotFound } else { Within::None };
-    let Some(within) = problem.within(limit, Objective::Cost) else { return nothing };
-    match found(solver.solve(&within, limits)) {
-        Ok(plan) if plan.cost <= problem.budget() => Within::Affordable(Box::new(plan)),
-        Ok(plan) if plan.bound_cost > problem.budget() => Within::None,
-        Err(SolveError::Infeasible { .. }) => nothing,
-        Ok(_) | Err(_) => Within::NotFound,
-    }
+    Ok(match answer {
+        Some(Ok(plan)) if plan.cost <= problem.budget() => Within::Affordable(Box::new(plan)),
+        Some(Ok(plan)) if plan.bound_cost > problem.budget() => Within::None,
+        None | Some(Err(SolveError::Infeasible(_))) => nothing,
+        Some(Err(error @ SolveError::Objective { .. })) => return Err(error),
+        Some(Ok(_) | Err(_)) => Within::NotFound,
+    })
 }
 
 /// The plan in hand, if there is one.
@@ -102,7 +119,7 @@ fn times(problem: &Problem) -> Vec<Duration> {
 }
 
 /// The longest of all flows' least completion times: no plan is done before, whatever the budget.
-fn slowest_flows_best(problem: &Problem) -> Duration {
+pub(super) fn slowest_flows_best(problem: &Problem) -> Duration {
     let best = |flow| {
         let candidates = problem.candidates(flow).iter().map(|candidate| candidate.fct);
         candidates.chain(problem.left_out(flow)).min()

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Money};
 
-use super::{Limits, SolveError, Solver, Work, registry, unlimited_bound};
+use super::{Limits, SolveError, Solver, Work, part, registry, unlimited_bound_of};
 use crate::plan::Plan;
-use crate::problem::{Objective, Problem};
+use crate::problem::Problem;
 use climb::Climb;
 
 mod climb;
@@ -50,8 +50,8 @@ pub(super) fn searched(
             Err(_) => {}
         }
     }
-    let proven =
-        plans.iter().any(|plan| plan.cost <= problem.budget() && found.is_best(problem, plan));
+    let is_best = |plan: &Plan| found.proved(problem, plan.clone()).is_proved_best(problem);
+    let proven = plans.iter().any(|plan| plan.cost <= problem.budget() && is_best(plan));
     if !proven {
         let mut work = Work::new(limits);
         let mut climb = Climb::new(problem);
@@ -62,16 +62,6 @@ pub(super) fn searched(
         plans.extend(climb.best.map(|(_, plan)| plan));
     }
     found.best(problem, plans, solver.name())
-}
-
-/// Runs `run` within a part of what is left.
-fn part<T>(limits: &Limits<'_>, share: f64, run: impl FnOnce(&Limits<'_>) -> T) -> T {
-    let work = if share < 1.0 { (limits.work as f64 * share) as u64 } else { limits.work };
-    let Some(left) = limits.time_left else { return run(&limits.with_work(work)) };
-    let end = left().mul_f64(1.0 - share);
-    let time_left = || left().saturating_sub(end);
-    let should_stop = || (limits.should_stop)() || left() <= end;
-    run(&Limits { work, should_stop: &should_stop, time_left: Some(&time_left), ..*limits })
 }
 
 /// What a solver made of the problem's two simpler forms.
@@ -94,7 +84,7 @@ impl Found {
             Err(error) => (None, Some(error)),
         };
         let choices = apart.iter().filter_map(|plan| plan.choice_in(problem)).collect();
-        Self { choices, apart, error, bound: unlimited_bound(problem), bound_cost: Money::ZERO }
+        Self { choices, apart, error, bound: unlimited_bound_of(problem), bound_cost: Money::ZERO }
     }
 
     /// Adds the plan and the bounds of the relaxed problem.
@@ -127,27 +117,21 @@ impl Found {
         Ok(self)
     }
 
-    fn is_best(&self, problem: &Problem, plan: &Plan) -> bool {
-        match problem.objective() {
-            Objective::Cost => self.bound_cost >= plan.cost,
-            Objective::TotalFct | Objective::Makespan => self.bound >= plan.score(problem).0,
-        }
+    /// The plan with what was proved.
+    fn proved(&self, problem: &Problem, plan: Plan) -> Plan {
+        let bound = self.bound.min(plan.bounded(problem));
+        let bound_cost = self.bound_cost.min(plan.cost);
+        Plan { bound, bound_cost, ..plan }
     }
 
     /// The best of the plans within the budget, with what was proved.
     fn best(self, problem: &Problem, plans: Vec<Plan>, solver: &str) -> Result<Plan, SolveError> {
         let affordable = plans.into_iter().filter(|plan| plan.cost <= problem.budget());
-        let rank = |plan: &Plan| {
-            let makespan = problem.objective() == Objective::Makespan;
-            let last = plan.flows.iter().map(|flow| flow.fct).max().filter(|_| makespan);
-            (last, plan.score(problem))
-        };
+        let rank = |plan: &Plan| (plan.bounded(problem), plan.score(problem));
         let Some(plan) = affordable.min_by_key(rank) else {
             return Err(SolveError::WorkLimit { best: None, bound: self.bound });
         };
-        let (score, cost) = plan.score(problem);
-        let (bound, bound_cost) = (self.bound.min(score), self.bound_cost.min(cost));
-        Ok(Plan { solver: solver.to_owned(), bound, bound_cost, ..plan })
+        Ok(Plan { solver: solver.to_owned(), ..self.proved(problem, plan) })
     }
 }
 

@@ -3,6 +3,7 @@
 use tradewind_units::Money;
 
 use crate::problem::{MAX_RELAYS, Objective, Problem};
+use crate::solver::obstacle::fits;
 
 /// One way to carry a flow.
 #[derive(Debug, Clone, Copy)]
@@ -88,8 +89,8 @@ pub(super) fn nanos(money: Money) -> i64 {
 }
 
 impl Table {
-    /// The flow that no relay can carry and that has no direct path, as an error.
-    pub(super) fn new(problem: &Problem) -> Result<Self, usize> {
+    /// None where no relay can carry a flow that has no direct path.
+    pub(super) fn new(problem: &Problem) -> Option<Self> {
         let supplies: Vec<Supply> = (problem.offers().iter())
             .map(|offer| Supply {
                 set_up: nanos(offer.relay_type.set_up),
@@ -102,8 +103,7 @@ impl Table {
         let mut starts = vec![0];
         for flow in 0..problem.flows().len() {
             for (place, candidate) in problem.candidates(flow).iter().enumerate() {
-                let rate = candidate.rate.as_bps();
-                if candidate.relays.iter().any(|relay| rate > supplies[*relay].capacity) {
+                if !fits(problem, candidate) {
                     continue;
                 }
                 let mut relays = [0; MAX_RELAYS];
@@ -114,7 +114,7 @@ impl Table {
                     score_s: candidate.score.as_secs_f64(),
                     usd: candidate.cost.as_usd(),
                     cost: nanos(candidate.cost),
-                    rate,
+                    rate: candidate.rate.as_bps(),
                     place: u32::try_from(place).unwrap_or(u32::MAX),
                     uses: [0; MAX_RELAYS],
                     relays,
@@ -122,7 +122,7 @@ impl Table {
                 });
             }
             if starts.last() == Some(&all.len()) {
-                return Err(flow);
+                return None;
             }
             starts.push(all.len());
         }
@@ -137,7 +137,7 @@ impl Table {
         let costs_only = problem.objective() == Objective::Cost;
         let (uses, use_starts) = note_uses(&mut all, &starts);
         let budget = nanos(problem.budget());
-        Ok(Self { all, starts, uses, use_starts, through, supplies, budget, costs_only })
+        Some(Self { all, starts, uses, use_starts, through, supplies, budget, costs_only })
     }
 
     /// The offers that flows may pass: each flow's, rising, one flow after another.

@@ -25,12 +25,12 @@ use super::formulation::{Formulation, Pick, Relays, Row, demands, most_relays, p
 use crate::candidates::Candidate;
 use crate::problem::Problem;
 
-/// The formulation; the place of a flow without any affordable path as the error.
-pub(super) fn aggregated(problem: &Problem) -> Result<Formulation, usize> {
+/// The formulation; none where a flow has no affordable path.
+pub(super) fn aggregated(problem: &Problem) -> Option<Formulation> {
     let all: Vec<Vec<(usize, &Candidate)>> =
         (0..problem.flows().len()).map(|flow| possible(problem, flow)).collect();
-    if let Some(flow) = all.iter().position(Vec::is_empty) {
-        return Err(flow);
+    if all.iter().any(Vec::is_empty) {
+        return None;
     }
     let (rates, users) = demands(problem, &all);
     let offers = problem.offers().iter().zip(&rates);
@@ -45,7 +45,7 @@ pub(super) fn aggregated(problem: &Problem) -> Result<Formulation, usize> {
         let most = most_relays(problem, offer, rates[offer], users[offer]);
         formulation.add_offer(problem, offer, most, &through.take(offer));
     }
-    Ok(formulation)
+    Some(formulation)
 }
 
 impl Formulation {

@@ -35,8 +35,8 @@ const MAX_COLUMNS: usize = 400_000;
 /// Why there is no formulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The flow at this place has no affordable path.
-    Infeasible(usize),
+    /// A flow has no affordable path.
+    Infeasible,
     /// It would have more than [`MAX_COLUMNS`].
     TooLarge,
 }
@@ -45,8 +45,8 @@ pub(super) enum Refused {
 pub(super) fn cloudpilot(problem: &Problem) -> Result<Formulation, Refused> {
     let all: Vec<Vec<(usize, &Candidate)>> =
         (0..problem.flows().len()).map(|flow| possible(problem, flow)).collect();
-    if let Some(flow) = all.iter().position(Vec::is_empty) {
-        return Err(Refused::Infeasible(flow));
+    if all.iter().any(Vec::is_empty) {
+        return Err(Refused::Infeasible);
     }
     let (rates, users) = demands(problem, &all);
     let instances: Vec<usize> = (0..problem.offers().len())

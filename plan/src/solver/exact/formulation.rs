@@ -7,6 +7,7 @@ use tradewind_units::{Duration, Money};
 use crate::candidates::Candidate;
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::solver::obstacle::fits;
 
 /// What a formulation weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,15 +169,12 @@ fn number_of(problem: &Problem, plan: &Plan, id: &tradewind_units::RelayId) -> O
 /// affords it if nothing else is carried. Each with its place.
 pub(super) fn possible(problem: &Problem, flow: usize) -> Vec<(usize, &Candidate)> {
     let offer = |relay: &usize| &problem.offers()[*relay];
-    let fits = |candidate: &Candidate| {
-        candidate.relays.iter().all(|relay| candidate.rate <= offer(relay).relay_type.capacity)
-    };
     let affordable = |candidate: &Candidate| {
         let set_up: Money = candidate.relays.iter().map(|relay| offer(relay).set_up(1)).sum();
         candidate.cost + set_up <= problem.budget()
     };
     let all = problem.candidates(flow).iter().enumerate();
-    all.filter(|(_, candidate)| fits(candidate) && affordable(candidate)).collect()
+    all.filter(|(_, candidate)| fits(problem, candidate) && affordable(candidate)).collect()
 }
 
 /// The most that flows may take of each offer, in bit/s, and how many flows may take some of it.
