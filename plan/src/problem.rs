@@ -30,6 +30,10 @@ pub use check::ProblemError;
 /// Most relays that a path may have. Chosen: CDD tried four; more never paid.
 pub const MAX_RELAYS: usize = 4;
 
+/// By what part of the budget, and by how many dollars, a relay that must not be set up costs more. Chosen: more than
+/// what solvers round, and little beside money at stake.
+const NEVER_ABOVE: f64 = 0.01;
+
 /// What an application wants carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -258,6 +262,25 @@ impl Problem {
         Ok(problem)
     }
 
+    /// The same problem over the relays that run and no others: its budget is cut to what the dearest paths come to,
+    /// and any further relay costs more than that.
+    ///
+    /// # Errors
+    /// When more money is at stake than can be added up.
+    pub(crate) fn over_running_relays(mut self) -> Result<Self, ProblemError> {
+        let dearest = |candidates: &Vec<Candidate>| candidates.iter().map(|c| c.cost).max();
+        let most: Money = self.candidates.iter().filter_map(dearest).sum();
+        self.inputs.budget = self.inputs.budget.min(most);
+        let never = self.inputs.budget.as_usd() * (1.0 + NEVER_ABOVE) + NEVER_ABOVE;
+        let never = Money::from_usd(never).map_err(|_| ProblemError::TooMuchMoney)?;
+        for relay_type in &mut self.inputs.relay_types {
+            relay_type.set_up = never;
+        }
+        self.offers = offers(&self.inputs);
+        check::money(&self)?;
+        Ok(self)
+    }
+
     fn find_candidates(&mut self) -> Result<(), ProblemError> {
         let flows = all_candidates(self)?.into_iter();
         let parts = |flow: FlowCandidates| (flow.candidates, flow.left_out);
@@ -462,6 +485,17 @@ impl Problem {
     pub fn rate_taken(&self, flow: usize, fct: Duration) -> Bandwidth {
         let volume = self.inputs.flows[flow].volume;
         Bandwidth::from_transfer(volume, fct).unwrap_or(Bandwidth::MAX)
+    }
+
+    /// What flows that take so long, for this cost, make of the objective: seconds, or dollars where it is the cost.
+    #[must_use]
+    pub fn value(&self, fcts: impl Iterator<Item = Duration>, cost: Money) -> f64 {
+        let weighted = |(flow, fct): (&Flow, Duration)| fct.as_secs_f64() * f64::from(flow.weight);
+        match self.inputs.objective {
+            Objective::TotalFct => self.inputs.flows.iter().zip(fcts).map(weighted).sum(),
+            Objective::Makespan => fcts.max().unwrap_or_default().as_secs_f64(),
+            Objective::Cost => cost.as_usd(),
+        }
     }
 
     /// What this completion time of the flow at this place adds to what is to be made least.

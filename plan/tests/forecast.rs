@@ -10,7 +10,7 @@ use tradewind_plan::forecast::{
     Forecast, ForecastError, History, LogError, PastFlow, Predictor, RegretError, first_testable,
     forecast, parse_log, past_period, regret,
 };
-use tradewind_plan::solver::{Exhaustive, Greedy};
+use tradewind_plan::solver::{Exhaustive, FlowGreedyFct, Greedy};
 use tradewind_plan::{Flow, Inputs, Limits, Problem, verify};
 use tradewind_units::{Bytes, Duration, Money, SiteId, Timestamp};
 
@@ -301,4 +301,23 @@ fn a_guess_at_the_wrong_pair_costs_time_and_money() {
     let refused = regret(&truth, unknown, &Exhaustive, &limits).unwrap_err();
     assert!(matches!(refused, RegretError::Problem { .. }));
     assert!(refused.to_string().starts_with("predicted flows: flow `p`: no path"), "{refused}");
+}
+
+#[test]
+fn regret_is_told_of_many_flows_without_a_budget() {
+    let regions = ["gcp:europe-north1", "gcp:asia-northeast1", "gcp:us-east4"];
+    let mut truth = four_cities(&regions, 1e9);
+    let cities = ["hamina", "london", "sao-paulo", "tokyo"];
+    let pair = |at: usize| (cities[at % 4], cities[(at + 1 + at / 4 % 3) % 4]);
+    let flows = (0..1_500).map(|at| flow(&format!("f{at}"), pair(at).0, pair(at).1, 100));
+    truth.flows = flows.collect();
+    let mut guessed = truth.flows.clone();
+    guessed.truncate(700);
+    let told = regret(&truth, guessed, &FlowGreedyFct, &Limits::work(u64::MAX)).unwrap();
+    let set_up = told.predicted.as_ref().unwrap().relays.len();
+    assert!(set_up > 0 && told.applied.relays.len() <= set_up, "none but those that were set up");
+    assert!(told.applied.flows.iter().any(|flow| !flow.path.is_empty()));
+    let egress: Money = told.applied.flows.iter().map(|flow| flow.egress).sum();
+    assert_eq!(told.applied.cost, egress);
+    assert_eq!(told.applied_cost(), egress + told.set_up);
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tradewind_units::{Duration, Money, RelayId, SiteId};
 
 use crate::plan::{Plan, PlannedFlow};
-use crate::problem::{Flow, Objective, Problem};
+use crate::problem::{Flow, Problem};
 
 /// What became of the true flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,15 +114,4 @@ fn planned_way<'a>(
     let fct = truth.fct(flow, &offers)?;
     let cost = truth.egress_cost(flow, &offers).ok()? + truth.move_cost(flow, &offers);
     Some(Way { relays: &way.path, fct, rate_bps: truth.rate_taken(flow, fct).as_bps(), cost })
-}
-
-/// What flows that take so long, for this cost, make of the problem's objective: seconds, or dollars where it is
-/// the cost.
-pub(super) fn value(problem: &Problem, fcts: impl Iterator<Item = Duration>, cost: Money) -> f64 {
-    let weighted = |(flow, fct): (&Flow, Duration)| fct.as_secs_f64() * f64::from(flow.weight);
-    match problem.objective() {
-        Objective::TotalFct => problem.flows().iter().zip(fcts).map(weighted).sum(),
-        Objective::Makespan => fcts.max().unwrap_or_default().as_secs_f64(),
-        Objective::Cost => cost.as_usd(),
-    }
 }

@@ -10,14 +10,10 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId};
 
-use super::as_planned::{AsPlanned, as_planned, value};
+use super::as_planned::{AsPlanned, as_planned};
 use crate::plan::Plan;
 use crate::problem::{Flow, Inputs, Problem, ProblemError};
 use crate::solver::{self, Limits, SolveError, Solver};
-
-/// What is left of a larger budget, or of none, for the egress of one period. Chosen: solvers can add up some
-/// thousand relays that each cost more than that.
-const MOST_LEFT_USD: f64 = 1e6;
 
 /// Plans with and without hindsight.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,7 +132,9 @@ pub fn regret_by(
     }
     let inputs = over_relays_of(guess.as_ref(), truth, set_up);
     let over = "true flows over the predicted plan's relays";
-    let restricted = new_problem(inputs, over)?;
+    let restricted = new_problem(inputs, over)?
+        .over_running_relays()
+        .map_err(|source| RegretError::Problem { flows: over, source })?;
     let applied = solved(&restricted, over)?;
     let applied_score = applied.score(&problem).0;
     let best_score = hindsight.score(&problem).0.min(applied_score);
@@ -161,8 +159,8 @@ fn values(
     (applied, set_up): (&Plan, Money),
     hindsight: &Plan,
 ) -> Values {
-    let of_plan = |plan: &Plan, cost| value(problem, plan.flows.iter().map(|flow| flow.fct), cost);
-    let of_told = |told: &AsPlanned| value(problem, told.fcts.iter().copied(), told.cost);
+    let of_plan = |plan: &Plan, cost| problem.value(plan.flows.iter().map(|flow| flow.fct), cost);
+    let of_told = |told: &AsPlanned| problem.value(told.fcts.iter().copied(), told.cost);
     let applied = of_plan(applied, applied.cost + set_up);
     // A plan that misses deadlines is none, however little it costs.
     let in_time = as_planned.filter(|told| told.late == 0).map_or(f64::INFINITY, of_told);
@@ -202,19 +200,12 @@ fn set_up_of(plan: &Plan, problem: &Problem) -> Money {
     set_up.sum()
 }
 
-/// The true problem in which the plan's relays run, any other costs more than there is, and what was spent on
-/// set-up is gone.
+/// The true problem in which the plan's relays run, and what was spent on set-up is gone.
 fn over_relays_of(plan: Option<&Plan>, truth: &Inputs, spent: Money) -> Inputs {
     let relays = plan.map(counts).unwrap_or_default();
     let mut inputs = truth.clone();
     inputs.regions.retain(|region| relays.keys().any(|(used, _)| used == region));
-    let most = Money::from_usd(MOST_LEFT_USD).expect("an amount of money");
-    let left = truth.budget.checked_sub(spent).unwrap_or_default().min(most);
-    let never = left.times(2) + most;
-    for relay_type in &mut inputs.relay_types {
-        relay_type.set_up = never;
-    }
     inputs.running.relays = relays;
-    inputs.budget = left;
+    inputs.budget = truth.budget.checked_sub(spent).unwrap_or_default();
     inputs
 }
