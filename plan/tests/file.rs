@@ -143,6 +143,19 @@ fn sections_that_contradict_themselves_are_refused() {
         (format!("{relay}{relay}"), "line 25: id: a second relay type `r`"),
         ("[running]\n[[running.relay]]\nregion = \"gcp:us-east4\"".into(), "line 22: region: "),
         ("[[running.path]]\nflow = \"x\"\nregions = []".into(), "line 21: flow: no flow `x`"),
+        (
+            "[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:us-east4\", \"gcp:us-west1\", \"gcp:us-east1\"]"
+                .into(),
+            "line 22: regions: 3 relays, but `max_relays` is 2",
+        ),
+        (
+            "[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:us-east4\", \"gcp:us-east4\"]".into(),
+            "line 22: regions: region `gcp:us-east4` twice",
+        ),
+        (
+            "[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\nsources = [\"a\", \"b\"]".into(),
+            "line 23: sources: `one-to-many` has one source",
+        ),
         ("[egress]\nusd_per_gb = -1.0".into(), "line 21: usd_per_gb: price: "),
         (
             "[[egress.pair]]\nfrom = \"gcp:us-east4\"\nto = \"moon\"\nusd_per_gb = 1.0".into(),
@@ -236,6 +249,10 @@ fn a_site_takes_its_regions_figures_where_it_has_none_of_its_own() {
         from = "gcp:us-east4"
         to = "gcp:europe-west2"
         blocked = true
+        [[pair]]
+        from = "vm"
+        to = "gcp:europe-west2"
+        blocked = false
     "#;
     let rtts = "src,dst,rtt_ms,spread_ms\ngcp:europe-west2,gcp:us-east4,80,4\n\
                 home,gcp:us-east4,90,0\nhome,gcp:europe-west2,9,\n";
@@ -257,6 +274,32 @@ fn a_site_takes_its_regions_figures_where_it_has_none_of_its_own() {
     assert_eq!((direct.connections, direct.window.as_u64()), (2, 1_000_000));
     assert_eq!(direct.bound_by(), "loss");
     assert_eq!(read.inputs.site_regions.len(), 1);
+}
+
+#[test]
+fn what_a_pair_of_regions_says_of_its_path_holds_for_their_sites() {
+    let text = |more: &str| {
+        format!(
+            "regions = []\n[[site]]\nid = \"a\"\nregion = \"gcp:us-east4\"\n[[site]]\nid = \"b\"\n\
+             region = \"gcp:us-west1\"\n[[flow]]\nfrom = \"a\"\nto = \"b\"\nvolume = \"1 GB\"\n\
+             [[pair]]\nbetween = [\"gcp:us-east4\", \"gcp:us-west1\"]\nrtt = \"50 ms\"\n{more}"
+        )
+    };
+    let own = "[[pair]]\nbetween = [\"a\", \"b\"]\n";
+    let cap = |more: &str| leg(&read(&text(more)).unwrap(), site("a"), site("b")).cap;
+    assert_eq!(cap(""), None);
+    assert_eq!(cap("rate = \"10 Mbit/s\"\n"), Bandwidth::from_mbps(10.0).ok());
+    let exact = format!("rate = \"10 Mbit/s\"\n{own}rate = \"30 Mbit/s\"\n");
+    assert_eq!(cap(&exact), Bandwidth::from_mbps(30.0).ok(), "its own statement goes before");
+    let legs = |more: &str| read(&text(more)).unwrap().inputs.legs.len();
+    assert_eq!((legs(""), legs("blocked = true\n")), (1, 0));
+    assert_eq!(legs(&format!("blocked = true\n{own}blocked = false\n")), 1);
+    assert_eq!(legs(&format!("blocked = true\n{own}loss = 0.1\n")), 0, "it says nothing of that");
+
+    let table = "src,dst,mbps\ngcp:us-west1,gcp:us-east4,5\n";
+    let twice = format!("rate_tables = [\"t\"]\n{}", text("rate = \"10 Mbit/s\"\n"));
+    let refused = read_with(&twice, &[("t", table)]).unwrap_err().to_string();
+    assert!(refused.starts_with("line 13: pair: rate: a second one from"), "{refused}");
 }
 
 #[test]
@@ -498,6 +541,14 @@ fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
         assert_eq!(verify(&problem, &plan), vec![]);
         (plan.relays.len(), plan.cost.as_usd(), plan.flows[0].move_cost.as_usd())
     };
+    let left = SMALL.replacen("[\"gcp:europe-west2\"]", "[]", 1);
+    let left = format!(
+        "{left}[running]\nmove_usd = 1.0\n[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:europe-west2\"]\n"
+    );
+    let left = read(&left).unwrap();
+    assert_eq!(left.must_move, [left.inputs.flows[0].id.clone()], "no relay may run there");
+    let plan = Greedy.solve(&Problem::new(left.inputs).unwrap(), &Limits::work(10_000)).unwrap();
+    assert_eq!(plan.cost, Money::from_usd(1.0).unwrap());
     assert_eq!(planned("1.0"), (1, 0.16, 0.0), "it stays: 2 GB of egress, no set-up");
     assert_eq!(planned("0.05"), (0, 0.05, 0.05), "it goes direct");
 }

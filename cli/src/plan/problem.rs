@@ -100,6 +100,11 @@ impl Read {
                  not from measurements"
             ));
         }
+        for flow in &self.file.must_move {
+            output::say(format_args!(
+                "note: flow `{flow}` runs over a region that is none of `regions`: any plan moves it, for `move_usd`"
+            ));
+        }
     }
 
     /// The problem, or why it has no plan whatever the algorithm.

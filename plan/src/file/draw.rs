@@ -70,6 +70,11 @@ impl Draw {
             let problem = "only the pattern `localized-one-to-many` has shares";
             return Err(source.refuse_at(shares, problem));
         }
+        let more = section.sources.iter().flatten().nth(1);
+        if let Some(more) = more.filter(|_| section.pattern == Pattern::OneToMany) {
+            let problem = "`one-to-many` has one source: name one, or take another pattern";
+            return Err(source.refuse_at(more, problem));
+        }
         let mut sources = Vec::new();
         for id in section.sources.iter().flatten() {
             sources.push(places.site(id.get_ref(), &id.span())?);

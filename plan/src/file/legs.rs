@@ -99,22 +99,29 @@ impl Builder<'_> {
             let problem = format!("more than {MOST_LEGS} legs: name fewer sites or regions");
             return Err(self.places.source.refuse(span, problem));
         }
-        let own = self.stated.legs.get(&pair);
-        if own.is_some_and(|own| own.blocked) {
+        let standing = self.standing_for(&pair);
+        let blocked = |(pair, _): &(Pair, Duration)| self.stated.legs.get(pair)?.blocked;
+        if standing.iter().find_map(blocked).unwrap_or(false) {
             return Ok(());
         }
-        let rtt = self.rtt(&pair, span)?;
-        let leg = self.dressed(&pair, rtt);
+        let rtt = self.rtt(&pair, &standing, span)?;
+        let leg = self.dressed(&pair, &standing, rtt);
         self.legs.insert(pair, leg);
         Ok(())
     }
 
     /// The round-trip time of a pair: its own, its regions', or by distance.
-    fn rtt(&mut self, pair: &Pair, span: &Range<usize>) -> Result<Duration, FileError> {
-        for (from, to, access) in self.standing_for(pair) {
+    fn rtt(
+        &mut self,
+        pair: &Pair,
+        standing: &[(Pair, Duration)],
+        span: &Range<usize>,
+    ) -> Result<Duration, FileError> {
+        for ((from, to), access) in standing {
             let there = self.stated.rtts.get(&(from.clone(), to.clone()));
-            if let Some(rtt) = there.or_else(|| self.stated.rtts.get(&(to, from))) {
-                return Ok(rtt.saturating_add(access));
+            let back = || self.stated.rtts.get(&(to.clone(), from.clone()));
+            if let Some(rtt) = there.or_else(back) {
+                return Ok(rtt.saturating_add(*access));
             }
         }
         let (from, to) = pair;
@@ -151,7 +158,7 @@ impl Builder<'_> {
 
     /// The pairs whose statements hold for this one, the most exact first, with the access networks
     /// that they leave out.
-    fn standing_for(&self, pair: &Pair) -> Vec<(Place, Place, Duration)> {
+    fn standing_for(&self, pair: &Pair) -> Vec<(Pair, Duration)> {
         let own_and_region = |place: &Place| {
             let mut names = vec![(place.clone(), Duration::ZERO)];
             if let (Place::Site(_), Some(region)) = (place, self.places.region_of(place)) {
@@ -163,14 +170,14 @@ impl Builder<'_> {
         let mut all = Vec::new();
         for (a, a_access) in &from {
             for (b, b_access) in &to {
-                all.push((a.clone(), b.clone(), *a_access + *b_access));
+                all.push(((a.clone(), b.clone()), *a_access + *b_access));
             }
         }
         all
     }
 
     /// The leg with all that holds of it.
-    fn dressed(&self, pair: &Pair, rtt: Duration) -> Leg {
+    fn dressed(&self, pair: &Pair, standing: &[(Pair, Duration)], rtt: Duration) -> Leg {
         let (from, to) = pair;
         let site = |place: &Place| match place {
             Place::Site(site) => self.places.sites.get(site),
@@ -196,16 +203,10 @@ impl Builder<'_> {
         for rate in [source, destination].into_iter().flatten().filter_map(|site| site.rate) {
             leg = leg.capped_at(rate);
         }
-        let rates = self.standing_for(pair).into_iter();
-        if let Some(rate) =
-            rates.filter_map(|(from, to, _)| self.stated.rates.get(&(from, to))).next()
-        {
+        if let Some(rate) = standing.iter().find_map(|(pair, _)| self.stated.rates.get(pair)) {
             leg = leg.capped_at(*rate);
         }
-        if let Some(own) = own {
-            leg = with_section(leg, &own.leg);
-            leg = own.rate.map_or(leg, |rate| leg.capped_at(rate));
-        }
+        leg = own.map_or(leg, |own| with_section(leg, &own.leg));
         // The most exact section that says anything about it decides.
         let mut granted = sections.into_iter().flatten().filter_map(|section| section.quick_start);
         if let Some(QuickStart::Rate(rate)) = granted.next_back() {

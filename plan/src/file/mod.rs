@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use tradewind_model::Catalogue;
-use tradewind_units::Money;
+use tradewind_units::{FlowId, Money, RegionId};
 
 use crate::forecast::PastFlow;
 use crate::problem::Inputs;
@@ -54,6 +54,8 @@ pub struct ProblemFile {
     pub inputs: Inputs,
     /// Legs whose round-trip time is the distance model's guess.
     pub legs_by_distance: usize,
+    /// Flows whose running path passes a region that is no candidate: they leave it, whatever the plan.
+    pub must_move: Vec<FlowId>,
     /// The text of each table that the file names.
     pub tables: BTreeMap<String, String>,
 }
@@ -108,7 +110,7 @@ fn read(
     let stated = pairs::stated(&file, &places, &tables, robust)?;
     let built = legs::legs(&file, &places, carried, &stated, max_relays)?;
     let relay_types = terms::relay_types(&file, &places)?;
-    let running = terms::running(&file, &places, &relay_types, &flows)?;
+    let running = terms::running(&file, &places, &relay_types, &flows, max_relays)?;
     let prices = terms::prices(&file, &places, &tables)?;
     let of_site = |site: &places::Site| Some((site.id.clone(), site.region.clone()?));
     let cap_of_site = |site: &places::Site| Some((site.id.clone(), site.egress_cap?));
@@ -129,8 +131,11 @@ fn read(
         objective: file.objective,
         running,
     };
+    let gone = |path: &Vec<RegionId>| path.iter().any(|id| !inputs.regions.contains(id));
+    let running = inputs.running.paths.iter();
+    let must_move = running.filter(|(_, path)| gone(path)).map(|(flow, _)| flow.clone()).collect();
     let legs_by_distance = built.by_distance;
-    Ok((ProblemFile { name: file.name, inputs, legs_by_distance, tables }, past))
+    Ok((ProblemFile { name: file.name, inputs, legs_by_distance, must_move, tables }, past))
 }
 
 /// The texts of all tables, each read once.

@@ -22,7 +22,7 @@ pub(super) struct Stated {
     pub(super) rtts: BTreeMap<Pair, Duration>,
     /// Rates, the robust margin taken off.
     pub(super) rates: BTreeMap<Pair, Bandwidth>,
-    /// What a `[[pair]]` says beside its round-trip time.
+    /// What a `[[pair]]` says beside its round-trip time and rate.
     pub(super) legs: BTreeMap<Pair, PairLeg>,
 }
 
@@ -30,8 +30,7 @@ pub(super) struct Stated {
 #[derive(Default)]
 pub(super) struct PairLeg {
     pub(super) leg: LegSection,
-    pub(super) rate: Option<Bandwidth>,
-    pub(super) blocked: bool,
+    pub(super) blocked: Option<bool>,
 }
 
 /// Names and texts of the tables that the file names.
@@ -136,6 +135,12 @@ fn pair_section(
         } else if section.spread.is_some() {
             return Err(source.refuse(span, "spread: it needs an `rtt` that it is of"));
         }
+        if let Some(rate) = section.rate
+            && stated.rates.insert(pair.clone(), rate).is_some()
+        {
+            let problem = format!("rate: a second one from {} to {}", pair.0, pair.1);
+            return Err(source.refuse(span, problem));
+        }
         window(section.window.as_ref(), source)?;
         connections(section.connections.as_ref(), source)?;
         let leg = LegSection {
@@ -147,7 +152,7 @@ fn pair_section(
             loss: section.loss,
             congestion_control: section.congestion_control,
         };
-        let leg = PairLeg { leg, rate: section.rate, blocked: section.blocked };
+        let leg = PairLeg { leg, blocked: section.blocked };
         if stated.legs.insert(pair.clone(), leg).is_some() {
             let problem = format!("a second section from {} to {}", pair.0, pair.1);
             return Err(source.refuse(span, problem));

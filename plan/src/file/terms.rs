@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::cost::Prices;
-use tradewind_units::{PricePerGb, RegionId};
+use tradewind_units::{FlowId, PricePerGb, RegionId};
 
 use super::error::FileError;
 use super::flows::PlacedFlow;
@@ -11,7 +11,7 @@ use super::pairs::Texts;
 use super::places::Places;
 use super::tables::{self, Table, shown};
 use super::text::File;
-use crate::problem::{MAX_RELAYS, RelayType, Running};
+use crate::problem::{RelayType, Running};
 
 /// The word for egress to everything outside the clouds.
 const INTERNET: &str = "internet";
@@ -113,6 +113,7 @@ pub(super) fn running(
     places: &Places<'_>,
     types: &[RelayType],
     flows: &[PlacedFlow],
+    max_relays: usize,
 ) -> Result<Running, FileError> {
     let source = places.source;
     let mut running = Running { move_cost: file.running.move_usd, ..Running::default() };
@@ -139,26 +140,46 @@ pub(super) fn running(
             return Err(source.refuse_at(&relay.region, "named twice: state one `count`"));
         }
     }
+    running.paths = running_paths(file, places, flows, max_relays)?;
+    Ok(running)
+}
+
+/// Where flows run. A path may pass regions that are no candidates any more: it is then left, whatever that costs.
+fn running_paths(
+    file: &File,
+    places: &Places<'_>,
+    flows: &[PlacedFlow],
+    max_relays: usize,
+) -> Result<BTreeMap<FlowId, Vec<RegionId>>, FileError> {
+    let source = places.source;
     let names: BTreeSet<_> = flows.iter().map(|placed| &placed.flow.id).collect();
+    let mut paths = BTreeMap::new();
     for path in &file.running.path {
         if !names.contains(path.flow.get_ref()) {
             let problem = format!("no flow `{}`", path.flow.get_ref());
             return Err(source.refuse_at(&path.flow, problem));
         }
-        if path.regions.len() > MAX_RELAYS {
-            return Err(source.refuse_at(&path.flow, format!("at most {MAX_RELAYS} relays")));
+        if let Some(beyond) = path.regions.get(max_relays) {
+            let problem =
+                format!("{} relays, but `max_relays` is {max_relays}", path.regions.len());
+            return Err(source.refuse_at(beyond, problem));
         }
         let mut regions = Vec::new();
         for region in &path.regions {
+            let id = region.get_ref();
             places
                 .catalogue
-                .require(region.get_ref())
+                .require(id)
                 .map_err(|error| source.refuse_at(region, error.to_string()))?;
-            regions.push(region.get_ref().clone());
+            if regions.contains(id) {
+                let problem = format!("region `{id}` twice: a path passes each one once");
+                return Err(source.refuse_at(region, problem));
+            }
+            regions.push(id.clone());
         }
-        if running.paths.insert(path.flow.get_ref().clone(), regions).is_some() {
+        if paths.insert(path.flow.get_ref().clone(), regions).is_some() {
             return Err(source.refuse_at(&path.flow, "a second path of this flow"));
         }
     }
-    Ok(running)
+    Ok(paths)
 }

@@ -254,8 +254,7 @@ pub(super) struct PairSection {
     pub(super) quick_start: Option<QuickStart>,
     pub(super) loss: Option<Ratio>,
     pub(super) congestion_control: Option<LossResponse>,
-    #[serde(default)]
-    pub(super) blocked: bool,
+    pub(super) blocked: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
