@@ -253,6 +253,11 @@ fn without_relays_or_paths_the_verdict_says_so() {
     let none = Router::new(&0, &1, &[], |_, _| Some(Duration::from_millis(9)));
     let advice = advise(&none, &[], &settings(1_000), 5).unwrap();
     assert_eq!(advice.verdict, Verdict::Direct(vec![Reason::NoRelay]));
+    let asked = Settings { most_relays: 0, ..settings(1_000) };
+    assert_eq!(
+        advise(&none, &[], &asked, 5).unwrap().verdict,
+        Verdict::Direct(vec![Reason::NoneAsked])
+    );
     let nothing = Router::new(&0, &1, &[], |_, _| None);
     let advice = advise(&nothing, &[], &settings(1_000), 5).unwrap();
     assert_eq!((advice.routes, advice.verdict), (vec![], Verdict::NoPath));

@@ -30,6 +30,8 @@ pub enum Verdict {
 /// Why direct is best.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
+    /// No relays were asked for.
+    NoneAsked,
     /// No relayed path has all its legs known.
     NoRelay,
     /// The flow is over before its rate matters: dialling and the first windows are most of it.
@@ -68,6 +70,9 @@ pub enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::NoneAsked => {
+                f.write_str("only the direct path was asked for: no relay on a path")
+            }
             Self::NoRelay => f.write_str("no relayed path has all its legs known"),
             Self::Small { volume, start, fct } => write!(
                 f,
@@ -109,6 +114,9 @@ pub(super) fn verdict(routes: &[Route], settings: &Settings) -> Verdict {
     let (direct, (index, fastest)) = match (direct, fastest) {
         (None, None) => return Verdict::NoPath,
         (None, Some((index, _))) => return Verdict::Relay(index),
+        (Some(_), None) if settings.most_relays == 0 => {
+            return Verdict::Direct(vec![Reason::NoneAsked]);
+        }
         (Some(_), None) => return Verdict::Direct(vec![Reason::NoRelay]),
         (Some(direct), Some(fastest)) => (direct, fastest),
     };
