@@ -16,14 +16,6 @@ pub fn gain_of_third_relay(between: Duration, first: Duration, second: Duration)
     (!slowest.is_zero()).then(|| between.as_secs_f64() / slowest.as_secs_f64())
 }
 
-/// The place in `candidates` of the third relay whose slower inner leg is fastest (min-max-RTT
-/// routing \[CDD\]); each candidate is the pair of its inner legs' RTTs. `None` when there is none.
-#[must_use]
-pub fn best_third_relay(candidates: &[(Duration, Duration)]) -> Option<usize> {
-    let slowest = |index: &usize| candidates[*index].0.max(candidates[*index].1);
-    (0..candidates.len()).min_by_key(slowest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,11 +29,5 @@ mod tests {
         assert_eq!(gain_of_third_relay(ms(246), ms(123), ms(110)), Some(2.0));
         assert_eq!(gain_of_third_relay(ms(100), ms(150), ms(10)).map(|g| g < 1.0), Some(true));
         assert_eq!(gain_of_third_relay(ms(100), ms(0), ms(0)), None);
-    }
-
-    #[test]
-    fn the_third_relay_of_the_smallest_slowest_leg_is_taken() {
-        assert_eq!(best_third_relay(&[(ms(200), ms(20)), (ms(110), ms(123))]), Some(1));
-        assert_eq!(best_third_relay(&[]), None);
     }
 }
