@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint setup-bench build demo test test-lab lint bench fuzz clean
+.PHONY: help setup setup-lint setup-bench build demo test test-long test-lab lint bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -36,6 +36,10 @@ test: setup ## all tests that need no privileges and assert no times
 	@if [ -n "$${TRADEWIND_RTT_CSV:-}" ]; then \
 	  $(CARGO) test --locked --workspace --test rtt_error --test routing_measured -- --ignored; \
 	else echo "SKIPPED: rtt_error and routing_measured need measured RTTs: set TRADEWIND_RTT_CSV (docs/rtt-model.md)"; fi
+
+test-long: setup ## what `make test` samples, at length: the heuristics on 10,000 random problems of 1 to 200 flows, the exact solvers on 500
+	$(CARGO) run --locked --release --quiet --example heuristics_hold
+	$(CARGO) test --locked --release --workspace --test exact
 
 test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
 	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict
