@@ -55,10 +55,10 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)
 	$(CARGO) run --locked --release --quiet -p tradewind-wan --example core_rate
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
-	$(CARGO) run --locked --release --quiet --example planner_times
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-packets
 	$(CARGO) run --locked --release --quiet -p tradewind-tuner --example jump_costs
+	$(CARGO) run --locked --release --quiet --example planner_times
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session jumpstart_control jumpstart_config

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS [ignored|cold|warm [USD_PER_FLOW]]]]`
 //!
-//! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over 100. SECONDS (10) are for
+//! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over 100; a line for each of them says whether its
+//! bar was met, and the exit code is 1 when one was missed. SECONDS (10) are for
 //! all of a problem: building, planning by `auto`, verifying; with 0, `auto` is left out. They go by the wall, with a crew of a thread for each processor, or with
 //! `--cpu` by the processor time of one thread that does all, for machines that others keep busy too. Both are printed.
 //!
@@ -22,6 +23,7 @@ mod common;
 #[expect(unreachable_pub, reason = "public where it belongs")]
 mod crew;
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 use common::near_regions::{Pattern, near_regions};
@@ -37,6 +39,15 @@ const HEURISTICS: [(&str, &str); 5] =
 
 /// Problems that each heuristic plans; the middle one's time counts.
 const SEEDS: u64 = 9;
+
+/// Most milliseconds by the wall that the middle one may take, by a crew. Chosen: a fraction of a second for all five.
+const HEURISTIC_BAR_MS: f64 = 50.0;
+
+/// Sizes at which `auto` is held to a gap, in percent, within [`AUTO_BAR_S`]. Chosen.
+const AUTO_BARS: [(usize, usize, f64); 2] = [(60, 18, 1.0), (10_000, 100, 5.0)];
+
+/// Most seconds for building, planning and verifying.
+const AUTO_BAR_S: f64 = 10.0;
 
 /// What of the time is kept for bringing a large plan to its end and verifying it.
 const KEPT: f64 = 0.08;
@@ -66,7 +77,7 @@ fn processor() -> Duration {
     Duration::from_nanos(nanos)
 }
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let by_cpu = arguments.first().is_some_and(|first| first == "--cpu");
     arguments.drain(..usize::from(by_cpu));
@@ -86,11 +97,9 @@ fn main() {
     };
     let (seconds, usd_per_flow) = (number(0, 10.0), number(4, 0.5));
     let asked = (number(1, 0.0) as usize, number(2, 0.0) as usize);
-    if asked.0 == 0 {
-        heuristics();
-    }
+    let mut met = asked.0 > 0 || heuristics();
     if seconds <= 0.0 {
-        return;
+        return exit_code(met);
     }
     let limit = if by_cpu { "of processor time" } else { "by the wall" };
     println!("\n`auto`, {seconds} s {limit} for all; in brackets this thread's processor time\n");
@@ -98,16 +107,40 @@ fn main() {
         "| flows | regions | paths | build s | plan s | verify s | acceleration | cost | all flows' seconds | at least | gap |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    let sizes = if asked.0 > 0 { vec![asked] } else { vec![(60, 18), (10_000, 100)] };
-    for (flows, regions) in sizes {
+    let world = |flows: usize, regions: usize| {
         let mut inputs = common::world(flows, regions, usd_per_flow * flows as f64, 1);
         inputs.start_up = start_up;
-        auto(inputs, seconds, by_cpu);
+        inputs
+    };
+    if asked.0 > 0 {
+        auto(world(asked.0, asked.1), seconds, by_cpu);
+        return ExitCode::SUCCESS;
     }
+    let told = AUTO_BARS.map(|(flows, regions, _)| auto(world(flows, regions), seconds, by_cpu));
+    println!();
+    for ((flows, regions, most), (gap, took_s)) in AUTO_BARS.into_iter().zip(told) {
+        let bar = format!(
+            "`auto` at {flows} flows over {regions} regions: a gap of {gap:.2} % after {took_s:.2} s {limit}, at most \
+             {most} % in {AUTO_BAR_S} s"
+        );
+        met &= is_met(gap <= most && took_s <= AUTO_BAR_S, &bar);
+    }
+    exit_code(met)
+}
+
+fn exit_code(met: bool) -> ExitCode {
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says whether a bar was met.
+fn is_met(met: bool, bar: &str) -> bool {
+    println!("{}: {bar}", if met { "met" } else { "missed" });
+    met
 }
 
 /// The middle of some problems' times for each of CP's heuristics: by the wall with a crew, and in processor time of one thread that does all.
-fn heuristics() {
+/// Whether all of them met their bar.
+fn heuristics() -> bool {
     let crew = Threads::available();
     println!("60 flows from one site, 18 regions; milliseconds to plan\n");
     println!(
@@ -121,6 +154,7 @@ fn heuristics() {
         Problem::new(inputs).expect("it makes sense")
     };
     let problems: Vec<Problem> = (1..=SEEDS).map(problem).collect();
+    let mut medians = Vec::new();
     for (name, paper_s) in HEURISTICS {
         let wall = median_and_most(&problems, name, &crew, Since::wall_s);
         let processor = median_and_most(&problems, name, &OneByOne, Since::cpu_s);
@@ -128,7 +162,15 @@ fn heuristics() {
             "| {name} | {:.1} | {:.1} | {:.1} | {:.1} | {paper_s} |",
             wall.0, wall.1, processor.0, processor.1
         );
+        medians.push((name, wall.0));
     }
+    println!();
+    let mut met = true;
+    for (name, ms) in medians {
+        let bar = format!("`{name}`: {ms:.1} ms by the wall, below {HEURISTIC_BAR_MS} ms");
+        met &= is_met(ms < HEURISTIC_BAR_MS, &bar);
+    }
+    met
 }
 
 /// Milliseconds that planning takes with this crew: the middle one of all problems, the most.
@@ -152,7 +194,8 @@ fn median_and_most(
     (times[times.len() / 2], times[times.len() - 1])
 }
 
-fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) {
+/// The gap of `auto`'s plan in percent, and the seconds that all took, by the wall or `by_cpu`.
+fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64) {
     let (flows, regions) = (inputs.flows.len(), inputs.regions.len());
     let start = Since::now();
     let problem = Problem::new(inputs).expect("it makes sense");
@@ -180,8 +223,9 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) {
     assert_eq!(verify(&problem, &plan), vec![]);
     let verified = (start.wall_s(), start.cpu_s());
     let (score, bound) = (plan.score(&problem).0.as_secs_f64(), plan.bound.as_secs_f64());
+    let gap = (score / bound - 1.0) * 100.0;
     println!(
-        "| {flows} | {regions} | {paths} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.3} | {} | {score:.2} | {bound:.2} | {:.2} % |",
+        "| {flows} | {regions} | {paths} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.3} | {} | {score:.2} | {bound:.2} | {gap:.2} % |",
         built.0,
         built.1,
         planned.0 - built.0,
@@ -190,6 +234,6 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) {
         verified.1 - planned.1,
         plan.acceleration().unwrap_or(1.0),
         plan.cost,
-        (score / bound - 1.0) * 100.0
     );
+    (gap, if by_cpu { verified.1 } else { verified.0 })
 }
