@@ -243,6 +243,74 @@ fn more_budget_never_makes_a_sweep_worse_and_its_plot_is_whole() {
     assert!(page.contains("<svg") && page.contains("</html>") && !page.contains("src="), "{page}");
 }
 
+/// Two flows, each with a relay of its own, of which the budget pays one or the other: that of `s` saves more in all, that
+/// of `t` brings nothing to the last completion.
+const LAST: &str = r#"objective = "makespan"
+regions = ["gcp:us-east4", "gcp:us-west1"]
+start_up = "ignored"
+max_relays = 1
+site = [{ id = "s1" }, { id = "s2" }, { id = "t1" }, { id = "t2" }]
+flow = [
+  { id = "s", from = "s1", to = "s2", volume = "1 GB" },
+  { id = "t", from = "t1", to = "t2", volume = "0.95 GB" },
+]
+pair = [
+  { between = ["s1", "s2"], rtt = "200 ms" },
+  { between = ["t1", "t2"], rtt = "200 ms" },
+  { between = ["s1", "gcp:us-east4"], rtt = "160 ms" },
+  { between = ["s2", "gcp:us-east4"], rtt = "160 ms" },
+  { between = ["t1", "gcp:us-west1"], rtt = "20 ms" },
+  { between = ["t2", "gcp:us-west1"], rtt = "20 ms" },
+  { between = ["s1", "gcp:us-west1"], blocked = true },
+  { between = ["s2", "gcp:us-west1"], blocked = true },
+  { between = ["t1", "gcp:us-east4"], blocked = true },
+  { between = ["t2", "gcp:us-east4"], blocked = true },
+]
+[egress]
+usd_per_gb = 0.0
+pair = [
+  { from = "gcp:us-east4", to = "internet", usd_per_gb = 2.0 },
+  { from = "gcp:us-west1", to = "internet", usd_per_gb = 1.4736842105 },
+]
+"#;
+
+#[test]
+fn a_makespan_is_what_sweeps_and_comparisons_go_by() {
+    let files = Files::new("makespan");
+    files.write("p.toml", LAST);
+    let close = |value: &Value, expected: f64| {
+        let value = value.as_f64().unwrap();
+        assert!((value - expected).abs() < 0.05, "{value}, not {expected}");
+    };
+    let sweep = files
+        .json("plan sweep --problem p.toml --from 2.0 --to 2.6 --steps 2 --out s.html -o json");
+    let [less, more] = &sweep["points"].as_array().unwrap()[..] else { panic!("{sweep}") };
+    close(&less["value"], 69.6);
+    close(&more["value"], 66.1);
+    assert!(more["total_fct_s"].as_f64() > less["total_fct_s"].as_f64(), "{sweep}");
+    assert_eq!((&less["pareto"], &more["pareto"]), (&true.into(), &true.into()));
+    assert!(files.read("s.html").contains("last completion time in seconds"));
+    let table = files.prints("plan sweep --problem p.toml --from 2.0 --to 2.6 --steps 2");
+    assert!(table.contains("makespan s") && table.contains("66.087"), "{table}");
+
+    let all = files.json("plan compare --problem p.toml --budget 2.6 -o json");
+    let bound = all["bound_s"].as_f64().unwrap();
+    for row in all["algorithms"].as_array().unwrap() {
+        let Some(value) = row["value"].as_f64() else { continue };
+        close(&row["gap"], (value - bound) / value);
+    }
+    let table = files.prints("plan compare --problem p.toml --budget 2.6");
+    assert!(table.contains("makespan s"), "{table}");
+    let table = files.prints("plan --problem p.toml --budget 2.6");
+    assert!(table.contains("optimal: makespan 66.087 s, proven"), "{table}");
+
+    let weighted =
+        LAST.replace("\"makespan\"", "\"total-fct\"").replacen("from", "weight = 3, from", 1);
+    files.write("w.toml", weighted);
+    let table = files.prints("plan compare --problem w.toml --budget 2.6");
+    assert!(table.contains("weighted FCT s"), "{table}");
+}
+
 #[test]
 fn explain_says_what_binds_and_what_else_there_was() {
     let files = small("explain");

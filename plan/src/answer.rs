@@ -233,7 +233,7 @@ impl Answer {
 
     fn with_plan(problem: &Problem, algorithm: &str, plan: &Plan) -> Self {
         let weighted = weighted_fct(problem, plan);
-        let makespan = plan.flows.iter().map(|flow| flow.fct).max();
+        let makespan = plan.makespan();
         let (optimal, gap) = match problem.objective() {
             Objective::Cost => {
                 (plan.cost <= plan.bound_cost, gap(plan.cost.as_usd(), plan.bound_cost.as_usd()))
@@ -243,8 +243,8 @@ impl Answer {
                 (weighted <= plan.bound + SAME_TIME, gap)
             }
             Objective::Makespan => {
-                let (last, least) = (makespan.unwrap_or_default(), plan.bound);
-                (last <= least + SAME_TIME, gap(last.as_secs_f64(), least.as_secs_f64()))
+                let gap = gap(makespan.as_secs_f64(), plan.bound.as_secs_f64());
+                (makespan <= plan.bound + SAME_TIME, gap)
             }
         };
         Self {
@@ -253,7 +253,7 @@ impl Answer {
             total_fct: Some(plan.total_fct),
             direct_fct: plan.total_fct_direct(),
             acceleration: plan.acceleration(),
-            makespan,
+            makespan: Some(makespan),
             weighted_fct: Some(weighted),
             cost: Some(plan.cost),
             bound: Some(plan.bound),
@@ -270,6 +270,25 @@ impl Answer {
                 algorithm,
                 String::new(),
             )
+        }
+    }
+
+    /// What its plan makes of the objective: seconds, or dollars where it is the cost.
+    #[must_use]
+    pub fn value(&self) -> Option<f64> {
+        match self.objective {
+            Objective::TotalFct => Some(self.weighted_fct?.as_secs_f64()),
+            Objective::Makespan => Some(self.makespan?.as_secs_f64()),
+            Objective::Cost => Some(self.cost?.as_usd()),
+        }
+    }
+
+    /// No plan has a smaller [`Answer::value`], as far as was proven.
+    #[must_use]
+    pub fn least_value(&self) -> Option<f64> {
+        match self.objective {
+            Objective::TotalFct | Objective::Makespan => Some(self.bound?.as_secs_f64()),
+            Objective::Cost => Some(self.bound_cost?.as_usd()),
         }
     }
 

@@ -223,7 +223,8 @@ impl Plan {
         self.shared_legs.iter().map(|leg| leg.saved).sum()
     }
 
-    /// What the plan makes of the problem's objective; cost breaks ties.
+    /// What the plan makes of the problem's objective; cost breaks ties. A makespan counts by the sum among
+    /// plans that are equal in it: [`Plan::rank`] has it first.
     ///
     /// Flows that the problem does not have add nothing.
     #[must_use]
@@ -233,7 +234,7 @@ impl Plan {
         (self.flows.iter().take(count).enumerate().map(score).sum(), self.cost)
     }
 
-    /// The last flow's completion time.
+    /// When the last of its flows is done.
     #[must_use]
     pub fn makespan(&self) -> Duration {
         self.flows.iter().map(|flow| flow.fct).max().unwrap_or_default()
@@ -253,6 +254,14 @@ impl Plan {
             Objective::Cost => self.bound_cost >= self.cost,
             Objective::TotalFct | Objective::Makespan => self.bound >= self.bounded(problem),
         }
+    }
+
+    /// What a better plan has less of, the objective first: what [`Plan::bound`] bounds, the sum of completion times
+    /// with their weights, the cost.
+    #[must_use]
+    pub fn rank(&self, problem: &Problem) -> (Duration, Duration, Money) {
+        let (score, cost) = self.score(problem);
+        (self.bounded(problem), score, cost)
     }
 
     /// Sum of all direct completion times; `None` when a flow has no direct path.

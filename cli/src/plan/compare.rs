@@ -8,7 +8,7 @@ use tradewind_plan::solver;
 use tradewind_plan::{Answer, Objective, Status};
 use tradewind_units::Money;
 
-use super::show::{dollars, optional, percent, prices, seconds, times};
+use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
 use super::{AskedArgs, solve, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
 
@@ -43,6 +43,8 @@ struct Row {
     /// As in a plan, or `not-served` when the algorithm has no answer to such an objective.
     status: &'static str,
     reason: Option<String>,
+    /// Of the objective: seconds, weighted or of the last flow, or dollars.
+    value: Option<f64>,
     total_fct_s: Option<f64>,
     acceleration: Option<f64>,
     cost_usd: Option<Money>,
@@ -104,16 +106,14 @@ fn compared(
     let all = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
     let bound = all().filter_map(|answer| answer.bound).max();
     let bound_cost = all().filter_map(|answer| answer.bound_cost).max();
-    let gap_of = |answer: &Answer| match objective {
-        Objective::Cost => gap(answer.cost?.as_usd(), bound_cost?.as_usd()),
-        Objective::TotalFct => gap(answer.weighted_fct?.as_secs_f64(), bound?.as_secs_f64()),
-        Objective::Makespan => answer.gap,
-    };
+    let least = all().filter_map(Answer::least_value).max_by(f64::total_cmp);
+    let gap_of = |answer: &Answer| gap(answer.value()?, least?);
     let rows = answers.iter().map(|(name, answer)| match answer {
         Ok(answer) => Row {
             algorithm: name,
             status: answer.status.as_str(),
             reason: answer.reason.clone(),
+            value: answer.value(),
             total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
             acceleration: answer.acceleration,
             cost_usd: answer.cost,
@@ -129,6 +129,7 @@ fn compared(
             algorithm: name,
             status: "not-served",
             reason: Some(reason.clone()),
+            value: None,
             total_fct_s: None,
             acceleration: None,
             cost_usd: None,
@@ -153,12 +154,13 @@ fn compared(
 
 fn show(comparison: &Comparison) -> anyhow::Result<()> {
     let by_cost = comparison.objective == Objective::Cost;
-    let decimals = |number: f64| format!("{number:.3}");
+    let differs = comparison.algorithms.iter().any(|row| row.value != row.total_fct_s);
+    let objective = objective_heading(comparison.objective, differs);
     let shares = comparison.algorithms.iter().any(|row| row.saved_usd.is_some());
     let row = |row: &Row| {
-        let mut cells = vec![
-            row.algorithm.to_owned(),
-            row.status.to_owned(),
+        let mut cells = vec![row.algorithm.to_owned(), row.status.to_owned()];
+        cells.extend(objective.map(|_| optional(row.value.map(decimals))));
+        cells.extend([
             optional(row.total_fct_s.map(decimals)),
             optional(row.acceleration.map(times)),
             optional(row.cost_usd.map(dollars)),
@@ -169,17 +171,17 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
                 row.bound_s.map(decimals)
             }),
             optional(row.gap.map(percent)),
-            optional(row.solve_s.map(|s| seconds(std::time::Duration::from_secs_f64(s)))),
-        ];
+            optional(row.solve_s.map(decimals)),
+        ]);
         if shares {
             cells.extend([row.shared_legs.to_string(), optional(row.saved_usd.map(dollars))]);
         }
         cells
     };
     let rows: Vec<Vec<String>> = comparison.algorithms.iter().map(row).collect();
-    let mut heading = vec![
-        "algorithm",
-        "status",
+    let mut heading = vec!["algorithm", "status"];
+    heading.extend(objective);
+    heading.extend([
         "total FCT s",
         "acceleration",
         "cost $",
@@ -187,7 +189,7 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
         if by_cost { "bound $" } else { "bound s" },
         "gap %",
         "time s",
-    ];
+    ]);
     if shares {
         heading.extend(["shared legs", "saved $"]);
     }

@@ -1,7 +1,7 @@
 //! Plans as people read them.
 
 use tradewind_model::cost::Prices;
-use tradewind_plan::{Answer, SharedLeg, Status};
+use tradewind_plan::{Answer, Objective, SharedLeg, Status};
 use tradewind_units::{Duration, Money, RelayId};
 
 use super::problem::Read;
@@ -88,6 +88,11 @@ fn summary(answer: &Answer) -> Vec<String> {
         (_, Some(gap)) => format!("at most {:.2} % from the best", gap * 100.0),
         (_, None) => "no bound".to_owned(),
     };
+    let least = match (answer.objective, answer.value()) {
+        (_, None) => "-".to_owned(),
+        (Objective::Cost, Some(usd)) => format!("${usd:.2}"),
+        (_, Some(seconds)) => format!("{} s", decimals(seconds)),
+    };
     let budget = answer.budget.as_usd();
     let budget =
         if budget >= NO_BUDGET_USD { "no budget".to_owned() } else { format!("of ${budget:.2}") };
@@ -100,12 +105,33 @@ fn summary(answer: &Answer) -> Vec<String> {
         ),
         format!("cost ${} ({budget}{})", optional(answer.cost.map(dollars)), saved(answer)),
         format!(
-            "{}: {proof}; by {} in {} s",
+            "{}: {} {least}, {proof}; by {} in {} s",
             answer.status.as_str(),
+            called(answer),
             answer.algorithm,
             seconds(answer.solve)
         ),
     ]
+}
+
+/// What is made least, in words.
+fn called(answer: &Answer) -> &'static str {
+    match answer.objective {
+        Objective::TotalFct if answer.weighted_fct == answer.total_fct => "total",
+        Objective::TotalFct => "weighted total",
+        Objective::Makespan => "makespan",
+        Objective::Cost => "cost",
+    }
+}
+
+/// The heading of a column with what plans make of the objective; none where the columns of cost or of total completion
+/// times have it, as they do unless `differs` says that weights make another sum.
+pub(super) fn objective_heading(objective: Objective, differs: bool) -> Option<&'static str> {
+    match objective {
+        Objective::TotalFct => differs.then_some("weighted FCT s"),
+        Objective::Makespan => Some("makespan s"),
+        Objective::Cost => None,
+    }
 }
 
 /// What shared legs save, where content is common.
@@ -117,8 +143,12 @@ pub(crate) fn optional(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
+pub(crate) fn decimals(number: f64) -> String {
+    format!("{number:.3}")
+}
+
 pub(crate) fn seconds(span: Duration) -> String {
-    format!("{:.3}", span.as_secs_f64())
+    decimals(span.as_secs_f64())
 }
 
 pub(crate) fn dollars(amount: Money) -> String {

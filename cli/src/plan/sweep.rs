@@ -10,7 +10,7 @@ use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 
 use super::problem::{BadFile, Read};
-use super::show::{dollars, optional, percent, prices, seconds, times};
+use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
 use super::{AlgorithmArgs, AskedArgs, check, solve, usd, write};
 use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
@@ -55,6 +55,8 @@ struct Sweep {
 struct Point {
     budget_usd: Money,
     status: Status,
+    /// Of the objective: seconds, weighted or of the last flow, or dollars.
+    value: Option<f64>,
     total_fct_s: Option<f64>,
     direct_fct_s: Option<f64>,
     acceleration: Option<f64>,
@@ -65,6 +67,12 @@ struct Point {
     solve_s: f64,
     /// No other point costs as little or less and takes less time.
     pareto: bool,
+    /// What stars and the plot go by: the objective, or all completion times where that is the cost.
+    #[serde(skip)]
+    time_s: Option<f64>,
+    /// The same if all flows went direct.
+    #[serde(skip)]
+    direct_s: Option<f64>,
 }
 
 pub(super) fn run(args: &SweepArgs) -> Outcome {
@@ -112,7 +120,7 @@ fn swept(read: &Read, mut problem: Problem, args: &SweepArgs) -> anyhow::Result<
             answer = better(&problem, before, answer)?;
         }
         best = answer.plan().or(best);
-        points.push(point(budget, &answer));
+        points.push(point(&problem, &answer));
     }
     mark_pareto(&mut points);
     Ok(Sweep {
@@ -127,25 +135,36 @@ fn swept(read: &Read, mut problem: Problem, args: &SweepArgs) -> anyhow::Result<
 /// The answer, or the plan of a smaller budget if that is better.
 fn better(problem: &Problem, before: &Plan, answer: Answer) -> anyhow::Result<Answer> {
     let plan = answer.plan();
-    if plan.as_ref().is_some_and(|plan| plan.score(problem) <= before.score(problem)) {
+    if plan.as_ref().is_some_and(|plan| plan.rank(problem) <= before.rank(problem)) {
         return Ok(answer);
     }
     // Bounds are of this budget: those of a smaller one would claim too much.
     let bound = plan.as_ref().map_or_else(Default::default, |plan| plan.bound);
     let bound_cost = plan.as_ref().map_or(Money::ZERO, |plan| plan.bound_cost);
-    let bound = bound.min(before.score(problem).0);
+    let bound = bound.min(before.rank(problem).0);
     let kept = Plan { bound, bound_cost: bound_cost.min(before.cost), ..before.clone() };
     let kept = Answer::new(problem, &answer.algorithm, Ok(kept), answer.solve)?;
     check(problem, &kept)?;
     Ok(kept)
 }
 
-fn point(budget: Money, answer: &Answer) -> Point {
+fn point(problem: &Problem, answer: &Answer) -> Point {
+    let total = answer.total_fct.map(|total| total.as_secs_f64());
+    let direct = answer.direct_fct.map(|direct| direct.as_secs_f64());
+    let (time_s, direct_s) = match answer.objective {
+        Objective::Cost => (total, direct),
+        Objective::TotalFct | Objective::Makespan => {
+            let fcts: Option<Vec<_>> = answer.flows.iter().map(|flow| flow.direct_fct).collect();
+            let value = |fcts: Vec<_>| problem.value(fcts.into_iter(), Money::ZERO);
+            (answer.value(), total.and(fcts).map(value))
+        }
+    };
     Point {
-        budget_usd: budget,
+        budget_usd: answer.budget,
         status: answer.status,
-        total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
-        direct_fct_s: answer.direct_fct.map(|direct| direct.as_secs_f64()),
+        value: answer.value(),
+        total_fct_s: total,
+        direct_fct_s: direct,
         acceleration: answer.acceleration,
         cost_usd: answer.cost,
         relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
@@ -153,18 +172,20 @@ fn point(budget: Money, answer: &Answer) -> Point {
         gap: answer.gap,
         solve_s: answer.solve.as_secs_f64(),
         pareto: false,
+        time_s,
+        direct_s,
     }
 }
 
 fn mark_pareto(points: &mut [Point]) {
     let figures: Vec<Option<(Money, f64)>> =
-        points.iter().map(|point| point.cost_usd.zip(point.total_fct_s)).collect();
+        points.iter().map(|point| point.cost_usd.zip(point.time_s)).collect();
     for (index, point) in points.iter_mut().enumerate() {
-        let Some((cost, total)) = figures[index] else { continue };
+        let Some((cost, time)) = figures[index] else { continue };
         let beats = |(other, figure): (usize, &Option<(Money, f64)>)| {
             figure.is_some_and(|(c, t)| {
-                let equal = c == cost && t == total;
-                c <= cost && t <= total && (!equal || other < index)
+                let equal = c == cost && t == time;
+                c <= cost && t <= time && (!equal || other < index)
             })
         };
         point.pareto = !figures.iter().enumerate().filter(|(i, _)| *i != index).any(beats);
@@ -172,33 +193,30 @@ fn mark_pareto(points: &mut [Point]) {
 }
 
 fn show(sweep: &Sweep) -> anyhow::Result<()> {
-    let decimals = |number: f64| format!("{number:.3}");
+    let differs = sweep.points.iter().any(|point| point.value != point.total_fct_s);
+    let objective = objective_heading(sweep.objective, differs);
     let rows: Vec<Vec<String>> = (sweep.points.iter())
         .map(|point| {
-            vec![
+            let mut cells = vec![
                 if point.pareto { "*" } else { "" }.to_owned(),
                 point.status.as_str().to_owned(),
                 dollars(point.budget_usd),
                 optional(point.cost_usd.map(dollars)),
+            ];
+            cells.extend(objective.map(|_| optional(point.value.map(decimals))));
+            cells.extend([
                 optional(point.total_fct_s.map(decimals)),
                 optional(point.acceleration.map(times)),
                 optional(point.relays.map(|relays| relays.to_string())),
                 optional(point.gap.map(percent)),
-                seconds(std::time::Duration::from_secs_f64(point.solve_s)),
-            ]
+                decimals(point.solve_s),
+            ]);
+            cells
         })
         .collect();
-    let heading = [
-        "Pareto",
-        "status",
-        "budget $",
-        "cost $",
-        "total FCT s",
-        "acceleration",
-        "relays",
-        "gap %",
-        "time s",
-    ];
+    let mut heading = vec!["Pareto", "status", "budget $", "cost $"];
+    heading.extend(objective);
+    heading.extend(["total FCT s", "acceleration", "relays", "gap %", "time s"]);
     table::print(&heading, &rows, 2)
 }
 
@@ -211,7 +229,7 @@ fn render(form: Form, sweep: &Sweep) -> anyhow::Result<String> {
     })
 }
 
-/// Total completion time over budget, beside that of going direct.
+/// What the objective makes of completion times over budget, beside that of going direct.
 fn chart_of(sweep: &Sweep) -> Chart {
     let line = |name: &str, value: fn(&Point) -> Option<f64>| {
         let points = sweep.points.iter();
@@ -219,14 +237,17 @@ fn chart_of(sweep: &Sweep) -> Chart {
             points.filter_map(|point| Some((point.budget_usd.as_usd(), value(point)?).into()));
         Line { name: name.to_owned(), points: points.collect() }
     };
+    let differs = sweep.points.iter().any(|point| point.time_s != point.total_fct_s);
+    let y_label = match sweep.objective {
+        Objective::Makespan => "last completion time in seconds",
+        Objective::TotalFct if differs => "weighted completion time in seconds",
+        Objective::TotalFct | Objective::Cost => "total completion time in seconds",
+    };
     Chart {
         title: format!("{}: what a budget buys ({})", sweep.problem, sweep.algorithm),
         x_label: "budget in dollars".to_owned(),
-        y_label: "total completion time in seconds".to_owned(),
+        y_label: y_label.to_owned(),
         scale: Scale::Linear,
-        lines: vec![
-            line("plan", |point| point.total_fct_s),
-            line("direct", |point| point.direct_fct_s),
-        ],
+        lines: vec![line("plan", |point| point.time_s), line("direct", |point| point.direct_s)],
     }
 }
