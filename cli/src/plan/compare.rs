@@ -9,7 +9,7 @@ use tradewind_plan::{Answer, Objective, Status};
 use tradewind_units::Money;
 
 use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
-use super::{AskedArgs, solve, usd};
+use super::{AskedArgs, Begun, solve, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
 
 #[derive(clap::Args)]
@@ -66,6 +66,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Outcome {
+    let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
     let problem = match read.problem()? {
         Ok(problem) => problem,
@@ -74,9 +75,10 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
             return Ok(FAILED.into());
         }
     };
+    let each = begun.left_of(args.asked.deadline);
     let mut answers: Vec<(&'static str, Result<Answer, String>)> = Vec::new();
     for name in solver::names() {
-        let answer = match solve(&problem, name, args.asked.deadline) {
+        let answer = match solve(&problem, name, each) {
             Ok(answer) => Ok(answer),
             Err(error) if error.is::<solver::SolveError>() => Err(error.to_string()),
             // A plan that the verifier objects to.

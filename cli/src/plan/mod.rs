@@ -67,13 +67,29 @@ struct PlanArgs {
     output: Format,
 }
 
+/// When a command began, or a period of it.
+#[derive(Clone, Copy)]
+struct Begun(Instant);
+
+impl Begun {
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// What is left of a deadline; none once it has passed.
+    fn left_of(self, deadline: Duration) -> Duration {
+        deadline.saturating_sub(self.0.elapsed())
+    }
+}
+
 /// What every planning command takes.
 #[derive(clap::Args)]
 struct AskedArgs {
     /// The problem (TOML, see docs/plan.md)
     #[arg(long, value_name = "FILE", required = true)]
     problem: Option<PathBuf>,
-    /// Wall-clock time for each run of an algorithm; then its best plan so far counts
+    /// Wall-clock time for each run of an algorithm, reading and building the problem included; then its best plan so
+    /// far counts
     #[arg(long, value_name = "SPAN", default_value = "10 s", value_parser = parse_duration)]
     deadline: Duration,
     #[command(flatten)]
@@ -139,9 +155,13 @@ pub(crate) fn refuse_bad_files(outcome: Outcome) -> Outcome {
 }
 
 fn one(args: &PlanArgs) -> Outcome {
+    let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
     let mut answer = match read.problem()? {
-        Ok(problem) => solve(&problem, &args.algorithm.algorithm, args.asked.deadline)?,
+        Ok(problem) => {
+            let left = begun.left_of(args.asked.deadline);
+            solve(&problem, &args.algorithm.algorithm, left)?
+        }
         Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
     };
     answer.forecast.clone_from(&read.forecast);
@@ -161,9 +181,9 @@ fn one(args: &PlanArgs) -> Outcome {
 fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Result<Answer> {
     let chosen =
         solver::by_name(algorithm).with_context(|| format!("no algorithm `{algorithm}`"))?;
-    let start = Instant::now();
-    let should_stop = || start.elapsed() >= deadline;
-    let time_left = || deadline.saturating_sub(start.elapsed());
+    let start = Begun::now();
+    let time_left = || start.left_of(deadline);
+    let should_stop = || time_left().is_zero();
     let limits = Limits {
         work: u64::MAX,
         should_stop: &should_stop,
@@ -171,7 +191,7 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
         crew: &Threads::available(),
     };
     let outcome = solver::solve(chosen.as_ref(), problem, &limits);
-    let answer = Answer::new(problem, algorithm, outcome, start.elapsed())?;
+    let answer = Answer::new(problem, algorithm, outcome, start.0.elapsed())?;
     check(problem, &answer)?;
     Ok(answer)
 }

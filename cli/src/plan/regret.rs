@@ -1,7 +1,6 @@
 //! `tradewind plan regret`: what planning for forecasts would have cost, period by period of a log.
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
@@ -15,8 +14,8 @@ use tradewind_units::{Bytes, Duration, Money};
 
 use super::expected::with_log;
 use super::problem::BadFile;
-use super::show::{dollars, optional, prices};
-use super::{AlgorithmArgs, AskedArgs, usd};
+use super::show::{decimals, dollars, optional, prices};
+use super::{AlgorithmArgs, AskedArgs, Begun, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
 
 #[derive(clap::Args)]
@@ -153,7 +152,7 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
     Ok(if report.periods.is_empty() { FAILED.into() } else { ExitCode::SUCCESS })
 }
 
-/// Plans for what was expected and for what came; each plan takes at most `deadline`, and is verified.
+/// Plans for what was expected and for what came; each plan takes at most `deadline`, building its problem included, and is verified.
 fn tested(
     past: &PastPeriod,
     reserve: f64,
@@ -161,9 +160,9 @@ fn tested(
     deadline: Duration,
 ) -> anyhow::Result<Regret> {
     let mut wrong = None;
+    let mut begun = Begun::now();
     let mut solve = |problem: &Problem| {
-        let begun = Instant::now();
-        let time_left = || deadline.saturating_sub(begun.elapsed());
+        let time_left = || begun.left_of(deadline);
         let should_stop = || time_left().is_zero();
         let limits = Limits {
             work: u64::MAX,
@@ -176,6 +175,7 @@ fn tested(
             answer => answer?,
         };
         wrong = wrong.take().or_else(|| verify(problem, &plan).first().map(ToString::to_string));
+        begun = Begun::now();
         Ok(plan)
     };
     let with_reserve = |flow: &Flow| Flow { volume: flow.volume.scaled(reserve), ..flow.clone() };
@@ -231,7 +231,6 @@ fn mean_of(periods: &[PeriodReport]) -> Mean {
 }
 
 fn show(report: &Report) -> anyhow::Result<()> {
-    let decimals = |number: f64| format!("{number:.3}");
     let percent = |ratio: Option<f64>| optional(ratio.map(|ratio| format!("{:.1}", ratio * 100.0)));
     let row = |period: &PeriodReport| {
         let by = period.as_planned.as_ref();

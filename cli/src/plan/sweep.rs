@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use tradewind_units::Money;
 
 use super::problem::{BadFile, Read};
 use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
-use super::{AlgorithmArgs, AskedArgs, check, solve, usd, write};
+use super::{AlgorithmArgs, AskedArgs, Begun, check, solve, usd, write};
 use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
 /// Most budgets in a sweep. Chosen: more than a plot can show.
@@ -81,6 +82,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
         return Err(BadFile(format!("--to: more than --from, {from}, not {to}")).into());
     }
     let form = args.out.as_deref().map(Form::of).transpose().map_err(BadFile)?;
+    let begun = Begun::now();
     let read = args.asked.read(Some(args.from))?;
     let problem = match read.problem()? {
         Ok(problem) => problem,
@@ -89,7 +91,8 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
             return Ok(FAILED.into());
         }
     };
-    let sweep = swept(&read, problem, args)?;
+    let each = begun.left_of(args.asked.deadline);
+    let sweep = swept(&read, problem, args, each)?;
     if let (Some(out), Some(form)) = (&args.out, form) {
         write(out, &render(form, &sweep)?)?;
     }
@@ -105,8 +108,13 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
 }
 
 /// All budgets, the least first. A plan within a smaller budget holds within a larger one, so the
-/// better of both counts: more budget never makes it worse, whatever the algorithm.
-fn swept(read: &Read, mut problem: Problem, args: &SweepArgs) -> anyhow::Result<Sweep> {
+/// better of both counts: more budget never makes it worse, whatever the algorithm. Each run takes at most `deadline`.
+fn swept(
+    read: &Read,
+    mut problem: Problem,
+    args: &SweepArgs,
+    deadline: Duration,
+) -> anyhow::Result<Sweep> {
     let mut points = Vec::new();
     let mut best: Option<Plan> = None;
     for step in 0..args.steps {
@@ -115,7 +123,7 @@ fn swept(read: &Read, mut problem: Problem, args: &SweepArgs) -> anyhow::Result<
         let budget =
             Money::from_usd(from + share * (to - from)).context("a budget of the sweep")?;
         problem = problem.with_budget(budget);
-        let mut answer = solve(&problem, &args.algorithm.algorithm, args.asked.deadline)?;
+        let mut answer = solve(&problem, &args.algorithm.algorithm, deadline)?;
         if let Some(before) = &best {
             answer = better(&problem, before, answer)?;
         }
