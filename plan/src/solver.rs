@@ -150,16 +150,16 @@ pub fn best_of(
         };
         bound = bound.max(plan.bound);
         bound_cost = bound_cost.max(plan.bound_cost);
-        let better = |best: &Plan| plan.score(problem) < best.score(problem);
+        let better = |best: &Plan| plan.rank(problem) < best.rank(problem);
         if best.as_ref().is_none_or(better) {
             best = Some(plan);
         }
     }
-    let bounded = |plan: Plan| {
-        let (score, cost) = plan.score(problem);
-        Plan { bound: bound.min(score), bound_cost: bound_cost.min(cost), ..plan }
+    let proved = |plan: Plan| {
+        let (bound, bound_cost) = (bound.min(plan.bounded(problem)), bound_cost.min(plan.cost));
+        Plan { bound, bound_cost, ..plan }
     };
-    best.map(bounded).ok_or(last_error)
+    best.map(proved).ok_or(last_error)
 }
 
 /// Counts a solver's steps.

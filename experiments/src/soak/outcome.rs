@@ -54,6 +54,24 @@ impl Soaked {
                 && session.ended >= fault.began
         })
     }
+
+    /// What a session was, and the last fault that began before it ended.
+    fn told(&self, session: &Ended) -> String {
+        let lasted = (session.ended - session.begun).as_secs_f64();
+        let what = format!(
+            "{} over the {} chain, {lasted:.1} s long",
+            session.kind.name(),
+            CHAINS[session.chain]
+        );
+        let before = self.faults.iter().rfind(|fault| fault.began <= session.ended);
+        match before {
+            None => format!("{what}, before any fault"),
+            Some(fault) => {
+                let after = (session.ended - fault.began).as_secs_f64();
+                format!("{what}, ended {after:.1} s after `{}` had begun", fault.what.name())
+            }
+        }
+    }
 }
 
 /// The record of a soak. It asserts no times, so that the lab's lateness does not matter to it.
@@ -145,7 +163,11 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
     let stuck = soaked.count(End::Stuck);
     let broken: Vec<&Ended> =
         soaked.sessions().filter(|session| session.end == End::Broken).collect();
-    let unexplained = broken.iter().filter(|session| !soaked.explains(session)).count();
+    let unexplained: Vec<String> = (broken.iter().filter(|session| !soaked.explains(session)))
+        .map(|session| soaked.told(session))
+        .collect();
+    let first = unexplained.first().map(|told| format!(", first {told}")).unwrap_or_default();
+    let without = unexplained.len();
     let of_all = |count: u64| format!("{count} of {all} sessions");
     vec![
         Finding::new("no byte is altered", altered == 0 && all > 0, of_all(altered)),
@@ -161,8 +183,8 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
         ),
         Finding::new(
             "sessions break only by what may break them",
-            unexplained == 0,
-            format!("{} of {all} broke, {unexplained} without such a fault", broken.len()),
+            without == 0,
+            format!("{} of {all} broke, {without} without such a fault{first}", broken.len()),
         ),
         accounted(soaked),
         flat(

@@ -127,8 +127,7 @@ impl Found {
     /// The best of the plans within the budget, with what was proved.
     fn best(self, problem: &Problem, plans: Vec<Plan>, solver: &str) -> Result<Plan, SolveError> {
         let affordable = plans.into_iter().filter(|plan| plan.cost <= problem.budget());
-        let rank = |plan: &Plan| (plan.bounded(problem), plan.score(problem));
-        let Some(plan) = affordable.min_by_key(rank) else {
+        let Some(plan) = affordable.min_by_key(|plan| plan.rank(problem)) else {
             return Err(SolveError::WorkLimit { best: None, bound: self.bound });
         };
         Ok(Plan { solver: solver.to_owned(), ..self.proved(problem, plan) })
