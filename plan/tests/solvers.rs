@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Mutex;
+
 use common::enumeration::enumerated;
 use common::{drawn, four_cities, mbps, usd};
 use proptest::prelude::*;
@@ -272,6 +274,36 @@ fn a_path_that_runs_may_be_kept_however_slow_it_is() {
     // With money for the move it is taken, if time counts.
     let rich = solve(&Exhaustive, &running_slowly(Objective::TotalFct, 10.0));
     assert_eq!((rich.cost, rich.flows[0].path.len()), (usd(5.0), 0));
+}
+
+/// Greedy, which notes how much time it was told to have.
+#[derive(Default)]
+struct Timed(Mutex<Vec<Duration>>);
+
+impl Solver for Timed {
+    fn name(&self) -> &'static str {
+        "timed"
+    }
+
+    fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+        let left = limits.time_left.expect("time is limited")();
+        self.0.lock().unwrap().push(left);
+        Greedy.solve(problem, limits)
+    }
+}
+
+#[test]
+fn no_step_towards_the_least_makespan_may_take_all_the_time() {
+    let mut inputs = four_cities(&TEN_REGIONS, 6.0);
+    inputs.objective = Objective::Makespan;
+    let problem = Problem::new(inputs).unwrap();
+    let all = Duration::from_secs(10);
+    let limits = Limits { time_left: Some(&|| all), ..Limits::work(20_000_000) };
+    let timed = Timed::default();
+    let plan = solver::makespan::solve(&timed, &problem, &limits).unwrap();
+    assert_eq!(verify(&problem, &plan), vec![]);
+    let told = timed.0.into_inner().unwrap();
+    assert!(told.len() > 3 && told.iter().sum::<Duration>() <= all, "{told:?}");
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Direction {
         self.moved >= BULKY_AFTER_BYTES
     }
 
-    /// Keeps a copy of what it takes from now on, and takes no more than [`MOST_KEPT_BYTES`].
+    /// Keeps a copy of what it takes from now on, and takes no more than [`Kept`] allows.
     pub(crate) fn keep(&mut self) {
         self.kept = Some(Kept::default());
     }

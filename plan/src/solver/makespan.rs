@@ -7,7 +7,7 @@
 
 use tradewind_units::Duration;
 
-use super::{Limits, SolveError, Solver};
+use super::{Limits, SolveError, Solver, part};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
@@ -23,15 +23,15 @@ pub fn solve(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let times = times(problem);
-    // A bisection and the plan at its end, all with the same work.
-    let steps = u64::from(usize::BITS - times.len().leading_zeros()) + 1;
-    let share = limits.with_work(limits.work / (steps + 1));
+    // A bisection and the plan at its end, all with the same work, and the same part of the time that is left.
+    let steps = (usize::BITS - times.len().leading_zeros()) + 1;
+    let share = 1.0 / f64::from(steps + 1);
     let mut bound = slowest_flows_best(problem);
     let (mut low, mut high) = (0, times.len().saturating_sub(1));
     let mut cheapest: Option<(usize, Plan)> = None;
     while low < high {
         let middle = low + (high - low) / 2;
-        match within(solver, problem, times[middle], &share)? {
+        match part(limits, share, |share| within(solver, problem, times[middle], share))? {
             Within::Affordable(plan) => {
                 cheapest = Some((middle, *plan));
                 high = middle;
@@ -47,7 +47,8 @@ pub fn solve(
     }
     let limit = times.get(low).copied().unwrap_or(Duration::MAX);
     let within = problem.within(limit, Objective::TotalFct);
-    let last = within.map(|within| found(solver.solve(&within, &share)));
+    let last =
+        within.map(|within| found(part(limits, share, |share| solver.solve(&within, share))));
     let fallback = cheapest.filter(|(at, _)| *at == low).map(|(_, plan)| plan);
     let plan = match (last, fallback) {
         (Some(Ok(plan)), Some(other)) if other.score(problem) < plan.score(problem) => other,
