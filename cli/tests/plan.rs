@@ -194,7 +194,11 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
         format!("{blocked}[[pair]]\nfrom = \"a\"\nto = \"c\"\nblocked = true\n"),
     );
     let both = "plan --problem both.toml --budget 0.7 --algorithm";
-    files.refuses_with(&format!("{both} exact"), 1, "both.toml: infeasible: flow `");
+    files.refuses_with(
+        &format!("{both} exact"),
+        1,
+        "both.toml: infeasible: flows: the budget of $0.7",
+    );
     files.refuses_with(&format!("{both} f-fct"), 1, "both.toml: limited: stopped before the end");
     let output = files.run(&format!("{both} f-fct -o json"));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();

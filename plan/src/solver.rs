@@ -203,15 +203,10 @@ impl<'a> Work<'a> {
 }
 
 /// No plan is below it, whatever the budget: of a makespan the slowest flow's best time, else the sum of each flow's best score.
-fn unlimited_bound_of(problem: &Problem) -> Duration {
-    match problem.objective() {
-        Objective::Makespan => makespan::slowest_flows_best(problem),
-        Objective::TotalFct | Objective::Cost => unlimited_bound(problem),
-    }
-}
-
-/// The sum of each flow's best score: no plan is below it, whatever the budget.
 fn unlimited_bound(problem: &Problem) -> Duration {
+    if problem.objective() == Objective::Makespan {
+        return makespan::slowest_flows_best(problem);
+    }
     let fastest = |flow| {
         let left_out = problem.left_out(flow).map(|fct| problem.score(flow, fct));
         problem.candidates(flow).iter().map(|candidate| candidate.score).chain(left_out).min()

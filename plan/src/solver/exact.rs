@@ -7,8 +7,8 @@
 //! for every plan, so the greatest one does. Once the score is proved least, a last search
 //! among the plans of that score makes the cost least.
 //!
-//! Where the problem leaves paths out, nothing is proved of them: the bounds stay those of the loosest one and of no
-//! cost, and that the candidates make no plan does not mean that there is none.
+//! Where the problem leaves paths out, nothing is proved of them: the bound on the score stays the sum of all flows' best ones, that on cost
+//! stays nothing, and that the candidates make no plan does not mean that there is none.
 //!
 //! Makespan is for a caller who asks with [`Problem::within`]; here it counts as the sum of scores.
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Money};
 
-use super::{Limits, SolveError, Solver, Work, part, registry, unlimited_bound_of};
+use super::{Limits, SolveError, Solver, Work, part, registry, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use climb::Climb;
@@ -84,7 +84,7 @@ impl Found {
             Err(error) => (None, Some(error)),
         };
         let choices = apart.iter().filter_map(|plan| plan.choice_in(problem)).collect();
-        Self { choices, apart, error, bound: unlimited_bound_of(problem), bound_cost: Money::ZERO }
+        Self { choices, apart, error, bound: unlimited_bound(problem), bound_cost: Money::ZERO }
     }
 
     /// Adds the plan and the bounds of the relaxed problem.
