@@ -19,6 +19,9 @@ use crate::NodeError;
 use crate::membership::Members;
 
 mod file;
+mod group;
+
+pub use group::{Group, GroupMember};
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
@@ -204,6 +207,8 @@ pub struct NodeConfig {
     pub grant: Option<SignedGrant>,
     /// Its own paths.
     pub paths: Vec<Path>,
+    /// Its own groups.
+    pub groups: Vec<Group>,
     /// Whether it sends copies again that the path to their first relay loses.
     pub repeats_copies: bool,
     /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
@@ -282,7 +287,7 @@ impl NodeConfig {
         if let Some(chosen) = &self.copying.replies {
             chosen.check(self.tunnel.is_some())?;
         }
-        if self.paths.is_empty() && self.members.is_none() {
+        if self.paths.is_empty() && self.groups.is_empty() && self.members.is_none() {
             return Ok(());
         }
         if self.workers != 1 {
@@ -291,6 +296,7 @@ impl NodeConfig {
         if self.grant.is_none() {
             return refused("grant", "missing, and there are paths");
         }
+        self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         for path in &self.paths {
             path.course.check()?;
@@ -313,7 +319,8 @@ impl NodeConfig {
 
     fn check_members(&self) -> Result<(), NodeError> {
         let members = self.members.as_deref().map(Members::read).transpose()?;
-        for Path { course, .. } in &self.paths {
+        let groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
+        for course in self.paths.iter().map(|path| path.course.clone()).chain(groups) {
             course.check_members(members.is_some())?;
             let unknown =
                 |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
@@ -425,6 +432,7 @@ impl NodeConfig {
             },
             grant: None,
             paths: Vec::new(),
+            groups: Vec::new(),
             repeats_copies: true,
             keep_sources: Vec::new(),
             tunnel: None,

@@ -1,4 +1,4 @@
-//! The packet plane: sockets and threads around the sessions of `tradewind-packet`; so far its forwarding service `[JQ 3.5]`.
+//! The packet plane: sockets and threads around the sessions and machines of `tradewind-packet` `[JQ 3, 4]`.
 //!
 //! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
 //! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
@@ -48,7 +48,8 @@ use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
 pub use config::{
-    Chosen, Copying, Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken, Tunnel, Via,
+    Chosen, Copying, Course, Entrance, Far, Group, GroupMember, NodeConfig, Path, RelayServices,
+    Taken, Tunnel, Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};

@@ -11,8 +11,10 @@
 //!
 //! A repair packet of the flow itself that comes while helpers are asked is sent at once: whichever is first, brings the packet back.
 //!
-//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a flow's own receiver may ask, each packet is
-//! answered at most twice, packets that no ingress relay vouched for are never answered, and requests and help have budgets.
+//! The flow of a group has several receivers, each of which asks for itself. It is kept in any case, forwarded or cached, and never coded.
+//!
+//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a flow's own receivers may ask, each packet is
+//! answered at most twice to each, packets that no ingress relay vouched for are never answered, and requests and help have budgets.
 
 mod blocks;
 mod presence;
@@ -82,7 +84,10 @@ impl Default for EgressConfig {
     }
 }
 
-/// A packet that was asked for.
+/// A packet, and a receiver that wants it.
+type Wish = (PacketId, Peer);
+
+/// What came of a wish.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     answers: u8,
@@ -92,7 +97,7 @@ struct Asked {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    Wait(PacketId),
+    Wait(Wish),
     Help(BlockKey),
     Expiry,
 }
@@ -102,11 +107,13 @@ enum Timer {
 pub struct Egress {
     config: EgressConfig,
     flows: BTreeMap<FlowNumber, EgressFlow>,
+    /// The receivers of groups' flows.
+    groups: BTreeMap<FlowNumber, Vec<Peer>>,
     receivers: Receivers,
     cache: Store,
     blocks: Blocks,
-    asked: BTreeMap<PacketId, Asked>,
-    asked_order: VecDeque<(Timestamp, PacketId)>,
+    asked: BTreeMap<Wish, Asked>,
+    asked_order: VecDeque<(Timestamp, Wish)>,
     recoveries: BTreeMap<u64, BlockKey>,
     next_recovery: u64,
     is_expiry_set: bool,
@@ -121,6 +128,7 @@ impl Egress {
         Self {
             config,
             flows: BTreeMap::new(),
+            groups: BTreeMap::new(),
             receivers: Receivers::new(config.asks, config.helps),
             cache: Store::new(config.cache),
             blocks: Blocks::new(config.blocks),
@@ -148,10 +156,31 @@ impl Egress {
         Ok(())
     }
 
+    /// The same for the flow of a group, of which all of these are receivers.
+    ///
+    /// # Errors
+    /// As [`Egress::set_flow`].
+    pub fn set_group(
+        &mut self,
+        number: FlowNumber,
+        flow: EgressFlow,
+        receivers: &[Peer],
+    ) -> Result<(), DropReason> {
+        self.set_flow(number, flow)?;
+        for receiver in receivers.iter().filter(|receiver| **receiver != flow.receiver) {
+            self.receivers.add(*receiver, number);
+        }
+        self.groups.insert(number, receivers.to_vec());
+        Ok(())
+    }
+
     /// Ends a flow; `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         let Some(flow) = self.flows.remove(&number) else { return false };
         self.receivers.remove(flow.receiver, number);
+        for receiver in self.groups.remove(&number).unwrap_or_default() {
+            self.receivers.remove(receiver, number);
+        }
         true
     }
 
@@ -203,28 +232,35 @@ impl Egress {
         if flow.ingress != from {
             return Err(DropReason::WrongPeer);
         }
-        match source.service {
-            Service::Forwarding => {
-                if self.outbox.send(flow.receiver, &Message::Source(source)).is_some() {
+        let group = self.groups.get(&packet.flow);
+        let (is_forwarded, is_kept) = match source.service {
+            Service::Forwarding => (true, group.is_some()),
+            Service::Caching => (false, true),
+            Service::Direct | Service::Coding => return Err(DropReason::NotServed),
+        };
+        if is_kept && !self.cache.insert(now, packet, source.payload) {
+            return Err(DropReason::Duplicate);
+        }
+        if is_forwarded {
+            let alone = std::slice::from_ref(&flow.receiver);
+            for receiver in group.map_or(alone, |group| &group[..]) {
+                if self.outbox.send(*receiver, &Message::Source(source)).is_some() {
                     self.outbox.tell(Event::Forwarded(packet));
                 }
             }
-            Service::Caching => {
-                if !self.cache.insert(now, packet, source.payload) {
-                    return Err(DropReason::Duplicate);
-                }
-                self.outbox.tell(Event::Kept(packet));
-                self.set_expiry(now);
-                self.serve_if_waiting(now, packet);
-            }
-            Service::Direct | Service::Coding => return Err(DropReason::NotServed),
+        }
+        if is_kept {
+            self.outbox.tell(Event::Kept(packet));
+            self.set_expiry(now);
+            self.serve_those_waiting(now, packet);
         }
         Ok(())
     }
 
     fn take_nack(&mut self, now: Timestamp, from: Peer, nack: &Nack<'_>) -> Result<(), DropReason> {
         let flow = *self.flows.get(&nack.flow).ok_or(DropReason::UnknownFlow)?;
-        if flow.receiver != from {
+        let is_member = || self.groups.get(&nack.flow).is_some_and(|group| group.contains(&from));
+        if flow.receiver != from && !is_member() {
             return Err(DropReason::WrongPeer);
         }
         let items: u8 = nack.ranges.iter().map(|(_, length)| length).sum();
@@ -234,63 +270,66 @@ impl Egress {
         self.outbox.tell(Event::Asked { flow: nack.flow, items });
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
-            self.ask(now, PacketId { flow: nack.flow, sequence });
+            self.ask(now, (PacketId { flow: nack.flow, sequence }, from));
         }
         Ok(())
     }
 
-    fn ask(&mut self, now: Timestamp, packet: PacketId) {
-        if !self.asked.contains_key(&packet) {
+    fn ask(&mut self, now: Timestamp, wish: Wish) {
+        if !self.asked.contains_key(&wish) {
             if self.asked.len() >= MOST_ASKED {
                 return self.outbox.drop(DropReason::TableFull);
             }
-            self.asked.insert(packet, Asked { answers: 0, waits_until: None });
-            self.asked_order.push_back((now, packet));
+            self.asked.insert(wish, Asked { answers: 0, waits_until: None });
+            self.asked_order.push_back((now, wish));
         }
-        let asked = self.asked[&packet];
+        let asked = self.asked[&wish];
         if asked.answers >= MOST_ANSWERS {
             return self.outbox.drop(DropReason::Answered);
         }
-        if asked.waits_until.is_some() || self.serve(now, packet) {
+        if asked.waits_until.is_some() || self.serve(now, wish) {
             return;
         }
         let until = now + self.config.wait_within;
-        self.set_wait(packet, Some(until));
-        self.timers.set(until, Timer::Wait(packet));
+        self.set_wait(wish, Some(until));
+        self.timers.set(until, Timer::Wait(wish));
     }
 
-    fn set_wait(&mut self, packet: PacketId, until: Option<Timestamp>) {
-        if let Some(asked) = self.asked.get_mut(&packet) {
+    fn set_wait(&mut self, wish: Wish, until: Option<Timestamp>) {
+        if let Some(asked) = self.asked.get_mut(&wish) {
             asked.waits_until = until;
         }
     }
 
     /// Something that may bring `packet` back has come.
-    fn serve_if_waiting(&mut self, now: Timestamp, packet: PacketId) {
-        let waits = self.asked.get(&packet).is_some_and(|asked| asked.waits_until.is_some());
-        if waits && self.serve(now, packet) {
-            self.set_wait(packet, None);
+    fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
+        let (first, last) = ((packet, Peer(u32::MIN)), (packet, Peer(u32::MAX)));
+        let asked = self.asked.range(first..=last);
+        let waits = asked.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish);
+        for wish in waits.collect::<Vec<Wish>>() {
+            if self.serve(now, wish) {
+                self.set_wait(wish, None);
+            }
         }
     }
 
     /// Tries to bring a packet back; whether that is done or under way.
-    fn serve(&mut self, now: Timestamp, packet: PacketId) -> bool {
-        let Some(flow) = self.flows.get(&packet.flow).copied() else { return false };
+    fn serve(&mut self, now: Timestamp, (packet, receiver): Wish) -> bool {
         if let Some(payload) = self.cache.get(packet) {
             let message = Message::Recovered { packet, means: Means::Cache, payload };
-            self.outbox.send(flow.receiver, &message);
-            self.count_answer(packet, Way::Cache);
+            self.outbox.send(receiver, &message);
+            self.count_answer((packet, receiver), Way::Cache);
             return true;
         }
-        self.serve_in_stream(packet, flow.receiver) || self.serve_cross_stream(now, packet)
+        self.serve_in_stream(packet, receiver) || self.serve_cross_stream(now, packet)
     }
 
-    fn count_answer(&mut self, packet: PacketId, way: Way) {
-        if let Some(asked) = self.asked.get_mut(&packet) {
+    fn count_answer(&mut self, wish: Wish, way: Way) {
+        if let Some(asked) = self.asked.get_mut(&wish) {
             asked.answers += 1;
             asked.waits_until = None;
         }
-        self.outbox.tell(Event::Answered { packet, way });
+        self.outbox.tell(Event::Answered { packet: wish.0, way });
     }
 
     fn set_expiry(&mut self, now: Timestamp) {
@@ -304,17 +343,17 @@ impl Egress {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
-                Timer::Wait(packet) => self.give_up(at, packet),
+                Timer::Wait(wish) => self.give_up(at, wish),
                 Timer::Help(key) => self.end_recovery(now, at, key),
                 Timer::Expiry => self.expire(now),
             }
         }
     }
 
-    fn give_up(&mut self, at: Timestamp, packet: PacketId) {
-        let waits = self.asked.get(&packet).and_then(|asked| asked.waits_until);
+    fn give_up(&mut self, at: Timestamp, wish: Wish) {
+        let (packet, waits) = (wish.0, self.asked.get(&wish).and_then(|asked| asked.waits_until));
         if waits == Some(at) {
-            self.set_wait(packet, None);
+            self.set_wait(wish, None);
             self.blocks.forget_wanted(packet);
             let failure = match self.blocks.covering(packet) {
                 Some(_) => Failure::TooFewRepairs,
@@ -332,12 +371,12 @@ impl Egress {
         }
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
-        while let Some((at, packet)) = self.asked_order.front().copied() {
+        while let Some((at, wish)) = self.asked_order.front().copied() {
             if now.since(at) <= age {
                 break;
             }
             self.asked_order.pop_front();
-            self.asked.remove(&packet);
+            self.asked.remove(&wish);
         }
         if !(self.cache.is_empty() && self.blocks.is_empty() && self.asked.is_empty()) {
             self.set_expiry(now);

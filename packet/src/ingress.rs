@@ -5,6 +5,9 @@
 //! | forwarding, caching | the packet |
 //! | coding | repair packets of the blocks it goes into (`coder`) |
 //!
+//! The flow of a group goes to several egress relays: what leaves for it leaves to each of them once, and is never coded, since no receiver could lend
+//! what all receivers have.
+//!
 //! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy that comes behind others was most
 //! likely lost there, and so was its packet: both pass the same access path. The egress relay gets such a packet itself, to be kept,
 //! rather than a part in blocks: it costs one packet for each such loss, and the receiver need not wait for a block and for helpers.
@@ -86,9 +89,20 @@ pub struct IngressConfig {
 #[derive(Debug, Clone)]
 struct State {
     flow: IngressFlow,
+    /// The egress relays of a group's flow; none of any other's.
+    group: Vec<Peer>,
     /// Packets that have come, under whatever copy number: no block may hold one twice.
     window: Window,
     is_online: bool,
+}
+
+impl State {
+    fn egresses(&self) -> &[Peer] {
+        match &self.group[..] {
+            [] => std::slice::from_ref(&self.flow.egress),
+            group => group,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,8 +145,27 @@ impl Ingress {
             return Err(DropReason::TableFull);
         }
         self.senders.entry(flow.sender).or_insert_with(Arrivals::new);
-        let fresh = State { flow, window: Window::new(), is_online: true };
-        self.flows.entry(number).or_insert(fresh).flow = flow;
+        let fresh = State { flow, group: Vec::new(), window: Window::new(), is_online: true };
+        let state = self.flows.entry(number).or_insert(fresh);
+        state.flow = flow;
+        state.group.clear();
+        Ok(())
+    }
+
+    /// The same for the flow of a group, which goes to all of these egress relays.
+    ///
+    /// # Errors
+    /// As [`Ingress::set_flow`].
+    pub fn set_group(
+        &mut self,
+        number: FlowNumber,
+        flow: IngressFlow,
+        egresses: &[Peer],
+    ) -> Result<(), DropReason> {
+        self.set_flow(number, flow)?;
+        if let Some(state) = self.flows.get_mut(&number) {
+            state.group.extend_from_slice(egresses);
+        }
         Ok(())
     }
 
@@ -172,7 +205,7 @@ impl Ingress {
 
     fn knows(&self, peer: Peer) -> bool {
         self.senders.contains_key(&peer)
-            || self.flows.values().any(|state| state.flow.egress == peer)
+            || self.flows.values().any(|state| state.egresses().contains(&peer))
     }
 
     fn take_copy(
@@ -187,7 +220,11 @@ impl Ingress {
         if flow.sender != from {
             return Err(DropReason::WrongPeer);
         }
-        if source.service == Service::Direct || dearness(source.service) > dearness(flow.most) {
+        let is_coded = source.service == Service::Coding;
+        if source.service == Service::Direct
+            || dearness(source.service) > dearness(flow.most)
+            || (is_coded && !state.group.is_empty())
+        {
             return Err(DropReason::NotServed);
         }
         let arrivals = self.senders.get_mut(&from).ok_or(DropReason::WrongPeer)?;
@@ -211,20 +248,24 @@ impl Ingress {
             Seen::Before => return Err(DropReason::Duplicate),
             Seen::TooOld => return Err(DropReason::TooOld),
         }
-        if source.service == Service::Coding && is_behind && self.config.acknowledging.is_some() {
+        if is_coded && is_behind && self.config.acknowledging.is_some() {
             let source = Source { service: Service::Caching, ..source };
             if self.outbox.send(flow.egress, &Message::Source(source)).is_some() {
                 self.outbox.tell(Event::Forwarded(source.packet));
             }
-        } else if source.service == Service::Coding {
+        } else if is_coded {
             if is_online {
                 let due = self.coder.add(now, &flow, source, &mut self.outbox);
                 for (at, place) in due.into_iter().flatten() {
                     self.timers.set(at, Timer::Close(place));
                 }
             }
-        } else if self.outbox.send(flow.egress, &Message::Source(source)).is_some() {
-            self.outbox.tell(Event::Forwarded(source.packet));
+        } else {
+            for egress in state.egresses() {
+                if self.outbox.send(*egress, &Message::Source(source)).is_some() {
+                    self.outbox.tell(Event::Forwarded(source.packet));
+                }
+            }
         }
         Ok(())
     }
@@ -236,10 +277,11 @@ impl Ingress {
         is_online: bool,
     ) -> Result<(), DropReason> {
         let state = self.flows.get_mut(&flow).ok_or(DropReason::UnknownFlow)?;
-        if state.flow.egress != from {
+        if !state.egresses().contains(&from) {
             return Err(DropReason::WrongPeer);
         }
-        if state.is_online != is_online {
+        // Who of a group is there matters to nobody: it is not coded.
+        if state.group.is_empty() && state.is_online != is_online {
             state.is_online = is_online;
             self.outbox.tell(Event::Presence { flow, is_online });
         }

@@ -10,6 +10,7 @@
 //! | [`ingress`] | copies in, packets and repair packets out: Algorithm 1 of [JQ A] |
 //! | [`egress`] | what is kept near receivers; recovery |
 //! | [`receiver`] | loss detection, first copy wins, helper's packets |
+//! | [`group`] | one seal for all members of a group |
 //! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
 //! | [`path_mtu`] | how long a datagram may be on a path |
 //! | [`event`] | what machines tell of themselves: metrics come from there alone |
@@ -26,7 +27,7 @@
 //! let (flow, now) = (FlowNumber(1), Timestamp::ZERO);
 //! let mut sender = Sender::new(SenderConfig::default());
 //! let over = SenderFlow {
-//!     receiver: Peer(1),
+//!     receiver: Some(Peer(1)),
 //!     ingress: Some(Peer(2)),
 //!     service: Service::Caching,
 //!     paths: Paths::Overlay,
@@ -45,11 +46,12 @@
 //! Peers are sessions: a machine trusts that what is said to come from a peer does, and that nobody between has altered it. That a payload
 //! is what its sender sealed it asks [`Genuine`](id::Genuine).
 //!
-//! Not here: which service a flow gets (`plan::service`), multicast.
+//! Not here: which service a flow gets (`plan::service`).
 
 pub mod budget;
 pub mod egress;
 pub mod event;
+pub mod group;
 pub mod id;
 pub mod ingress;
 pub mod message;

@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 
 use tradewind_grant::PublicIdentity;
 
+use crate::group::Secret;
 use crate::id::{FlowNumber, PacketId};
 
 /// Longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
@@ -226,6 +227,15 @@ pub enum Message<'a> {
         /// How.
         service: Service,
     },
+    /// The end of a path is one of those that a group's flow goes to; else as [`Message::Serve`].
+    Join {
+        /// The receiving end's name for the path.
+        label: u32,
+        /// The flow, which has other paths, too.
+        flow: FlowNumber,
+        /// How.
+        service: Service,
+    },
     /// What a relay that serves a flow has sent for it since it began to; goes back along the path.
     Bill {
         /// The receiving end's name for the path.
@@ -270,6 +280,24 @@ pub enum Message<'a> {
         packet: PacketId,
         /// A [`Message::Datagram`] or [`Message::First`].
         message: &'a [u8],
+    },
+    /// The key of what is sealed once for all members of a group ([`crate::group`]).
+    GroupKey {
+        /// The group's flow.
+        flow: FlowNumber,
+        /// Which of its keys.
+        epoch: u8,
+        /// The key.
+        key: Secret<'a>,
+    },
+    /// A member has a key.
+    GroupKnown {
+        /// The group's flow.
+        flow: FlowNumber,
+        /// Which of its keys.
+        epoch: u8,
+        /// Whether a relay serves the flow to this member.
+        is_served: bool,
     },
     /// A source packet, on the Internet path or between relays.
     Source(Source<'a>),

@@ -121,6 +121,13 @@ impl Receiver {
         self.flows.contains_key(&number)
     }
 
+    /// Whether a packet has come, or would be too old by now.
+    #[must_use]
+    pub fn has_taken(&self, packet: PacketId) -> bool {
+        let state = self.flows.get(&packet.flow);
+        state.is_some_and(|state| state.window.look(packet.sequence) != Seen::New)
+    }
+
     /// Takes what has been learned of a flow's paths since it began; `false` when there is no such flow.
     pub fn set_path(&mut self, number: FlowNumber, path: ReceiverFlow) -> bool {
         let Some(state) = self.flows.get_mut(&number) else { return false };

@@ -6,6 +6,8 @@
 //! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where all go over the Internet, chosen ones |
 //! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
 //!
+//! A flow that has no receiver of its own goes over the relays alone, whatever its service: that of a group, whose members its driver reaches over the Internet.
+//!
 //! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on it first. Copies may be repeated when
 //! the relay does not acknowledge them (`access`).
 
@@ -60,9 +62,9 @@ pub enum Copies {
 /// A flow at its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderFlow {
-    /// The receiver, over the Internet.
-    pub receiver: Peer,
-    /// The ingress relay; without one the flow goes over the Internet, whatever its service.
+    /// The receiver, over the Internet; `None`: nothing is sent there.
+    pub receiver: Option<Peer>,
+    /// The ingress relay; without one the flow goes over the Internet, whatever its service, or nowhere, if it has no receiver.
     pub ingress: Option<Peer>,
     /// The service.
     pub service: Service,
@@ -175,6 +177,13 @@ impl Sender {
         Some(PacketId { flow: number, sequence })
     }
 
+    /// The flow's next packet goes without this machine; `None` when there is no such flow.
+    pub fn skip(&mut self, number: FlowNumber) -> Option<PacketId> {
+        let packet = self.next_packet(number)?;
+        self.flows.get_mut(&number)?.next += 1;
+        Some(packet)
+    }
+
     /// Sends a sealed payload as [`Sender::next_packet`].
     ///
     /// # Errors
@@ -195,14 +204,15 @@ impl Sender {
         let flow = state.flow;
         let source = Source { packet, service: flow.service, class, payload };
         let is_forwarded = flow.service == Service::Forwarding && flow.ingress.is_some();
-        let is_on_internet = !is_forwarded || flow.paths == Paths::Both;
-        if is_on_internet {
-            self.outbox.send(flow.receiver, &Message::Source(source));
+        let by_internet = flow.receiver.filter(|_| !is_forwarded || flow.paths == Paths::Both);
+        if let Some(receiver) = by_internet {
+            self.outbox.send(receiver, &Message::Source(source));
         }
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
             return Ok(packet);
         };
-        let is_chosen = !is_on_internet || flow.copies == Copies::All || class == Class::Vital;
+        let is_chosen =
+            by_internet.is_none() || flow.copies == Copies::All || class == Class::Vital;
         if is_chosen {
             state.last = None;
             self.copy(now, leg, source);
@@ -269,13 +279,15 @@ impl Sender {
 
     fn knows(&self, peer: Peer) -> bool {
         self.legs.contains_key(&peer)
-            || self.flows.values().any(|state| state.flow.receiver == peer)
+            || self.flows.values().any(|state| state.flow.receiver == Some(peer))
     }
 
     fn take_feedback(&mut self, from: Peer, told: Feedback) {
         match self.flows.get(&told.flow) {
             None => self.outbox.drop(DropReason::UnknownFlow),
-            Some(state) if state.flow.receiver != from => self.outbox.drop(DropReason::WrongPeer),
+            Some(state) if state.flow.receiver != Some(from) => {
+                self.outbox.drop(DropReason::WrongPeer);
+            }
             Some(_) => self.outbox.tell(Event::Feedback(told)),
         }
     }

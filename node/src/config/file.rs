@@ -16,8 +16,8 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use super::{
-    ANY_PORT, Chosen, Copying, Course, Entrance, Far, NodeConfig, Path, RelayServices, Taken,
-    Tunnel, Via, bearable_loss, budget_ms,
+    ANY_PORT, Chosen, Copying, Course, Entrance, Far, Group, GroupMember, NodeConfig, Path,
+    RelayServices, Taken, Tunnel, Via, bearable_loss, budget_ms,
 };
 use crate::NodeError;
 
@@ -94,6 +94,30 @@ struct PathSection {
     budget: Budget,
     bearable_loss: Option<Ratio>,
     copies: Option<CopiesSection>,
+}
+
+/// `[[packet]]` of a gateway with a `group`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupSection {
+    #[serde(deserialize_with = "address::one")]
+    listen: SocketAddr,
+    group: Vec<MemberSection>,
+    service: Option<Wanted>,
+    ways: Option<Ways>,
+    #[serde(default)]
+    budget: Budget,
+}
+
+/// One of a `group`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberSection {
+    far: FarSection,
+    #[serde(deserialize_with = "address::one")]
+    to: SocketAddr,
+    #[serde(default)]
+    relays: ViaSection,
 }
 
 /// `copies` of a `[[packet]]` or `[packet_endpoint]`.
@@ -271,6 +295,9 @@ impl NodeConfig {
             None => EndpointSection::default(),
         };
         let path = |value| section("packet", value).and_then(PathSection::resolve);
+        let group = |value| section("packet", value).and_then(GroupSection::resolve);
+        let (groups, paths): (Vec<_>, Vec<_>) =
+            packets.iter().partition(|value| value.get("group").is_some());
         let bare = Self::bare(endpoint.listen, identity);
         Ok(Self {
             operators: endpoint.operators,
@@ -281,7 +308,8 @@ impl NodeConfig {
                 ..bare.policy.clone()
             },
             grant,
-            paths: packets.iter().map(path).collect::<Result<_, _>>()?,
+            paths: paths.into_iter().map(path).collect::<Result<_, _>>()?,
+            groups: groups.into_iter().map(group).collect::<Result<_, _>>()?,
             repeats_copies: endpoint.repeat_copies,
             keep_sources: endpoint.keep_sources,
             tunnel: endpoint.tun,
@@ -299,23 +327,7 @@ impl PathSection {
     fn resolve(self) -> Result<Path, NodeError> {
         let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
-        let service = match wanted {
-            // Until it is known better.
-            Wanted::Auto | Wanted::Direct => Service::Direct,
-            Wanted::Forwarding => Service::Forwarding,
-            Wanted::Caching => Service::Caching,
-            Wanted::Coding => Service::Coding,
-        };
-        let paths = match self.ways {
-            Some(_) if service != Service::Forwarding => {
-                let problem = "expected only with `service = \"forwarding\"`".to_owned();
-                return Err(NodeError::Config { key: "ways", problem });
-            }
-            Some(Ways::Relays) => Paths::Overlay,
-            Some(Ways::Both) | None => Paths::Both,
-        };
-        let budget_ms = budget_ms(self.budget.0)?;
-        let carriage = Carriage { service, paths, budget_ms };
+        let carriage = carriage(wanted, self.ways, self.budget)?;
         let bearable_loss = match (wanted, self.bearable_loss) {
             (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
             (_, None) => None,
@@ -337,4 +349,41 @@ impl PathSection {
         let copies = self.copies.map(CopiesSection::resolve);
         Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
     }
+}
+
+impl GroupSection {
+    fn resolve(self) -> Result<Group, NodeError> {
+        let wanted = self.service.unwrap_or(Wanted::Caching);
+        if matches!(wanted, Wanted::Direct | Wanted::Coding | Wanted::Auto) {
+            let problem = "expected `caching` or `forwarding` for a group".to_owned();
+            return Err(NodeError::Config { key: "service", problem });
+        }
+        let carriage = carriage(wanted, self.ways, self.budget)?;
+        let member = |member: MemberSection| {
+            let MemberSection { far: FarSection(far), to, relays: ViaSection(relays) } = member;
+            GroupMember { far, to, relays }
+        };
+        let members = self.group.into_iter().map(member).collect();
+        Ok(Group { listen: self.listen, carriage, members })
+    }
+}
+
+/// How packets are carried, as `service`, `ways` and `budget` tell.
+fn carriage(wanted: Wanted, ways: Option<Ways>, budget: Budget) -> Result<Carriage, NodeError> {
+    let service = match wanted {
+        // Until it is known better.
+        Wanted::Auto | Wanted::Direct => Service::Direct,
+        Wanted::Forwarding => Service::Forwarding,
+        Wanted::Caching => Service::Caching,
+        Wanted::Coding => Service::Coding,
+    };
+    let paths = match ways {
+        Some(_) if service != Service::Forwarding => {
+            let problem = "expected only with `service = \"forwarding\"`".to_owned();
+            return Err(NodeError::Config { key: "ways", problem });
+        }
+        Some(Ways::Relays) => Paths::Overlay,
+        Some(Ways::Both) | None => Paths::Both,
+    };
+    Ok(Carriage { service, paths, budget_ms: budget_ms(budget.0)? })
 }

@@ -17,6 +17,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
+use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::config::Chosen;
 use crate::counts::add;
@@ -128,6 +129,7 @@ impl Engine {
         let Some(route) = self.routes.get(at) else { return };
         let (far, carriage, end, source) = (route.far, route.carriage(), route.end, written.source);
         let from = route.to.is_none().then_some(source);
+        let is_head = matches!(route.part, Part::Head(_));
         let Some(to) = route.to.or(written.went_to.filter(|to| route.local.takes(*to))) else {
             return add(&self.counts.refused, 1);
         };
@@ -142,6 +144,9 @@ impl Engine {
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
         outbound.used = now.steady;
+        if is_head {
+            return self.send_group(now, at, (conversation, class), payload);
+        }
         let message = match outbound.is_known {
             true => Message::Datagram { conversation, payload },
             false => Message::First { conversation, carriage, to, from, payload },
@@ -192,25 +197,34 @@ impl Engine {
         message: &Message<'_>,
     ) {
         let mut sealed = std::mem::take(&mut self.sealed);
-        sealed.clear();
-        sealed.resize(HEADER_BYTES, 0);
-        message.write(&mut sealed);
-        if sealed.len() > MOST_MESSAGE {
-            add(&self.counts.refused, 1);
+        if self.seal_far(peer, &mut sealed, |out| message.write(out)) {
+            add(&self.counts.taken, 1);
+            self.send_ways(now, peer, carriage, &sealed);
         } else {
-            sealed.resize(sealed.len() + TAG_BYTES, 0);
-            match self.sessions.seal(peer, &mut sealed) {
-                Ok(_) => {
-                    add(&self.counts.taken, 1);
-                    self.send_ways(now, peer, carriage, &sealed);
-                }
-                Err(_) => add(&self.counts.refused, 1),
-            }
+            add(&self.counts.refused, 1);
         }
         self.sealed = sealed;
     }
 
-    fn send_ways(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
+    /// Seals what `write` appends for a far endpoint; `false` when it is too long, or no session is open.
+    pub(super) fn seal_far(
+        &mut self,
+        peer: PeerId,
+        sealed: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        sealed.clear();
+        sealed.resize(HEADER_BYTES, 0);
+        write(sealed);
+        if sealed.len() > MOST_MESSAGE {
+            return false;
+        }
+        sealed.resize(sealed.len() + TAG_BYTES, 0);
+        self.sessions.seal(peer, sealed).is_ok()
+    }
+
+    /// Sends a sealed datagram over the ways that its conversation wants and that are alive.
+    pub(super) fn send_ways(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
         let far = self.fars.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
         let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
@@ -236,11 +250,12 @@ impl Engine {
             }
             return;
         }
-        let Some(outbound) = self.outbound.get_mut(conversation) else {
+        let at = self.outbound.get(conversation).map(|outbound| outbound.route);
+        let is_theirs = at.is_some_and(|at| self.leading_to(at, peer).is_some());
+        let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
             return add(&self.counts.dropped, 1);
         };
-        let route = self.routes.get_mut(outbound.route).filter(|route| route.far == peer);
-        if let Some(route) = route {
+        if let Some(route) = self.routes.get_mut(outbound.route) {
             outbound.used = now.steady;
             route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);
         }
@@ -335,8 +350,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
         }
-        let route = self.routes.get(self.outbound.get(conversation)?.route)?;
-        route.end.filter(|_| route.far == peer)
+        self.leading_to(self.outbound.get(conversation)?.route, peer)?.end
     }
 
     pub(super) fn carry_replies_by(
@@ -352,15 +366,27 @@ impl Engine {
     }
 
     pub(super) fn conversation_known(&mut self, peer: PeerId, conversation: u32) {
-        if let Some(outbound) = self.outbound.get_mut(conversation)
-            && self.routes.get(outbound.route).is_some_and(|route| route.far == peer)
-        {
-            outbound.is_known = true;
+        let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
+            return;
+        };
+        if self.leading_to(at, peer).is_none() {
+            return;
+        }
+        match self.routes.get_mut(at).and_then(Route::group) {
+            Some(group) => group.note_known(conversation, peer),
+            None => {
+                if let Some(outbound) = self.outbound.get_mut(conversation) {
+                    outbound.is_known = true;
+                }
+            }
         }
     }
 
     /// A far endpoint with which keys were agreed on anew may be another process, which knows no conversation.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
+        for group in self.routes.values_mut().filter_map(Route::group) {
+            group.introduce_again(peer);
+        }
         for route in self.routes.values().filter(|route| route.far == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
@@ -390,6 +416,7 @@ impl Engine {
                 && let Some(route) = self.routes.get_mut(flow.route)
             {
                 route.sources.remove(&(flow.source, flow.to));
+                route.group().into_iter().for_each(|group| group.forget(id));
                 if !route.sources.keys().any(|(_, to)| *to == flow.to) {
                     route.local.end(flow.to);
                 }

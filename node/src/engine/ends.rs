@@ -17,7 +17,7 @@ use tradewind_packet::message::{
 };
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
-use tradewind_packet::session::{HEADER_BYTES, Now, PeerId, TAG_BYTES};
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
@@ -27,6 +27,7 @@ use super::serving::Place;
 use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
+pub(super) use reports::name;
 use selection::RoundTrips;
 pub(super) use selection::Selection;
 
@@ -66,7 +67,8 @@ pub(super) struct End {
     internet_loss: Option<Ratio>,
     /// What becomes of the flow that comes in.
     received: Fared,
-    bills: Bills,
+    /// Of the ingress and of the egress relay.
+    bills: Bills<bool>,
 }
 
 /// Who chooses the service of a flow.
@@ -105,6 +107,12 @@ impl Ends {
     pub(super) fn far_of(&self, incoming: FlowNumber) -> Option<PeerId> {
         let outgoing = self.outgoing.get(&incoming)?;
         self.by_outgoing.get(outgoing).map(|end| end.far)
+    }
+
+    /// Whether a relay serves the flow that comes in.
+    pub(super) fn is_served(&self, incoming: FlowNumber) -> bool {
+        let end = self.outgoing.get(&incoming).and_then(|flow| self.by_outgoing.get(flow));
+        end.is_some_and(|end| end.is_up && end.is_served)
     }
 
     fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
@@ -207,12 +215,9 @@ impl Engine {
             return add(&self.counts.refused, 1);
         };
         let mut sealed = std::mem::take(&mut self.sealed);
-        sealed.clear();
-        sealed.resize(HEADER_BYTES, 0);
-        write_numbered(packet, message, &mut sealed);
-        sealed.resize(sealed.len() + TAG_BYTES, 0);
+        let is_sealed = self.seal_far(far, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
-        if is_short && self.sessions.seal(far, &mut sealed).is_ok() {
+        if is_short && is_sealed {
             add(&self.counts.taken, 1);
             self.services.ends.note_sent(outgoing, sealed.len());
             // The flow is there, and the length was looked at.
@@ -236,6 +241,9 @@ impl Engine {
         (packet, message): (PacketId, &[u8]),
         way: Way,
     ) {
+        if self.has_come(packet) {
+            return add(&self.counts.dropped, 1);
+        }
         let Some((conversation, carriage)) = self.converse(now, peer, message) else {
             return add(&self.counts.dropped, 1);
         };
@@ -298,6 +306,7 @@ impl Engine {
         if let Some(before) = end.incoming.replace(incoming) {
             ends.outgoing.remove(&before);
             self.services.receiver.remove_flow(before);
+            self.services.joined.remove(&before);
         }
         ends.outgoing.insert(incoming, outgoing);
         let round_trip = self.fars.get(&peer).and_then(|far| far.round_trip);
@@ -380,6 +389,7 @@ impl Engine {
             if let Some(incoming) = incoming {
                 ends.outgoing.remove(&incoming);
                 self.services.receiver.remove_flow(incoming);
+                self.services.joined.remove(&incoming);
             }
         }
     }
@@ -402,7 +412,7 @@ impl End {
 
     fn at_sender(&self) -> SenderFlow {
         SenderFlow {
-            receiver: self.far.into(),
+            receiver: Some(self.far.into()),
             ingress: self.relay.map(Into::into),
             service: if self.is_up { self.carriage.service } else { Service::Direct },
             paths: Paths::Both,

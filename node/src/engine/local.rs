@@ -24,6 +24,8 @@ pub(crate) enum Local {
     Tunnel(Box<TunnelLocal>),
     /// The TUN device where packets of others are put out.
     Device(Arc<Tun>),
+    /// None: that of a group's head is for all members.
+    Nowhere,
 }
 
 /// A local socket and what waits to leave through it.
@@ -59,7 +61,7 @@ impl Local {
         match self {
             Self::Taken(taken) => taken.takes(to),
             Self::Tunnel(tunnel) => tunnel.takes(to.ip()),
-            Self::Port(_) | Self::Flow(_) | Self::Device(_) => false,
+            Self::Port(_) | Self::Flow(_) | Self::Device(_) | Self::Nowhere => false,
         }
     }
 
@@ -67,7 +69,9 @@ impl Local {
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         match self {
             Self::Taken(taken) => taken.begin(to),
-            Self::Port(_) | Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => Some(()),
+            Self::Port(_) | Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => {
+                Some(())
+            }
         }
     }
 
@@ -83,7 +87,7 @@ impl Local {
         match self {
             Self::Port(local) => Some(&local.port),
             Self::Taken(taken) => Some(&taken.listener),
-            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => None,
+            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => None,
         }
     }
 
@@ -91,7 +95,9 @@ impl Local {
     pub(crate) fn tunnel(&self) -> Option<&Arc<Tun>> {
         match self {
             Self::Tunnel(tunnel) => Some(&tunnel.device),
-            Self::Port(_) | Self::Flow(_) | Self::Taken(_) | Self::Device(_) => None,
+            Self::Port(_) | Self::Flow(_) | Self::Taken(_) | Self::Device(_) | Self::Nowhere => {
+                None
+            }
         }
     }
 
@@ -113,6 +119,7 @@ impl Local {
             Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
             Self::Tunnel(tunnel) => put_out(&tunnel.device, counts, (from, to), payload),
             Self::Device(device) => put_out(device, counts, (from, to), payload),
+            Self::Nowhere => {}
         }
     }
 
@@ -120,7 +127,7 @@ impl Local {
         match self {
             Self::Port(local) => local.flush(counts),
             Self::Taken(taken) => taken.flush(counts),
-            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) => {}
+            Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => {}
         }
     }
 }

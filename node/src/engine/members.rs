@@ -268,7 +268,9 @@ impl Engine {
 
     /// Has a route lead where its course says that it should by now; `None` when there is no room for another neighbour.
     pub(super) fn aim(&mut self, now: Now, id: u32) -> Option<()> {
-        let Some(route) = self.routes.get(id) else { return Some(()) };
+        let leads =
+            |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
+        let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
         let Aim { far, relays, far_access } = self.members.resolve(&route.course);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
         let (far_before, first_before) = (route.far, route.first());

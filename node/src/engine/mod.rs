@@ -4,6 +4,7 @@ mod bills;
 mod conversations;
 mod ends;
 mod flows;
+mod groups;
 mod local;
 mod members;
 mod mtu;
@@ -24,6 +25,7 @@ use tradewind_grant::{PublicIdentity, Sealer, Verifier};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
+use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
 use tradewind_packet::session::{
     DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PeerId, Sessions,
@@ -78,6 +80,8 @@ pub(crate) struct Engine {
     registry: Option<Arc<Registry>>,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
+    /// Heads of groups, by their flows.
+    groups: BTreeMap<FlowNumber, u32>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
     /// Programs that accept conversations, by whom those are with; and what they have accepted.
@@ -167,6 +171,7 @@ impl Engine {
             registry,
             routes: Table::new(ROUTES),
             desk,
+            groups: BTreeMap::new(),
             flows: BTreeMap::new(),
             listeners: BTreeMap::new(),
             accepted: BTreeMap::new(),
@@ -189,6 +194,9 @@ impl Engine {
         };
         for path in &config.paths {
             engine.add_path(now, path)?;
+        }
+        for group in &config.groups {
+            engine.add_group(now, group)?;
         }
         engine.dispatch(now);
         engine.flush();
@@ -235,8 +243,15 @@ impl Engine {
                 self.take_numbered(now, peer, (packet, message), way);
             }
             Ok(Message::Serve { label, flow, service }) => {
-                self.serve(now, peer, (label, flow, service));
+                self.serve(now, peer, (label, flow, service), false);
             }
+            Ok(Message::Join { label, flow, service }) => {
+                self.serve(now, peer, (label, flow, service), true);
+            }
+            Ok(message @ (Message::GroupKey { .. } | Message::GroupKnown { .. })) => {
+                self.take_group_message(now, peer, &message);
+            }
+            Ok(Message::Feedback(told)) if self.note_group_report(peer, &told) => {}
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
                 self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
             }
@@ -358,6 +373,7 @@ impl Engine {
         self.tell_open();
         self.tell_gates(now);
         self.tend_ends(now);
+        self.tend_groups(now);
         self.tend_conversations(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];

@@ -8,6 +8,7 @@ use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
+use super::routes::{Part, Route};
 use crate::counts::add;
 use crate::membership::{Member, Near};
 use crate::registry::KEPT_FOR;
@@ -85,7 +86,8 @@ impl Engine {
         let asked: BTreeSet<PublicIdentity> =
             routes.filter_map(|route| self.members.is_asked_for(&route.course)).collect();
         let is_there = |far: &PeerId| self.fars.get(far).is_some_and(|far| far.is_there(now));
-        let are_there = self.routes.values().all(|route| is_there(&route.far));
+        let leads = |route: &&Route| !matches!(route.part, Part::Head(_));
+        let are_there = self.routes.values().filter(leads).all(|route| is_there(&route.far));
         let registration = &mut self.members.registration;
         registration.found.retain(|identity, _| asked.contains(identity));
         let wait = if are_there { ASK_AGAIN } else { SAY_AGAIN };
@@ -120,9 +122,8 @@ impl Engine {
     }
 
     fn learn_member(&mut self, now: Now, member: Member) {
-        let is_asked = |route: &super::routes::Route| {
-            self.members.is_asked_for(&route.course) == Some(member.identity)
-        };
+        let is_asked =
+            |route: &Route| self.members.is_asked_for(&route.course) == Some(member.identity);
         let found = &self.members.registration.found;
         if found.get(&member.identity) == Some(&member) || !self.routes.values().any(is_asked) {
             return;

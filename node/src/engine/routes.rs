@@ -11,6 +11,7 @@ use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::ends::{Choice, Selection};
+use super::groups::Group;
 use super::local::Local;
 use super::mtu::Mtus;
 use super::services::SELF;
@@ -43,9 +44,21 @@ pub(super) struct Far {
     tried: Option<(Vec<Hop>, Timestamp)>,
 }
 
+/// What a route is to others.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// It is for itself.
+    Alone,
+    /// It is a group's: it has the port, and leads nowhere itself.
+    Head(Box<Group>),
+    /// It leads to a member of a group, and has no port.
+    Member,
+}
+
 /// A path of the configuration, or an application's flow.
 pub(crate) struct Route {
     pub(crate) local: Local,
+    pub(super) part: Part,
     /// Where its datagrams go, unless each goes its own way.
     pub(super) to: Option<SocketAddr>,
     /// A destination that its overlay path is opened for.
@@ -82,8 +95,28 @@ impl Route {
         self.first
     }
 
+    /// What the head of a group knows of it.
+    pub(super) fn group(&mut self) -> Option<&mut Group> {
+        match &mut self.part {
+            Part::Head(group) => Some(group),
+            Part::Alone | Part::Member => None,
+        }
+    }
+
+    /// How what its own end sends is carried: to a member goes nothing but the group's flow.
+    fn end_carriage(&self) -> Carriage {
+        match self.part {
+            Part::Member => Carriage { service: Service::Direct, ..self.carriage() },
+            Part::Alone | Part::Head(_) => self.carriage(),
+        }
+    }
+
     /// Who chooses the service, where its packets are numbered.
     fn choice(&self) -> Option<Choice> {
+        if matches!(self.part, Part::Member) {
+            // Replies are numbered.
+            return Some(Choice::Configured);
+        }
         let Carriage { service, budget_ms, .. } = self.carriage();
         let budget = Duration::from_millis(budget_ms.into());
         match (self.course.bearable_loss, service) {
@@ -106,14 +139,37 @@ impl Engine {
         known: SocketAddr,
         course: &Course,
     ) -> Result<u32, NodeError> {
+        self.add_part(now, (local, Part::Alone), known, course)
+    }
+
+    /// The same for a part of a group.
+    pub(super) fn add_part(
+        &mut self,
+        now: Now,
+        (local, part): (Local, Part),
+        known: SocketAddr,
+        course: &Course,
+    ) -> Result<u32, NodeError> {
         let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
         let to = (!local.is_taken()).then_some(known);
         let (course, next_open) = (course.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let (far, first, end) = (nobody(), None, None);
         let (hops, sources) = (Vec::new(), BTreeMap::new());
-        let route =
-            Route { local, to, known, course, end, hops, far, first, flow, next_open, sources };
+        let route = Route {
+            local,
+            part,
+            to,
+            known,
+            course,
+            end,
+            hops,
+            far,
+            first,
+            flow,
+            next_open,
+            sources,
+        };
         let salt = self.next_salt();
         let id = self.routes.insert(salt, route).ok_or_else(full)?;
         if self.aim(now, id).is_none() {
@@ -140,7 +196,7 @@ impl Engine {
             return;
         }
         (route.far, route.end) = (far, None);
-        let (carriage, choice) = (route.carriage(), route.choice());
+        let (carriage, choice) = (route.end_carriage(), route.choice());
         let copies = Chosen::copies(route.course.copies.as_ref());
         for conversation in route.sources.values() {
             if let Some(outbound) = self.outbound.get_mut(*conversation) {

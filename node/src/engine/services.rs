@@ -19,6 +19,7 @@ use tradewind_units::Timestamp;
 
 use super::Engine;
 use super::ends::Ends;
+use super::groups::Joined;
 use super::serving::{Served, charge};
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
@@ -35,6 +36,8 @@ pub(super) struct Services {
     pub(super) ingress: Ingress,
     pub(super) egress: Egress,
     pub(super) ends: Ends,
+    /// Groups' flows that come in.
+    pub(super) joined: BTreeMap<FlowNumber, Joined>,
     pub(super) served: BTreeMap<FlowNumber, Served>,
     pub(super) tenants: BTreeMap<PublicIdentity, Tenant>,
     pub(super) next_tenant: u32,
@@ -55,6 +58,7 @@ impl Services {
             }),
             egress: Egress::new(EgressConfig::default()),
             ends: Ends::default(),
+            joined: BTreeMap::new(),
             served: BTreeMap::new(),
             tenants: BTreeMap::new(),
             next_tenant: 0,
@@ -85,12 +89,16 @@ impl Services {
 struct Seal<'a> {
     sessions: &'a Sessions,
     ends: &'a Ends,
+    joined: &'a BTreeMap<FlowNumber, Joined>,
     copy: RefCell<Vec<u8>>,
 }
 
 impl Genuine for Seal<'_> {
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool {
         let mut copy = self.copy.borrow_mut();
+        if let Some(joined) = self.joined.get(&packet.flow) {
+            return joined.open(packet, payload, &mut copy).is_some();
+        }
         let Some(Opened { peer, payload }) = self.sessions.peek(payload, &mut copy) else {
             return false;
         };
@@ -120,8 +128,8 @@ impl Engine {
     /// Hands a message of a service to the machine that it is for.
     pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         let (now, from) = (now.steady, Peer::from(from));
-        let Services { sender, receiver, ingress, egress, ends, .. } = &mut self.services;
-        let seal = Seal { sessions: &self.sessions, ends, copy: RefCell::default() };
+        let Services { sender, receiver, ingress, egress, ends, joined, .. } = &mut self.services;
+        let seal = Seal { sessions: &self.sessions, ends, joined, copy: RefCell::default() };
         match message {
             Message::Copy { .. } | Message::Presence { .. } => {
                 ingress.handle_message(now, from, message);
@@ -157,8 +165,8 @@ impl Engine {
 
     /// A packet came by its usual way, as `self.original`, and was delivered.
     pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Way) {
-        let Services { receiver, ends, .. } = &mut self.services;
-        let seal = Seal { sessions: &self.sessions, ends, copy: RefCell::default() };
+        let Services { receiver, ends, joined, .. } = &mut self.services;
+        let seal = Seal { sessions: &self.sessions, ends, joined, copy: RefCell::default() };
         receiver.handle_opened(now.steady, packet, way, &self.original, &seal);
     }
 
@@ -194,6 +202,7 @@ impl Engine {
             match event {
                 Event::CopySent { packet, resent } => {
                     self.services.ends.note_copy(packet.flow, resent);
+                    self.note_group_copy(packet.flow, resent);
                 }
                 Event::Feedback(told) => self.services.ends.note_report(&told),
                 _ => {}
@@ -222,6 +231,13 @@ impl Engine {
     fn hand_over_recovered(&mut self, now: Now) {
         let mut sealed = std::mem::take(&mut self.original);
         while let Some(delivery) = self.services.receiver.poll_delivery() {
+            if let Some(joined) = self.services.joined.get(&delivery.packet.flow) {
+                let opened = joined.open(delivery.packet, delivery.payload, &mut sealed);
+                if let Some((far, message)) = opened {
+                    self.converse(now, far, message);
+                }
+                continue;
+            }
             sealed.clear();
             sealed.extend_from_slice(delivery.payload);
             let opened = self.sessions.handle_datagram(now, BACK, &mut sealed);

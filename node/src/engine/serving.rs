@@ -3,11 +3,14 @@
 //! Whoever sends a flow says each second, along an open path, how it is to be served; the first relay of the path is its ingress relay,
 //! the last its egress relay. That the path is granted was proven when it was opened; a flow that one gateway's path has named is served for no
 //! other gateway.
+//!
+//! The flow of a group comes along several paths, one to each member, which *join* it: it is served along all of them together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::egress::EgressFlow;
+use tradewind_packet::event::DropReason;
 use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::IngressFlow;
 use tradewind_packet::message::{Message, Service};
@@ -47,11 +50,15 @@ impl Place {
     }
 }
 
+/// Paths that may join one flow. Chosen: as members of a group.
+const MOST_JOINED: usize = 256;
+
 /// A flow that is served here.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Served {
-    order: Order,
-    heard: Timestamp,
+    /// Along which paths, and when that was said last: one, or those of a group.
+    orders: Vec<(Order, Timestamp)>,
+    is_group: bool,
     /// What left for it, to relays and to endpoints.
     sent: [u64; 2],
 }
@@ -65,19 +72,69 @@ struct Order {
     after: PeerId,
 }
 
+impl Order {
+    /// Whether a flow can be served along both: it comes from one neighbour.
+    fn goes_with(&self, other: &Self) -> bool {
+        let source = |order: &Self| (order.place.is_first, order.before);
+        (self.service, source(self)) == (other.service, source(other))
+    }
+
+    fn is_same_branch(&self, other: &Self) -> bool {
+        (self.before, self.after) == (other.before, other.after)
+    }
+}
+
 impl Served {
     fn is_of(&self, gateway: PublicIdentity) -> bool {
-        self.order.place.gateway == gateway
+        self.orders.iter().all(|(order, _)| order.place.gateway == gateway)
+    }
+
+    /// Takes an order; whether something is to change for it, or `None` when it cannot be followed.
+    fn take(&mut self, now: Now, order: Order, is_join: bool) -> Option<bool> {
+        if self.is_group != is_join {
+            (self.is_group, self.orders) = (is_join, Vec::new());
+        }
+        let same = self.orders.iter_mut().find(|(known, _)| known.is_same_branch(&order));
+        match same {
+            Some((known, heard)) if *known == order => {
+                *heard = now.steady;
+                return Some(false);
+            }
+            Some(known) => *known = (order, now.steady),
+            None if is_join => {
+                let fits = self.orders.iter().all(|(known, _)| known.goes_with(&order));
+                if !fits || self.orders.len() >= MOST_JOINED {
+                    return None;
+                }
+                self.orders.push((order, now.steady));
+            }
+            None => self.orders = vec![(order, now.steady)],
+        }
+        Some(true)
+    }
+
+    /// Forgets paths of which nobody speaks any more; whether there were some.
+    fn forget_idle(&mut self, now: Now) -> bool {
+        let before = self.orders.len();
+        self.orders.retain(|(_, heard)| now.steady.since(*heard) < IDLE);
+        self.orders.len() < before
+    }
+
+    /// Orders by place.
+    fn orders(&self, is_wanted: impl Fn(&Place) -> bool) -> Vec<Order> {
+        let orders = self.orders.iter().map(|(order, _)| *order);
+        orders.filter(|order| is_wanted(&order.place)).collect()
     }
 }
 
 impl Engine {
-    /// A neighbour says that a flow comes along the path of `label`, and how it is to be served.
+    /// A neighbour says that a flow comes along the path of `label`, alone or beside others, and how it is to be served.
     pub(super) fn serve(
         &mut self,
         now: Now,
         from: PeerId,
         (label, flow, service): (u32, FlowNumber, Service),
+        is_join: bool,
     ) {
         let Some(Along { place, next }) = self.along(now, from, label) else {
             return add(&self.counts.dropped, 1);
@@ -86,12 +143,17 @@ impl Engine {
             return self.served_to_here(now, (label, flow, service), place);
         };
         let Some(place) = place else { return add(&self.counts.dropped, 1) };
-        if !self.serve_here(now, flow, Order { place, service, before: from, after }) {
+        let order = Order { place, service, before: from, after };
+        if !self.serve_here(now, flow, order, is_join) {
             return add(&self.counts.dropped, 1);
         }
-        self.say(after, &Message::Serve { label: next, flow, service });
+        let (path, label) = (label, next);
+        match is_join {
+            true => self.say(after, &Message::Join { label, flow, service }),
+            false => self.say(after, &Message::Serve { label, flow, service }),
+        }
         if let (Some((before, label)), Some(served)) =
-            (self.backwards(label), self.services.served.get(&flow))
+            (self.backwards(path), self.services.served.get(&flow))
         {
             let [to_relays, to_endpoints] = served.sent;
             let prices = &self.config.services;
@@ -116,51 +178,69 @@ impl Engine {
                 self.say(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
             }
             Some(Along { next: None, .. }) => {
-                self.services.ends.take_bill(now.steady, from, flow, (is_egress, bytes, nano_usd));
+                let bill = (is_egress, bytes, nano_usd);
+                self.services.ends.take_bill(now.steady, from, flow, bill);
+                self.take_group_bill(now.steady, (label, flow), bill);
             }
             None => add(&self.counts.dropped, 1),
         }
     }
 
     /// Takes a flow on, or notes that it goes on; `false` when it may not be served.
-    fn serve_here(&mut self, now: Now, flow: FlowNumber, order: Order) -> bool {
-        let Order { place, service, before, after } = order;
-        let is_possible = service != Service::Direct && (place.is_first || place.is_last);
-        let known = self.services.served.get(&flow);
-        let is_allowed = match known {
+    fn serve_here(&mut self, now: Now, flow: FlowNumber, order: Order, is_join: bool) -> bool {
+        let Order { place, service, .. } = order;
+        let is_possible = match service {
+            Service::Direct => false,
+            Service::Coding => !is_join,
+            Service::Forwarding | Service::Caching => true,
+        };
+        let is_allowed = match self.services.served.get(&flow) {
             Some(known) => known.is_of(place.gateway),
             None => self.has_room_for(place.gateway),
         };
-        if !is_possible || !is_allowed {
+        if !is_possible || !is_allowed || !(place.is_first || place.is_last) {
             return false;
         }
-        let (is_same, sent) =
-            known.map_or((false, [0; 2]), |known| (known.order == order, known.sent));
-        self.services.served.insert(flow, Served { order, heard: now.steady, sent });
-        if is_same {
-            return true;
+        match self.services.served.entry(flow).or_default().take(now, order, is_join) {
+            Some(false) => true,
+            Some(true) => self.set_served(flow).is_ok(),
+            None => false,
         }
-        let tenant = self.tenant(place.gateway);
+    }
+
+    /// Has the machines serve a flow as was ordered.
+    fn set_served(&mut self, flow: FlowNumber) -> Result<(), DropReason> {
+        let Some(served) = self.services.served.get(&flow) else { return Ok(()) };
+        let (first, last) = (served.orders(|at| at.is_first), served.orders(|at| at.is_last));
+        let is_group = served.is_group;
         let or_self = |is_here: bool, peer: PeerId| if is_here { SELF } else { peer.into() };
-        let config = &self.config.services;
-        let (mut at_ingress, mut at_egress) = (Ok(()), Ok(()));
-        if place.is_first {
+        if let Some(order) = first.first() {
+            let egress = |order: &Order| or_self(order.place.is_last, order.after);
             let ingress = IngressFlow {
-                sender: before.into(),
-                egress: or_self(place.is_last, after),
-                tenant,
-                sharing: config.sharing,
-                most: service,
-                in_stream: config.in_stream,
+                sender: order.before.into(),
+                egress: egress(order),
+                tenant: self.tenant(order.place.gateway),
+                sharing: self.config.services.sharing,
+                most: order.service,
+                in_stream: self.config.services.in_stream,
             };
-            at_ingress = self.services.ingress.set_flow(flow, ingress);
+            let egresses: BTreeSet<Peer> = first.iter().map(egress).collect();
+            let egresses: Vec<Peer> = egresses.into_iter().collect();
+            match is_group {
+                true => self.services.ingress.set_group(flow, ingress, &egresses)?,
+                false => self.services.ingress.set_flow(flow, ingress)?,
+            }
         }
-        if place.is_last {
-            let ingress: Peer = or_self(place.is_first, before);
-            let egress = EgressFlow { ingress, receiver: after.into() };
-            at_egress = self.services.egress.set_flow(flow, egress);
+        if let Some(order) = last.first() {
+            let ingress = or_self(order.place.is_first, order.before);
+            let egress = EgressFlow { ingress, receiver: order.after.into() };
+            let receivers: Vec<Peer> = last.iter().map(|order| order.after.into()).collect();
+            match is_group {
+                true => self.services.egress.set_group(flow, egress, &receivers)?,
+                false => self.services.egress.set_flow(flow, egress)?,
+            }
         }
-        at_ingress.and(at_egress).is_ok()
+        Ok(())
     }
 
     fn has_room_for(&self, gateway: PublicIdentity) -> bool {
@@ -180,22 +260,25 @@ impl Engine {
 
     /// Serves no more what nobody speaks of.
     pub(super) fn tend_served(&mut self, now: Now) {
-        let services = &mut self.services;
-        let is_idle = |served: &Served| now.steady.since(served.heard) >= IDLE;
-        let idle: Vec<FlowNumber> = services
-            .served
-            .iter()
-            .filter(|(_, served)| is_idle(served))
-            .map(|(flow, _)| *flow)
-            .collect();
-        if idle.is_empty() {
+        let mut changed = Vec::new();
+        for (flow, served) in &mut self.services.served {
+            if served.forget_idle(now) {
+                changed.push((*flow, served.orders.is_empty()));
+            }
+        }
+        if changed.is_empty() {
             return;
         }
-        for flow in idle {
-            services.served.remove(&flow);
-            services.ingress.remove_flow(flow);
-            services.egress.remove_flow(flow);
+        for (flow, is_over) in changed {
+            // What is left of a group goes on; machines have room for what they had.
+            self.services.ingress.remove_flow(flow);
+            self.services.egress.remove_flow(flow);
+            match is_over {
+                true => drop(self.services.served.remove(&flow)),
+                false => drop(self.set_served(flow)),
+            }
         }
+        let services = &mut self.services;
         let served = &services.served;
         services.tenants.retain(|gateway, _| served.values().any(|served| served.is_of(*gateway)));
     }

@@ -113,7 +113,7 @@ impl Engine {
         let of_routes = self.routes.values().filter_map(|route| match &route.local {
             Local::Taken(taken) => Some(&taken.gate),
             Local::Tunnel(tunnel) => Some(&tunnel.gate),
-            Local::Port(_) | Local::Flow(_) | Local::Device(_) => None,
+            Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => None,
         });
         of_routes.chain(self.tunnel.iter().flat_map(TunnelEnd::gates))
     }
@@ -127,7 +127,7 @@ impl Engine {
                     taken.gate.set_open(far.is_some_and(|far| far.is_there(now)))
                 }
                 Local::Tunnel(tunnel) => self.tell_tunnel(now, route, tunnel),
-                Local::Port(_) | Local::Flow(_) | Local::Device(_) => {}
+                Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => {}
             }
         }
         self.tell_tunnel_end(now);

@@ -99,6 +99,9 @@ impl Egress {
     pub(super) fn tell_presence(&mut self, receiver: Peer, is_online: bool) {
         for flow in self.receivers.flows(receiver) {
             let Some(state) = self.flows.get(flow) else { continue };
+            if self.groups.contains_key(flow) {
+                continue;
+            }
             self.outbox.send(state.ingress, &Message::Presence { flow: *flow, is_online });
             self.outbox.tell(Event::Presence { flow: *flow, is_online });
         }

@@ -20,6 +20,9 @@ impl Egress {
             match self.flows.get(&packet.flow) {
                 None => return Err(DropReason::UnknownFlow),
                 Some(flow) if flow.ingress != from => return Err(DropReason::WrongPeer),
+                Some(_) if self.groups.contains_key(&packet.flow) => {
+                    return Err(DropReason::NotServed);
+                }
                 Some(_) => {}
             }
         }
@@ -27,7 +30,7 @@ impl Egress {
         self.blocks.insert(now, key, repair)?;
         self.set_expiry(now);
         for packet in repair.members.packets() {
-            self.serve_if_waiting(now, packet);
+            self.serve_those_waiting(now, packet);
             if repair.scope == Scope::InStream {
                 self.overtake_helpers(packet);
             }
@@ -54,7 +57,8 @@ impl Egress {
     ///
     /// The receiver has the block's other packets, or asks for them, too: what it asks for must not be more than what it gets.
     pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
-        let is_first = self.asked.get(&packet).is_none_or(|asked| asked.answers == 0);
+        let wish = (packet, receiver);
+        let is_first = self.asked.get(&wish).is_none_or(|asked| asked.answers == 0);
         let key = self.blocks.covering(packet).and_then(|cover| cover.in_stream);
         let Some(key) = key.filter(|_| is_first) else { return false };
         let Some(block) = self.blocks.get_mut(key) else { return false };
@@ -73,7 +77,7 @@ impl Egress {
             symbol,
         };
         self.outbox.send(receiver, &Message::Repair(repair));
-        self.count_answer(packet, Way::InStream);
+        self.count_answer(wish, Way::InStream);
         true
     }
 
@@ -186,19 +190,22 @@ impl Egress {
             let Some((_, payload)) = solved.iter().find(|(solved, _)| *solved == column) else {
                 continue;
             };
-            let answers = self.asked.get(&packet).map_or(MOST_ANSWERS, |asked| asked.answers);
+            let wish = (packet, flow.receiver);
+            let answers = self.asked.get(&wish).map_or(MOST_ANSWERS, |asked| asked.answers);
             if answers >= MOST_ANSWERS || payload.is_empty() {
                 continue;
             }
             let message = Message::Recovered { packet, means: Means::CrossStream, payload };
             self.outbox.send(flow.receiver, &message);
-            self.count_answer(packet, Way::CrossStream);
+            self.count_answer(wish, Way::CrossStream);
         }
     }
 
     fn fail(&mut self, members: impl Iterator<Item = (usize, PacketId)>, failure: Failure) {
         for (_, packet) in members {
-            self.set_wait(packet, None);
+            if let Some(receiver) = self.flows.get(&packet.flow).map(|flow| flow.receiver) {
+                self.set_wait((packet, receiver), None);
+            }
             self.outbox.tell(Event::Failed { packet, failure });
         }
     }

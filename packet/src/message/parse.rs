@@ -13,6 +13,7 @@ use super::{
     MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList, Repair, Scope,
     Service, Source,
 };
+use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
 use crate::sender::Paths;
 
@@ -43,9 +44,13 @@ fn path_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, Me
         kind::ON_PATH => Ok(Message::OnPath { label, datagram: reader.rest() }),
         kind::OPEN => Ok(Message::Open { label, header: reader.rest() }),
         kind::OPENED => Ok(Message::Opened { label, next: reader.word("next")? }),
-        kind::SERVE => {
+        kind::SERVE | kind::JOIN => {
             let flow = FlowNumber(reader.number("flow")?);
-            Ok(Message::Serve { label, flow, service: service(reader)? })
+            let service = service(reader)?;
+            Ok(match kind {
+                kind::SERVE => Message::Serve { label, flow, service },
+                _ => Message::Join { label, flow, service },
+            })
         }
         kind::BILL => Ok(Message::Bill {
             label,
@@ -62,8 +67,12 @@ fn conversation_message<'a>(
     kind: u8,
     reader: &mut Reader<'a>,
 ) -> Result<Message<'a>, MessageError> {
-    if kind == kind::NUMBERED {
-        return Ok(Message::Numbered { packet: reader.packet()?, message: reader.rest() });
+    match kind {
+        kind::NUMBERED => {
+            return Ok(Message::Numbered { packet: reader.packet()?, message: reader.rest() });
+        }
+        kind::GROUP_KEY | kind::GROUP_KNOWN => return group_message(kind, reader),
+        _ => {}
     }
     let conversation = reader.word("conversation")?;
     match kind {
@@ -80,6 +89,15 @@ fn conversation_message<'a>(
         kind::KNOWN => Ok(Message::Known { conversation }),
         other => Err(MessageError::Kind(other)),
     }
+}
+
+fn group_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {
+    let (flow, epoch) = (FlowNumber(reader.number("flow")?), reader.byte("epoch")?);
+    if kind == kind::GROUP_KNOWN {
+        return Ok(Message::GroupKnown { flow, epoch, is_served: reader.flag("is served")? });
+    }
+    let key = reader.take(KEY_BYTES, "key")?.try_into().expect("as many bytes as a key has");
+    Ok(Message::GroupKey { flow, epoch, key: Secret(key) })
 }
 
 fn membership_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {

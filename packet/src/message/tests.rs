@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::group::KEY_BYTES;
 use crate::sender::Paths;
 use proptest::prelude::*;
 use tradewind_fec::Members;
@@ -141,6 +142,10 @@ proptest! {
         assert_round_trip(&Message::Open { label, header: &rest });
         assert_round_trip(&Message::Opened { label, next });
         assert_round_trip(&Message::Serve { label, flow, service });
+        assert_round_trip(&Message::Join { label, flow, service });
+        let (epoch, key) = (label as u8, [port as u8; KEY_BYTES]);
+        assert_round_trip(&Message::GroupKey { flow, epoch, key: Secret(&key) });
+        assert_round_trip(&Message::GroupKnown { flow, epoch, is_served: both });
         let (bytes, nano_usd) = (flow.0 / 2, flow.0 / 3);
         assert_round_trip(&Message::Bill { label, flow, is_egress: both, bytes, nano_usd });
         assert_round_trip(&Message::Datagram { conversation: next, payload: &rest });

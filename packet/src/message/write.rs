@@ -13,12 +13,15 @@ pub(super) mod kind {
     pub(crate) const OPENED: u8 = 0x23;
     pub(crate) const SERVE: u8 = 0x24;
     pub(crate) const BILL: u8 = 0x25;
+    pub(crate) const JOIN: u8 = 0x26;
 
     pub(crate) const DATAGRAM: u8 = 0x31;
     pub(crate) const FIRST: u8 = 0x32;
     pub(crate) const KNOWN: u8 = 0x33;
     pub(crate) const NUMBERED: u8 = 0x34;
     pub(crate) const FIRST_FROM: u8 = 0x35;
+    pub(crate) const GROUP_KEY: u8 = 0x36;
+    pub(crate) const GROUP_KNOWN: u8 = 0x37;
 
     pub(crate) const REGISTER: u8 = 0x51;
     pub(crate) const REGISTERED: u8 = 0x52;
@@ -50,11 +53,14 @@ impl Message<'_> {
             | Self::Open { .. }
             | Self::Opened { .. }
             | Self::Serve { .. }
+            | Self::Join { .. }
             | Self::Bill { .. } => self.write_path(out),
             Self::Datagram { .. }
             | Self::First { .. }
             | Self::Known { .. }
-            | Self::Numbered { .. } => {
+            | Self::Numbered { .. }
+            | Self::GroupKey { .. }
+            | Self::GroupKnown { .. } => {
                 self.write_conversation(out);
             }
             Self::Register { .. }
@@ -89,7 +95,7 @@ impl Message<'_> {
                 out.extend_from_slice(&label.to_be_bytes());
                 out.extend_from_slice(&next.to_be_bytes());
             }
-            Self::Serve { label, flow, service } => {
+            Self::Serve { label, flow, service } | Self::Join { label, flow, service } => {
                 out.extend_from_slice(&label.to_be_bytes());
                 put(out, &[flow.0]);
                 out.push(*service as u8);
@@ -123,6 +129,15 @@ impl Message<'_> {
             Self::Numbered { packet, message } => {
                 put_packet(out, *packet);
                 out.extend_from_slice(message);
+            }
+            Self::GroupKey { flow, epoch, key } => {
+                put(out, &[flow.0]);
+                out.push(*epoch);
+                out.extend_from_slice(key.0);
+            }
+            Self::GroupKnown { flow, epoch, is_served } => {
+                put(out, &[flow.0]);
+                out.extend_from_slice(&[*epoch, u8::from(*is_served)]);
             }
             _ => {}
         }
@@ -187,12 +202,15 @@ impl Message<'_> {
             Self::Open { .. } => kind::OPEN,
             Self::Opened { .. } => kind::OPENED,
             Self::Serve { .. } => kind::SERVE,
+            Self::Join { .. } => kind::JOIN,
             Self::Bill { .. } => kind::BILL,
             Self::Datagram { .. } => kind::DATAGRAM,
             Self::First { from: None, .. } => kind::FIRST,
             Self::First { from: Some(_), .. } => kind::FIRST_FROM,
             Self::Known { .. } => kind::KNOWN,
             Self::Numbered { .. } => kind::NUMBERED,
+            Self::GroupKey { .. } => kind::GROUP_KEY,
+            Self::GroupKnown { .. } => kind::GROUP_KNOWN,
             Self::Register { .. } => kind::REGISTER,
             Self::Registered { .. } => kind::REGISTERED,
             Self::LookUp { .. } => kind::LOOK_UP,

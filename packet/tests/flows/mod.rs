@@ -116,7 +116,7 @@ impl Cast {
             let arq = setting.arq.then(Arq::default);
             let mut sender = Sender::new(SenderConfig { arq, uplink: None });
             let at_sender = SenderFlow {
-                receiver: receiver_of(flow),
+                receiver: Some(receiver_of(flow)),
                 ingress: Some(INGRESS),
                 service: setting.service,
                 paths: setting.paths,

@@ -7,12 +7,12 @@ use tradewind_units::Timestamp;
 
 use super::super::Engine;
 use super::super::local::Local;
-use super::super::routes::Route;
+use super::super::routes::{Part, Route};
 use super::{Choice, Ends, Sent};
 use crate::status::{Direction, FlowStatus};
 
 /// Names of services in reports.
-fn name(service: Service) -> &'static str {
+pub(in super::super) fn name(service: Service) -> &'static str {
     match service {
         Service::Direct => "direct",
         Service::Forwarding => "forwarding",
@@ -23,7 +23,7 @@ fn name(service: Service) -> &'static str {
 
 impl Ends {
     /// How the flows of one end fare: the one that is sent, the one that comes in.
-    fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
+    pub(in super::super) fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
         let service = if end.is_up { end.carriage.service } else { Service::Direct };
         let why = match (end.is_up, &end.choice) {
@@ -71,11 +71,11 @@ impl Ends {
         now: Timestamp,
         from: PeerId,
         outgoing: FlowNumber,
-        bill: (bool, u64, u64),
+        (is_egress, bytes, nano_usd): (bool, u64, u64),
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {
-            end.bills.take(now, bill);
+            end.bills.take(now, is_egress, (bytes, nano_usd));
         }
     }
 
@@ -89,7 +89,12 @@ impl Engine {
     /// How the flows that begin or end here fare.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
-        for route in self.routes.values() {
+        for (head, group) in self.heads() {
+            let listen = self.routes.get(head).and_then(|route| route.local.address());
+            let told = self.report_group(now, head, group).into_iter();
+            flows.extend(told.map(|flow| FlowStatus { listen, ..flow }));
+        }
+        for route in self.routes.values().filter(|route| matches!(route.part, Part::Alone)) {
             let (listen, to) = (route.local.address(), route.to);
             let told = match route.end {
                 Some(end) => self.services.ends.report(end, &self.name_of(route.far)),
@@ -115,7 +120,7 @@ impl Engine {
         flows
     }
 
-    fn name_of(&self, far: PeerId) -> String {
+    pub(in super::super) fn name_of(&self, far: PeerId) -> String {
         self.sessions.identity_of(far).map_or_else(String::new, |far| far.to_string())
     }
 

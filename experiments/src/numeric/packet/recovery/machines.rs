@@ -56,7 +56,7 @@ pub(super) fn new_sender(number: FlowNumber, receiver: Peer, ingress: Peer, arq:
     let arq = arq.then(Arq::default);
     let mut sender = Sender::new(SenderConfig { arq, uplink: None });
     let flow = SenderFlow {
-        receiver,
+        receiver: Some(receiver),
         ingress: Some(ingress),
         service: Service::Coding,
         paths: Paths::Overlay,

@@ -1,0 +1,489 @@
+//! Groups: what an application writes to one port goes to several far endpoints `[JQ 3.5]`.
+//!
+//! A group is a route that has the port, its *head*, and a route without any for each *member*, which leads there as other routes do. Its packets are numbered
+//! in one flow. Over the Internet each member gets its own, sealed in its session. Over the relays goes one copy, sealed once for all
+//! (`tradewind_packet::group`): the relays of all members' paths serve the flow together, and make as many of it as there are branches.
+//!
+//! | service | over the Internet | at the last relays |
+//! |---|---|---|
+//! | forwarding | to each member, or to none | each packet is passed on to its members |
+//! | caching (*hybrid multicast*) | to each member | each packet is kept, for members that miss it |
+//!
+//! A member is *in reach* of the relays while it has the key and says that a relay serves the flow to it. Others get every packet over the
+//! Internet, whatever the service, and over their path where the Internet is dead. Replies come back from each member as in any conversation.
+
+mod joined;
+mod reports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use tradewind_grant::PublicIdentity;
+use tradewind_net::entropy;
+use tradewind_packet::group::{GroupKey, SEAL_BYTES, Secret};
+use tradewind_packet::id::{FlowNumber, PacketId};
+use tradewind_packet::message::{
+    Carriage, Class, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
+};
+use tradewind_packet::sender::{Copies, Paths, SenderFlow};
+use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_units::{Duration, Ratio, Timestamp};
+
+use super::Engine;
+use super::bills::Bills;
+use super::local::Local;
+use super::mtu::{FIRST_BYTES, NUMBER_BYTES};
+use super::routes::{Part, Route, nobody};
+use crate::NodeError;
+use crate::config;
+use crate::counts::add;
+use crate::status::Fared;
+pub(super) use joined::Joined;
+
+/// Time between two words to members and relays. Chosen: as flows are said to be served.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+/// Silence after which a member counts as not served. Chosen: of three words one may get lost.
+const SERVED_FOR: Duration = Duration::from_secs(3);
+/// Age at which a key is followed by another. Chosen: that of keys of sessions.
+const KEY_LASTS: Duration = Duration::from_secs(120);
+/// How long members are given to learn the next key. Those who have not are out of reach then, for a while.
+const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
+/// Over whichever way there is.
+const EITHER_WAY: Carriage =
+    Carriage { service: Service::Forwarding, paths: Paths::Both, budget_ms: 0 };
+
+/// What a head knows of its group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    flow: FlowNumber,
+    carriage: Carriage,
+    /// The members' routes.
+    members: Vec<u32>,
+    key: GroupKey,
+    key_since: Timestamp,
+    /// The key that follows, since when it is told.
+    next_key: Option<(GroupKey, Timestamp)>,
+    /// Conversations that members know.
+    known: BTreeSet<(u32, PeerId)>,
+    standings: BTreeMap<PeerId, Standing>,
+    /// The first relay, while some member is in reach.
+    ingress: Option<PeerId>,
+    next_word: Timestamp,
+    sent: Sent,
+    /// By relay, and whether as egress relay.
+    bills: Bills<(PublicIdentity, bool)>,
+}
+
+/// What a member has said.
+#[derive(Debug, Default)]
+struct Standing {
+    /// The newest key that it has.
+    epoch: Option<u8>,
+    /// When it said last that a relay serves the flow to it.
+    served: Option<Timestamp>,
+    told: Fared,
+    internet_loss: Option<Ratio>,
+}
+
+/// What was sent to all, and the copies of that.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    packets: u64,
+    bytes: u64,
+    copies: u64,
+    resent: u64,
+}
+
+fn draw_key(flow: FlowNumber, epoch: u8) -> Result<GroupKey, NodeError> {
+    Ok(GroupKey::new(flow, epoch, Secret(&entropy::bytes()?)))
+}
+
+impl Group {
+    fn new(now: Now, carriage: Carriage) -> Result<Self, NodeError> {
+        let flow = FlowNumber(u64::from_be_bytes(entropy::bytes()?));
+        Ok(Self {
+            flow,
+            carriage,
+            members: Vec::new(),
+            key: draw_key(flow, 0)?,
+            key_since: now.steady,
+            next_key: None,
+            known: BTreeSet::new(),
+            standings: BTreeMap::new(),
+            ingress: None,
+            next_word: now.steady,
+            sent: Sent::default(),
+            bills: Bills::default(),
+        })
+    }
+
+    pub(super) fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// A member knows a conversation; it may be told the key.
+    pub(super) fn note_known(&mut self, conversation: u32, far: PeerId) {
+        if self.known.insert((conversation, far)) {
+            self.next_word = Timestamp::ZERO;
+        }
+    }
+
+    /// A member is perhaps another process now.
+    pub(super) fn introduce_again(&mut self, far: PeerId) {
+        self.known.retain(|(_, known)| *known != far);
+        if let Some(standing) = self.standings.get_mut(&far) {
+            (standing.epoch, standing.served) = (None, None);
+        }
+        self.next_word = Timestamp::ZERO;
+    }
+
+    /// A conversation has ended.
+    pub(super) fn forget(&mut self, conversation: u32) {
+        self.known.retain(|(known, _)| *known != conversation);
+    }
+
+    fn has_key(&self, standing: &Standing) -> bool {
+        let next = self.next_key.as_ref().map(|(key, _)| key.epoch());
+        let has = |epoch: u8| epoch == self.key.epoch() || Some(epoch) == next;
+        standing.epoch.is_some_and(has)
+    }
+
+    fn is_served(&self, now: Now, far: PeerId) -> bool {
+        self.standings.get(&far).is_some_and(|standing| {
+            let served = standing.served.is_some_and(|at| now.steady.since(at) < SERVED_FOR);
+            served && self.has_key(standing)
+        })
+    }
+
+    fn at_sender(&self) -> SenderFlow {
+        SenderFlow {
+            receiver: None,
+            ingress: self.ingress.map(Into::into),
+            service: self.carriage.service,
+            paths: Paths::Overlay,
+            copies: Copies::All,
+        }
+    }
+
+    /// Has another key follow one that is old; takes that when members have had time to learn it.
+    fn tend_key(&mut self, now: Now) {
+        let knows = |epoch: u8| {
+            let served = |standing: &&Standing| standing.served.is_some();
+            self.standings.values().filter(served).all(|known| known.epoch == Some(epoch))
+        };
+        match &self.next_key {
+            Some((key, since)) => {
+                let is_late = now.steady.since(*since) >= KEY_IS_TOLD_FOR;
+                if (is_late || knows(key.epoch()))
+                    && let Some((key, _)) = self.next_key.take()
+                {
+                    (self.key, self.key_since) = (key, now.steady);
+                }
+            }
+            None if now.steady.since(self.key_since) >= KEY_LASTS => {
+                // Without randomness the old one is kept, and drawing is tried again.
+                if let Ok(key) = draw_key(self.flow, self.key.epoch().wrapping_add(1)) {
+                    self.next_key = Some((key, now.steady));
+                    self.next_word = Timestamp::ZERO;
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Adds a group: its head, and a route to each member.
+    pub(super) fn add_group(&mut self, now: Now, group: &config::Group) -> Result<(), NodeError> {
+        let full = || NodeError::Config { key: "group", problem: "too many flows".into() };
+        let mut known = Group::new(now, group.carriage)?;
+        for (to, course) in group.courses() {
+            let route = self.add_part(now, (Local::Nowhere, Part::Member), to, &course)?;
+            known.members.push(route);
+        }
+        let first = group.courses().next().ok_or_else(full)?;
+        let flow = known.flow;
+        self.services.sender.set_flow(flow, known.at_sender()).map_err(|_| full())?;
+        let local = Local::bind(group.listen, false)?;
+        let head = Part::Head(Box::new(known));
+        let head = self.add_part(now, (local, head), first.0, &first.1)?;
+        self.groups.insert(flow, head);
+        Ok(())
+    }
+
+    /// The head's group, for as long as it is put back with [`Engine::put_group`].
+    fn take_group(&mut self, head: u32) -> Option<Box<Group>> {
+        let route = self.routes.get_mut(head)?;
+        match std::mem::replace(&mut route.part, Part::Alone) {
+            Part::Head(group) => Some(group),
+            other => {
+                route.part = other;
+                None
+            }
+        }
+    }
+
+    fn put_group(&mut self, head: u32, group: Box<Group>) {
+        if let Some(route) = self.routes.get_mut(head) {
+            route.part = Part::Head(group);
+        }
+    }
+
+    /// All groups, by their heads.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (u32, &Group)> {
+        self.groups.values().filter_map(|head| match &self.routes.get(*head)?.part {
+            Part::Head(group) => Some((*head, &**group)),
+            Part::Alone | Part::Member => None,
+        })
+    }
+
+    pub(super) fn group_of(&mut self, flow: FlowNumber) -> Option<&mut Group> {
+        let head = self.groups.get(&flow)?;
+        self.routes.get_mut(*head).and_then(Route::group)
+    }
+
+    /// The route to `far` that a conversation of `route` is carried by: that route, or that of a member.
+    pub(super) fn leading_to(&self, route: u32, far: PeerId) -> Option<&Route> {
+        let route = self.routes.get(route)?;
+        match &route.part {
+            Part::Head(group) => {
+                let members = group.members.iter().filter_map(|member| self.routes.get(*member));
+                members.into_iter().find(|member| member.far == far)
+            }
+            Part::Alone | Part::Member => Some(route).filter(|route| route.far == far),
+        }
+    }
+
+    /// Sends a datagram of an application to all members.
+    pub(super) fn send_group(
+        &mut self,
+        now: Now,
+        head: u32,
+        (conversation, class): (u32, Class),
+        payload: &[u8],
+    ) {
+        let Some(mut group) = self.take_group(head) else { return };
+        let is_short = payload.len() + NUMBER_BYTES + FIRST_BYTES + OVERHEAD + SEAL_BYTES
+            <= MOST_PAYLOAD_BYTES;
+        let datagram = Message::Datagram { conversation, payload };
+        if let Some(packet) = self.services.sender.next_packet(group.flow).filter(|_| is_short) {
+            if self.send_to_members(now, &group, (packet, conversation), payload) {
+                let mut sealed = std::mem::take(&mut self.sealed);
+                sealed.clear();
+                group.key.seal(packet.sequence, &datagram, &mut sealed);
+                // The flow is there, and the length was looked at.
+                let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
+                self.sealed = sealed;
+                self.send_packets();
+            } else {
+                self.services.sender.skip(group.flow);
+            }
+            add(&self.counts.taken, 1);
+            group.sent.packets += 1;
+            group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
+        } else {
+            // No relay keeps packets as long as that.
+            for member in &group.members {
+                if let Some((far, to)) = self.end_of_member(*member) {
+                    let message = group.message(far, to, conversation, payload);
+                    self.send_far(now, far, Carriage::DIRECT, &message);
+                }
+            }
+        }
+        self.put_group(head, group);
+    }
+
+    fn end_of_member(&self, member: u32) -> Option<(PeerId, SocketAddr)> {
+        let route = self.routes.get(member).filter(|route| route.far != nobody())?;
+        Some((route.far, route.to?))
+    }
+
+    /// Sends each member what it does not get from relays; whether those are to have a copy.
+    fn send_to_members(
+        &mut self,
+        now: Now,
+        group: &Group,
+        (packet, conversation): (PacketId, u32),
+        payload: &[u8],
+    ) -> bool {
+        let mut is_any_in_reach = false;
+        for member in &group.members {
+            let Some((far, to)) = self.end_of_member(*member) else { continue };
+            let ways = self.fars.get(&far);
+            let is_up = ways.is_some_and(|ways| ways.is_overlay_alive(now));
+            let is_in_reach = is_up && group.is_served(now, far);
+            is_any_in_reach |= is_in_reach;
+            let is_known = group.known.contains(&(conversation, far));
+            if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
+                continue;
+            }
+            let is_dead = ways.is_some_and(|ways| !ways.is_internet_alive(now));
+            let carriage = match is_dead && is_up && !is_in_reach {
+                true => EITHER_WAY,
+                false => Carriage::DIRECT,
+            };
+            let message = group.message(far, to, conversation, payload);
+            let mut sealed = std::mem::take(&mut self.sealed);
+            let is_sealed =
+                self.seal_far(far, &mut sealed, |out| write_numbered(packet, &message, out));
+            if is_sealed {
+                self.send_ways(now, far, carriage, &sealed);
+            } else {
+                add(&self.counts.refused, 1);
+            }
+            self.sealed = sealed;
+        }
+        is_any_in_reach
+    }
+
+    /// Follows members and their paths, and tells them and the relays what they need to know.
+    pub(super) fn tend_groups(&mut self, now: Now) {
+        let heads: Vec<u32> = self.groups.values().copied().collect();
+        for head in heads {
+            let Some(mut group) = self.take_group(head) else { continue };
+            self.tend_group(now, &mut group);
+            self.put_group(head, group);
+        }
+    }
+
+    fn tend_group(&mut self, now: Now, group: &mut Group) {
+        let members: BTreeSet<PeerId> =
+            group.members.iter().filter_map(|id| Some(self.end_of_member(*id)?.0)).collect();
+        let before = group.standings.len();
+        group.standings.retain(|far, _| members.contains(far));
+        group.known.retain(|(_, far)| members.contains(far));
+        if group.standings.len() < before {
+            // Who is no member any more opens nothing from the next key on.
+            group.key_since = Timestamp::ZERO;
+        }
+        group.tend_key(now);
+        let ingress = members.iter().filter(|far| group.is_served(now, **far));
+        let ingress = ingress.filter_map(|far| self.path_to(now, *far)).next().map(|path| path.0);
+        if group.ingress != ingress {
+            group.ingress = ingress;
+            // Without room copies go nowhere, and every packet over the Internet.
+            let _ = self.services.sender.set_flow(group.flow, group.at_sender());
+        }
+        if now.steady < group.next_word {
+            return;
+        }
+        group.next_word = now.steady + SAY_EVERY;
+        let (flow, service) = (group.flow, group.carriage.service);
+        for far in members {
+            if group.known.iter().any(|(_, known)| *known == far) {
+                let next = group.next_key.as_ref().map(|(key, _)| key);
+                for key in [Some(&group.key), next].into_iter().flatten() {
+                    let (epoch, key) = (key.epoch(), key.secret());
+                    self.tell_far(now, far, &Message::GroupKey { flow, epoch, key });
+                }
+            }
+            if let Some((relay, label)) = self.path_to(now, far) {
+                self.say(relay, &Message::Join { label, flow, service });
+            }
+        }
+    }
+
+    /// The first relay of the path to a far endpoint, and the path's label there, while it answers.
+    fn path_to(&self, now: Now, far: PeerId) -> Option<(PeerId, u32)> {
+        let ways = self.fars.get(&far).filter(|ways| ways.is_overlay_alive(now))?;
+        self.labels.get(ways.label?)?.way_back()
+    }
+
+    /// Says something to a far endpoint over both ways.
+    fn tell_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
+        let mut sealed = std::mem::take(&mut self.sealed);
+        if self.seal_far(far, &mut sealed, |out| message.write(out)) {
+            self.send_ways(now, far, EITHER_WAY, &sealed);
+        }
+        self.sealed = sealed;
+    }
+}
+
+impl Group {
+    /// A datagram as a member is to get it, who perhaps does not know the conversation.
+    fn message<'a>(
+        &self,
+        far: PeerId,
+        to: SocketAddr,
+        conversation: u32,
+        payload: &'a [u8],
+    ) -> Message<'a> {
+        match self.known.contains(&(conversation, far)) {
+            true => Message::Datagram { conversation, payload },
+            false => {
+                let carriage = self.carriage;
+                Message::First { conversation, carriage, to, from: None, payload }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_packet::id::Peer;
+
+    fn at(seconds: u64) -> Now {
+        let steady = Timestamp::ZERO + Duration::from_secs(seconds);
+        Now { steady, unix: steady }
+    }
+
+    fn peer(number: u32) -> PeerId {
+        Peer(number).into()
+    }
+
+    fn group() -> Group {
+        let carriage = Carriage { service: Service::Caching, ..EITHER_WAY };
+        let mut group = Group::new(at(0), carriage).unwrap();
+        for far in [1, 2] {
+            let standing = group.standings.entry(peer(far)).or_default();
+            (standing.epoch, standing.served) = (Some(0), Some(at(0).steady));
+        }
+        group
+    }
+
+    fn learns(group: &mut Group, far: u32, epoch: u8) {
+        group.standings.get_mut(&peer(far)).unwrap().epoch = Some(epoch);
+    }
+
+    #[test]
+    fn a_key_is_followed_by_another_once_all_members_have_that() {
+        let mut group = group();
+        group.tend_key(at(119));
+        assert!(group.next_key.is_none());
+        group.tend_key(at(120));
+        learns(&mut group, 1, 1);
+        group.tend_key(at(121));
+        assert_eq!(group.key.epoch(), 0, "one does not have it yet");
+        assert!(group.standings.values().all(|standing| group.has_key(standing)));
+        learns(&mut group, 2, 1);
+        group.tend_key(at(122));
+        assert_eq!((group.key.epoch(), group.next_key.is_none()), (1, true));
+        assert!(group.standings.values().all(|standing| group.has_key(standing)));
+    }
+
+    #[test]
+    fn a_member_that_does_not_learn_the_next_key_is_not_waited_for() {
+        let mut group = group();
+        group.tend_key(at(120));
+        learns(&mut group, 1, 1);
+        group.tend_key(at(129));
+        assert_eq!(group.key.epoch(), 0);
+        group.tend_key(at(130));
+        assert_eq!(group.key.epoch(), 1);
+        let served = [1, 2].map(|far| group.is_served(at(2), peer(far)));
+        assert_eq!(served, [true, false], "who has no key is out of reach");
+    }
+
+    #[test]
+    fn epochs_begin_anew_after_the_last() {
+        let mut group = group();
+        for round in 1..=300_u64 {
+            group.tend_key(at(round * 1000));
+            let (epoch, _) = group.next_key.as_ref().map(|(key, at)| (key.epoch(), *at)).unwrap();
+            [1, 2].into_iter().for_each(|far| learns(&mut group, far, epoch));
+            group.tend_key(at(round * 1000 + 1));
+            assert_eq!(u64::from(group.key.epoch()), round % 256);
+        }
+    }
+}

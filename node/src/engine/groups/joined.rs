@@ -1,0 +1,69 @@
+//! A group at its members: the keys that its sender tells, and what opens with them.
+
+use tradewind_packet::group::MemberKeys;
+use tradewind_packet::id::{FlowNumber, PacketId};
+use tradewind_packet::message::Message;
+use tradewind_packet::session::{Now, PeerId};
+
+use super::super::Engine;
+use crate::counts::add;
+
+/// A group's flow that comes in.
+#[derive(Debug)]
+pub(in super::super) struct Joined {
+    far: PeerId,
+    keys: MemberKeys,
+}
+
+impl Joined {
+    /// Opens what relays brought; who sent it, and what.
+    pub(in super::super) fn open<'a>(
+        &self,
+        packet: PacketId,
+        sealed: &[u8],
+        room: &'a mut Vec<u8>,
+    ) -> Option<(PeerId, &'a [u8])> {
+        Some((self.far, self.keys.open(packet, sealed, room)?))
+    }
+}
+
+impl Engine {
+    /// Takes what is said between a group's sender and its members.
+    pub(in super::super) fn take_group_message(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        message: &Message<'_>,
+    ) {
+        match *message {
+            // The flow is known once a packet of it has come.
+            Message::GroupKey { flow, epoch, key }
+                if self.services.ends.far_of(flow) == Some(peer) =>
+            {
+                let fresh = || Joined { far: peer, keys: MemberKeys::default() };
+                let joined = self.services.joined.entry(flow).or_insert_with(fresh);
+                joined.keys.learn(flow, epoch, key);
+                let is_served = self.services.ends.is_served(flow);
+                self.tell_far(now, peer, &Message::GroupKnown { flow, epoch, is_served });
+            }
+            Message::GroupKnown { flow, epoch, is_served } if self.is_member(flow, peer) => {
+                if let Some(group) = self.group_of(flow) {
+                    let standing = group.standings.entry(peer).or_default();
+                    standing.epoch = Some(epoch);
+                    standing.served = is_served.then_some(now.steady);
+                }
+            }
+            _ => add(&self.counts.dropped, 1),
+        }
+    }
+
+    fn is_member(&self, flow: FlowNumber, peer: PeerId) -> bool {
+        let head = self.groups.get(&flow);
+        head.is_some_and(|head| self.leading_to(*head, peer).is_some())
+    }
+
+    /// Whether a packet of a group has come before, sealed in its session or for all: the seals do not tell.
+    pub(in super::super) fn has_come(&self, packet: PacketId) -> bool {
+        self.services.joined.contains_key(&packet.flow) && self.services.receiver.has_taken(packet)
+    }
+}

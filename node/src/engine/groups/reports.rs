@@ -1,0 +1,118 @@
+//! What is told of a group at its sender: a flow to each member.
+
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Feedback, Service};
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::{Ratio, Timestamp};
+
+use super::super::Engine;
+use super::super::ends::name;
+use super::super::routes::{Part, Route};
+use super::Group;
+use crate::status::{Billed, Direction, FlowStatus};
+
+impl Engine {
+    /// A member tells how the flow fares; `false` when the flow is no group's.
+    pub(in super::super) fn note_group_report(&mut self, from: PeerId, told: &Feedback) -> bool {
+        let Some(group) = self.group_of(told.flow) else { return false };
+        if let Some(standing) = group.standings.get_mut(&from) {
+            standing.told.add(told);
+            let share = told.lost_by_internet as f64 / told.expected.max(1) as f64;
+            standing.internet_loss = Ratio::new(share).ok();
+        }
+        true
+    }
+
+    /// A copy for all members was sent.
+    pub(in super::super) fn note_group_copy(&mut self, flow: FlowNumber, resent: u8) {
+        if let Some(group) = self.group_of(flow) {
+            group.sent.copies += 1;
+            group.sent.resent += u64::from(resent > 0);
+        }
+    }
+
+    /// A relay tells along the path of `label` what it has sent for a group's flow; each relay's sums count once, over however many paths they are told.
+    pub(in super::super) fn take_group_bill(
+        &mut self,
+        now: Timestamp,
+        (label, flow): (u32, FlowNumber),
+        (is_egress, bytes, nano_usd): (bool, u64, u64),
+    ) {
+        let Some(head) = self.groups.get(&flow).copied() else { return };
+        let leads_there =
+            |route: &&Route| self.fars.get(&route.far).is_some_and(|far| far.label == Some(label));
+        let relay = self.members_of(head).find(leads_there).and_then(|route| {
+            let relays = route.hops().split_last()?.1;
+            if is_egress { relays.last() } else { relays.first() }
+        });
+        let Some(from) = relay.map(|relay| (relay.identity, is_egress)) else { return };
+        if let Some(group) = self.group_of(flow) {
+            group.bills.take(now, from, (bytes, nano_usd));
+        }
+    }
+
+    /// The routes to the members of a group.
+    fn members_of(&self, head: u32) -> impl Iterator<Item = &Route> {
+        let members = match self.routes.get(head).map(|route| &route.part) {
+            Some(Part::Head(group)) => group.members(),
+            _ => &[],
+        };
+        members.iter().filter_map(|member| self.routes.get(*member))
+    }
+
+    /// How a group's flow fares at each member, and what comes back. What is the same for all stands with the first.
+    pub(in super::super) fn report_group(
+        &self,
+        now: Now,
+        head: u32,
+        group: &Group,
+    ) -> Vec<FlowStatus> {
+        let mut told = Vec::new();
+        for (place, route) in self.members_of(head).enumerate() {
+            let is_first = place == 0;
+            let sent = self.report_member(now, group, route);
+            let (copies, resent) = (group.sent.copies, group.sent.resent);
+            told.push(FlowStatus {
+                copies: if is_first { copies } else { 0 },
+                resent: if is_first { resent } else { 0 },
+                billed: is_first.then(|| group.bills.told()),
+                ..sent
+            });
+            let replies =
+                route.end.map(|end| self.services.ends.report(end, &self.name_of(route.far)));
+            let came =
+                |flow: &FlowStatus| flow.direction == Direction::Received && flow.packets > 0;
+            let replies = replies.into_iter().flatten().filter(came);
+            told.extend(replies.map(|flow| FlowStatus { to: route.to, ..flow }));
+        }
+        told
+    }
+
+    fn report_member(&self, now: Now, group: &Group, route: &Route) -> FlowStatus {
+        let standing = group.standings.get(&route.far);
+        let is_up = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
+        let is_in_reach = is_up && group.is_served(now, route.far);
+        let why = match (is_up, is_in_reach) {
+            (false, _) => "the path over the relays does not answer",
+            (true, false) => "it is not known to be served over the relays",
+            (true, true) => "as configured",
+        };
+        let service = if is_in_reach { group.carriage.service } else { Service::Direct };
+        FlowStatus {
+            direction: Direction::Sent,
+            far: self.name_of(route.far),
+            listen: None,
+            to: route.to,
+            service: name(service).to_owned(),
+            why: why.to_owned(),
+            packets: group.sent.packets,
+            bytes: group.sent.bytes,
+            copies: 0,
+            resent: 0,
+            fared: Some(standing.map(|standing| standing.told).unwrap_or_default()),
+            internet_loss: standing.and_then(|standing| standing.internet_loss),
+            longest: self.longest(route),
+            billed: None::<Billed>,
+        }
+    }
+}
