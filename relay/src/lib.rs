@@ -22,6 +22,7 @@
 //! | `stripe` | a session of which a leg runs over several connections |
 //! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
+//! | `lift` | how pacing caps of known rates are lifted |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
 //! | `counts` | what is counted, and its metrics |
@@ -38,6 +39,7 @@ pub mod gateway;
 pub mod handle;
 mod head;
 mod holdings;
+mod lift;
 mod memory;
 mod opening;
 mod pool;

@@ -1,24 +1,18 @@
 //! What leg profiles make of sockets: options before the handshake, options of a session that
-//! lasts, a first window by whatever this host allows, and the time at which a pacing cap goes.
+//! lasts, and a first window by whatever this host allows.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::pin::Pin;
-use std::task::Context;
-use std::time::Duration;
-
-use tokio::time::{Instant, Sleep};
 use tradewind_desired::{Connections, Encryption, LegProfile};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::jump_start::OwnSockets;
+use tradewind_net::sysctl;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
-use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoute;
-use tradewind_net::{pacing, sysctl};
 use tradewind_units::Segments;
 
 use crate::config::{LegProfiles, Timeouts};
+use crate::lift::Lifts;
 use crate::side::Side;
 
 /// Connections that may bring data in their SYN and have not shown yet that they can be reached.
@@ -26,8 +20,6 @@ use crate::side::Side;
 const FAST_OPEN_QUEUE: u16 = 256;
 /// First window by route of a leg whose cap is lifted: no route asks how much the leg holds. Chosen: 200 Mbit/s over 58 ms.
 const MOST_UNTIMED: u32 = 1000;
-/// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
-const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 
 /// Leg profiles made ready: each leg's options, by the side that opens it.
 #[derive(Debug)]
@@ -127,16 +119,12 @@ impl Legs {
         self.accept_lift
     }
 
-    /// When the pacing caps of a session are to be lifted; `None` where none is.
+    /// How the pacing caps of a session are to be lifted; `None` where none is.
     pub(crate) fn lifts(&self, downstream: &Side<'_>) -> Option<Lifts> {
         if self.accept_lift.is_none() && self.all().all(|leg| leg.lift.is_none()) {
             return None;
         }
-        Some(Lifts {
-            upstream: self.accept_lift.map(Lift::Idle),
-            downstream: self.of(downstream).lift.map(Lift::Idle),
-            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
-        })
+        Some(Lifts::new(self.accept_lift, self.of(downstream).lift))
     }
 }
 
@@ -144,79 +132,6 @@ impl Leg {
     /// Round trips after which the pacing caps of its connections are lifted.
     pub(crate) const fn lifts(&self) -> Option<u16> {
         self.lift
-    }
-}
-
-/// When a connection's pacing cap is lifted.
-#[derive(Debug, Clone, Copy)]
-enum Lift {
-    /// So many round trips after its first data, of which there was none yet: what has sent nothing has learned nothing of its path.
-    Idle(u16),
-    At(Instant),
-}
-
-/// When a session's pacing caps are lifted; `None` once that is done, or was never to be.
-#[derive(Debug)]
-pub(crate) struct Lifts {
-    upstream: Option<Lift>,
-    downstream: Option<Lift>,
-    timer: Pin<Box<Sleep>>,
-}
-
-impl Lifts {
-    /// Lifts what is due, and wakes the task when the next is; each side comes with the bytes that it was given so far. True while
-    /// something is left.
-    pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        (upstream, given_up): (&Side<'_>, u64),
-        (downstream, given_down): (&Side<'_>, u64),
-    ) -> bool {
-        begin(&mut self.upstream, upstream, given_up);
-        begin(&mut self.downstream, downstream, given_down);
-        while let Some(next) = self.next() {
-            self.timer.as_mut().reset(next);
-            if self.timer.as_mut().poll(cx).is_pending() {
-                return true;
-            }
-            for (lift, side) in [(&mut self.upstream, upstream), (&mut self.downstream, downstream)]
-            {
-                if matches!(lift, Some(Lift::At(at)) if *at <= next) {
-                    *lift = None;
-                    // A connection that is gone tells so where it is read or written.
-                    let _lifted = pacing::lift(side);
-                }
-            }
-        }
-        self.upstream.is_some() || self.downstream.is_some()
-    }
-
-    fn next(&self) -> Option<Instant> {
-        let at = |lift: &Lift| match lift {
-            Lift::Idle(_) => None,
-            Lift::At(at) => Some(*at),
-        };
-        self.upstream.iter().chain(&self.downstream).filter_map(at).min()
-    }
-}
-
-/// Counts a side's round trips from its first data on.
-fn begin(lift: &mut Option<Lift>, side: &Side<'_>, given: u64) {
-    if let Some(Lift::Idle(rtts)) = *lift
-        && given > 0
-    {
-        let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
-        *lift = Some(Lift::At(Instant::now() + rtt * u32::from(rtts)));
-    }
-}
-
-/// Lifts the pacing cap of a connection that has had data to send for so many round trips.
-pub(crate) fn lift_once_used(rtts: u16, connection: &impl AsFd) {
-    let Ok(info) = TcpInfo::of(connection) else { return };
-    let enough = info.rtt.unwrap_or(UNKNOWN_RTT) * u32::from(rtts);
-    if info.pacing_limit.is_some() && info.busy.is_none_or(|busy| busy >= enough) {
-        // A connection that is gone tells so where it is read or written.
-        let _lifted = pacing::lift(connection);
     }
 }
 

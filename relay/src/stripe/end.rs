@@ -18,8 +18,8 @@ use super::link::{Link, Stop};
 use super::offer::{Joined, Mute, Offer};
 use super::{CHUNK, LARGEST_WINDOW, STALL};
 use crate::connection::Connection;
+use crate::lift::Rise;
 use crate::memory::Memory;
-use crate::profile::lift_once_used;
 
 /// How long the connections of a leg that is over may take to end in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
@@ -163,9 +163,11 @@ impl End {
             offer.look(now, carried, striping.stripe.healthy(), all);
         }
         if let Some(rtts) = self.lift {
-            let joined = self.striping.iter().flat_map(|striping| striping.joined.values());
-            for link in self.first.iter().chain(joined) {
-                lift_once_used(rtts, &link.connection);
+            let striping = self.striping.iter_mut();
+            let joined = striping.flat_map(|striping| striping.joined.values_mut());
+            for link in self.first.iter_mut().chain(joined) {
+                let rise = link.rise.get_or_insert_with(|| Rise::new(rtts));
+                let _again = rise.look(&link.connection);
             }
         }
         self.judge();

@@ -15,6 +15,7 @@ use tradewind_units::Timestamp;
 
 use super::{CHUNK, NOTSENT_LOWAT};
 use crate::connection::Connection;
+use crate::lift::Rise;
 
 /// A read asks for so much at least, and a new buffer holds so much.
 const LEAST_READ: usize = 16 << 10;
@@ -32,6 +33,8 @@ pub(super) struct Link {
     head: Vec<u8>,
     head_sent: usize,
     payload: Bytes,
+    /// How far its pacing cap is lifted, if it has one.
+    pub(super) rise: Option<Rise>,
     /// Its seat at the listener that accepted it, given up with it.
     _seat: Option<oneshot::Sender<()>>,
 }
@@ -60,7 +63,7 @@ impl Link {
     ) -> Self {
         let (head, payload) = (Vec::new(), Bytes::new());
         let input = BytesMut::from(input);
-        Self { connection, input, head, head_sent: 0, payload, _seat: seat }
+        Self { connection, input, head, head_sent: 0, payload, rise: None, _seat: seat }
     }
 
     /// Lets it hold little unsent, so that the connection which drains fastest gets most.

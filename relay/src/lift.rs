@@ -1,0 +1,241 @@
+//! How the pacing cap of a connection that started at a known rate is lifted.
+//!
+//! Slow start lets the window run ahead of what a cap lets leave: twice of that, each round trip. Where the cap went at once all of it would leave
+//! in a burst, from everybody who shares the path, and be lost. So the cap rises, an eighth each round trip, and falls back to what arrives
+//! when the round trip shows a queue, though never below where it began. It goes once it holds back nothing, or after [`MOST_ROUNDS`]: others whose queue never
+//! goes must not keep it for ever.
+
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tradewind_net::pacing;
+use tradewind_net::tcp_info::TcpInfo;
+use tradewind_units::Bandwidth;
+
+use crate::side::Side;
+
+/// Round trips in which a cap rises. Chosen: 9/8 to that power is more than forty times the rate.
+const MOST_ROUNDS: u32 = 32;
+/// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
+const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+/// Least growth of the round trip that counts as a queue; a sixteenth of it, if that is more.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rise {
+    /// Round trips at the first cap.
+    hold: u32,
+    /// The first cap.
+    first: Option<Bandwidth>,
+    /// Round trips so far in which there was something to send, and how long there was in all.
+    rounds: u32,
+    busy: Duration,
+}
+
+impl Rise {
+    /// Of a connection that keeps its cap for so many round trips.
+    pub(crate) fn new(hold: u16) -> Self {
+        Self { hold: hold.into(), first: None, rounds: 0, busy: Duration::ZERO }
+    }
+
+    /// Raises the cap, or lifts it, if it is time. When to look again; `None` when there is no cap any more.
+    pub(crate) fn look(&mut self, connection: &impl AsFd) -> Option<Duration> {
+        let info = TcpInfo::of(connection).ok()?;
+        let rtt = info.rtt.unwrap_or(UNKNOWN_RTT);
+        let cap = info.pacing_limit?;
+        // A connection that is gone tells so where it is read or written.
+        match self.next(&info, cap, rtt) {
+            Next::Same => {}
+            Next::Cap(rate) => drop(pacing::cap(connection, rate)),
+            Next::None => {
+                let _lifted = pacing::lift(connection);
+                return None;
+            }
+        }
+        Some(rtt)
+    }
+
+    fn next(&mut self, info: &TcpInfo, cap: Bandwidth, rtt: Duration) -> Next {
+        let first = *self.first.get_or_insert(cap);
+        let busy = info.busy.unwrap_or(self.busy + rtt);
+        if busy.saturating_sub(self.busy) < rtt / 2 {
+            // Who sends nothing learns nothing of the path.
+            return Next::Same;
+        }
+        let passed = (busy.saturating_sub(self.busy)).as_secs_f64() / rtt.as_secs_f64();
+        self.rounds += (passed.round() as u32).max(1);
+        self.busy = busy;
+        if self.rounds < self.hold {
+            return Next::Same;
+        }
+        if window_binds(info) || self.rounds >= self.hold + MOST_ROUNDS {
+            return Next::None;
+        }
+        let queue = |least: Duration| rtt > least + (least / 16).max(LEAST_QUEUE);
+        let rate = match (info.rtt_min.is_some_and(queue), info.delivery_rate) {
+            (true, Some(arrives)) => arrives.scaled(15.0 / 16.0).max(first),
+            (true, None) => cap,
+            (false, _) => cap.scaled(9.0 / 8.0),
+        };
+        Next::Cap(rate)
+    }
+}
+
+/// What becomes of a cap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Next {
+    Same,
+    Cap(Bandwidth),
+    None,
+}
+
+/// Whether the congestion window holds the connection back, rather than the cap.
+fn window_binds(info: &TcpInfo) -> bool {
+    let window = info.congestion_window.map(|window| u64::from(window.as_u32()));
+    window.is_some_and(|window| u64::from(info.unacked_segments) * 8 >= window * 7)
+}
+
+/// When a side's cap is looked at.
+#[derive(Debug, Clone, Copy)]
+enum Lift {
+    /// So many round trips after its first data, of which there was none yet.
+    Idle(u16),
+    At(Instant, Rise),
+}
+
+/// How a session's pacing caps are lifted; `None` once that is done, or was never to be.
+#[derive(Debug)]
+pub(crate) struct Lifts {
+    upstream: Option<Lift>,
+    downstream: Option<Lift>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Lifts {
+    /// Of two sides that keep their caps for so many round trips.
+    pub(crate) fn new(upstream: Option<u16>, downstream: Option<u16>) -> Self {
+        Self {
+            upstream: upstream.map(Lift::Idle),
+            downstream: downstream.map(Lift::Idle),
+            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
+        }
+    }
+
+    /// Looks at what is due, and wakes the task when the next is; each side comes with the bytes that it was given so far. True while
+    /// something is left.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        (upstream, given_up): (&Side<'_>, u64),
+        (downstream, given_down): (&Side<'_>, u64),
+    ) -> bool {
+        begin(&mut self.upstream, upstream, given_up);
+        begin(&mut self.downstream, downstream, given_down);
+        while let Some(next) = self.next() {
+            self.timer.as_mut().reset(next);
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return true;
+            }
+            for (lift, side) in [(&mut self.upstream, upstream), (&mut self.downstream, downstream)]
+            {
+                if let Some(Lift::At(at, mut rise)) = *lift
+                    && at <= next
+                {
+                    *lift = rise.look(side).map(|wait| Lift::At(Instant::now() + wait, rise));
+                }
+            }
+        }
+        self.upstream.is_some() || self.downstream.is_some()
+    }
+
+    fn next(&self) -> Option<Instant> {
+        let at = |lift: &Lift| match lift {
+            Lift::Idle(_) => None,
+            Lift::At(at, _) => Some(*at),
+        };
+        self.upstream.iter().chain(&self.downstream).filter_map(at).min()
+    }
+}
+
+/// Counts a side's round trips from its first data on.
+fn begin(lift: &mut Option<Lift>, side: &Side<'_>, given: u64) {
+    if let Some(Lift::Idle(hold)) = *lift
+        && given > 0
+    {
+        let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
+        *lift = Some(Lift::At(Instant::now() + rtt, Rise::new(hold)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_units::Segments;
+
+    const RTT: Duration = Duration::from_millis(60);
+
+    fn mbps(rate: f64) -> Bandwidth {
+        Bandwidth::from_bps((rate * 1e6) as u64).unwrap()
+    }
+
+    /// A connection that has sent for so many round trips, with half of its window on the way.
+    fn info(rounds: u32, rtt: Duration, arrives: f64) -> TcpInfo {
+        let raw = [0; 280];
+        TcpInfo {
+            rtt: Some(rtt),
+            rtt_min: Some(RTT),
+            congestion_window: Some(Segments::new(200).unwrap()),
+            unacked_segments: 100,
+            delivery_rate: Some(mbps(arrives)),
+            busy: Some(RTT * rounds),
+            ..TcpInfo::parse(&raw).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_cap_is_kept_then_rises_and_goes_in_the_end() {
+        let mut rise = Rise::new(4);
+        let mut cap = mbps(20.0);
+        for round in 1..=100 {
+            match rise.next(&info(round, RTT, 20.0), cap, RTT) {
+                Next::Same => assert!(round < 4, "{round}"),
+                Next::Cap(rate) => {
+                    assert!((4..36).contains(&round), "{round}");
+                    assert!((rate.as_bps() as f64 / cap.as_bps() as f64 - 1.125).abs() < 1e-6);
+                    cap = rate;
+                }
+                Next::None => return assert_eq!(round, 36),
+            }
+        }
+        panic!("it never went");
+    }
+
+    #[test]
+    fn where_a_queue_grows_it_falls_to_what_arrives_and_never_below_where_it_began() {
+        let late = RTT + Duration::from_millis(5);
+        let mut rise = Rise::new(1);
+        assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Cap(mbps(22.5)));
+        assert_eq!(rise.next(&info(2, late, 32.0), mbps(40.0), late), Next::Cap(mbps(30.0)));
+        assert_eq!(rise.next(&info(3, late, 8.0), mbps(30.0), late), Next::Cap(mbps(20.0)));
+    }
+
+    #[test]
+    fn it_goes_when_the_window_holds_the_connection_back() {
+        let full = TcpInfo { unacked_segments: 190, ..info(9, RTT, 20.0) };
+        assert_eq!(Rise::new(4).next(&full, mbps(20.0), RTT), Next::None);
+        assert_eq!(Rise::new(40).next(&full, mbps(20.0), RTT), Next::Same);
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_sent_does_not_count() {
+        let mut rise = Rise::new(4);
+        for _ in 0..100 {
+            assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Same);
+        }
+        assert_eq!(rise.rounds, 1);
+    }
+}
