@@ -406,6 +406,12 @@ const ALL: &[Experiment] = &[
         packets::tcp::run,
         "short transfers over lossy paths: kernel TCP inside packet services, and alone"
     ),
+    lab!(
+        "jq-mobile",
+        "JQ 5.5",
+        packets::mobile::run,
+        "a call between phones with copies of all or of chosen packets, and a file beside it"
+    ),
     numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
     numeric!(

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tradewind_grant::{
     DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant,
 };
-use tradewind_units::{Duration, HostId};
+use tradewind_units::{Bandwidth, Duration, HostId};
 
 use super::Ground;
 use super::process::Service;
@@ -84,6 +84,8 @@ struct EndpointSection<'a> {
     destinations: Vec<&'static str>,
     repeat_copies: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    uplink: Option<Bandwidth>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tun: Option<FarDevice>,
 }
 
@@ -96,6 +98,13 @@ struct FlowSection<'a> {
     service: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<CopiesSection>,
+}
+
+#[derive(Serialize)]
+struct CopiesSection {
+    dscp: [u8; 1],
 }
 
 /// Where a near gateway's applications come in.
@@ -130,6 +139,17 @@ pub(crate) struct Carriage<'a> {
     pub(crate) repeat_copies: bool,
     /// Its latency budget; the gateway's default when absent.
     pub(crate) budget: Option<Duration>,
+    /// Which packets are copied; all when absent.
+    pub(crate) copies: Option<Chosen>,
+}
+
+/// Which packets are copied to the relays.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chosen {
+    /// Those that are marked so.
+    pub(crate) dscp: u8,
+    /// What their copies may take of the uplink.
+    pub(crate) uplink: Bandwidth,
 }
 
 impl Party {
@@ -200,6 +220,7 @@ impl Party {
             relays,
             destinations: vec![HOSTS],
             repeat_copies: true,
+            uplink: None,
             tun,
         };
         self.start(ground, "gateway", |identity_file| GatewayText {
@@ -259,6 +280,7 @@ impl Party {
             relays: carriage.relays,
             service: carriage.service,
             budget: carriage.budget.map(|budget| format!("{} ms", budget.as_millis())),
+            copies: carriage.copies.map(|copies| CopiesSection { dscp: [copies.dscp] }),
         };
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,
@@ -266,6 +288,7 @@ impl Party {
             relays: &[],
             destinations: Vec::new(),
             repeat_copies: carriage.repeat_copies,
+            uplink: carriage.copies.map(|copies| copies.uplink),
             tun: None,
         };
         self.start(ground, "gateway", |identity_file| GatewayText {

@@ -213,8 +213,14 @@ fn start(
         let (near, far) = ends(ground, index)?;
         let relays = &relays[path.group];
         services.push(far.far_gateway(ground, &operator, &[relays[1].identity], None)?);
-        let carriage =
-            Carriage { service: "coding", relays, far: &far, repeat_copies: arq, budget: None };
+        let carriage = Carriage {
+            service: "coding",
+            relays,
+            far: &far,
+            repeat_copies: arq,
+            budget: None,
+            copies: None,
+        };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
         services.push(gateway);
         let to = (&far.host, far.application());

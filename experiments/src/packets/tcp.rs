@@ -212,8 +212,14 @@ fn start(
         ground.stop.check()?;
         let last = [relays[1].identity];
         services.push(server.far_gateway(ground, &operator, &last, Some(client))?);
-        let carriage =
-            Carriage { service, relays: &relays, far: server, repeat_copies: true, budget: None };
+        let carriage = Carriage {
+            service,
+            relays: &relays,
+            far: server,
+            repeat_copies: true,
+            budget: None,
+            copies: None,
+        };
         services.push(client.near_device(ground, &operator, &carriage)?);
     }
     let begun = Instant::now();

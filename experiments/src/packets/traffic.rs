@@ -25,6 +25,16 @@ pub(super) struct Pair {
     ways: [SocketAddr; 2],
     /// When in the interval it sends.
     phase: Duration,
+    marks: Option<Marks>,
+}
+
+/// Which datagrams an application marks, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks {
+    /// The first of each so many.
+    pub(super) each: usize,
+    /// The code point.
+    pub(super) dscp: u8,
 }
 
 /// What became of a pair's datagrams, by their number.
@@ -73,11 +83,25 @@ impl Pair {
         })?;
         let sender = sender.map_err(|error| failed("send to", through, error))?;
         let receiver = receiver.map_err(|error| failed("listen at", to, error))?;
-        Ok(Self { sender, receiver, ways: [through, to], phase })
+        Ok(Self { sender, receiver, ways: [through, to], phase, marks: None })
     }
 
-    fn send(&self, datagram: &[u8]) -> Result<(), DemoError> {
-        match self.sender.send(datagram) {
+    /// The same pair, which marks datagrams.
+    pub(super) fn marked(self, marks: Marks) -> Self {
+        Self { marks: Some(marks), ..self }
+    }
+
+    /// The code point is the upper six bits of the field.
+    fn mark(&self, number: usize) -> io::Result<()> {
+        let Some(Marks { each, dscp }) = self.marks else { return Ok(()) };
+        let is_chosen = number.is_multiple_of(each);
+        let dscp = if is_chosen { u32::from(dscp) << 2 } else { 0 };
+        socket2::SockRef::from(&self.sender).set_tos_v4(dscp)
+    }
+
+    fn send(&self, number: usize, datagram: &[u8]) -> Result<(), DemoError> {
+        let marked = self.mark(number);
+        match marked.and_then(|()| self.sender.send(datagram)) {
             Err(error) if !is_passing(&error) => Err(failed("send to", self.ways[0], error)),
             _ => Ok(()),
         }
@@ -160,7 +184,7 @@ fn send(
             let due = begun + round + pairs[*index].phase;
             thread::sleep(due.saturating_duration_since(Instant::now()));
             sent[*index].push(begun.elapsed());
-            pairs[*index].send(&datagram)?;
+            pairs[*index].send(number, &datagram)?;
         }
         if looked.elapsed() > STOP_CHECK {
             looked = Instant::now();

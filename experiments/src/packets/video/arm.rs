@@ -149,8 +149,14 @@ pub(super) fn start(
         let (near, far) = (party(&format!("s{flow}"))?, party(&format!("r{flow}"))?);
         services.push(far.far_gateway(ground, &operator, &last, None)?);
         let budget = Some(scenario.budget());
-        let carriage =
-            Carriage { service, relays: &relays, far: &far, repeat_copies: true, budget };
+        let carriage = Carriage {
+            service,
+            relays: &relays,
+            far: &far,
+            repeat_copies: true,
+            budget,
+            copies: None,
+        };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
         services.push(gateway);
         ends.push((near.host, entrance, far.application(), far.host));
