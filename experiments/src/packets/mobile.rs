@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tradewind_lab::LabOptions;
-use tradewind_net::sysctl;
 use tradewind_units::{Bandwidth, Bytes, HostId};
 use tradewind_wan::Topology;
 
 use super::traffic::{self, Marks, Pace, Pair, Seen};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
-use crate::lab_run::exchange::lab;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::packets::{Carriage, Chosen, Coding, Party};
 use crate::lab_run::process::Service;
@@ -58,7 +56,6 @@ struct Scenario {
     file: Bytes,
     file_quick: Bytes,
     server_ms: f64,
-    congestion_control: String,
     phone: Vec<Phone>,
 }
 
@@ -206,8 +203,6 @@ fn on_lab(
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(&topology, &options_of_lab, &options.program, &options.stop)?;
     let caller = HostId::new("caller".to_owned())?;
-    let cubic = || sysctl::set("net.ipv4.tcp_congestion_control", &scenario.congestion_control);
-    ground.lab.enter(&caller, cubic)?.map_err(lab)?;
     let server = FileServer::start(&ground, &caller, FILE_PORT)?;
     let (_services, pairs) = start(scenario, phone, &ground, arm)?;
     let settle = Duration::from_secs_f64(scenario.settle_s);
