@@ -58,6 +58,9 @@ pub(crate) enum LabCommand {
     /// Name the papers' experiments
     List,
     /// Run one of the papers' experiments: on a lab of its own, or in numbers alone
+    ///
+    /// Exit code 3 when the lab did not keep time, or when a run on the lab was stopped or failed after its first repeat: the record
+    /// has the repeats that are whole.
     Run(experiment::RunArgs),
     /// Show the records that runs have written with `--out`
     Report(experiment::ReportArgs),

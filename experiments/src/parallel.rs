@@ -1,10 +1,18 @@
 //! Pieces of work done by several threads, their results in order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use crate::demo::Observer;
+
+/// How far pieces of work came.
+pub(crate) struct Done<T, E> {
+    /// In the items' order; `None` where a piece failed or was not begun.
+    pub(crate) results: Vec<Option<T>>,
+    /// The first error: nothing was begun after it.
+    pub(crate) error: Option<E>,
+}
 
 /// Does `work` for each item, `at_once` at a time; the results in the items' order. The first error ends it, once what has
 /// begun is done.
@@ -18,30 +26,77 @@ pub(crate) fn each<I: Sync, T: Send, E: Send>(
     observer: &mut dyn Observer,
     work: impl Fn(&I) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {
+    let done = until_error(step, items, at_once, observer, work, |_, _, _| {});
+    match done.error {
+        Some(error) => Err(error),
+        None => Ok(done.results.into_iter().map(|it| it.expect("nothing failed")).collect()),
+    }
+}
+
+/// The same, and what was done is kept when a piece fails. `note` hears of each piece that is done: its place, and all
+/// results so far.
+pub(crate) fn until_error<I: Sync, T: Send, E: Send>(
+    step: &str,
+    items: &[I],
+    at_once: usize,
+    observer: &mut dyn Observer,
+    work: impl Fn(&I) -> Result<T, E> + Sync,
+    mut note: impl FnMut(&mut dyn Observer, usize, &[Option<T>]),
+) -> Done<T, E> {
     observer.begin(step, items.len() as u64);
-    let (next, work) = (&AtomicUsize::new(0), &work);
-    let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
+    let (next, failed, work) = (&AtomicUsize::new(0), &AtomicBool::new(false), &work);
+    let mut done = Done { results: items.iter().map(|_| None).collect(), error: None };
     thread::scope(|scope| {
-        let (sender, done) = mpsc::channel();
+        let (sender, results) = mpsc::channel();
         for _ in 0..at_once.min(items.len()) {
             let sender = sender.clone();
             scope.spawn(move || {
-                loop {
+                while !failed.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(index) else { return };
-                    // Nobody listens any more once a piece has failed.
-                    if sender.send((index, work(item))).is_err() {
-                        return;
-                    }
+                    let result = work(item);
+                    failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    sender.send((index, result)).expect("somebody listens to the last one");
                 }
             });
         }
         drop(sender);
-        for (count, (index, result)) in done.iter().enumerate() {
-            results[index] = Some(result?);
-            observer.advance_to(count as u64 + 1);
+        let mut count = 0;
+        for (index, result) in results {
+            match result {
+                Ok(result) => {
+                    done.results[index] = Some(result);
+                    count += 1;
+                    observer.advance_to(count);
+                    note(observer, index, &done.results);
+                }
+                Err(error) => done.error = done.error.take().or(Some(error)),
+            }
         }
-        Ok::<(), E>(())
-    })?;
-    Ok(results.into_iter().map(|result| result.expect("each index was sent once")).collect())
+    });
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn begin(&mut self, _: &str, _: u64) {}
+        fn advance_to(&mut self, _: u64) {}
+    }
+
+    #[test]
+    fn what_was_done_before_an_error_is_kept_and_nothing_begins_after_it() {
+        let work = |item: &u32| if *item == 3 { Err("three") } else { Ok(item * 10) };
+        let mut noted = Vec::new();
+        let note = |_: &mut dyn Observer, index, _: &[Option<u32>]| noted.push(index);
+        let done = until_error("count", &[1, 2, 3, 4], 1, &mut Silent, work, note);
+        assert_eq!(done.results, [Some(10), Some(20), None, None]);
+        assert_eq!((done.error, noted), (Some("three"), vec![0, 1]));
+        assert_eq!(each("count", &[1, 3], 2, &mut Silent, work), Err("three"));
+        assert_eq!(each("count", &[1, 2], 2, &mut Silent, work), Ok(vec![10, 20]));
+    }
 }

@@ -1,4 +1,4 @@
-//! Progress on standard error: bars on a terminal, a line a step elsewhere.
+//! Progress on standard error: bars on a terminal, a line a step elsewhere; and lines between.
 
 use std::io::IsTerminal as _;
 
@@ -44,6 +44,13 @@ impl Observer for Progress {
     fn advance_to(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => super::say(line),
         }
     }
 }

@@ -17,7 +17,7 @@ use tradewind_wan::Topology;
 
 use crate::demo::{self, DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::parallel;
+use crate::lab_run::repeats;
 use crate::scenario::ScenarioError;
 use scenario::Scenario;
 
@@ -64,8 +64,11 @@ pub(crate) fn run(
     let seeds = scenario.runs.seeds(options);
     let step = "carry all flows over each plan";
     let work = repeat::Work { problem: &problem, ways: &ways, topology: &topology, options };
-    let repeats = parallel::each(step, &seeds, 1, observer, |seed| work.run(*seed))?;
-    Ok(outcome::record(&scenario, &problem, &ways, options, &repeats))
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        work.run(*seed, checked)
+    })?;
+    Ok(kept
+        .record(|repeats, options| outcome::record(&scenario, &problem, &ways, options, repeats)))
 }
 
 /// Direct, and over both plans.

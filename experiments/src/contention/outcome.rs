@@ -6,7 +6,7 @@ use tradewind_units::HostId;
 use super::repeat::Outcome;
 use super::scenario::{Contention, Scenario};
 use super::{DIRECT, PER_LINK, PER_MACHINE, Way};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
 /// The record.
@@ -17,7 +17,6 @@ pub(super) fn record(
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     let times = Times { problem, ways, repeats };
@@ -27,19 +26,11 @@ pub(super) fn record(
         y_label: "seconds".to_owned(),
         scale: Scale::Names,
     };
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows: (0..ways.len()).flat_map(|way| times.rows(way)).collect(),
-        figures: vec![
-            figure("completion times of all flows, summed"),
-            figure("completion times, medians"),
-        ],
-        findings: times.findings(),
-    }
+    let rows = (0..ways.len()).flat_map(|way| times.rows(way)).collect();
+    let figures =
+        vec![figure("completion times of all flows, summed"), figure("completion times, medians")];
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, times.findings()));
+    Record { figures, ..tables }
 }
 
 struct Times<'a> {

@@ -9,10 +9,11 @@ use super::scenario::Contention;
 use super::{Way, host_of};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen; each flow has the next port.
 const FIRST_SERVER_PORT: u16 = 8000;
@@ -26,8 +27,6 @@ const REST: Duration = Duration::from_millis(500);
 pub(super) struct Outcome {
     /// Completion times in seconds, by way, then by flow.
     pub(super) fct_s: Vec<Vec<f64>>,
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// What repeats share.
@@ -40,15 +39,16 @@ pub(super) struct Work<'a> {
 
 impl Work<'_> {
     /// Runs a repeat.
-    pub(super) fn run(&self, seed: u64) -> Result<Outcome, DemoError> {
+    pub(super) fn run(&self, seed: u64, checked: &mut Checked) -> Result<Outcome, DemoError> {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
         let options = self.options;
         let ground = Ground::start(self.topology, &lab, &options.program, &options.stop)?;
-        let mut outcome = Outcome { fct_s: Vec::new(), reasons: Vec::new() };
+        let mut outcome = Outcome { fct_s: Vec::new() };
         // Each transfer has ports of its own: what has just ended may hold one for a moment.
         let mut slot = 0;
         for way in self.ways {
-            let (fct_s, reasons) = in_time(options, || {
+            let name = format!("{}, seed {seed}", way.name);
+            let fct_s = checked.in_time(options, &name, || {
                 let fct_s = self.carry(&ground, way, slot, seed)?;
                 slot += self.problem.flows().len() as u16;
                 let reasons = ground.lab.validity()?.reasons;
@@ -56,7 +56,6 @@ impl Work<'_> {
                 Ok((fct_s, reasons))
             })?;
             outcome.fct_s.push(fct_s);
-            outcome.reasons.extend(reasons);
         }
         Ok(outcome)
     }

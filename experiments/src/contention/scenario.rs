@@ -82,7 +82,6 @@ mod tests {
 
     use super::super::{PER_LINK, PER_MACHINE, ways};
     use super::*;
-    use crate::demo::Stop;
     use crate::experiment::RunOptions;
 
     const SCENARIO: &str = include_str!("../../../scenarios/trn-contention.toml");
@@ -93,15 +92,7 @@ mod tests {
     fn plans_per_link_and_per_machine_give_the_relay_to_different_flows() {
         let scenario = Scenario::parse(SCENARIO).unwrap();
         let problem = scenario.problem(PROBLEM).unwrap();
-        let options = RunOptions {
-            scenario: None,
-            rtt: None,
-            seed: None,
-            repeat: None,
-            quick: false,
-            program: std::path::PathBuf::new(),
-            stop: Stop::default(),
-        };
+        let options = RunOptions::of_tests();
         let ways = ways(&problem, &options).unwrap();
         let of = |name: &str| ways.iter().find(|way| way.name == name).unwrap();
         let relayed = |name: &str, source: &str| -> Vec<bool> {

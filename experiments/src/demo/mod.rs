@@ -81,6 +81,8 @@ pub trait Observer {
     fn begin(&mut self, step: &str, total: u64);
     /// The step has come to `done` units.
     fn advance_to(&mut self, done: u64);
+    /// Something is to be told meanwhile, in a line. Not heard by default.
+    fn tell(&mut self, _line: &str) {}
 }
 
 /// Runs the demo.

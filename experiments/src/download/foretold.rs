@@ -100,7 +100,6 @@ mod tests {
     use super::super::repeat::{Repeat, Sample};
     use super::super::scenario::Scenario;
     use super::*;
-    use crate::demo::Stop;
     use crate::experiment::RunOptions;
     use crate::lab_run::watch::Arrivals;
 
@@ -110,15 +109,7 @@ mod tests {
         let network = Network::parse(text, "cdd-wan.toml").unwrap();
         let scenario = include_str!("../../../scenarios/cdd-rtt-lab.toml");
         let scenario = Scenario::parse(scenario).unwrap();
-        let options = RunOptions {
-            scenario: None,
-            rtt: None,
-            seed: None,
-            repeat: None,
-            quick: false,
-            program: std::path::PathBuf::new(),
-            stop: Stop::default(),
-        };
+        let options = RunOptions::of_tests();
         let outcome =
             Outcome { scenario: &scenario, whole: &scenario, network: &network, options: &options };
         let pair = &scenario.pairs[0];
@@ -127,8 +118,8 @@ mod tests {
             for (strategy, known) in scenario.strategies.iter().enumerate() {
                 for (chain, via) in network.tries(pair, known).iter().enumerate() {
                     let fct_s = fct(&network.legs(pair, via), chain);
-                    let (arrivals, reasons) = (Arrivals::default(), Vec::new());
-                    samples.push(Sample { pair: 0, strategy, chain, fct_s, arrivals, reasons });
+                    let arrivals = Arrivals::default();
+                    samples.push(Sample { pair: 0, strategy, chain, fct_s, arrivals });
                 }
             }
             let repeats = [0, 1].map(|loss| Repeat { seed: 1, loss });

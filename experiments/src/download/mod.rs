@@ -13,7 +13,7 @@ mod sequence;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::parallel;
+use crate::lab_run::repeats;
 use crate::scenario::ScenarioError;
 use network::Network;
 use outcome::Outcome;
@@ -46,8 +46,12 @@ pub(crate) fn run(
         .collect();
     let work = Work { scenario: &scenario, network: &network, options };
     let step = "fetch over every chain";
-    let samples =
-        parallel::each(step, &repeats, scenario.at_once, observer, |repeat| work.run(*repeat))?;
-    let outcome = Outcome { scenario: &scenario, whole: &whole, network: &network, options };
-    Ok(outcome.record(&repeats, &samples))
+    let at_once = scenario.at_once;
+    let kept = repeats::each(step, &repeats, at_once, options, observer, |repeat, checked| {
+        work.run(*repeat, checked)
+    })?;
+    Ok(kept.record(|samples, options| {
+        let outcome = Outcome { scenario: &scenario, whole: &whole, network: &network, options };
+        outcome.record(&repeats[..samples.len()], samples)
+    }))
 }

@@ -6,7 +6,7 @@ use tradewind_units::RegionId;
 use super::network::{Network, Via};
 use super::repeat::{Repeat, Sample};
 use super::scenario::{Floor, Order, Pair, Relays, Scenario, Share, Strategy};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
 /// All fetches, and what they were.
@@ -65,7 +65,6 @@ impl Outcome<'_> {
     /// The record.
     pub(super) fn record(&self, repeats: &[Repeat], samples: &[Vec<Sample>]) -> Record {
         let times = Times::new(repeats, samples);
-        let invalid_because = distinct(samples.iter().flatten().flat_map(|sample| &sample.reasons));
         let mut rows = Vec::new();
         for (pair, known) in self.scenario.pairs.iter().enumerate() {
             for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
@@ -90,16 +89,8 @@ impl Outcome<'_> {
             figures.push(sequence.figure);
             findings.extend(sequence.finding);
         }
-        Record {
-            schema_version: SCHEMA_VERSION,
-            name: self.scenario.name.clone(),
-            assumptions: self.assumptions(),
-            valid: invalid_because.is_empty(),
-            invalid_because,
-            rows,
-            figures,
-            findings,
-        }
+        let tables = Record::of_tables(&self.scenario.name, self.assumptions(), (rows, findings));
+        Record { figures, ..tables }
     }
 
     /// Two for each pair: gains over direct, and times.

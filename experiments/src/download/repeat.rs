@@ -9,14 +9,17 @@ use tradewind_units::{HostId, SiteId};
 use tradewind_wan::counters::LinkName;
 
 use super::network::{Network, Via, host_of};
+use super::outcome::via_text;
 use super::scenario::{Pair, Scenario, Strategy};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
+use crate::lab_run::repeats::Part;
 use crate::lab_run::service::LegText;
 use crate::lab_run::watch::{self, Arrivals};
-use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -36,6 +39,12 @@ pub(super) struct Repeat {
     pub(super) loss: usize,
 }
 
+impl Part for Repeat {
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
 /// One fetch.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
@@ -49,8 +58,6 @@ pub(super) struct Sample {
     pub(super) fct_s: f64,
     /// What came to the first relay from the next one, where that is watched.
     pub(super) arrivals: Arrivals,
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// What repeats share.
@@ -62,10 +69,13 @@ pub(super) struct Work<'a> {
 
 impl Work<'_> {
     /// Runs a repeat.
-    pub(super) fn run(&self, repeat: Repeat) -> Result<Vec<Sample>, ExperimentError> {
-        self.options.stop.check()?;
-        let loss = self.scenario.losses_percent[repeat.loss] / 100.0;
-        let topology = self.network.with_losses(self.scenario, &self.places(), loss)?;
+    pub(super) fn run(
+        &self,
+        repeat: Repeat,
+        checked: &mut Checked,
+    ) -> Result<Vec<Sample>, ExperimentError> {
+        let percent = self.scenario.losses_percent[repeat.loss];
+        let topology = self.network.with_losses(self.scenario, &self.places(), percent / 100.0)?;
         let lab = LabOptions { seed: Some(repeat.seed), ..LabOptions::default() };
         let options = self.options;
         let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
@@ -82,13 +92,14 @@ impl Work<'_> {
                     let every = self.scenario.trace.as_ref().map(|trace| trace.every_ms);
                     let seed = repeat.seed;
                     let fetch = Fetch { pair, strategy, via, server, seed, watch_ms: every };
-                    let (fetched, reasons) = in_time(options, || {
+                    let name = fetch.name(percent);
+                    let fetched = checked.in_time(options, &name, || {
                         let slot = slots.next().expect("there are more ports than fetches");
                         fetch.once(&ground, slot)
                     })?;
                     let (pair, strategy) = (pair_index, strategy_index);
                     let Fetched { fct_s, arrivals } = fetched;
-                    samples.push(Sample { pair, strategy, chain, fct_s, arrivals, reasons });
+                    samples.push(Sample { pair, strategy, chain, fct_s, arrivals });
                 }
             }
         }
@@ -143,6 +154,12 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
+    /// What it is called at this loss.
+    fn name(&self, loss_percent: f64) -> String {
+        let (pair, strategy, via) = (&self.pair.name, &self.strategy.name, via_text(self.via));
+        format!("{pair}, loss {loss_percent} %, seed {}: {strategy} over {via}", self.seed)
+    }
+
     /// Does it over a chain of its own; with it, what the lab says against it.
     fn once(&self, ground: &Ground, slot: u16) -> Result<(Fetched, Vec<String>), DemoError> {
         let strategy = self.strategy;
@@ -181,7 +198,7 @@ impl Fetch<'_> {
         let fetched = fetched?;
         let mut reasons = ground.lab.validity()?.reasons;
         if !fetched.content_ok {
-            reasons.push(format!("{}: the file came with other content", strategy.name));
+            reasons.push("the file came with other content".to_owned());
         }
         Ok((Fetched { fct_s: fetched.fct.as_secs_f64(), arrivals }, reasons))
     }

@@ -1,7 +1,9 @@
 //! `cp-real` `[CP VII-C]`: the demo, as often as asked.
 
-use super::{Experiment, ExperimentError, Record, Row, RunOptions, SCHEMA_VERSION, distinct};
-use crate::demo::{self, DemoOptions, Observer};
+use super::{Experiment, ExperimentError, Record, Row, RunOptions};
+use crate::demo::{self, DemoError, DemoOptions, Observer};
+use crate::lab_run::checked::Checked;
+use crate::lab_run::repeats;
 use crate::report::DemoReport;
 
 pub(super) fn run(
@@ -9,26 +11,26 @@ pub(super) fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
-    let mut reports = Vec::new();
     let scenario = experiment.read_lab(options)?;
-    for repeat in 0..options.repeat.unwrap_or(1).max(1) {
-        let scenario = scenario.clone();
-        let seed = options.seed.map(|first| first.wrapping_add(repeat.into()));
+    let count = options.repeat.unwrap_or(1).max(1) as usize;
+    let kept = repeats::in_turn(count, options, observer, |before, checked, observer| {
         let options = DemoOptions {
-            scenario,
+            scenario: scenario.clone(),
             quick: options.quick,
             // Without a first seed the repeats count on from the topology's, which the first report tells.
-            seed: seed.or_else(|| next_seed(&reports)),
+            seed: before.last().map(next_seed).or(options.seed),
             program: options.program.clone(),
             stop: options.stop.clone(),
         };
-        reports.push(demo::run(&options, observer)?);
-    }
-    Ok(record(&reports))
+        let report = demo::run(&options, observer)?;
+        checked.add(&format!("seed {}", report.seed), report.invalid_because.clone());
+        Ok::<_, DemoError>(report)
+    })?;
+    Ok(kept.record(|reports, _| record(reports)))
 }
 
-fn next_seed(reports: &[DemoReport]) -> Option<u64> {
-    reports.last().map(|report| report.seed.wrapping_add(1))
+fn next_seed((report, _): &(DemoReport, Checked)) -> u64 {
+    report.seed.wrapping_add(1)
 }
 
 fn record(reports: &[DemoReport]) -> Record {
@@ -47,15 +49,7 @@ fn record(reports: &[DemoReport]) -> Record {
         ),
         Row::of("cost", Some(6.0), &values(|r| r.cost_usd), "$", "the paper's is the budget"),
     ];
-    let invalid_because = distinct(reports.iter().flat_map(|report| &report.invalid_because));
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: reports.first().map_or_else(|| "cp-real".to_owned(), |report| report.name.clone()),
-        assumptions: reports.first().map(|report| report.assumptions.clone()).unwrap_or_default(),
-        valid: reports.iter().all(|report| report.valid),
-        invalid_because,
-        rows,
-        figures: Vec::new(),
-        findings: Vec::new(),
-    }
+    let name = reports.first().map_or("cp-real", |report| report.name.as_str());
+    let told = reports.first().map(|report| report.assumptions.clone()).unwrap_or_default();
+    Record::of_tables(name, told, (rows, Vec::new()))
 }

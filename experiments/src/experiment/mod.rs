@@ -28,7 +28,6 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::sharing;
 use crate::soak;
 
-pub(crate) use record::distinct;
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 
 /// What a run is to be.
@@ -48,6 +47,22 @@ pub struct RunOptions {
     pub program: PathBuf,
     /// Set from outside to end the run.
     pub stop: Stop,
+}
+
+#[cfg(test)]
+impl RunOptions {
+    /// Those of one plain run.
+    pub(crate) fn of_tests() -> Self {
+        Self {
+            scenario: None,
+            rtt: None,
+            seed: None,
+            repeat: None,
+            quick: false,
+            program: PathBuf::new(),
+            stop: Stop::default(),
+        }
+    }
 }
 
 /// Why a run ended without a record.

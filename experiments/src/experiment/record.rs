@@ -17,9 +17,9 @@ pub struct Record {
     pub name: String,
     /// What it assumes and what it shortened, a sentence each.
     pub assumptions: Vec<String>,
-    /// Whether the lab kept time in every repeat; numeric experiments always do.
+    /// Whether the lab kept time in every repeat, and each that was asked for is whole; numeric experiments always are.
     pub valid: bool,
-    /// Broken bounds of the validity records, a sentence each.
+    /// Broken bounds of the validity records and what else speaks against the figures, a sentence each.
     pub invalid_because: Vec<String>,
     /// What was found.
     pub rows: Vec<Row>,
@@ -77,24 +77,28 @@ impl Finding {
 }
 
 impl Record {
-    /// A record of tables alone; `reasons` are why the lab did not keep time, repeat by repeat.
-    pub(crate) fn of_tables<'a>(
+    /// A record of tables alone, against which nothing speaks.
+    pub(crate) fn of_tables(
         name: &str,
         assumptions: Vec<String>,
-        reasons: impl IntoIterator<Item = &'a String>,
         (rows, findings): (Vec<Row>, Vec<Finding>),
     ) -> Self {
-        let invalid_because = distinct(reasons);
         Self {
             schema_version: SCHEMA_VERSION,
             name: name.to_owned(),
             assumptions,
-            valid: invalid_because.is_empty(),
-            invalid_because,
+            valid: true,
+            invalid_because: Vec::new(),
             rows,
             figures: Vec::new(),
             findings,
         }
+    }
+
+    /// Takes up what speaks against its figures.
+    pub(crate) fn doubt(&mut self, reasons: impl IntoIterator<Item = String>) {
+        self.invalid_because.extend(reasons);
+        self.valid = self.invalid_because.is_empty();
     }
 
     /// Its figures as charts, lines in the order of the rows.
@@ -216,17 +220,6 @@ impl Row {
     pub fn drawn_at(self, spot: Spot) -> Self {
         Self { at: Some(spot), ..self }
     }
-}
-
-/// Each reason once, in their order.
-pub(crate) fn distinct<'a>(reasons: impl IntoIterator<Item = &'a String>) -> Vec<String> {
-    let mut distinct: Vec<String> = Vec::new();
-    for reason in reasons {
-        if !distinct.contains(reason) {
-            distinct.push(reason.clone());
-        }
-    }
-    distinct
 }
 
 #[cfg(test)]

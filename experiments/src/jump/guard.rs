@@ -20,7 +20,7 @@ use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
 use crate::lab_run::exchange::Done;
-use crate::lab_run::{Ground, in_time};
+use crate::lab_run::{Ground, repeats};
 use crate::numeric::{Random, Runs, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
@@ -155,26 +155,21 @@ pub(crate) fn run(
     let windows =
         FirstWindows::attach().map_err(tradewind_lab::LabError::from).map_err(DemoError::from)?;
     let seeds = scenario.runs.seeds(options);
-    observer.begin("default, riptide, paced", seeds.len() as u64);
-    let (mut all, mut reasons): (Vec<Vec<Arms>>, Vec<String>) = (Vec::new(), Vec::new());
-    for seed in seeds {
-        let (arms, broken) = in_time(options, || one(&scenario, &windows, seed, options))?;
-        all.push(arms);
-        for reason in broken {
-            if !reasons.contains(&reason) {
-                reasons.push(reason);
-            }
-        }
-        observer.advance_to(all.len() as u64);
-    }
+    let step = "default, riptide, paced";
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        let name = format!("seed {seed}");
+        checked.in_time(options, &name, || one(&scenario, &windows, *seed, options))
+    })?;
+    Ok(kept.record(|all, options| record(&scenario, all, options)))
+}
+
+fn record(scenario: &Scenario, all: &[Vec<Arms>], options: &RunOptions) -> Record {
     let mut record =
         crate::numeric::record(&scenario.name, &scenario.assumptions, &scenario.runs, options);
     let ignorant = all.iter().flatten().filter(|arms| arms[PACED].learned_mbps.is_none()).count();
     if ignorant > 0 {
-        reasons.push(format!("`paced` had learned no rate in {ignorant} of the cases"));
+        record.doubt([format!("`paced` had learned no rate in {ignorant} of the cases")]);
     }
-    record.valid = reasons.is_empty();
-    record.invalid_because = reasons;
     record.figures = figures();
     for (index, case) in scenario.cases.iter().enumerate() {
         let of_case: Vec<&Arms> = all.iter().map(|arms| &arms[index]).collect();
@@ -183,7 +178,7 @@ pub(crate) fn run(
             findings(case, &of_case, &mut record);
         }
     }
-    Ok(record)
+    record
 }
 
 /// All cases of a seed, and why the lab's word on them is not good.
@@ -209,7 +204,7 @@ fn one(
     let mut reasons = validity.reasons;
     if validity.lateness_us_max > MOST_LATE.as_secs_f64() * 1e6 {
         let late_ms = validity.lateness_us_max / 1e3;
-        reasons.push(format!("a packet of seed {seed} came {late_ms:.0} ms late"));
+        reasons.push(format!("a packet came {late_ms:.0} ms late"));
     }
     Ok((arms, reasons))
 }

@@ -18,9 +18,9 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
-use crate::lab_run::Ground;
 use crate::lab_run::exchange::{Door, Fetch, Link, Over, exchange};
 use crate::lab_run::process::Service;
+use crate::lab_run::{Ground, repeats};
 use crate::numeric::pops::{pops, rtt_between};
 use crate::numeric::{Random, Runs, mean, quantile};
 use crate::report::chart::Scale;
@@ -136,7 +136,6 @@ struct Found {
     probes: Vec<Probe>,
     /// Congestion windows of all open connections at the end, by machine.
     windows: [Vec<f64>; 2],
-    reasons: Vec<String>,
 }
 
 /// Runs it.
@@ -149,34 +148,30 @@ pub(crate) fn run(
     let rounds = if options.quick { scenario.rounds_quick } else { scenario.rounds };
     let seeds = scenario.runs.seeds(options);
     observer.begin("rounds of probes", u64::from(rounds) * seeds.len() as u64);
-    let mut all = Vec::new();
-    for (index, seed) in seeds.iter().enumerate() {
-        let before = index as u64 * u64::from(rounds);
-        all.push(once(&scenario, rounds, *seed, options, |done| {
-            observer.advance_to(before + done)
-        })?);
-    }
-    let mut record =
-        crate::numeric::record(&scenario.name, &scenario.assumptions, &scenario.runs, options);
-    let shown = scenario.round;
-    record.assumptions.push(format!("{rounds} rounds of {shown:?} each; the paper: 20 hours"));
-    for reason in all.iter().flat_map(|found| &found.reasons) {
-        if !record.invalid_because.contains(reason) {
-            record.invalid_because.push(reason.clone());
-        }
-    }
-    record.valid = record.invalid_because.is_empty();
-    rows(&scenario, &all, &mut record);
-    Ok(record)
+    let kept = repeats::in_turn(seeds.len(), options, observer, |before, checked, observer| {
+        let (seed, before) = (seeds[before.len()], before.len() as u64 * u64::from(rounds));
+        let done = |done| observer.advance_to(before + done);
+        let (found, reasons) = once(&scenario, rounds, seed, options, done)?;
+        checked.add(&format!("seed {seed}"), reasons);
+        Ok::<_, DemoError>(found)
+    })?;
+    Ok(kept.record(|all, options| {
+        let Scenario { name, assumptions, runs, round: shown, .. } = &scenario;
+        let mut record = crate::numeric::record(name, assumptions, runs, options);
+        record.assumptions.push(format!("{rounds} rounds of {shown:?} each; the paper: 20 hours"));
+        rows(&scenario, all, &mut record);
+        record
+    }))
 }
 
+/// A repeat, and what the lab says against it.
 fn once(
     scenario: &Scenario,
     rounds: u32,
     seed: u64,
     options: &RunOptions,
     mut done: impl FnMut(u64),
-) -> Result<Found, DemoError> {
+) -> Result<(Found, Vec<String>), DemoError> {
     let topology = topology(&scenario.topology(seed), &scenario.name)?;
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
@@ -201,8 +196,7 @@ fn once(
         done(u64::from(round) + 1);
     }
     found.windows = field.windows()?;
-    found.reasons = ground.lab.validity()?.reasons;
-    Ok(found)
+    Ok((found, ground.lab.validity()?.reasons))
 }
 
 /// Gives `host` one route to everybody, as machines have: the lab's own, one to each other host, belong to somebody else

@@ -19,8 +19,9 @@ use super::arm::{Arm, Start, one};
 use super::{host, site_text, topology, unprepare};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
-use crate::lab_run::Ground;
 use crate::lab_run::carry::{CarryError, Watch, carry};
+use crate::lab_run::checked::Checked;
+use crate::lab_run::{Ground, repeats};
 use crate::numeric::{Runs, mean};
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -84,13 +85,12 @@ const CASES: [&str; 5] = [
     "sender dials, prepared, default window",
 ];
 
-/// Milliseconds from the end of the handshake, by case, and why they mean nothing.
+/// Milliseconds from the end of the handshake, by case.
 struct Found {
     ms: [f64; 5],
     learned_mbps: f64,
     /// Window, in segments, and rate, in Mbit/s, of the connection that was learned from, at the last look.
     trained: [f64; 2],
-    reasons: Vec<String>,
 }
 
 /// Runs it.
@@ -102,24 +102,16 @@ pub(crate) fn run(
     let scenario = experiment.read(options, Scenario::parse)?;
     let windows = FirstWindows::attach().map_err(LabError::from).map_err(DemoError::from)?;
     let seeds = scenario.runs.seeds(options);
-    observer.begin("five ways to start", seeds.len() as u64);
-    let mut all = Vec::new();
-    for seed in seeds {
-        all.push(once(&scenario, &windows, seed, options)?);
-        observer.advance_to(all.len() as u64);
-    }
-    let mut record =
-        crate::numeric::record(&scenario.name, &scenario.assumptions, &scenario.runs, options);
-    for found in &all {
-        for reason in &found.reasons {
-            if !record.invalid_because.contains(reason) {
-                record.invalid_because.push(reason.clone());
-            }
-        }
-    }
-    record.valid = record.invalid_because.is_empty();
-    rows(&scenario, &all, &mut record);
-    Ok(record)
+    let step = "five ways to start";
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        once(&scenario, &windows, *seed, options, checked)
+    })?;
+    Ok(kept.record(|all, options| {
+        let Scenario { name, assumptions, runs, .. } = &scenario;
+        let mut record = crate::numeric::record(name, assumptions, runs, options);
+        rows(&scenario, all, &mut record);
+        record
+    }))
 }
 
 fn once(
@@ -127,6 +119,7 @@ fn once(
     windows: &FirstWindows,
     seed: u64,
     options: &RunOptions,
+    checked: &mut Checked,
 ) -> Result<Found, DemoError> {
     let text = text(scenario, seed);
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
@@ -161,7 +154,8 @@ fn once(
         push(&ground, windows, &mut default, bytes)? - rtt_ms,
     ];
     let trained = [f64::from(window), rate];
-    Ok(Found { ms, learned_mbps, trained, reasons: ground.lab.validity()?.reasons })
+    checked.add(&format!("seed {seed}"), ground.lab.validity()?.reasons);
+    Ok(Found { ms, learned_mbps, trained })
 }
 
 fn text(scenario: &Scenario, seed: u64) -> String {

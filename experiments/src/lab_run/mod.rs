@@ -2,7 +2,7 @@
 //!
 //! An experiment starts a [`Ground`], puts relays, gateways and forwarders on its hosts ([`service`], [`chain`]), moves
 //! data by plain sockets ([`carry`] pushes a volume, [`fetch`] downloads a file), and asks the lab of each whether
-//! it kept time.
+//! it kept time ([`checked`]). That is a repeat; [`repeats`] runs them, and keeps what is whole.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,14 +13,18 @@
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
 //! | [`packets`] | relays and gateways that carry datagrams |
 //! | [`watch`] | bytes over time on one link, while something else goes on |
+//! | [`checked`] | whether the lab kept time, tries again where it did not |
+//! | [`repeats`] | repeats over successive seeds; an early end |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
 pub(crate) mod chain;
+pub(crate) mod checked;
 pub(crate) mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod packets;
 pub(crate) mod process;
+pub(crate) mod repeats;
 pub(crate) mod service;
 pub(crate) mod watch;
 
@@ -33,30 +37,8 @@ use tradewind_units::{Duration, HostId};
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Stop};
-use crate::experiment::RunOptions;
 use carry::STOP_CHECK;
 use process::Scratch;
-
-/// Tries of a measurement until the lab keeps time in one of them. Chosen: a shared machine is late for a moment, seldom for minutes.
-pub(crate) const TRIES: usize = 5;
-
-/// Measures, again where the lab did not keep time (the returned reasons tell), [`TRIES`] times in all, and once in a quick run. The last
-/// try is what counts.
-///
-/// # Errors
-/// The first of `measure`.
-pub(crate) fn in_time<T>(
-    options: &RunOptions,
-    mut measure: impl FnMut() -> Result<(T, Vec<String>), DemoError>,
-) -> Result<(T, Vec<String>), DemoError> {
-    for _ in 1..if options.quick { 1 } else { TRIES } {
-        let (measured, reasons) = measure()?;
-        if reasons.is_empty() {
-            return Ok((measured, reasons));
-        }
-    }
-    measure()
-}
 
 /// A lab that runs, and what every program on it needs. Programs that were started on it are dropped before it.
 pub(crate) struct Ground {

@@ -8,10 +8,12 @@ use tradewind_units::HostId;
 use super::scenario::{HOSTS, Scenario, topology};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, FileServer};
+use crate::lab_run::repeats::Part;
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, in_time};
 use crate::numeric::formula::{self, KINDS, Tuple};
 
 /// Where servers listen; each kind of path has the next port.
@@ -31,8 +33,12 @@ pub(super) struct Measured {
     pub(super) rtt_ms: f64,
     /// By the formula and on the lab, in Mbit/s, by kind of path.
     pub(super) mbps: [(f64, f64); KINDS.len()],
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
+}
+
+impl Part for Work {
+    fn seed(&self) -> u64 {
+        self.seed
+    }
 }
 
 impl Work {
@@ -42,6 +48,7 @@ impl Work {
         scenario: &Scenario,
         model: &formula::Scenario,
         options: &RunOptions,
+        checked: &mut Checked,
     ) -> Result<Measured, ExperimentError> {
         let topology = topology(model, &self.tuple)?;
         let lab = LabOptions { seed: Some(self.seed), ..LabOptions::default() };
@@ -50,18 +57,18 @@ impl Work {
             setting: self.setting.clone(),
             rtt_ms: self.tuple.path(0).rtts[0].as_secs_f64() * 1e3,
             mbps: [(f64::NAN, f64::NAN); KINDS.len()],
-            reasons: Vec::new(),
         };
         // Each chain has ports of its own: what has just ended may hold one for a moment.
         let mut slots = 0..;
         for (relays, mbps) in measured.mbps.iter_mut().enumerate() {
             mbps.0 = formula::predicted(model, &self.tuple, relays).as_mbps();
-            let reasons;
-            (mbps.1, reasons) = in_time(options, || {
+            let Self { setting, seed, .. } = self;
+            let name =
+                format!("{setting}, {:.0} ms, seed {seed}: {}", measured.rtt_ms, KINDS[relays]);
+            mbps.1 = checked.in_time(options, &name, || {
                 let slot = slots.next().expect("there are more ports than downloads");
                 rate(&ground, scenario, relays, slot)
             })?;
-            measured.reasons.extend(reasons);
         }
         Ok(measured)
     }

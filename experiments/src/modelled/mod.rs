@@ -10,8 +10,8 @@ mod scenario;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
+use crate::lab_run::repeats;
 use crate::numeric::{Random, formula};
-use crate::parallel;
 use measure::Work;
 use scenario::Scenario;
 
@@ -40,8 +40,9 @@ pub(crate) fn run(
         }
     }
     let step = "measure over no, one and two relays";
-    let measured = parallel::each(step, &works, scenario.at_once, observer, |work| {
-        work.run(&scenario, &model, options)
-    })?;
-    Ok(outcome::record(&scenario, tuples, options, &measured))
+    let kept =
+        repeats::each(step, &works, scenario.at_once, options, observer, |work, checked| {
+            work.run(&scenario, &model, options, checked)
+        })?;
+    Ok(kept.record(|measured, options| outcome::record(&scenario, tuples, options, measured)))
 }

@@ -2,7 +2,7 @@
 
 use super::measure::Measured;
 use super::scenario::Scenario;
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::numeric::formula::{CLOSE_PERCENT, KINDS, off};
 use crate::numeric::{correlation, quantile};
 use crate::report::chart::Scale;
@@ -18,7 +18,6 @@ pub(super) fn record(
     options: &RunOptions,
     measured: &[Measured],
 ) -> Record {
-    let invalid_because = distinct(measured.iter().flat_map(|tuple| &tuple.reasons));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(format!(
         "windows and rates are {} of the paper's; each figure is of one measurement of {} s",
@@ -38,19 +37,12 @@ pub(super) fn record(
     let mut rows = points(measured);
     let (summary, errors) = summary(measured);
     rows.extend(summary);
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures: vec![
-            figure("rate by the formula and on kernel TCP", "Mbit/s"),
-            figure("acceleration by the formula and on kernel TCP", "x"),
-        ],
-        findings: vec![finding(&errors)],
-    }
+    let figures = vec![
+        figure("rate by the formula and on kernel TCP", "Mbit/s"),
+        figure("acceleration by the formula and on kernel TCP", "x"),
+    ];
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, vec![finding(&errors)]));
+    Record { figures, ..tables }
 }
 
 /// A row for each tuple and kind of path, by what was predicted.
@@ -134,7 +126,6 @@ mod tests {
             setting: "single cloud".to_owned(),
             rtt_ms: 100.0,
             mbps: predicted.map(|mbps| (mbps, mbps * off)),
-            reasons: Vec::new(),
         }
     }
 

@@ -21,12 +21,12 @@ use tradewind_wan::{PairChange, Topology};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions, missing};
 use crate::lab_run::carry::STOP_CHECK;
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{FileServer, read_exactly};
 use crate::lab_run::process::Service;
 use crate::lab_run::service::{self, LegText, NewGateway, NewRelay};
-use crate::lab_run::{Ground, round_trip};
+use crate::lab_run::{Ground, repeats, round_trip};
 use crate::numeric::Runs;
-use crate::parallel;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// Where the server listens, and the relays.
@@ -132,7 +132,6 @@ struct Outcome {
     /// Until the first path is taken again, in seconds.
     returned_s: Option<f64>,
     slows: Left,
-    reasons: Vec<String>,
 }
 
 /// Runs the experiment.
@@ -148,10 +147,10 @@ pub(crate) fn run(
     let lacks = |topology: &Topology| missing(topology, scenario.hosts());
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
-    let repeats = parallel::each("break paths", &seeds, 1, observer, |seed| {
-        repeat(&scenario, &topology, options, *seed)
+    let kept = repeats::each("break paths", &seeds, 1, options, observer, |seed, checked| {
+        repeat(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(record(&scenario, &topology, options, &repeats))
+    Ok(kept.record(|repeats, options| record(&scenario, &topology, options, repeats)))
 }
 
 fn repeat(
@@ -159,6 +158,7 @@ fn repeat(
     topology: &Topology,
     options: &RunOptions,
     seed: u64,
+    checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
@@ -178,7 +178,9 @@ fn repeat(
         let played = field.play();
         field.over.store(true, Ordering::Relaxed);
         clients.join().expect("a client does not panic")?;
-        played?.outcome(&field)
+        let played = played?;
+        checked.add(&format!("seed {seed}"), played.reasons.clone());
+        played.outcome(&field)
     })
 }
 
@@ -358,7 +360,6 @@ impl Played {
             slows: left(self.slows, self.end, &|session| {
                 session.from.is_some() && !over(first)(session)
             }),
-            reasons: self.reasons,
         })
     }
 }
@@ -432,8 +433,7 @@ fn record(
     findings.push(Finding::new(says, holds, format!("after {latest:.2} s at the latest")));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
-    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
-    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
+    Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
 #[cfg(test)]

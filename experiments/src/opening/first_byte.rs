@@ -17,11 +17,11 @@ use tradewind_wan::Topology;
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions, missing};
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, round_trip};
+use crate::lab_run::{Ground, repeats, round_trip};
 use crate::numeric::Runs;
-use crate::parallel;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// Where the server listens.
@@ -125,7 +125,6 @@ impl Scenario {
 struct Outcome {
     /// By case, then by session, in ms.
     times: Vec<Vec<f64>>,
-    reasons: Vec<String>,
 }
 
 /// Runs the experiment.
@@ -144,10 +143,11 @@ pub(crate) fn run(
     let lacks = |topology: &Topology| missing(topology, scenario.hosts());
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
-    let repeats = parallel::each("open sessions", &seeds, 1, observer, |seed| {
-        repeat(&scenario, &topology, options, *seed)
+    let step = "open sessions";
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        repeat(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(record(&scenario, &topology, options, &repeats))
+    Ok(kept.record(|repeats, options| record(&scenario, &topology, options, repeats)))
 }
 
 fn repeat(
@@ -155,18 +155,18 @@ fn repeat(
     topology: &Topology,
     options: &RunOptions,
     seed: u64,
+    checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
     let server = FileServer::start(&ground, &scenario.server, SERVER_PORT)?;
-    let mut outcome = Outcome { times: Vec::new(), reasons: Vec::new() };
+    let mut outcome = Outcome { times: Vec::new() };
     for (slot, case) in (0..).zip(&scenario.cases) {
         let chain = start(scenario, case, &ground, server.address, slot)?;
         let sessions = Sessions { scenario, ground: &ground, entrance: chain.entrance, seed };
         sessions.open(scenario.first_sessions)?;
-        let (times, reasons) = sessions.on_time(options.quick)?;
-        outcome.times.push(times);
-        outcome.reasons.extend(reasons);
+        let name = format!("{}, seed {seed}", case.name);
+        outcome.times.push(sessions.on_time(options.quick, &name, checked)?);
     }
     Ok(outcome)
 }
@@ -195,21 +195,26 @@ impl Sessions<'_> {
     }
 
     /// Opens those that count, a few at a time: those during which the lab was late are opened again, as often as there is patience for.
-    fn on_time(&self, is_quick: bool) -> Result<(Vec<f64>, Vec<String>), DemoError> {
+    fn on_time(
+        &self,
+        is_quick: bool,
+        name: &str,
+        checked: &mut Checked,
+    ) -> Result<Vec<f64>, DemoError> {
         let wanted = self.scenario.sessions;
         let mut again = if is_quick { 1 } else { MOST_LATE * wanted.div_ceil(AT_A_TIME) };
-        let (mut times, mut reasons) = (Vec::new(), Vec::new());
+        let mut times = Vec::new();
         loop {
             let left = wanted.saturating_sub(u32::try_from(times.len()).unwrap_or(wanted));
             if left == 0 {
-                return Ok((times, reasons));
+                return Ok(times);
             }
             self.ground.lab.reset_validity()?;
             let few = self.open(left.min(AT_A_TIME))?;
             let late = self.ground.lab.validity()?.reasons;
             if late.is_empty() || again == 0 {
                 times.extend(few);
-                reasons.extend(late);
+                checked.add(name, late);
             } else {
                 again -= 1;
             }
@@ -271,8 +276,7 @@ fn record(
     }
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(format!("{} runs, all sessions together", scenario.runs.seeds(options).len()));
-    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
-    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
+    Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
 #[cfg(test)]

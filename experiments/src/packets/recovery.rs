@@ -18,10 +18,9 @@ use crate::experiment::{
 use crate::lab_run::Ground;
 use crate::lab_run::packets::{Carriage, Coding, Party};
 use crate::lab_run::process::Service;
-use crate::lab_run::service;
+use crate::lab_run::{repeats, service};
 use crate::numeric::packet::recovery::{self, CLASSES, Fate, Loss, Path, recovered, share};
 use crate::numeric::{NumericError, Random, Runs};
-use crate::parallel;
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -82,7 +81,6 @@ impl Scenario {
 struct Run {
     losses: Vec<Loss>,
     packets: usize,
-    reasons: Vec<String>,
 }
 
 /// The lab and the simulation, with one seed, with repeated copies or without.
@@ -107,13 +105,15 @@ pub(crate) fn run(
     let seeds = scenario.runs.seeds(options);
     let cases: Vec<(u64, bool)> =
         seeds.iter().flat_map(|seed| [(*seed, false), (*seed, true)]).collect();
-    let all = parallel::each("carry packets", &cases, 1, observer, |(seed, arq)| {
+    let step = "carry packets";
+    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, arq), checked| {
         let settle = Duration::from_secs_f64(scenario.settle_s);
         let simulated = simulate(&network, settle, *arq, *seed)?;
-        let lab = on_lab(&scenario, &network, options, *arq, *seed)?;
+        let (lab, reasons) = on_lab(&scenario, &network, options, *arq, *seed)?;
+        checked.add(&format!("{}, seed {seed}", with(*arq)), reasons);
         Ok::<_, ExperimentError>(Both { arq: *arq, lab, simulation: simulated })
     })?;
-    Ok(record(&scenario, &network, options, &all))
+    Ok(kept.record(|all, options| record(&scenario, &network, options, all)))
 }
 
 /// The part of each path's packets that counts: those sent once all has settled.
@@ -130,9 +130,9 @@ fn settled(
     paths.into_iter().map(cut).collect()
 }
 
-fn of_paths(paths: &[(Path, Vec<Fate>)], reasons: Vec<String>) -> Run {
+fn of_paths(paths: &[(Path, Vec<Fate>)]) -> Run {
     let packets = paths.iter().map(|(_, fates)| fates.len()).sum();
-    Run { losses: recovery::losses(paths), packets, reasons }
+    Run { losses: recovery::losses(paths), packets }
 }
 
 fn simulate(
@@ -142,16 +142,17 @@ fn simulate(
     seed: u64,
 ) -> Result<Run, NumericError> {
     let paths = recovery::simulate(network, arq, seed)?;
-    Ok(of_paths(&settled(paths, network.interval(), settle), Vec::new()))
+    Ok(of_paths(&settled(paths, network.interval(), settle)))
 }
 
+/// A run of the lab, and what the lab says against it.
 fn on_lab(
     scenario: &Scenario,
     network: &recovery::Scenario,
     options: &RunOptions,
     arq: bool,
     seed: u64,
-) -> Result<Run, ExperimentError> {
+) -> Result<(Run, Vec<String>), ExperimentError> {
     let (paths, topology) =
         recovery::network(network, network.access_share, &mut Random::new(seed))?;
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
@@ -168,7 +169,7 @@ fn on_lab(
     let fates = seen.iter().zip(&paths).map(|(seen, path)| fates(seen, path, late));
     let paths: Vec<_> = paths.iter().cloned().zip(fates).collect();
     let settle = Duration::from_secs_f64(scenario.settle_s);
-    Ok(of_paths(&settled(paths, interval, settle), reasons))
+    Ok((of_paths(&settled(paths, interval, settle)), reasons))
 }
 
 /// What became of a path's packets, as the applications saw it: what came much later than over the Internet was lost there.
@@ -298,8 +299,7 @@ fn record(
         scenario.times_the_losses,
         scenario.runs.told(options),
     ));
-    let reasons = all.iter().flat_map(|both| &both.lab.reasons);
-    let tables = Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings));
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
     let figure = Figure {
         title: "losses recovered within one round trip".to_owned(),
         x_label: "burst, ARQ".to_owned(),
@@ -339,8 +339,12 @@ fn spot(place: &str, length: usize, with: &str) -> Spot {
     Spot { figure: 0, line: place.to_owned(), x: x as f64, x_name }
 }
 
+const fn with(arq: bool) -> &'static str {
+    if arq { "with ARQ" } else { "without ARQ" }
+}
+
 fn compare(arq: bool, such: &[&Both], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
-    let with = if arq { "with ARQ" } else { "without ARQ" };
+    let with = with(arq);
     let lab: Vec<&Run> = such.iter().map(|both| &both.lab).collect();
     let simulation: Vec<&Run> = such.iter().map(|both| &both.simulation).collect();
     for (name, unit, measure) in measures() {
@@ -430,8 +434,7 @@ mod tests {
 
     #[test]
     fn bursts_of_two_runs_stay_apart() {
-        let run =
-            || Run { losses: vec![loss(0, true), loss(1, true)], packets: 2, reasons: Vec::new() };
+        let run = || Run { losses: vec![loss(0, true), loss(1, true)], packets: 2 };
         let bursts: Vec<usize> =
             together([&run(), &run()].into_iter()).iter().map(|it| it.burst).collect();
         assert_eq!(bursts, [0, 1, 2, 3]);

@@ -23,9 +23,8 @@ use crate::lab_run::Ground;
 use crate::lab_run::exchange::lab;
 use crate::lab_run::packets::{Carriage, Coding, DEVICE, Party};
 use crate::lab_run::process::Service;
-use crate::lab_run::service;
+use crate::lab_run::{repeats, service};
 use crate::numeric::{NumericError, Runs, catalogue, quantile};
-use crate::parallel;
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -121,7 +120,6 @@ struct Run {
     service: Option<String>,
     took_ms: Vec<f64>,
     again: Vec<f64>,
-    reasons: Vec<String>,
 }
 
 /// Runs the experiment.
@@ -143,20 +141,24 @@ pub(crate) fn run(
         .into_iter()
         .flat_map(|seed| services().map(move |service| (seed, service)))
         .collect();
-    let all = parallel::each("fetch files", &cases, 1, observer, |(seed, service)| {
+    let step = "fetch files";
+    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, service), checked| {
         let service = service.map(String::as_str);
-        on_lab(&scenario, &topology, options, *seed, service)
+        let (run, reasons) = on_lab(&scenario, &topology, options, *seed, service)?;
+        checked.add(&format!("{}, seed {seed}", service.unwrap_or("TCP alone")), reasons);
+        Ok::<_, ExperimentError>(run)
     })?;
-    Ok(record(&scenario, options, &all))
+    Ok(kept.record(|all, options| record(&scenario, options, all)))
 }
 
+/// A run, and what the lab says against it.
 fn on_lab(
     scenario: &Scenario,
     topology: &Topology,
     options: &RunOptions,
     seed: u64,
     service: Option<&str>,
-) -> Result<Run, ExperimentError> {
+) -> Result<(Run, Vec<String>), ExperimentError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
     let ends = ends(scenario, &ground)?;
@@ -177,7 +179,7 @@ fn on_lab(
         again.push(100.0 * ground.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
     }
     let took_ms = took.iter().flatten().map(|took| took.as_secs_f64() * 1e3).collect();
-    Ok(Run { service: service.map(str::to_owned), took_ms, again, reasons })
+    Ok((Run { service: service.map(str::to_owned), took_ms, again }, reasons))
 }
 
 /// Clients and servers.
@@ -264,8 +266,7 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
     let mut assumptions = scenario.assumptions.clone();
     let count = scenario.pairs * scenario.asking(options.quick).requests;
     assumptions.push(format!("{count} files a run; {}", scenario.runs.told(options)));
-    let reasons = all.iter().flat_map(|run| &run.reasons);
-    let tables = Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings));
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
     let figure = Figure {
         title: "completion times".to_owned(),
         x_label: "share of files".to_owned(),
@@ -339,7 +340,7 @@ mod tests {
 
     fn of(service: Option<&str>, took_ms: Vec<f64>) -> Run {
         let service = service.map(str::to_owned);
-        Run { service, took_ms, again: vec![1.0], reasons: Vec::new() }
+        Run { service, took_ms, again: vec![1.0] }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tradewind_wan::Topology;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::parallel;
+use crate::lab_run::repeats;
 use scenario::Scenario;
 
 /// Runs an experiment whose scenario is one of rates.
@@ -30,8 +30,8 @@ pub(crate) fn run(
     let scenario = if options.quick { scenario.quick() } else { scenario };
     let seeds = scenario.runs.seeds(options);
     let step = "measure rates";
-    let repeats = parallel::each(step, &seeds, 1, observer, |seed| {
-        repeat::run(&scenario, &topology, options, *seed)
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        repeat::run(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(outcome::record(&scenario, options, &repeats))
+    Ok(kept.record(|repeats, options| outcome::record(&scenario, options, repeats)))
 }

@@ -4,13 +4,12 @@ use tradewind_model::statistics::median;
 
 use super::repeat::{Interval, Outcome};
 use super::scenario::{Case, Claim, Scenario, Steady};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
 /// The record.
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
     let rates = Rates { scenario, repeats };
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     let mut figures = vec![figure("rate, medians", &scenario.x_label, Scale::Names)];
@@ -24,16 +23,8 @@ pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outco
     let claims = scenario.claims.iter().filter_map(|claim| rates.claimed(claim));
     let steady = scenario.steady.iter().filter_map(|steady| rates.steady(steady));
     let findings = claims.chain(steady).collect();
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures,
-        findings,
-    }
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
+    Record { figures, ..tables }
 }
 
 fn figure(title: &str, x_label: &str, scale: Scale) -> Figure {
@@ -158,7 +149,7 @@ mod tests {
             let begins = marks[..marks.len() - 1].iter();
             begins.map(|from_s| Interval { from_s: *from_s, mbps: share(from_s) }).collect()
         };
-        Outcome { cases: scenario.cases.iter().map(of).collect(), reasons: Vec::new() }
+        Outcome { cases: scenario.cases.iter().map(of).collect() }
     }
 
     #[test]
@@ -181,19 +172,7 @@ mod tests {
         let holds: Vec<bool> =
             scenario.claims.iter().map(|claim| rates.claimed(claim).unwrap().holds).collect();
         assert_eq!(holds, [false, true, true], "equal rates of one and two connections");
-        let record = record(&scenario, &options(), &repeats);
+        let record = record(&scenario, &RunOptions::of_tests(), &repeats);
         assert!(record.charts().iter().all(|chart| !chart.lines.is_empty()));
-    }
-
-    fn options() -> RunOptions {
-        RunOptions {
-            scenario: None,
-            rtt: None,
-            seed: None,
-            repeat: Some(1),
-            quick: false,
-            program: std::path::PathBuf::new(),
-            stop: crate::demo::Stop::default(),
-        }
     }
 }

@@ -8,10 +8,11 @@ use tradewind_wan::Topology;
 use super::scenario::{Case, Flow, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Chain, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{FileServer, LongFetch};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen; each flow of a case has the next port.
 const FIRST_SERVER_PORT: u16 = 8000;
@@ -25,8 +26,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Outcome {
     /// By case, in the scenario's order.
     pub(super) cases: Vec<Vec<Interval>>,
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// A span of a case.
@@ -54,14 +53,16 @@ pub(super) fn run(
     topology: &Topology,
     options: &RunOptions,
     seed: u64,
+    checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
-    let mut outcome = Outcome { cases: Vec::new(), reasons: Vec::new() };
+    let mut outcome = Outcome { cases: Vec::new() };
     // Each flow has ports of its own: what has just ended may hold one for a moment.
     let mut slot = 0;
     for case in &scenario.cases {
-        let (intervals, reasons) = in_time(options, || {
+        let name = format!("{}, seed {seed}", case.name);
+        let intervals = checked.in_time(options, &name, || {
             let intervals = measure(&ground, scenario, case, slot)?;
             slot += case.flows.len() as u16;
             let reasons = ground.lab.validity()?.reasons;
@@ -69,7 +70,6 @@ pub(super) fn run(
             Ok((intervals, reasons))
         })?;
         outcome.cases.push(intervals);
-        outcome.reasons.extend(reasons);
     }
     Ok(outcome)
 }

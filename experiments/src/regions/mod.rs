@@ -12,7 +12,7 @@ mod scenario;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::parallel;
+use crate::lab_run::repeats;
 use scenario::Scenario;
 
 /// Runs an experiment whose scenario is one of rates between regions.
@@ -28,7 +28,8 @@ pub(crate) fn run(
     let scenario = if options.quick { scenario.quick() } else { scenario };
     let seeds = scenario.runs.seeds(options);
     let step = "download between all regions";
-    let repeats =
-        parallel::each(step, &seeds, 1, observer, |seed| repeat::run(&scenario, options, *seed))?;
-    Ok(outcome::record(&scenario, options, &repeats))
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        repeat::run(&scenario, options, *seed, checked)
+    })?;
+    Ok(kept.record(|repeats, options| outcome::record(&scenario, options, repeats)))
 }

@@ -8,7 +8,7 @@ use tradewind_units::RegionId;
 
 use super::repeat::Outcome;
 use super::scenario::{Scenario, Strategy, host_of};
-use crate::experiment::{Figure, Finding, Record, Row, RunOptions, SCHEMA_VERSION, Spot, distinct};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
 /// TRN's slide: the least and the greatest rate of its matrix, in Mbit/s, and the share of pairs whose rate the best
@@ -23,7 +23,6 @@ const HOMOGENEOUS: f64 = 1.2;
 
 /// The record.
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
-    let invalid_because = distinct(repeats.iter().flat_map(|repeat| &repeat.reasons));
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
@@ -50,21 +49,14 @@ pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outco
         findings.extend(rates.homogeneous());
         findings.extend(rates.caps_are_filled());
     }
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: invalid_because.is_empty(),
-        invalid_because,
-        rows,
-        figures: vec![Figure {
-            title: "rate by round trip, medians".to_owned(),
-            x_label: "round trip, ms".to_owned(),
-            y_label: "Mbit/s".to_owned(),
-            scale: Scale::Linear,
-        }],
-        findings,
-    }
+    let figure = Figure {
+        title: "rate by round trip, medians".to_owned(),
+        x_label: "round trip, ms".to_owned(),
+        y_label: "Mbit/s".to_owned(),
+        scale: Scale::Linear,
+    };
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
+    Record { figures: vec![figure], ..tables }
 }
 
 struct Rates<'a> {
@@ -271,7 +263,7 @@ mod tests {
     fn repeat(scenario: &Scenario, rate: impl Fn(f64) -> f64) -> Outcome {
         let empty = Rates { scenario, repeats: &[] };
         let mbps = empty.rtts_ms().into_iter().map(rate).collect();
-        Outcome { mbps: vec![mbps; scenario.strategies.len()], reasons: Vec::new() }
+        Outcome { mbps: vec![mbps; scenario.strategies.len()] }
     }
 
     #[test]

@@ -8,10 +8,11 @@ use tradewind_units::HostId;
 use super::scenario::{Scenario, Strategy, host_of};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -21,8 +22,6 @@ const SERVER_PORT: u16 = 8000;
 pub(super) struct Outcome {
     /// Payload in Mbit/s: by strategy, then by pair, in the scenario's order.
     pub(super) mbps: Vec<Vec<f64>>,
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// Runs a repeat.
@@ -30,8 +29,9 @@ pub(super) fn run(
     scenario: &Scenario,
     options: &RunOptions,
     seed: u64,
+    checked: &mut Checked,
 ) -> Result<Outcome, ExperimentError> {
-    let mut outcome = Outcome { mbps: Vec::new(), reasons: Vec::new() };
+    let mut outcome = Outcome { mbps: Vec::new() };
     for strategy in &scenario.strategies {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
         let topology = scenario.topology(strategy)?;
@@ -42,12 +42,13 @@ pub(super) fn run(
         let mut slots = 0..;
         for pair in pairs {
             let ends = pair.map(host_of);
-            let (mbps, reasons) = in_time(options, || {
+            let [from, to] = pair;
+            let name = format!("{}: {from} > {to}, seed {seed}", strategy.name);
+            let mbps = checked.in_time(options, &name, || {
                 let slot = slots.next().expect("there are more ports than downloads");
                 measure(&ground, scenario, strategy, &ends, slot)
             })?;
             rates.push(mbps);
-            outcome.reasons.extend(reasons);
         }
         outcome.mbps.push(rates);
     }

@@ -13,7 +13,7 @@ use tradewind_wan::Topology;
 
 use crate::demo::Observer;
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::parallel;
+use crate::lab_run::repeats;
 use scenario::Scenario;
 
 /// Runs the experiment.
@@ -31,8 +31,8 @@ pub(crate) fn run(
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
     let step = "fetch alone and beside others";
-    let repeats = parallel::each(step, &seeds, 1, observer, |seed| {
-        repeat::run(&scenario, &topology, options, *seed)
+    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+        repeat::run(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(outcome::record(&scenario, &topology, options, &repeats))
+    Ok(kept.record(|repeats, options| outcome::record(&scenario, &topology, options, repeats)))
 }

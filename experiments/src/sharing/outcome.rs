@@ -64,8 +64,7 @@ pub(super) fn record(
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     assumptions.push("the least time counts handshakes of all legs that are not warm, one round trip, and the file at the link's rate".to_owned());
-    let reasons = repeats.iter().flat_map(|repeat| &repeat.reasons);
-    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
+    Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
 /// A case of those alone on the link.

@@ -12,10 +12,11 @@ use tradewind_wan::counters::LinkName;
 use super::scenario::{Alone, Newcomer, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
+use crate::lab_run::Ground;
 use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, in_time};
 
 /// Where servers listen.
 const SERVER_PORT: u16 = 8000;
@@ -34,8 +35,6 @@ pub(super) struct Outcome {
     pub(super) alone: Vec<AloneSample>,
     /// In the scenario's order.
     pub(super) beside: Vec<BesideSample>,
-    /// Why the lab says that it did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// Fetches with nobody else on the link.
@@ -68,6 +67,7 @@ pub(super) fn run(
     topology: &Topology,
     options: &RunOptions,
     seed: u64,
+    checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
@@ -84,18 +84,20 @@ pub(super) fn run(
         short: servers.2.address,
         slot: 0,
     };
-    let mut outcome = Outcome { alone: Vec::new(), beside: Vec::new(), reasons: Vec::new() };
+    let mut outcome = Outcome { alone: Vec::new(), beside: Vec::new() };
     for case in &scenario.alone {
-        let (sample, reasons) =
-            in_time(options, || Ok((here.alone(case)?, ground.lab.validity()?.reasons)))?;
-        outcome.alone.push(sample);
-        outcome.reasons.extend(reasons);
+        let name = format!("alone: {}, seed {seed}", case.name);
+        outcome.alone.push(
+            checked.in_time(options, &name, || {
+                Ok((here.alone(case)?, ground.lab.validity()?.reasons))
+            })?,
+        );
     }
     for newcomer in &scenario.beside.newcomers {
-        let (sample, reasons) =
-            in_time(options, || Ok((here.beside(newcomer)?, ground.lab.validity()?.reasons)))?;
-        outcome.beside.push(sample);
-        outcome.reasons.extend(reasons);
+        let name = format!("beside others: {}, seed {seed}", newcomer.name);
+        outcome.beside.push(checked.in_time(options, &name, || {
+            Ok((here.beside(newcomer)?, ground.lab.validity()?.reasons))
+        })?);
     }
     Ok(outcome)
 }

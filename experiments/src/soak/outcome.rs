@@ -7,7 +7,7 @@ use super::faults::Past;
 use super::process::{CHAINS, Sample};
 use super::scenario::Scenario;
 use super::session::{End, Ended, Kind, QUIET};
-use crate::experiment::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
+use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::report::chart::Scale;
 
 /// How long after a fault its traces may show: a gateway has noticed by then, and so has TCP.
@@ -92,16 +92,10 @@ pub(super) fn record(scenario: &Scenario, soaked: &Soaked) -> Record {
         y_label: y_label.to_owned(),
         scale: Scale::Linear,
     };
-    Record {
-        schema_version: SCHEMA_VERSION,
-        name: scenario.name.clone(),
-        assumptions,
-        valid: true,
-        invalid_because: Vec::new(),
-        rows,
-        figures: vec![figure("memory at rest", "MB"), figure("descriptors at rest", "descriptors")],
-        findings: findings(soaked),
-    }
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings(soaked)));
+    let figures =
+        vec![figure("memory at rest", "MB"), figure("descriptors at rest", "descriptors")];
+    Record { figures, ..tables }
 }
 
 fn session_rows(soaked: &Soaked) -> Vec<Row> {

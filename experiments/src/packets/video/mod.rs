@@ -34,7 +34,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot, missing,
 };
-use crate::parallel;
+use crate::lab_run::repeats;
 use crate::report::chart::Scale;
 
 /// The parts of a run.
@@ -80,12 +80,15 @@ pub(crate) fn run(
         program: &options.program,
         stop: &options.stop,
     };
-    let all = parallel::each("carry calls", &cases, 1, observer, |(seed, arm)| {
-        stage.run(*arm, *seed).map_err(ExperimentError::from)
+    let step = "carry calls";
+    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, arm), checked| {
+        stage.run(*arm, *seed, checked)
     })?;
-    let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(told(&scenario, options, &stage, wanted.len() - arms.len()));
-    Ok(record(&scenario.name, assumptions, &clip, &arms, &all))
+    Ok(kept.record(|all, options| {
+        let mut assumptions = scenario.assumptions.clone();
+        assumptions.push(told(&scenario, options, &stage, wanted.len() - arms.len()));
+        record(&scenario.name, assumptions, &clip, &arms, all)
+    }))
 }
 
 fn lacking(topology: &Topology) -> Option<String> {
@@ -183,8 +186,7 @@ fn record(
     rows.extend(arms.iter().flat_map(|arm| distribution(*arm, &of_arm(all, *arm))));
     rows.extend(relative(all));
     let findings = findings(all, lossless);
-    let reasons = all.iter().flat_map(|outcome| &outcome.reasons);
-    let tables = Record::of_tables(name, assumptions, reasons, (rows, findings));
+    let tables = Record::of_tables(name, assumptions, (rows, findings));
     Record { figures: figures(), ..tables }
 }
 
@@ -331,7 +333,7 @@ mod tests {
         let loss = tradewind_model::voice::Loss::NONE;
         let heard = run::Heard { loss, rating: 80.0, opinion };
         let seen = [seen.clone(), seen];
-        Outcome { arm, seen, heard: [heard; 2], between_relays, reasons: Vec::new() }
+        Outcome { arm, seen, heard: [heard; 2], between_relays }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::ledger::{Arrival, Frame, Freezes, freezes};
 use super::scenario::{Background, Scenario, Spans};
 use crate::demo::{DemoError, Stop};
 use crate::lab_run::Ground;
+use crate::lab_run::checked::Checked;
 use crate::packets::traffic::{self, Pace};
 
 /// The groups of the topology.
@@ -60,8 +61,6 @@ pub(super) struct Outcome {
     pub(super) heard: [Heard; 2],
     /// Packets and bytes from the ingress to the egress relay of the video's group.
     pub(super) between_relays: [f64; 2],
-    /// Why the lab did not keep time.
-    pub(super) reasons: Vec<String>,
 }
 
 /// What all runs share.
@@ -79,7 +78,12 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// When the lab or what runs on it fails, or the run is told to stop.
-    pub(super) fn run(&self, arm: Arm, seed: u64) -> Result<Outcome, DemoError> {
+    pub(super) fn run(
+        &self,
+        arm: Arm,
+        seed: u64,
+        checked: &mut Checked,
+    ) -> Result<Outcome, DemoError> {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
         let ground = &Ground::start(self.topology, &lab, self.program, self.stop)?;
         let [video, voice] =
@@ -106,6 +110,7 @@ impl Stage<'_> {
             Ok::<_, DemoError>((directed?, seen?, heard?))
         });
         let (directed, seen, heard) = played?;
+        checked.add(&format!("{}, seed {seed}", arm.name()), directed.reasons);
         let frames = self.frames(player, &seen)?;
         let parts = [directed.settled..directed.out, directed.out..Duration::MAX];
         Ok(Outcome {
@@ -113,7 +118,6 @@ impl Stage<'_> {
             seen: parts.each_ref().map(|part| self.seen(&frames, part)),
             heard: parts.each_ref().map(|part| self.heard(&heard, part)),
             between_relays: directed.between_relays,
-            reasons: directed.reasons,
         })
     }
 

@@ -1,0 +1,216 @@
+//! Repeats on the lab. Those that are whole are kept when the run is stopped or fails: its record is then that of a run of so many
+//! repeats, and calls itself invalid.
+
+use std::ops::Range;
+
+use super::checked::Checked;
+use crate::demo::{DemoError, Observer};
+use crate::experiment::{ExperimentError, Record, RunOptions};
+use crate::parallel::{Done, until_error};
+
+/// A part of a run that belongs to the repeat of some seed; the parts of a repeat follow each other.
+pub(crate) trait Part {
+    /// The repeat's seed.
+    fn seed(&self) -> u64;
+}
+
+impl Part for u64 {
+    fn seed(&self) -> u64 {
+        *self
+    }
+}
+
+impl<T> Part for (u64, T) {
+    fn seed(&self) -> u64 {
+        self.0
+    }
+}
+
+/// What the repeats that are whole came to.
+#[derive(Debug)]
+pub(crate) struct Kept<T> {
+    /// Their parts, in order.
+    parts: Vec<T>,
+    /// All their measurements, as the lab saw them.
+    checked: Checked,
+    /// Those with which a run has these repeats alone.
+    options: RunOptions,
+    /// Why there are no more of them.
+    ended_early: Option<String>,
+}
+
+/// Does `work` for each part, `at_once` at a time, which notes what it measures. Tells of each repeat that is whole.
+///
+/// # Errors
+/// When the run is stopped or fails before any repeat is whole.
+pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
+    step: &str,
+    parts: &[P],
+    at_once: usize,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+    work: impl Fn(&P, &mut Checked) -> Result<T, E> + Sync,
+) -> Result<Kept<T>, ExperimentError> {
+    let repeats = ranges(parts);
+    let once = |part: &P| -> Result<(T, Checked), ExperimentError> {
+        options.stop.check()?;
+        let mut checked = Checked::default();
+        work(part, &mut checked).map(|done| (done, checked)).map_err(Into::into)
+    };
+    let note = |observer: &mut dyn Observer, index: usize, results: &[Option<(T, Checked)>]| {
+        let found = repeats.iter().enumerate().find(|(_, range)| range.contains(&index));
+        let (number, range) = found.expect("each part is one of a repeat's");
+        let done: Vec<&(T, Checked)> = results[range.clone()].iter().flatten().collect();
+        if done.len() == range.len() {
+            let checked = Checked::together(done.iter().map(|(_, checked)| checked));
+            tell(observer, number, repeats.len(), &checked);
+        }
+    };
+    let Done { results, error } = until_error(step, parts, at_once, observer, once, note);
+    let is_whole = |range: &&Range<usize>| results[(*range).clone()].iter().all(Option::is_some);
+    let whole = repeats.iter().take_while(is_whole).count();
+    let end = whole.checked_sub(1).map_or(0, |last| repeats[last].end);
+    let done = results.into_iter().take(end).flatten().collect();
+    Kept::of(done, (whole, repeats.len()), error, options)
+}
+
+/// Does `work` for one repeat after the other; it is given what those before it came to.
+///
+/// # Errors
+/// When the run is stopped or fails before any repeat is whole.
+pub(crate) fn in_turn<T, E: Into<ExperimentError>>(
+    count: usize,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+    mut work: impl FnMut(&[(T, Checked)], &mut Checked, &mut dyn Observer) -> Result<T, E>,
+) -> Result<Kept<T>, ExperimentError> {
+    let (mut done, mut error) = (Vec::new(), None);
+    while done.len() < count && error.is_none() {
+        let mut checked = Checked::default();
+        match work(&done, &mut checked, observer) {
+            Ok(outcome) => {
+                tell(observer, done.len(), count, &checked);
+                done.push((outcome, checked));
+            }
+            Err(why) => error = Some(why.into()),
+        }
+    }
+    let whole = done.len();
+    Kept::of(done, (whole, count), error, options)
+}
+
+/// Says what a repeat has come to, where there are several.
+fn tell(observer: &mut dyn Observer, index: usize, count: usize, checked: &Checked) {
+    if count > 1 {
+        observer.tell(&format!("repeat {} of {count}: {}", index + 1, checked.told()));
+    }
+}
+
+/// The places of each repeat's parts.
+fn ranges<P: Part>(parts: &[P]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for repeat in parts.chunk_by(|one, next| one.seed() == next.seed()) {
+        let begin = ranges.last().map_or(0, |before| before.end);
+        ranges.push(begin..begin + repeat.len());
+    }
+    ranges
+}
+
+impl<T> Kept<T> {
+    /// What was done of so many repeats of so many, until this error if there was one.
+    fn of(
+        done: Vec<(T, Checked)>,
+        (whole, count): (usize, usize),
+        error: Option<ExperimentError>,
+        options: &RunOptions,
+    ) -> Result<Self, ExperimentError> {
+        let checked = Checked::together(done.iter().map(|(_, checked)| checked));
+        let parts = done.into_iter().map(|(part, _)| part).collect();
+        let mut kept = Self { parts, checked, options: options.clone(), ended_early: None };
+        let Some(error) = error else { return Ok(kept) };
+        // What ends since it is told to may call that an error of its own.
+        let error = if options.stop.is_set() { DemoError::Stopped.into() } else { error };
+        if whole == 0 {
+            return Err(error);
+        }
+        kept.options.repeat = u32::try_from(whole).ok();
+        kept.ended_early = Some(format!("only {whole} of {count} repeats are whole: {error}"));
+        Ok(kept)
+    }
+
+    /// The record that `make` makes of all parts and of the options of a run that has just these, with what speaks against it.
+    pub(crate) fn record(&self, make: impl FnOnce(&[T], &RunOptions) -> Record) -> Record {
+        let mut record = make(&self.parts, &self.options);
+        record.doubt(self.ended_early.clone().into_iter().chain(self.checked.invalid_because()));
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Observer for Heard {
+        fn begin(&mut self, _: &str, _: u64) {}
+        fn advance_to(&mut self, _: u64) {}
+        fn tell(&mut self, line: &str) {
+            self.0.push(line.to_owned());
+        }
+    }
+
+    /// Three repeats of two parts; the part at `fails` fails.
+    fn run(fails: usize) -> (Result<Record, ExperimentError>, Vec<String>) {
+        let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
+        let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
+        let failing = parts.get(fails).copied();
+        let kept = each("fetch", &parts, 1, &options, &mut heard, |part, checked| {
+            if Some(*part) == failing {
+                return Err(DemoError::Entropy(std::io::Error::other("gone")));
+            }
+            let late = if *part == (1, 1) { vec!["late".to_owned()] } else { Vec::new() };
+            checked.add(&format!("seed {}", part.0), late);
+            Ok(part.0)
+        });
+        let record = |parts: &[u64], options: &RunOptions| {
+            let told = vec![format!("{parts:?}, {:?} repeats", options.repeat)];
+            Record::of_tables("fetches", told, (Vec::new(), Vec::new()))
+        };
+        (kept.map(|kept| kept.record(record)), heard.0)
+    }
+
+    #[test]
+    fn what_is_whole_before_an_error_is_kept_and_called_invalid() {
+        let (whole, heard) = run(9);
+        let whole = whole.unwrap();
+        assert_eq!(whole.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats"]);
+        assert_eq!(whole.invalid_because, ["seed 1: late"]);
+        assert_eq!(heard[0], "repeat 1 of 3: 2 measurements, 1 late");
+        assert_eq!(heard.len(), 3);
+        let broken = run(5).0.unwrap();
+        assert_eq!(broken.assumptions, ["[1, 1, 2, 2], Some(2) repeats"]);
+        let why = "only 2 of 3 repeats are whole: no entropy for keys: gone";
+        assert_eq!(broken.invalid_because, [why, "seed 1: late"]);
+        assert!(!broken.valid);
+        assert!(run(1).0.is_err(), "the first repeat is not whole");
+    }
+
+    #[test]
+    fn one_after_the_other_knows_what_came_before_and_ends_when_told_to() {
+        let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
+        let kept = in_turn(4, &options, &mut heard, |before: &[(u64, Checked)], _, _| {
+            if before.len() == 2 {
+                options.stop.set();
+            }
+            options.stop.check()?;
+            Ok::<_, DemoError>(before.last().map_or(7, |(seed, _)| seed + 1))
+        });
+        let kept = kept.unwrap();
+        assert_eq!(kept.parts, [7, 8]);
+        let why = kept.ended_early.unwrap();
+        assert!(why.starts_with("only 2 of 4 repeats are whole: stopped on request"), "{why}");
+        assert_eq!(heard.0.len(), 2);
+    }
+}
