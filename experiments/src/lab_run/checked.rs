@@ -11,6 +11,8 @@ const TRIES: usize = 5;
 const LONG_TRIES: usize = 2;
 /// Chosen: a few downloads at high loss take a minute, and five tries of each would take longer than all others together.
 const LONG: Duration = Duration::from_secs(30);
+/// So many reasons of a kind are told with the names of their measurements.
+const TOLD: usize = 3;
 
 /// What speaks against a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,16 +80,26 @@ impl Checked {
         format!("{} measurement{plural}, {} late", self.count, late.len())
     }
 
-    /// Why they mean nothing: a line for each doubt.
+    /// Why they mean nothing: a line for each doubt, or for a kind of doubts where there are many, with the first of them.
     pub(crate) fn invalid_because(&self) -> Vec<String> {
-        let mut lines: Vec<String> = Vec::new();
+        let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
         for doubt in &self.doubts {
-            let line = format!("{}: {}", doubt.of, doubt.why);
-            if !lines.contains(&line) {
-                lines.push(line);
+            let (kind, told) = (kind(&doubt.why), format!("{}: {}", doubt.of, doubt.why));
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, all)) if all.contains(&told) => {}
+                Some((_, all)) => all.push(told),
+                None => kinds.push((kind, vec![told])),
             }
         }
-        lines
+        let lines = kinds.into_iter().flat_map(|(_, mut all)| {
+            let more = all.len().saturating_sub(TOLD);
+            if more == 0 {
+                return all;
+            }
+            all.truncate(TOLD);
+            vec![format!("{}; and {more} more like these", all.join("; "))]
+        });
+        lines.collect()
     }
 }
 
@@ -98,6 +110,12 @@ fn tries(options: &RunOptions, took: Duration) -> usize {
         _ if took > LONG => LONG_TRIES,
         _ => TRIES,
     }
+}
+
+/// A reason without its figures.
+fn kind(reason: &str) -> String {
+    let is_figure = |letter: char| letter.is_ascii_digit() || letter == '.';
+    reason.split(is_figure).filter(|part| !part.is_empty()).collect::<Vec<&str>>().join("#")
 }
 
 #[cfg(test)]
@@ -128,12 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_told_by_name() {
+    fn many_reasons_of_a_kind_are_one_line_with_the_first_of_them() {
         let mut checked = Checked::default();
-        checked.add("fetch 1", Vec::new());
-        checked.add("fetch 2", vec!["altered".to_owned(), "late".to_owned()]);
-        assert_eq!(checked.invalid_because(), ["fetch 2: altered", "fetch 2: late"]);
-        assert_eq!(checked.told(), "2 measurements, 1 late");
-        assert_eq!(Checked::together([&checked, &checked]).told(), "4 measurements, 1 late");
+        for fetch in 1..=9 {
+            checked.add(&format!("fetch {fetch}"), vec![format!("late by {fetch}.5 us")]);
+        }
+        checked.add("fetch 10", Vec::new());
+        checked.add("fetch 11", vec!["altered".to_owned(), "late by 7 us".to_owned()]);
+        let lines = checked.invalid_because();
+        assert_eq!(
+            lines[0],
+            "fetch 1: late by 1.5 us; fetch 2: late by 2.5 us; fetch 3: late by 3.5 us; and 7 more like these"
+        );
+        assert_eq!(lines[1..], ["fetch 11: altered"]);
+        assert_eq!(checked.told(), "11 measurements, 10 late");
+        assert_eq!(Checked::together([&checked, &checked]).told(), "22 measurements, 10 late");
     }
 }
