@@ -1,8 +1,8 @@
 //! How soon new sessions leave a path that dies or slows down: `stream-failover`.
 //!
 //! A client opens a session every few hundredths of a second; the server answers with the address that the session came from, so
-//! that each session's path is known. The first path dies in silence, then the second as well, both come back, and the first
-//! one slows down.
+//! that each session's path is known. The first path dies in silence, then the second as well, both come back; the first one dies
+//! behind its first relay, comes back, and slows down.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -68,8 +68,9 @@ impl Scenario {
     fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let spans = [scenario.settle_s, scenario.watch_s, scenario.longest_return_s];
-        let what = if scenario.paths.iter().any(Vec::is_empty) {
-            "paths: two, each over at least one relay".to_owned()
+        let what = if scenario.paths[0].len() < 2 || scenario.paths[1].is_empty() {
+            "paths: two, the first over at least two relays, the second over at least one"
+                .to_owned()
         } else if !(0.01..=1.0).contains(&scenario.every_s) {
             "every_s: 0.01 to 1".to_owned()
         } else if !spans.iter().all(|span| (1.0..=60.0).contains(span)) {
@@ -129,8 +130,9 @@ struct Outcome {
     taken_first: usize,
     first_dies: Left,
     both_dead: Left,
-    /// Until the first path is taken again, in seconds.
-    returned_s: Option<f64>,
+    middle_dies: Left,
+    /// Until the first path is taken again after its first leg came back, and after its second one did, in seconds.
+    returned_s: [Option<f64>; 2],
     slows: Left,
 }
 
@@ -248,7 +250,10 @@ struct Played {
     first_dies: Duration,
     both_dead: Duration,
     restored: Duration,
-    returned: Option<Duration>,
+    middle_dies: Duration,
+    middle_restored: Duration,
+    /// After the first and the second time that it had come back.
+    returned: [Option<Duration>; 2],
     slows: Duration,
     end: Duration,
     reasons: Vec<String>,
@@ -283,17 +288,33 @@ impl Field<'_> {
         let scenario = self.scenario;
         self.wait(scenario.settle_s)?;
         self.ground.lab.reset_validity()?;
-        let first_dies = self.alter(0, "loss=1")?;
+        let [first, other] = scenario.paths.each_ref().map(|path| [&scenario.client, &path[0]]);
+        let middle = [&scenario.paths[0][0], &scenario.paths[0][1]];
+        let first_dies = self.alter(first, "loss=1")?;
         self.wait(scenario.watch_s)?;
-        let both_dead = self.alter(1, "loss=1")?;
+        let both_dead = self.alter(other, "loss=1")?;
         self.wait(scenario.watch_s)?;
-        self.alter(1, "loss=0")?;
-        let restored = self.alter(0, "loss=0")?;
+        self.alter(other, "loss=0")?;
+        let restored = self.alter(first, "loss=0")?;
         let returned = self.wait_for_return(restored)?;
-        let slows = self.alter(0, &scenario.rtt_setting())?;
+        let middle_dies = self.alter(middle, "loss=1")?;
+        self.wait(scenario.watch_s)?;
+        let middle_restored = self.alter(middle, "loss=0")?;
+        let returned = [returned, self.wait_for_return(middle_restored)?];
+        let slows = self.alter(first, &scenario.rtt_setting())?;
         self.wait(scenario.watch_s)?;
         let (end, reasons) = (self.begun.elapsed(), self.ground.lab.validity()?.reasons);
-        Ok(Played { first_dies, both_dead, restored, returned, slows, end, reasons })
+        Ok(Played {
+            first_dies,
+            both_dead,
+            restored,
+            middle_dies,
+            middle_restored,
+            returned,
+            slows,
+            end,
+            reasons,
+        })
     }
 
     fn wait(&self, seconds: f64) -> Result<(), DemoError> {
@@ -316,15 +337,15 @@ impl Field<'_> {
         Ok(None)
     }
 
-    /// Alters the leg from the client to a path's first relay; returns when.
-    fn alter(&self, path: usize, setting: &str) -> Result<Duration, DemoError> {
+    /// Alters the leg between two hosts; returns when.
+    fn alter(&self, leg: [&HostId; 2], setting: &str) -> Result<Duration, DemoError> {
         let site = |host: &HostId| {
             let index = self.topology.host(host).expect("the scenario was checked");
             let site = self.topology.hosts[usize::from(index.0)].site;
             self.topology.sites[usize::from(site.0)].id.clone()
         };
-        let (client, relay) = (site(&self.scenario.client), site(&self.scenario.paths[path][0]));
-        let change = PairChange::parse(&format!("{client},{relay}"), [setting]);
+        let [from, to] = leg.map(site);
+        let change = PairChange::parse(&format!("{from},{to}"), [setting]);
         self.ground.lab.apply(&change.map_err(LabError::from)?)?;
         Ok(self.begun.elapsed())
     }
@@ -344,19 +365,21 @@ impl Played {
         let sessions = field.sessions();
         let quickly = |session: &Session| session.took < DEAD_DIAL;
         let over = |to: IpAddr| move |session: &Session| session.from == Some(to);
+        let takes = |way| move |session: &Session| over(way)(session) && quickly(session);
+        let until = |at: Option<Duration>, since| at.map(|at| (at - since).as_secs_f64());
         let left = |from, to, has_left: &dyn Fn(&Session) -> bool| {
             left_after(&sessions, from..to, has_left)
         };
         let taken_first = sessions.iter().filter(|session| session.at < self.first_dies);
         Ok(Outcome {
             taken_first: taken_first.filter(|session| over(first)(session)).count(),
-            first_dies: left(self.first_dies, self.both_dead, &|session| {
-                over(other)(session) && quickly(session)
-            }),
-            both_dead: left(self.both_dead, self.restored, &|session| {
-                over(direct)(session) && quickly(session)
-            }),
-            returned_s: self.returned.map(|at| (at - self.restored).as_secs_f64()),
+            first_dies: left(self.first_dies, self.both_dead, &takes(other)),
+            both_dead: left(self.both_dead, self.restored, &takes(direct)),
+            middle_dies: left(self.middle_dies, self.middle_restored, &takes(other)),
+            returned_s: [
+                until(self.returned[0], self.restored),
+                until(self.returned[1], self.middle_restored),
+            ],
             slows: left(self.slows, self.end, &|session| {
                 session.from.is_some() && !over(first)(session)
             }),
@@ -399,9 +422,11 @@ fn record(
 ) -> Record {
     let (mut rows, mut findings) = (Vec::new(), Vec::new());
     let dead = |path| scenario.dead_within(topology, path);
-    let changes: [(&str, Duration, OfRepeat); 3] = [
+    let middle = "the first dies behind its first relay, the second takes over";
+    let changes: [(&str, Duration, OfRepeat); 4] = [
         ("the first path dies, the second takes over", dead(0), |it| it.first_dies),
         ("the second dies as well, sessions go direct", dead(1), |it| it.both_dead),
+        (middle, dead(0), |it| it.middle_dies),
         ("the first path slows down", SLOW_WITHIN, |it| it.slows),
     ];
     for (name, within, of) in changes {
@@ -419,21 +444,28 @@ fn record(
     let taken = repeats.iter().map(|repeat| repeat.taken_first).min().unwrap_or(0);
     let says = "before anything breaks, sessions come over the first path";
     findings.insert(0, Finding::new(says, taken >= RETURNED, format!("{taken} at least")));
-    let returned: Vec<f64> = repeats.iter().filter_map(|repeat| repeat.returned_s).collect();
-    rows.push(Row::of_median(
-        "both come back: the first is taken again after",
-        None,
-        &returned,
-        "s",
-        "",
-    ));
-    let latest = returned.iter().copied().fold(f64::NAN, f64::max);
-    let says = "once it has proven itself, the first path is taken again";
-    let holds = returned.len() == repeats.len();
-    findings.push(Finding::new(says, holds, format!("after {latest:.2} s at the latest")));
+    let (more_rows, finding) = returned(repeats);
+    rows.extend(more_rows);
+    findings.push(finding);
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
+}
+
+/// How soon the first path is taken again, each time that it has come back.
+fn returned(repeats: &[Outcome]) -> ([Row; 2], Finding) {
+    let times = |time: usize| -> Vec<f64> {
+        repeats.iter().filter_map(|repeat| repeat.returned_s[time]).collect()
+    };
+    let both = [times(0), times(1)];
+    let row = |what: &str, times: &[f64]| {
+        Row::of_median(&format!("{what}: the first is taken again after"), None, times, "s", "")
+    };
+    let rows = [row("both come back", &both[0]), row("its second leg comes back", &both[1])];
+    let latest = both.iter().flatten().copied().fold(f64::NAN, f64::max);
+    let holds = both.iter().all(|times| times.len() == repeats.len());
+    let says = "once it has proven itself, the first path is taken again";
+    (rows, Finding::new(says, holds, format!("after {latest:.2} s at the latest")))
 }
 
 #[cfg(test)]
@@ -451,6 +483,9 @@ mod tests {
         let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
         assert!(scenario.hosts().all(|host| topology.host(host).is_some()));
         assert_eq!(scenario.dead_within(&topology, 0), Duration::from_secs(1));
+        let short = TEXT.replace("[\"relay-near\", \"relay-far\"]", "[\"relay-near\"]");
+        let error = Scenario::parse(&short).unwrap_err().to_string();
+        assert!(error.contains("at least two relays"), "{error}");
         let strange = TEXT.replace("420 ms", "420");
         let error = Scenario::parse(&strange).unwrap_err().to_string();
         assert!(error.contains("slow_rtt"), "{error}");
