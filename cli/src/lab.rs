@@ -60,7 +60,7 @@ pub(crate) enum LabCommand {
     /// Run one of the papers' experiments: on a lab of its own, or in numbers alone
     ///
     /// Exit code 3 when the lab did not keep time, or when a run on the lab was stopped or failed after its first repeat: the record
-    /// has the repeats that are whole.
+    /// has the repeats that are whole. Findings change no exit code, whether they hold or not.
     Run(experiment::RunArgs),
     /// Show the records that runs have written with `--out`
     Report(experiment::ReportArgs),
