@@ -1,6 +1,6 @@
 //! A soak: sessions of all kinds for a long time, while the network and the relays are hurt in turn.
 //!
-//! Two chains of a gateway and two relays run side by side, one plain and one encrypted. In each round clients open sessions
+//! Chains of a gateway and two relays run side by side, one for each kind of leg and entrance. In each round clients open sessions
 //! as fast as they end ([`session`]), and [`faults`] come one after the other; then all is left to rest, and what each
 //! process still holds is written down ([`process`]). No byte may be altered, no end come early, no session break without a
 //! fault that may break it, every session must be accounted for, and what processes hold must not grow. The [`outcome`] says whether that held.
@@ -13,14 +13,14 @@ mod session;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tradewind_desired::{Encryption, LegProfile};
+use tradewind_desired::LegProfile;
 use tradewind_lab::LabOptions;
 use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
 use crate::lab_run::Ground;
-use crate::lab_run::chain::{Carriage, Entrance, NewChain, SplitChain};
+use crate::lab_run::chain::{Carriage, NewChain, SplitChain};
 use crate::lab_run::service::LegText;
 use faults::Faults;
 use outcome::{Round, Soaked};
@@ -73,27 +73,29 @@ fn soak(
         rounds.push(Round { ended, rest });
         observer.advance_to(u64::from(round));
     }
-    Ok(Soaked { rounds, faults: faults.past(), server: server.wrongs() })
+    let chains = scenario.chains.clone();
+    Ok(Soaked { chains, rounds, faults: faults.past(), server: server.wrongs() })
 }
 
-/// A plain chain and an encrypted one, over the same hosts.
+/// The chains, over the same hosts.
 fn start_chains(
     ground: &Ground,
     scenario: &Scenario,
     server: &Server,
 ) -> Result<Vec<SplitChain>, DemoError> {
     let mut chains = Vec::new();
-    for (slot, encryption) in (0..).zip([Encryption::None, Encryption::Tls]) {
-        let leg = LegProfile { encryption: Some(encryption), ..LegProfile::default() };
+    for (slot, known) in (0..).zip(&scenario.chains) {
+        let dial = Some(known.leg.clone());
+        let accept = LegProfile { encryption: known.leg.encryption, ..LegProfile::default() };
         let chain = NewChain {
             slot,
             client: &scenario.client,
             server: server.address,
             relays: &scenario.relays,
             carriage: Carriage::Split,
-            entrance: Entrance::Forward,
-            leg: &LegText { accept: Some(leg.clone()), dial: Some(leg.clone()), to: Vec::new() },
-            gateway: &LegText { accept: None, dial: Some(leg), to: Vec::new() },
+            entrance: known.entrance,
+            leg: &LegText { accept: Some(accept), dial: dial.clone(), to: Vec::new() },
+            gateway: &LegText { accept: None, dial, to: Vec::new() },
         };
         chains.push(chain.split(ground)?);
     }

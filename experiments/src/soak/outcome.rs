@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::faults::Past;
-use super::process::{CHAINS, Sample};
-use super::scenario::Scenario;
+use super::process::{Sample, gateway_of};
+use super::scenario::{Chain, Scenario, What};
 use super::session::{End, Ended, Kind, QUIET};
 use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::report::chart::Scale;
 
 /// How long after a fault its traces may show: a gateway has noticed by then, and so has TCP.
 const AFTERMATH: Duration = Duration::from_secs(5);
+/// How long before or after an outage begins a session may begin whose header arrives over a warm connection and is acknowledged in vain.
+const OPENING: Duration = Duration::from_millis(500);
 /// Memory that a process may gain from the second rest to the last: as a share, and in bytes beyond it.
 const GAIN: f64 = 0.1;
 const GAIN_BYTES: f64 = 4e6;
@@ -28,6 +30,8 @@ pub(super) struct Round {
 
 /// A whole soak.
 pub(super) struct Soaked {
+    /// Its chains.
+    pub(super) chains: Vec<Chain>,
     /// Its rounds.
     pub(super) rounds: Vec<Round>,
     /// Its faults.
@@ -48,11 +52,19 @@ impl Soaked {
     /// Whether a fault that may break sessions was there during this one.
     fn explains(&self, session: &Ended) -> bool {
         self.faults.iter().any(|fault| {
-            fault.what.may_break()
+            let may_break = fault.what.may_break()
                 && fault.chain.is_none_or(|chain| chain == session.chain)
                 && session.begun <= fault.ended + AFTERMATH
-                && session.ended >= fault.began
+                && session.ended >= fault.began;
+            may_break || self.is_cut_off(session, fault)
         })
+    }
+
+    /// Whether an outage came while a header was on its way over a warm connection: that may have arrived and its acknowledgement
+    /// been lost, and then it is refused where it comes once more.
+    fn is_cut_off(&self, session: &Ended, fault: &Past) -> bool {
+        let apart = session.begun.max(fault.began) - session.begun.min(fault.began);
+        fault.what == What::Outage && self.chains[session.chain].is_warm() && apart <= OPENING
     }
 
     /// What a session was, and the last fault that began before it ended.
@@ -61,7 +73,7 @@ impl Soaked {
         let what = format!(
             "{} over the {} chain, {lasted:.1} s long",
             session.kind.name(),
-            CHAINS[session.chain]
+            self.chains[session.chain].name
         );
         let before = self.faults.iter().rfind(|fault| fault.began <= session.ended);
         match before {
@@ -81,7 +93,7 @@ pub(super) fn record(scenario: &Scenario, soaked: &Soaked) -> Record {
     rows.extend(held_rows(soaked));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(format!(
-        "{} sessions at once, {} rounds; a session may break while a relay of its chain is killed or has no descriptors, and {} s after",
+        "{} sessions at once, {} rounds; a session may break while a relay of its chain is killed or has no descriptors, and {} s after, and one that opens over a warm connection just when an outage begins",
         scenario.sessions,
         soaked.rounds.len(),
         AFTERMATH.as_secs()
@@ -137,13 +149,13 @@ fn held_rows(soaked: &Soaked) -> Vec<Row> {
                 x: round as f64,
                 x_name: format!("round {round}"),
             };
-            let note = format!("process {}", sample.process);
+            let note = format!("process {}; {} warm to it rest", sample.process, sample.resting);
             let row = |what: &str, value: f64, unit: &str, figure: usize| {
                 let case = format!("round {round}: {}: {what}", sample.name);
                 Row::of(&case, None, &[value], unit, &note).drawn_at(spot(figure))
             };
             rows.push(row("memory", sample.memory as f64 / 1e6, "MB", 0));
-            rows.push(row("descriptors", sample.descriptors as f64, "", 1));
+            rows.push(row("descriptors", sample.descriptors_in_use() as f64, "", 1));
         }
     }
     rows
@@ -184,7 +196,7 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
         flat(
             "descriptors do not grow",
             soaked,
-            |sample| sample.descriptors as f64,
+            |sample| sample.descriptors_in_use() as f64,
             |first| first + GAIN_DESCRIPTORS as f64,
         ),
         flat(
@@ -199,22 +211,22 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
 /// Whether every connection that was accepted has an outcome, and gateways know as many sessions as were opened.
 fn accounted(soaked: &Soaked) -> Finding {
     let mut wrong = Vec::new();
-    let mut opened = [0_u64; CHAINS.len()];
+    let mut opened = vec![0_u64; soaked.chains.len()];
     for round in &soaked.rounds {
         for session in &round.ended {
             opened[session.chain] += 1;
         }
         for sample in &round.rest {
-            let told = sample.told;
-            if told.accepted != told.ended || told.open != 0 {
-                wrong.push(format!("{}: {told:?}", sample.name));
+            if !sample.is_accounted() {
+                let Sample { name, told, resting, .. } = sample;
+                wrong.push(format!("{name}: {told:?}, {resting} rest"));
             }
         }
-        for (chain, opened) in CHAINS.iter().zip(opened) {
-            let gateway =
-                round.rest.iter().find(|sample| sample.name == format!("gateway, {chain}"));
+        for (chain, opened) in soaked.chains.iter().zip(&opened) {
+            let chain = &chain.name;
+            let gateway = round.rest.iter().find(|sample| sample.name == gateway_of(chain));
             let accepted = gateway.map_or(0, |sample| sample.told.accepted);
-            if accepted != opened {
+            if accepted != *opened {
                 wrong.push(format!("{chain}: {opened} opened, {accepted} accepted"));
             }
         }
@@ -252,4 +264,35 @@ fn flat(paper: &str, soaked: &Soaked, held: fn(&Sample) -> f64, most: fn(f64) ->
     }
     let ours = worst.map_or_else(|| "nothing ran".to_owned(), |(_, text)| text);
     Finding::new(paper, holds && !names.is_empty(), format!("largest gain: {ours}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn an_outage_explains_what_was_just_opening_over_a_warm_connection() {
+        let text = include_str!("../../../scenarios/soak.toml");
+        let chains = Scenario::parse(text).unwrap().chains;
+        let place = |name: &str| chains.iter().position(|chain| chain.name == name).unwrap();
+        let (warm, plain) = (place("warm"), place("plain"));
+        let (now, ms) = (Instant::now(), Duration::from_millis);
+        let fault = |what, chain, began| Past { what, chain, began, ended: began + ms(2000) };
+        let faults = vec![
+            fault(What::Outage, None, now + ms(2000)),
+            fault(What::Kill, Some(plain), now + ms(30_000)),
+        ];
+        let soaked = Soaked { chains, rounds: Vec::new(), faults, server: (0, 0) };
+        let explained = |chain, begun_ms| {
+            let (kind, end) = (Kind::Fetch, End::Broken);
+            let begun = now + ms(begun_ms);
+            soaked.explains(&Ended { kind, chain, begun, ended: begun + ms(2200), end })
+        };
+        assert!(explained(warm, 1900) && explained(warm, 2100));
+        assert!(!explained(warm, 1000) && !explained(warm, 3000), "not while it opened");
+        assert!(!explained(plain, 1900), "nothing arrives unseen where nothing rests");
+        assert!(explained(plain, 29_000) && !explained(warm, 29_000), "another chain's relay");
+    }
 }

@@ -32,6 +32,20 @@ pub(super) struct Sample {
     pub(super) memory: u64,
     /// What it says.
     pub(super) told: Told,
+    /// Connections to it that rest, as the process before it on the chain says: a relay counts each as one that it serves.
+    pub(super) resting: u64,
+}
+
+impl Sample {
+    /// Descriptors, but for those of connections that rest, on either side.
+    pub(super) const fn descriptors_in_use(&self) -> u64 {
+        self.descriptors.saturating_sub(self.resting + self.told.ready)
+    }
+
+    /// Whether it has an outcome for each connection that it accepted, but for those that rest.
+    pub(super) const fn is_accounted(&self) -> bool {
+        self.told.open == self.resting && self.told.accepted == self.told.ended + self.resting
+    }
 }
 
 /// What a process says of its connections.
@@ -41,8 +55,10 @@ pub(super) struct Told {
     pub(super) accepted: u64,
     /// Those of them that have an outcome.
     pub(super) ended: u64,
-    /// Being served.
+    /// Being served, or resting.
     pub(super) open: u64,
+    /// To the next relay, ready for a session.
+    pub(super) ready: u64,
 }
 
 impl Told {
@@ -59,62 +75,92 @@ impl Told {
                 told.ended += value;
             } else if name.ends_with("_open_sessions") {
                 told.open += value;
+            } else if name.ends_with("_warm_resting") {
+                told.ready += value;
             }
         }
         told
     }
 }
 
-/// Waits until no session is open at any gateway, and tells what each process then holds: by chain the gateway, then its relays.
+/// A process of a chain.
+struct Process<'a> {
+    name: String,
+    host: &'a HostId,
+    process: u32,
+    metrics: SocketAddr,
+}
+
+/// Waits until no session is open anywhere, and tells what each process then holds: by chain the gateway, then its relays.
 pub(super) fn at_rest(
     ground: &Ground,
     scenario: &Scenario,
     chains: &[SplitChain],
 ) -> Result<Vec<Sample>, DemoError> {
     let mut samples = Vec::new();
-    for (slot, chain) in chains.iter().enumerate() {
-        let name = |what: &str| format!("{what}, {}", CHAINS[slot]);
-        let gateway = (name("gateway"), chain.gateway.process(), chain.metrics);
-        samples.push(settled(ground, &scenario.client, gateway)?);
+    for (chain, known) in chains.iter().zip(&scenario.chains) {
+        let name = |what: &str| format!("{what}, {}", known.name);
+        let mut processes = vec![Process {
+            name: gateway_of(&known.name),
+            host: &scenario.client,
+            process: chain.gateway.process(),
+            metrics: chain.metrics,
+        }];
         for (place, relay) in chain.relays.iter().enumerate() {
             let Some(service) = &relay.service else { continue };
-            let what = name(["first relay", "second relay"][place]);
-            let relay = (what, service.process(), relay.relay.metrics());
-            samples.push(settled(ground, &scenario.relays[place], relay)?);
+            processes.push(Process {
+                name: name(["first relay", "second relay"][place]),
+                host: &scenario.relays[place],
+                process: service.process(),
+                metrics: relay.relay.metrics(),
+            });
         }
+        samples.extend(settled(ground, &processes)?);
     }
     Ok(samples)
 }
 
-/// The chains' names, by slot.
-pub(super) const CHAINS: [&str; 2] = ["plain", "encrypted"];
+/// What the gateway of a chain is called.
+pub(super) fn gateway_of(chain: &str) -> String {
+    format!("gateway, {chain}")
+}
 
-/// A sample that no longer changes, or that was taken when patience was at its end.
-fn settled(
-    ground: &Ground,
-    host: &HostId,
-    (name, process, metrics): (String, u32, SocketAddr),
-) -> Result<Sample, DemoError> {
+/// Samples of a chain that no longer change, with no session open; or those that were taken when patience was at its end.
+fn settled(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let began = Instant::now();
-    let mut before: Option<Sample> = None;
+    let mut before: Vec<Sample> = Vec::new();
     loop {
         ground.stop.check()?;
-        let now = Sample {
-            name: name.clone(),
-            process,
-            descriptors: descriptors::count(process).map_err(LabError::from)?,
-            memory: usage::memory(process).map_err(LabError::from)?.resident.as_u64(),
-            told: Told::read(&page(ground, host, metrics)?),
+        let now = samples(ground, chain)?;
+        let is_same = |(one, other): (&Sample, &Sample)| {
+            (one.told, one.descriptors) == (other.told, other.descriptors)
         };
-        let quiet = before
-            .as_ref()
-            .is_some_and(|before| (before.told, before.descriptors) == (now.told, now.descriptors));
-        if (quiet && now.told.open == 0) || began.elapsed() > LONGEST_REST {
+        let is_quiet = before.len() == now.len() && before.iter().zip(&now).all(is_same);
+        let is_at_rest = now.iter().all(|sample| sample.told.open == sample.resting);
+        if (is_quiet && is_at_rest) || began.elapsed() > LONGEST_REST {
             return Ok(now);
         }
-        before = Some(now);
+        before = now;
         std::thread::sleep(LOOK);
     }
+}
+
+/// What each process of a chain holds and says now.
+fn samples(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
+    let (mut samples, mut resting) = (Vec::new(), 0);
+    for Process { name, host, process, metrics } in chain {
+        let told = Told::read(&page(ground, host, *metrics)?);
+        samples.push(Sample {
+            name: name.clone(),
+            process: *process,
+            descriptors: descriptors::count(*process).map_err(LabError::from)?,
+            memory: usage::memory(*process).map_err(LabError::from)?.resident.as_u64(),
+            told,
+            resting,
+        });
+        resting = told.ready;
+    }
+    Ok(samples)
 }
 
 /// Reads the metrics of a process on `host`.
@@ -141,7 +187,25 @@ mod tests {
     fn a_page_of_metrics_is_added_up() {
         let page = "HTTP/1.1 200 OK\r\n\r\n# HELP x_accepted Connections\nx_accepted_total 7\n\
                     x_sessions_total{outcome=\"ended\"} 4\nx_sessions_total{outcome=\"broken\"} 2\n\
-                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\n";
-        assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1 });
+                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\nx_warm_resting 3\n";
+        assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1, ready: 3 });
+    }
+
+    #[test]
+    fn connections_that_rest_are_no_sessions_and_not_unaccounted() {
+        let sample = |told, resting| Sample {
+            name: "first relay, warm".to_owned(),
+            process: 1,
+            descriptors: 20,
+            memory: 0,
+            told,
+            resting,
+        };
+        let told = Told { accepted: 9, ended: 7, open: 2, ready: 3 };
+        assert!(sample(told, 2).is_accounted());
+        assert_eq!(sample(told, 2).descriptors_in_use(), 15);
+        assert!(!sample(told, 1).is_accounted());
+        let lost = Told { ended: 6, ..told };
+        assert!(!sample(lost, 2).is_accounted());
     }
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use tradewind_desired::LegProfile;
 use tradewind_units::{Bytes, HostId};
 use tradewind_wan::Topology;
 
 use crate::experiment::missing;
+use crate::lab_run::chain::Entrance;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// A scenario file.
@@ -28,7 +30,7 @@ pub(super) struct Scenario {
     pub(super) relays: [HostId; 2],
     /// Who answers.
     pub(super) server: HostId,
-    /// Sessions at once, over both chains.
+    /// Sessions at once, over all chains.
     pub(super) sessions: u16,
     /// The largest file of a session.
     pub(super) largest: Bytes,
@@ -42,9 +44,25 @@ pub(super) struct Scenario {
     quick_round_s: f64,
     /// How long nothing is hurt between two faults, in seconds.
     calm_s: f64,
+    /// The chains, each of a gateway and relays of its own on the same hosts.
+    #[serde(rename = "chain")]
+    pub(super) chains: Vec<Chain>,
     /// What hurts, in turn.
     #[serde(rename = "fault")]
     pub(super) faults: Vec<Fault>,
+}
+
+/// A chain.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chain {
+    /// Its name.
+    pub(super) name: String,
+    /// How the client comes to it.
+    #[serde(default)]
+    pub(super) entrance: Entrance,
+    /// How its gateway and relays dial relays; they accept by the same encryption.
+    pub(super) leg: LegProfile,
 }
 
 /// A fault.
@@ -91,6 +109,13 @@ impl What {
     }
 }
 
+impl Chain {
+    /// Whether connections to its relays are kept ready.
+    pub(super) const fn is_warm(&self) -> bool {
+        self.leg.warm.is_some()
+    }
+}
+
 impl Fault {
     /// How long it lasts.
     pub(super) fn lasts(self) -> Duration {
@@ -116,6 +141,12 @@ impl Scenario {
         }
         if scenario.rounds == 0 || scenario.quick_rounds == 0 || scenario.sessions == 0 {
             return wrong("rounds, quick_rounds, sessions: 1 at least");
+        }
+        let mut names: Vec<&str> = scenario.chains.iter().map(|it| it.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() || names.len() < scenario.chains.len() {
+            return wrong("chain: one at least, each with a name of its own");
         }
         if scenario.largest.as_u64() == 0 {
             return wrong("largest: 1 byte at least");
@@ -180,6 +211,7 @@ mod tests {
             ("sessions = 24", "sessions = 0", "1 at least"),
             ("largest = \"4 MB\"", "largest = \"0 B\"", "1 byte at least"),
             ("what = \"kill\"", "what = \"kiss\"", "unknown variant"),
+            ("name = \"warm\"", "name = \"plain\"", "a name of its own"),
         ] {
             assert!(BUILT_IN.contains(from), "{from}");
             let error = Scenario::parse(&BUILT_IN.replacen(from, to, 1)).unwrap_err().to_string();
