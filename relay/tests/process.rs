@@ -1,6 +1,6 @@
-//! A relay as a process of its own: killed, out of descriptors, told to end by signals.
+//! A relay or gateway as a process of its own: killed, out of descriptors, told to end by signals, upgraded.
 //!
-//! This program is its own child: called with a configuration file it is a relay, else it runs
+//! This program is its own child: called with a configuration it is a relay or a gateway, else it runs
 //! the tests one after the other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -15,14 +15,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use support::{
-    Running, connect, content, destination, digest, echo, forward, gateway_config, grant_for,
-    identity, loopback, relay_config, relay_config_text, send, set_plain, unix_now, wait_for,
+    Running, connect, content, destination, digest, echo, forward, gateway_config,
+    gateway_config_text, grant_for, identity, loopback, relay_config, relay_config_text, send,
+    set_plain, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route, RouteTable};
-use tradewind_grant::{self as grant, Destination, Nonce, Request, Sealer, Status};
-use tradewind_relay::{Relay, RelayConfig, Shutdown};
+use tradewind_grant::{self as grant, Destination, Nonce, PublicIdentity, Request, Sealer, Status};
+use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
 
-const CONFIG: &str = "TRADEWIND_TEST_RELAY_CONFIG";
+const RELAY_CONFIG: &str = "TRADEWIND_TEST_RELAY_CONFIG";
+const GATEWAY_CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
 type Test = (&'static str, fn());
 
@@ -37,15 +39,19 @@ const TESTS: &[Test] = &[
     ("a_gateway_leaves_a_relay_that_is_stopped_and_takes_it_again", stopped),
     ("a_gateway_leaves_a_path_whose_second_relay_is_killed", second_killed),
     ("sigterm_drains_and_a_second_one_stops", signals),
-    ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_under_load),
+    ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_of_a_relay),
+    ("an_upgrade_of_a_gateway_under_load_refuses_and_loses_nothing", upgrade_of_a_gateway),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
     ("a_successor_that_fails_changes_nothing", upgrade_that_fails),
     ("a_listener_that_systemd_passes_is_served_and_handed_on", passed_by_systemd),
 ];
 
 fn main() {
-    if let Ok(config) = std::env::var(CONFIG) {
+    if let Ok(config) = std::env::var(RELAY_CONFIG) {
         return be_a_relay(&config);
+    }
+    if let Ok(config) = std::env::var(GATEWAY_CONFIG) {
+        return be_a_gateway(&config);
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
@@ -65,21 +71,35 @@ fn main() {
     }
 }
 
-/// Runs a relay, and says on the first line of its output where it listens and serves metrics.
 fn be_a_relay(config: &str) {
-    // It ends when the tests do, however they end.
+    let shutdown = be_a_child();
+    let relay = Relay::bind(&RelayConfig::parse(config).unwrap()).unwrap();
+    say_where(&relay.handle());
+    relay.run(&shutdown).unwrap();
+}
+
+fn be_a_gateway(config: &str) {
+    let shutdown = be_a_child();
+    let gateway = Gateway::bind(&GatewayConfig::parse(config).unwrap()).unwrap();
+    say_where(&gateway.handle());
+    gateway.run(&shutdown).unwrap();
+}
+
+/// Obeys signals, and ends when the tests do, however they end.
+fn be_a_child() -> Shutdown {
     std::thread::spawn(|| {
         let _closed = io::stdin().read(&mut [0]);
         std::process::exit(9);
     });
-    let shutdown = Shutdown::on_signals().unwrap();
-    let relay = Relay::bind(&RelayConfig::parse(config).unwrap()).unwrap();
-    let handle = relay.handle();
-    println!("{} {}", handle.local_addrs()[0], handle.metrics_addr().unwrap());
-    relay.run(&shutdown).unwrap();
+    Shutdown::on_signals().unwrap()
 }
 
-/// A relay in a process of its own; killed when dropped.
+/// Says on a line of its output where it listens and serves metrics.
+fn say_where(handle: &Handle) {
+    println!("{} {}", handle.local_addrs()[0], handle.metrics_addr().unwrap());
+}
+
+/// A relay or gateway in a process of its own; killed when dropped.
 struct Process {
     child: Child,
     /// Held open apart, since waiting for a child closes it.
@@ -99,21 +119,34 @@ impl Process {
         Self::start_at(command, loopback())
     }
 
-    fn start_at(mut command: Command, listen: SocketAddr) -> Self {
+    fn start_at(command: Command, listen: SocketAddr) -> Self {
         let key = identity();
         let config = relay_config_text(&key).replace("127.0.0.1:0", &listen.to_string());
+        Self::start_as((RELAY_CONFIG, &config), key.public(), command)
+    }
+
+    /// A gateway that forwards to `to` over a relay.
+    fn gateway(relay: &Hop, to: SocketAddr) -> Self {
+        let key = identity();
+        let config = gateway_config_text(&key, relay, to);
+        let command = Command::new(std::env::current_exe().unwrap());
+        Self::start_as((GATEWAY_CONFIG, &config), key.public(), command)
+    }
+
+    fn start_as(
+        (variable, config): (&str, &str),
+        identity: PublicIdentity,
+        mut command: Command,
+    ) -> Self {
         let config = format!("metrics = '127.0.0.1:0'\n{config}");
-        command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env(variable, config).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         let (address, metrics) = line.trim().split_once(' ').unwrap();
-        let hop = Hop {
-            name: "process".parse().unwrap(),
-            address: address.parse().unwrap(),
-            identity: key.public(),
-        };
+        let hop =
+            Hop { name: "process".parse().unwrap(), address: address.parse().unwrap(), identity };
         let stdin = child.stdin.take().unwrap();
         Self { child, _stdin: stdin, hop, metrics: metrics.parse().unwrap(), stdout }
     }
@@ -435,13 +468,25 @@ fn short_sessions(
     })
 }
 
-fn upgrade_under_load() {
-    let mut process = Process::start();
+fn upgrade_of_a_relay() {
+    let process = Process::start();
     let gateway = gateway(vec![process.hop.clone()], echo());
-    let mut long = connect(gateway.address());
+    upgrade_under_load(process, gateway.address(), "tradewind_relay");
+}
+
+fn upgrade_of_a_gateway() {
+    let relay = Running::relay(&relay_config());
+    let process = Process::gateway(&relay.hop("relay"), echo());
+    let entrance = process.hop.address;
+    upgrade_under_load(process, entrance, "tradewind_gateway");
+}
+
+/// Upgrades a process while sessions that it carries come and go at `entrance`.
+fn upgrade_under_load(mut process: Process, entrance: SocketAddr, kind: &str) {
+    let mut long = connect(entrance);
     ping(&mut long).unwrap();
     let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let load: Vec<_> = (0..4).map(|_| short_sessions(gateway.address(), &over, &count)).collect();
+    let load: Vec<_> = (0..4).map(|_| short_sessions(entrance, &over, &count)).collect();
     let so_many_more = |many: usize| {
         let before = count.load(Relaxed);
         let ended = || load.iter().any(std::thread::JoinHandle::is_finished);
@@ -461,7 +506,7 @@ fn upgrade_under_load() {
     over.store(true, Relaxed);
     load.into_iter().for_each(|load| load.join().unwrap());
     wait_for("the successor's metrics", || {
-        process.metric("tradewind_relay_sessions_total{outcome=\"ended\"}") >= Some(300.0)
+        process.metric(&format!("{kind}_sessions_total{{outcome=\"ended\"}}")) >= Some(300.0)
     });
 }
 

@@ -121,6 +121,33 @@ pub fn relay_config_text(key: &IdentityKey) -> String {
     )
 }
 
+/// A gateway's configuration as text: one port, which forwards to `to` over a relay.
+pub fn gateway_config_text(key: &IdentityKey, relay: &Hop, to: SocketAddr) -> String {
+    format!(
+        "identity = '{}'
+        grant = '{}'
+        workers = 1
+        [[forward]]
+        listen = '127.0.0.1:0'
+        to = '{to}'
+        [routes]
+        default = ['relay']
+        [[routes.relay]]
+        name = 'relay'
+        address = '{}'
+        identity = '{}'
+        {}",
+        *key.to_secret_text(),
+        grant_for(key.public()),
+        relay.address,
+        relay.identity,
+        match is_plain() {
+            true => "[leg]\ndial = { encryption = 'none' }",
+            false => "",
+        },
+    )
+}
+
 /// A relay or gateway on a thread; it stops when dropped.
 pub struct Running {
     pub handle: Handle,
