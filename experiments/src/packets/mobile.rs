@@ -15,12 +15,12 @@ use tradewind_wan::Topology;
 use super::traffic::{self, Marks, Pace, Pair, Seen};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
+use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::packets::{Carriage, Chosen, Coding, Party};
 use crate::lab_run::process::Service;
-use crate::lab_run::{Ground, service};
+use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
-use crate::parallel;
 use crate::scenario::{ScenarioError, from_toml, within};
 
 /// Where the file is served.
@@ -166,7 +166,6 @@ struct Run {
     arm: Arm,
     missing: Option<[f64; 2]>,
     file_s: f64,
-    reasons: Vec<String>,
 }
 
 /// Runs the experiment.
@@ -180,15 +179,18 @@ pub(crate) fn run(
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
     let seeds = scenario.runs.seeds(options);
-    let cases: Vec<(u64, usize, Arm)> = (seeds.iter())
-        .flat_map(|seed| (0..scenario.phone.len()).map(move |phone| (*seed, phone)))
-        .flat_map(|(seed, phone)| Arm::ALL.map(|arm| (seed, phone, arm)))
-        .collect();
-    let all = parallel::each("call and fetch", &cases, AT_ONCE, observer, |(seed, phone, arm)| {
-        crate::lab_run::in_time(options, || on_lab(&scenario, options, *seed, (*phone, *arm)))
-            .map(|(run, reasons)| Run { reasons, ..run })
-    })?;
-    Ok(record(&scenario, options, &all))
+    let phones = 0..scenario.phone.len();
+    let runs: Vec<(usize, Arm)> =
+        phones.flat_map(|phone| Arm::ALL.map(|arm| (phone, arm))).collect();
+    let cases: Vec<(u64, (usize, Arm))> =
+        seeds.iter().flat_map(|seed| runs.iter().map(move |run| (*seed, *run))).collect();
+    let step = "call and fetch";
+    let work = |(seed, (phone, arm)): &(u64, (usize, Arm)), checked: &mut Checked| {
+        let name = format!("{}, {}, seed {seed}", scenario.phone[*phone].name, arm.name());
+        checked.in_time(options, &name, || on_lab(&scenario, options, *seed, (*phone, *arm)))
+    };
+    let kept = repeats::each(step, &cases, AT_ONCE, options, observer, work)?;
+    Ok(kept.record(|all, options| record(&scenario, options, all)))
 }
 
 fn on_lab(
@@ -222,7 +224,7 @@ fn on_lab(
     }
     let missing = seen.first().map(|seen| missing(scenario, seen));
     let file_s = fetched.fct.as_secs_f64();
-    Ok((Run { phone: place, arm, missing, file_s, reasons: Vec::new() }, reasons))
+    Ok((Run { phone: place, arm, missing, file_s }, reasons))
 }
 
 /// Starts what the call needs, if there is one.
@@ -293,8 +295,7 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
     let mut assumptions = scenario.assumptions.clone();
     let Pace { count, .. } = scenario.pace(options.quick);
     assumptions.push(format!("{count} packets a call; {}", scenario.runs.told(options)));
-    let reasons = all.iter().flat_map(|run| &run.reasons);
-    Record::of_tables(&scenario.name, assumptions, reasons, (rows, findings))
+    Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
 fn files(runs: &[&Run]) -> Vec<f64> {
@@ -388,7 +389,6 @@ mod tests {
             arm,
             missing: Some(missing),
             file_s,
-            reasons: Vec::new(),
         };
         let runs = [
             run(Arm::None, [0.0, 0.0], 8.0),
