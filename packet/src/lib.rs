@@ -11,6 +11,7 @@
 //! | [`egress`] | what is kept near receivers; recovery |
 //! | [`receiver`] | loss detection, first copy wins, helper's packets |
 //! | [`group`] | one seal for all members of a group |
+//! | [`rendezvous`] | packets that wait at a relay until their receiver is online |
 //! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
 //! | [`path_mtu`] | how long a datagram may be on a path |
 //! | [`event`] | what machines tell of themselves: metrics come from there alone |
@@ -55,9 +56,12 @@ pub mod group;
 pub mod id;
 pub mod ingress;
 pub mod message;
+mod noise;
 pub mod outbox;
 pub mod path_mtu;
 pub mod receiver;
+pub mod rendezvous;
+mod round_trip;
 pub mod sender;
 pub mod session;
 pub mod store;

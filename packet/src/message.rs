@@ -6,6 +6,7 @@
 //! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams, numbered where a service may bring them back |
 //! | services | endpoints and relays | copies, repair packets, requests, what comes back |
 //! | members | an endpoint and the relay that keeps the registry | where endpoints are, which relays are near them |
+//! | rendezvous | an endpoint and the relay where packets wait | packets to keep, packets that were kept |
 //!
 //! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the other, as it travels over the Internet:
 //! relays and helpers see that and nothing else. All numbers are big-endian. The parser is strict: what it takes is written back byte for
@@ -17,6 +18,7 @@ mod members;
 mod near;
 mod parse;
 mod ranges;
+mod rendezvous;
 mod write;
 
 pub use conversation::{Carriage, path_packet, write_numbered, write_on_path};
@@ -24,6 +26,8 @@ pub use error::MessageError;
 pub use members::MemberList;
 pub use near::{MOST_NEAR, NearList, NearRelay};
 pub use ranges::{Ranges, write_ranges};
+pub use rendezvous::{Collect, Deposit, Deposited, Parcel, Stock};
+pub(crate) use write::put_address;
 
 use std::net::SocketAddr;
 
@@ -365,6 +369,16 @@ pub enum Message<'a> {
         /// The relays near it, as it says.
         near: NearList<'a>,
     },
+    /// A parcel that is to wait for its receiver.
+    Deposit(Deposit<'a>),
+    /// Which deposits have come.
+    Deposited(Deposited),
+    /// A receiver asks for what waits for it.
+    Collect(Collect),
+    /// What has waited.
+    Parcel(Parcel<'a>),
+    /// What still waits, after all that a [`Message::Collect`] was answered with.
+    Stock(Stock),
     /// Keeps a session's path open, and measures its round trip.
     Keepalive {
         /// Whether this is the answer.

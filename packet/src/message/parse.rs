@@ -9,9 +9,9 @@ use super::members::{MEMBER_BYTES, MemberList};
 use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
-    ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Feedback, HelpRequest,
-    MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList, Repair, Scope,
-    Service, Source,
+    ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Collect, Deposit, Deposited, Feedback,
+    HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList,
+    Parcel, Repair, Scope, Service, Source, Stock,
 };
 use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
@@ -29,6 +29,7 @@ impl<'a> Message<'a> {
             2 => path_message(kind, &mut reader)?,
             3 => conversation_message(kind, &mut reader)?,
             5 => membership_message(kind, &mut reader)?,
+            6 => rendezvous_message(kind, &mut reader)?,
             _ => service_message(kind, &mut reader)?,
         };
         match bytes.len() - reader.at {
@@ -114,6 +115,44 @@ fn membership_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
     })
 }
 
+fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {
+    Ok(match kind {
+        kind::DEPOSIT => Message::Deposit(Deposit {
+            stream: reader.number("stream")?,
+            begins: reader.flag("begins")?,
+            number: reader.place("deposit number")?,
+            keep_s: reader.word("seconds")?,
+            to: identity(reader)?,
+            parcel: payload(reader)?,
+        }),
+        kind::DEPOSITED => Message::Deposited(Deposited {
+            stream: reader.number("stream")?,
+            is_known: reader.flag("is known")?,
+            seen: acknowledgement(reader)?,
+        }),
+        kind::COLLECT => Message::Collect(Collect {
+            epoch: reader.number("epoch")?,
+            ask: reader.number("ask")?,
+            credit: reader.half_word("credit")?,
+            seen: acknowledgement(reader)?,
+        }),
+        kind::PARCEL => {
+            let (epoch, since) = (reader.number("epoch")?, reader.place("since")?);
+            let position = reader.place("position")?;
+            if since > position {
+                return refuse("since", since, "at most the position");
+            }
+            Message::Parcel(Parcel { epoch, since, position, parcel: payload(reader)? })
+        }
+        kind::STOCK => Message::Stock(Stock {
+            epoch: reader.number("epoch")?,
+            ask: reader.number("ask")?,
+            left: reader.word("left")?,
+        }),
+        other => return Err(MessageError::Kind(other)),
+    })
+}
+
 fn identity(reader: &mut Reader<'_>) -> Result<PublicIdentity, MessageError> {
     Ok(PublicIdentity::from_bytes(reader.array("identity")?))
 }
@@ -135,10 +174,7 @@ fn service_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>,
     Ok(match kind {
         kind::SOURCE => Message::Source(source(reader)?),
         kind::COPY => {
-            let number = reader.number("copy number")?;
-            if number > MOST_SEQUENCE {
-                return refuse("copy number", number, "below 2^63");
-            }
+            let number = reader.place("copy number")?;
             Message::Copy { number, source: source(reader)? }
         }
         kind::REPAIR => Message::Repair(repair(reader)?),
@@ -172,13 +208,10 @@ fn service_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>,
 }
 
 fn acknowledgement(reader: &mut Reader<'_>) -> Result<Acknowledgement, MessageError> {
-    let next = reader.number("next")?;
+    let next = reader.place("next")?;
     let mut beyond = [0; ACKNOWLEDGED_WORDS];
     for word in &mut beyond {
         *word = reader.number("beyond")?;
-    }
-    if next > MOST_SEQUENCE {
-        return refuse("next", next, "below 2^63");
     }
     Ok(Acknowledgement { next, beyond })
 }
@@ -357,9 +390,15 @@ impl<'a> Reader<'a> {
 
     fn packet(&mut self) -> Result<PacketId, MessageError> {
         let flow = FlowNumber(self.number("flow")?);
-        let sequence = self.number("sequence")?;
-        check_sequence(sequence)?;
-        Ok(PacketId { flow, sequence })
+        Ok(PacketId { flow, sequence: self.place("sequence")? })
+    }
+
+    /// A number that counts something.
+    fn place(&mut self, field: &'static str) -> Result<u64, MessageError> {
+        match self.number(field)? {
+            place @ 0..=MOST_SEQUENCE => Ok(place),
+            beyond => refuse(field, beyond, "below 2^63"),
+        }
     }
 }
 

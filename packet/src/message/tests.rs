@@ -91,6 +91,21 @@ proptest! {
     }
 
     #[test]
+    fn what_is_said_of_parcels_survives_a_round_trip(
+        stream: u64, begins: bool, number in 0..1_u64 << 63, span in 0..1000_u64, keep_s: u32, credit: u16,
+        beyond: [u64; ACKNOWLEDGED_WORDS], parcel in payload(),
+    ) {
+        let (to, parcel) = (PublicIdentity::from_bytes([credit as u8; 32]), &parcel[..]);
+        let seen = Acknowledgement { next: number, beyond };
+        let (epoch, ask, since) = (stream, stream ^ number, number.saturating_sub(span));
+        assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to, parcel }));
+        assert_round_trip(&Message::Deposited(Deposited { stream, is_known: begins, seen }));
+        assert_round_trip(&Message::Collect(Collect { epoch, ask, credit, seen }));
+        assert_round_trip(&Message::Parcel(Parcel { epoch, since, position: number, parcel }));
+        assert_round_trip(&Message::Stock(Stock { epoch, ask, left: keep_s }));
+    }
+
+    #[test]
     fn repair_packets_survive_a_round_trip(
         columns in 1..=u32::MAX, first: u32, in_stream: bool, row in 0..8_u8, symbol in prop::collection::vec(any::<u8>(), 3..80),
     ) {
@@ -165,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0x20..0x50_u8) {
+    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0x20..0x70_u8) {
         if let [first, ..] = &mut bytes[..] {
             *first = kind;
         }

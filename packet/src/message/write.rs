@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Message, Source};
+use super::{Acknowledgement, Message, Source};
 use crate::id::PacketId;
 use crate::sender::Paths;
 
@@ -27,6 +27,12 @@ pub(super) mod kind {
     pub(crate) const REGISTERED: u8 = 0x52;
     pub(crate) const LOOK_UP: u8 = 0x53;
     pub(crate) const MEMBER: u8 = 0x54;
+
+    pub(crate) const DEPOSIT: u8 = 0x61;
+    pub(crate) const DEPOSITED: u8 = 0x62;
+    pub(crate) const COLLECT: u8 = 0x63;
+    pub(crate) const PARCEL: u8 = 0x64;
+    pub(crate) const STOCK: u8 = 0x65;
 
     pub(crate) const SOURCE: u8 = 0x41;
     pub(crate) const COPY: u8 = 0x42;
@@ -67,6 +73,11 @@ impl Message<'_> {
             | Self::Registered { .. }
             | Self::LookUp { .. }
             | Self::Member { .. } => self.write_membership(out),
+            Self::Deposit(_)
+            | Self::Deposited(_)
+            | Self::Collect(_)
+            | Self::Parcel(_)
+            | Self::Stock(_) => self.write_rendezvous(out),
             _ => self.write_service(out),
         }
     }
@@ -80,6 +91,38 @@ impl Message<'_> {
                 out.extend_from_slice(identity.as_bytes());
                 put_address(out, *address);
                 out.extend_from_slice(near.as_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn write_rendezvous(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Deposit(deposit) => {
+                put(out, &[deposit.stream]);
+                out.push(u8::from(deposit.begins));
+                put(out, &[deposit.number]);
+                out.extend_from_slice(&deposit.keep_s.to_be_bytes());
+                out.extend_from_slice(deposit.to.as_bytes());
+                out.extend_from_slice(deposit.parcel);
+            }
+            Self::Deposited(deposited) => {
+                put(out, &[deposited.stream]);
+                out.push(u8::from(deposited.is_known));
+                put_seen(out, &deposited.seen);
+            }
+            Self::Collect(collect) => {
+                put(out, &[collect.epoch, collect.ask]);
+                out.extend_from_slice(&collect.credit.to_be_bytes());
+                put_seen(out, &collect.seen);
+            }
+            Self::Parcel(parcel) => {
+                put(out, &[parcel.epoch, parcel.since, parcel.position]);
+                out.extend_from_slice(parcel.parcel);
+            }
+            Self::Stock(stock) => {
+                put(out, &[stock.epoch, stock.ask]);
+                out.extend_from_slice(&stock.left.to_be_bytes());
             }
             _ => {}
         }
@@ -175,10 +218,7 @@ impl Message<'_> {
                 put_packet(out, *packet);
                 out.extend_from_slice(payload);
             }
-            Self::Acknowledgement(seen) => {
-                put(out, &[seen.next]);
-                put(out, &seen.beyond);
-            }
+            Self::Acknowledgement(seen) => put_seen(out, seen),
             Self::Feedback(told) => {
                 put(out, &[told.flow.0, told.expected, told.in_time, told.late]);
                 put(out, &[told.lost_by_internet]);
@@ -215,6 +255,11 @@ impl Message<'_> {
             Self::Registered { .. } => kind::REGISTERED,
             Self::LookUp { .. } => kind::LOOK_UP,
             Self::Member { .. } => kind::MEMBER,
+            Self::Deposit(_) => kind::DEPOSIT,
+            Self::Deposited(_) => kind::DEPOSITED,
+            Self::Collect(_) => kind::COLLECT,
+            Self::Parcel(_) => kind::PARCEL,
+            Self::Stock(_) => kind::STOCK,
             Self::Source(_) => kind::SOURCE,
             Self::Copy { .. } => kind::COPY,
             Self::Repair(_) => kind::REPAIR,
@@ -236,7 +281,12 @@ fn put(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-pub(super) fn put_address(out: &mut Vec<u8>, to: SocketAddr) {
+fn put_seen(out: &mut Vec<u8>, seen: &Acknowledgement) {
+    put(out, &[seen.next]);
+    put(out, &seen.beyond);
+}
+
+pub(crate) fn put_address(out: &mut Vec<u8>, to: SocketAddr) {
     let ip = match to.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,

@@ -10,14 +10,12 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::id::PacketId;
 use crate::message::{Acknowledgement, Class, Service, Source};
+use crate::round_trip::RoundTrip;
 
 /// Most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms of 100,000 packets a second.
 const MOST_UNACKNOWLEDGED: usize = 1024;
 /// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
-
-/// Least that a round trip may take longer than usual. Chosen: what hosts' schedulers add.
-const LEAST_SLACK: Duration = Duration::from_millis(5);
 
 /// How copies are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +45,7 @@ pub(crate) struct AccessLeg {
     next: u64,
     waiting: VecDeque<Waiting>,
     spare: Vec<Vec<u8>>,
-    round_trip: Option<RoundTrip>,
+    round_trip: RoundTrip,
     /// Every copy below has come or been given up.
     highest_seen: u64,
     armed: Option<Timestamp>,
@@ -66,20 +64,13 @@ struct Waiting {
     is_done: bool,
 }
 
-/// Smoothed as in RFC 6298.
-#[derive(Debug, Clone, Copy)]
-struct RoundTrip {
-    smoothed: Duration,
-    deviation: Duration,
-}
-
 impl AccessLeg {
     pub(crate) fn new() -> Self {
         Self {
             next: 0,
             waiting: VecDeque::new(),
             spare: Vec::new(),
-            round_trip: None,
+            round_trip: RoundTrip::default(),
             highest_seen: 0,
             armed: None,
         }
@@ -133,28 +124,15 @@ impl AccessLeg {
             }
         }
         if let Some(sample) = sample {
-            self.learn(sample);
+            self.round_trip.learn(sample);
         }
         self.highest_seen = self.highest_seen.max(highest);
         self.clean();
         true
     }
 
-    fn learn(&mut self, sample: Duration) {
-        self.round_trip = Some(match self.round_trip {
-            None => RoundTrip { smoothed: sample, deviation: sample / 2 },
-            Some(RoundTrip { smoothed, deviation }) => RoundTrip {
-                deviation: (deviation * 3 + smoothed.abs_diff(sample)) / 4,
-                smoothed: (smoothed * 7 + sample) / 8,
-            },
-        });
-    }
-
     fn patience(&self, arq: &Arq) -> Duration {
-        let learned = self
-            .round_trip
-            .map(|learned| learned.smoothed + (learned.deviation * 4).max(LEAST_SLACK));
-        learned.unwrap_or(FIRST_ROUND_TRIP) + arq.acknowledged_within
+        self.round_trip.patience(FIRST_ROUND_TRIP) + arq.acknowledged_within
     }
 
     /// Calls `send` for each copy that is lost.

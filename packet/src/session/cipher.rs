@@ -19,7 +19,7 @@ pub(super) struct Keys {
 impl Keys {
     /// Keys from what a handshake agreed on for either direction.
     pub(super) fn new(mut send: [u8; 32], mut receive: [u8; 32]) -> Self {
-        let keys = Self { send: key(&send), receive: key(&receive) };
+        let keys = Self { send: key(KEY_CONTEXT, &send), receive: key(KEY_CONTEXT, &receive) };
         send.zeroize();
         receive.zeroize();
         keys
@@ -45,14 +45,16 @@ impl Keys {
     }
 }
 
-fn key(secret: &[u8; 32]) -> LessSafeKey {
-    let mut derived = blake3::derive_key(KEY_CONTEXT, secret);
+/// The key for what `context` says that it is for.
+pub(crate) fn key(context: &str, secret: &[u8; 32]) -> LessSafeKey {
+    let mut derived = blake3::derive_key(context, secret);
     let key = UnboundKey::new(&AES_256_GCM, &derived).expect("32 bytes are a key of AES-256");
     derived.zeroize();
     LessSafeKey::new(key)
 }
 
-fn nonce(counter: u64) -> Nonce {
+/// A nonce that comes once, as its counter does.
+pub(crate) fn nonce(counter: u64) -> Nonce {
     let mut nonce = [0; 12];
     nonce[4..].copy_from_slice(&counter.to_be_bytes());
     Nonce::assume_unique_for_key(nonce)

@@ -1,117 +1,18 @@
 //! Noise IK over crate `snow`: who speaks is known to the responder from the first message on.
 //!
-//! Ciphers and hashes are `ring`'s, the curve is `x25519-dalek`'s; the one random input, an ephemeral key, is an argument.
+//! The primitives, and the one random input, are those of `noise`.
 
-use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
-use snow::resolvers::{CryptoResolver, RingResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
-use snow::{Builder, Error, HandshakeState};
+use snow::{Builder, HandshakeState};
 use tradewind_grant::{IdentityKey, PublicIdentity};
-use zeroize::Zeroizing;
 
 use super::cipher::Keys;
+use crate::noise;
 
 const NAME: &str = "Noise_IK_25519_AESGCM_SHA256";
 const PROLOGUE: &[u8] = b"tradewind packet session v1\0";
 
 /// Longest message: an initiation with the longest grant.
 const MESSAGE_LIMIT: usize = 1024;
-
-/// The library's primitives with the caller's randomness.
-struct Primitives(Option<[u8; 32]>);
-
-impl CryptoResolver for Primitives {
-    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(self.0)))
-    }
-
-    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        (*choice == DHChoice::Curve25519).then(|| Box::new(Curve::default()) as Box<dyn Dh>)
-    }
-
-    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
-        RingResolver.resolve_hash(choice)
-    }
-
-    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        RingResolver.resolve_cipher(choice)
-    }
-}
-
-/// Randomness for one ephemeral key and nothing more.
-struct Once(Option<[u8; 32]>);
-
-impl Random for Once {
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Error> {
-        let drawn = self.0.take().ok_or(Error::Rng)?;
-        if out.len() != drawn.len() {
-            return Err(Error::Rng);
-        }
-        out.copy_from_slice(&drawn);
-        Ok(())
-    }
-}
-
-/// X25519 by crate `x25519-dalek`, as `grant` uses it.
-struct Curve {
-    secret: Zeroizing<[u8; 32]>,
-    public: [u8; 32],
-}
-
-impl Default for Curve {
-    fn default() -> Self {
-        Self { secret: Zeroizing::new([0; 32]), public: [0; 32] }
-    }
-}
-
-impl Dh for Curve {
-    fn name(&self) -> &'static str {
-        "25519"
-    }
-
-    fn pub_len(&self) -> usize {
-        32
-    }
-
-    fn priv_len(&self) -> usize {
-        32
-    }
-
-    fn set(&mut self, secret: &[u8]) {
-        self.secret.copy_from_slice(secret);
-        self.public = x25519_dalek::x25519(*self.secret, x25519_dalek::X25519_BASEPOINT_BYTES);
-    }
-
-    fn generate(&mut self, random: &mut dyn Random) -> Result<(), Error> {
-        let mut secret = Zeroizing::new([0; 32]);
-        random.try_fill_bytes(secret.as_mut_slice())?;
-        self.set(secret.as_slice());
-        Ok(())
-    }
-
-    fn pubkey(&self) -> &[u8] {
-        &self.public
-    }
-
-    fn privkey(&self) -> &[u8] {
-        self.secret.as_slice()
-    }
-
-    /// Refuses points of low order, with which everybody shares the same secret.
-    fn dh(&self, theirs: &[u8], out: &mut [u8]) -> Result<(), Error> {
-        let theirs = theirs.get(..32).and_then(|key| key.try_into().ok()).ok_or(Error::Dh)?;
-        let shared = Zeroizing::new(x25519_dalek::x25519(*self.secret, theirs));
-        if shared.iter().all(|byte| *byte == 0) {
-            return Err(Error::Dh);
-        }
-        out[..32].copy_from_slice(shared.as_slice());
-        Ok(())
-    }
-}
-
-fn name() -> NoiseParams {
-    NAME.parse().expect("a pattern, curve, cipher and hash that snow knows")
-}
 
 fn prologue(prefix: &[u8]) -> Vec<u8> {
     [PROLOGUE, prefix].concat()
@@ -133,7 +34,7 @@ impl Initiator {
     ) -> Option<Self> {
         let secret = mine.to_secret_bytes();
         let prologue = prologue(out);
-        let mut state = Builder::with_resolver(name(), Box::new(Primitives(Some(ephemeral))))
+        let mut state = noise::builder(NAME, Some(ephemeral))
             .local_private_key(secret.as_slice())
             .and_then(|builder| builder.remote_public_key(theirs.as_bytes()))
             .and_then(|builder| builder.prologue(&prologue))
@@ -174,7 +75,7 @@ impl Responder {
     ) -> Option<Self> {
         let secret = mine.to_secret_bytes();
         let prologue = prologue(prefix);
-        let mut state = Builder::with_resolver(name(), Box::new(Primitives(Some(ephemeral))))
+        let mut state = noise::builder(NAME, Some(ephemeral))
             .local_private_key(secret.as_slice())
             .and_then(|builder| builder.prologue(&prologue))
             .and_then(Builder::build_responder)

@@ -16,13 +16,13 @@
 //! Source: the roles of the messages follow WireGuard (Donenfeld, NDSS 2017, 5); addresses are proven as in
 //! RFC 9000, 8.1 and 8.2; the window is that of RFC 6479, wider.
 
-mod cipher;
+pub(crate) mod cipher;
 mod cookie;
 mod event;
 mod handshake;
 mod link;
 mod peer;
-mod random;
+pub(crate) mod random;
 mod replay;
 mod sessions;
 mod table;

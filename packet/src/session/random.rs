@@ -3,18 +3,18 @@
 use zeroize::Zeroize;
 
 /// What keys, cookies and questions are drawn from.
-pub(super) struct Randomness {
+pub(crate) struct Randomness {
     key: [u8; 32],
 }
 
 impl Randomness {
     /// `seed` is 32 bytes of the system's entropy that nothing else has used.
-    pub(super) fn new(seed: [u8; 32]) -> Self {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self { key: seed }
     }
 
     /// The next 32 bytes.
-    pub(super) fn draw(&mut self) -> [u8; 32] {
+    pub(crate) fn draw(&mut self) -> [u8; 32] {
         let mut both = [0; 64];
         blake3::Hasher::new_keyed(&self.key).update(b"draw").finalize_xof().fill(&mut both);
         let mut drawn = [0; 32];
@@ -25,7 +25,7 @@ impl Randomness {
     }
 
     /// The next 64 bits.
-    pub(super) fn draw_u64(&mut self) -> u64 {
+    pub(crate) fn draw_u64(&mut self) -> u64 {
         u64::from_be_bytes(self.draw()[..8].try_into().expect("eight of 32 bytes"))
     }
 }

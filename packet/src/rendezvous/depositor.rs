@@ -1,0 +1,296 @@
+//! The sender's part: parcels that the relay does not have yet.
+//!
+//! Numbered, acknowledged, and sent again when later ones have come or nothing is heard for a round trip and four deviations (RFC 6298). How many are on
+//! their way follows what the leg bears, in outline as TCP does: one more for each that has come, half after a loss. While the relay does not answer, a few
+//! are tried now and then, and what is sealed meanwhile waits, bounded by age and bytes.
+//!
+//! Whatever leaves the queue without an acknowledgement, or a relay that does not know the stream, begins a new one: all that waits, from number 0, behind the
+//! envelope that the first packet needs. What comes twice by that its receiver drops.
+
+use tradewind_grant::PublicIdentity;
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+use super::depot::WINDOW;
+use super::parcels::{Kept, Parcels};
+use crate::message::{Deposit, Deposited};
+use crate::round_trip::RoundTrip;
+
+/// Round trip to the relay before one is measured. Chosen: a mobile access path's.
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(300);
+/// Longest wait before another try while the relay does not answer. Chosen: one that is back is found soon.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Deposits on their way at the beginning, and at least while others come. Source: RFC 6928, in outline.
+const FIRST_WINDOW: u64 = 16;
+const LEAST_WINDOW: u64 = 8;
+/// How often the wait is doubled at most.
+const MOST_WAITS: u32 = 8;
+/// How many later ones come before one counts as lost (RFC 9002, 6.1.1).
+const REORDERED: u64 = 3;
+/// Tries that later ones outlive, after which a deposit is given up. Chosen: it is too long for the path; no loss is that persistent.
+const MOST_MISSES: u8 = 32;
+
+/// What waits for the relay at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DepositorConfig {
+    /// For how long a packet is worth anything.
+    pub keep: Duration,
+    /// Most bytes before the relay has them.
+    pub bytes: Bytes,
+}
+
+/// What became of a parcel on its way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    at: Option<Timestamp>,
+    tries: u8,
+    /// Tries that were lost while later ones came, and how far those had come at the last one.
+    misses: u8,
+    come: u64,
+    has_come: bool,
+}
+
+/// Parcels for one receiver on their way to one relay.
+#[derive(Debug)]
+pub struct Depositor {
+    to: PublicIdentity,
+    config: DepositorConfig,
+    stream: u64,
+    begins: bool,
+    /// The stream no longer holds what waits.
+    is_stale: bool,
+    parcels: Parcels<Sent>,
+    next: u64,
+    /// One beyond the highest that has come, and one beyond the highest that was sent.
+    come: u64,
+    gone: u64,
+    window: u64,
+    /// What the last answer said is missing.
+    told: u64,
+    /// The window was halved for losses below.
+    halved_to: u64,
+    round_trip: RoundTrip,
+    waits: u32,
+    /// When what is on its way was sent first, and when it counts as lost.
+    tried: Timestamp,
+    deadline: Option<Timestamp>,
+    deposited: u64,
+    expired: u64,
+    resent: u64,
+}
+
+impl Depositor {
+    /// For the receiver `to`. `stream` is a number that this sender has not used before; those above it are used next.
+    #[must_use]
+    pub fn new(to: PublicIdentity, config: DepositorConfig, stream: u64) -> Self {
+        Self {
+            to,
+            config,
+            stream,
+            begins: true,
+            is_stale: false,
+            parcels: Parcels::default(),
+            next: 0,
+            come: 0,
+            gone: 0,
+            told: 0,
+            window: FIRST_WINDOW,
+            halved_to: 0,
+            round_trip: RoundTrip::default(),
+            waits: 0,
+            tried: Timestamp::ZERO,
+            deadline: None,
+            deposited: 0,
+            expired: 0,
+            resent: 0,
+        }
+    }
+
+    /// Packets that the relay has acknowledged, those that were given up, and deposits that were sent again.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64, u64) {
+        (self.deposited, self.expired, self.resent)
+    }
+
+    /// Whether the relay has let several tries pass.
+    #[must_use]
+    pub fn is_unheard(&self) -> bool {
+        self.waits > 1
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parcels.front().is_none()
+    }
+
+    /// Keeps a parcel until the relay has it.
+    pub fn push(&mut self, now: Timestamp, parcel: Vec<u8>) {
+        let (number, until) = (self.next, now + self.config.keep);
+        self.parcels.push(Kept { number, until, note: Sent::default(), bytes: parcel });
+        self.next += 1;
+        while self.parcels.cost() > self.config.bytes.as_u64() && self.parcels.front().is_some() {
+            self.give_up_first();
+        }
+    }
+
+    /// The relay can be reached again: what waits is tried at once.
+    pub fn relay_is_back(&mut self) {
+        if self.waits > 0 {
+            self.waits = 0;
+            self.time_out();
+        }
+    }
+
+    /// Gives up what is too old.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while self.parcels.front().is_some_and(|first| first.until <= now) {
+            self.give_up_first();
+        }
+    }
+
+    /// What is to be sent now; until there is nothing.
+    pub fn poll_deposit(&mut self, now: Timestamp) -> Option<Deposit<'_>> {
+        self.handle_timeout(now);
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.waits = (self.waits + 1).min(MOST_WAITS);
+            // What it has acknowledged in another life it does not have any more.
+            let first = self.parcels.front().map(|first| first.number);
+            self.is_stale |= !self.begins && self.waits > 1 && Some(self.told) < first;
+            self.time_out();
+        }
+        // While the relay does not answer there is a try now and then.
+        if self.waits > 0 && self.deadline.is_some() && now > self.tried {
+            return None;
+        }
+        if self.is_stale && self.parcels.front().is_some() {
+            self.begin_anew();
+        }
+        let (patience, first) = (self.patience(), self.parcels.front()?.number);
+        let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
+        let in_window = self.parcels.waiting().iter().take(window as usize);
+        let mut due = in_window.filter(|kept| self.is_due(now, patience, kept));
+        let number = due.next()?.number;
+        self.note_loss(number);
+        self.gone = self.gone.max(number + 1);
+        if self.deadline.is_none() {
+            self.deadline = Some(now + (patience * (1 << self.waits)).min(LONGEST_WAIT));
+            self.tried = now;
+        }
+        let (stream, begins, to, come) = (self.stream, self.begins, self.to, self.come);
+        let at = (number - first) as usize;
+        let kept = self.parcels.waiting_mut().get_mut(at)?;
+        self.resent += u64::from(kept.note.tries > 0);
+        let is_missed = kept.note.tries > 0 && come > kept.note.come.max(number + REORDERED);
+        kept.note = Sent {
+            at: Some(now),
+            tries: kept.note.tries.saturating_add(1),
+            misses: kept.note.misses.saturating_add(u8::from(is_missed)),
+            come,
+            has_come: false,
+        };
+        // Rounded up, so that the relay does not give up first.
+        let keep_s = kept.until.since(now).as_secs() + 1;
+        let keep_s = u32::try_from(keep_s).unwrap_or(u32::MAX);
+        Some(Deposit { stream, begins, number, keep_s, to, parcel: &kept.bytes })
+    }
+
+    /// Takes the relay's answer.
+    pub fn handle_deposited(&mut self, now: Timestamp, told: &Deposited) {
+        let (seen, is_possible) = (told.seen, told.seen.end() <= self.gone);
+        if told.stream != self.stream || self.is_stale || !is_possible {
+            return;
+        }
+        if !told.is_known {
+            // Before the first acknowledgement it is an answer to what was overtaken.
+            if !self.begins {
+                (self.is_stale, self.waits, self.deadline) = (true, 0, None);
+            }
+            return;
+        }
+        (self.begins, self.told) = (false, seen.next);
+        self.come = self.come.max(seen.end());
+        let (mut fresh, mut sample) = (0, None);
+        for kept in self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1) {
+            if !kept.note.has_come && seen.has(kept.number) {
+                kept.note.has_come = true;
+                fresh += 1;
+                // Karn: one that was sent twice tells nothing.
+                let at = kept.note.at.filter(|_| kept.note.tries == 1);
+                sample = at.map(|at| now.since(at)).or(sample);
+            }
+        }
+        while self.parcels.front().is_some_and(|first| first.note.has_come) {
+            self.deposited += u64::from(self.parcels.pop() == Some(true));
+        }
+        sample.into_iter().for_each(|sample| self.round_trip.learn(sample));
+        if fresh > 0 {
+            self.waits = 0;
+            self.window = (self.window + fresh).min(WINDOW);
+            let is_awaited = self.parcels.front().is_some_and(|first| first.number < self.gone);
+            self.deadline = is_awaited.then(|| now + self.patience());
+        }
+        self.give_up_hopeless();
+    }
+
+    fn is_due(&self, now: Timestamp, patience: Duration, kept: &Kept<Sent>) -> bool {
+        let Sent { at, tries, has_come, .. } = kept.note;
+        let Some(at) = at.filter(|_| !has_come) else { return !has_come };
+        let is_overtaken = kept.number + REORDERED < self.come;
+        is_overtaken && (tries == 1 || now.since(at) >= patience)
+    }
+
+    fn patience(&self) -> Duration {
+        self.round_trip.patience(FIRST_ROUND_TRIP).min(LONGEST_WAIT)
+    }
+
+    /// The window halves once for all that is on its way when a loss is noticed.
+    fn note_loss(&mut self, number: u64) {
+        let is_loss = number < self.gone && number + REORDERED < self.come;
+        if is_loss && number >= self.halved_to {
+            self.window = (self.window / 2).max(LEAST_WINDOW);
+            self.halved_to = self.gone;
+        }
+    }
+
+    /// All that is on its way is taken for lost.
+    fn time_out(&mut self) {
+        self.deadline = None;
+        self.window = (self.window / 2).max(LEAST_WINDOW);
+        self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(|kept| {
+            kept.note.at = None;
+        });
+    }
+
+    fn give_up_first(&mut self) {
+        let Some(first) = self.parcels.front() else { return };
+        let has_come = first.note.has_come;
+        let is_packet = self.parcels.pop() == Some(true);
+        self.expired += u64::from(is_packet && !has_come);
+        self.is_stale = true;
+    }
+
+    /// One that does not come while others do would hold up all behind it.
+    fn give_up_hopeless(&mut self) {
+        let first = self.parcels.front();
+        let is_hopeless =
+            |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_envelope();
+        if let Some(number) = first.filter(is_hopeless).map(|first| first.number) {
+            self.parcels.remove(number);
+            self.expired += 1;
+            self.is_stale = true;
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.parcels.put_envelope_back();
+        for (number, kept) in (0..).zip(self.parcels.waiting_mut()) {
+            kept.number = number;
+            kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
+        }
+        self.stream = self.stream.wrapping_add(1);
+        (self.begins, self.is_stale, self.deadline, self.told) = (true, false, None, 0);
+        self.next = self.parcels.waiting().len() as u64;
+        (self.come, self.gone, self.halved_to) = (0, 0, 0);
+        self.window = self.window.min(FIRST_WINDOW);
+    }
+}

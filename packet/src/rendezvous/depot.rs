@@ -1,0 +1,347 @@
+//! The relay's part: parcels that wait for their receivers.
+//!
+//! Each sender's stream of deposits is a *lane*: it takes them in the order of their numbers, whichever order they come in. All lanes for one receiver are
+//! its *shelf*, which gives every parcel a position. What is kept is bounded by its age, by bytes for each sender, and by bytes in all; for room the oldest
+//! goes, of who takes too much or, when all together do, of who takes most: nobody pushes others' parcels out.
+//!
+//! Who deposits and who collects is proven by their sessions; whoever drives this machine says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_grant::PublicIdentity;
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+use super::parcels::{Kept, Parcels, cost};
+use crate::message::{
+    ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Parcel, Stock,
+};
+
+/// Deposits that may come before one that is missing: as many as an acknowledgement tells of.
+pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
+/// Lanes of one sender, and what each takes beside its parcels, in bytes. Chosen: a path has one, and another whenever its sender begins anew.
+const MOST_LANES: usize = 64;
+const LANE_COST: u64 = 1024;
+/// Senders at a time. Chosen.
+const MOST_SENDERS: usize = 4096;
+/// How long a lane without parcels is known. Chosen: a sender that the relay has forgotten begins anew, at the price of a round trip.
+const IDLE: Duration = Duration::from_secs(120);
+/// Time between two looks for what is too old. Chosen.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Most parcels of an answer. Chosen: fewer full packets than the buffer of an application's socket holds by default.
+const MOST_CREDIT: usize = 64;
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DepotConfig {
+    /// Most of all.
+    pub bytes: Bytes,
+    /// Most of one sender.
+    pub per_sender: Bytes,
+    /// Longest.
+    pub keep: Duration,
+}
+
+/// What became of packets; envelopes are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Packets that began to wait.
+    pub deposited: u64,
+    /// Packets that their receivers have.
+    pub collected: u64,
+    /// Packets that nobody collected in their time.
+    pub expired: u64,
+    /// Packets that had to go for room.
+    pub evicted: u64,
+}
+
+/// Parcels that wait.
+#[derive(Debug)]
+pub struct Depot {
+    config: DepotConfig,
+    epoch: u64,
+    lanes: BTreeMap<Name, Lane>,
+    shelves: BTreeMap<PublicIdentity, Shelf>,
+    /// What each sender takes, and all.
+    taken: BTreeMap<PublicIdentity, u64>,
+    all_taken: u64,
+    /// Above all positions of shelves that were forgotten.
+    floor: u64,
+    next_sweep: Timestamp,
+    tally: Tally,
+}
+
+/// A sender and its stream.
+type Name = (PublicIdentity, u64);
+
+#[derive(Debug)]
+struct Lane {
+    to: PublicIdentity,
+    /// The number that is missing.
+    next: u64,
+    ahead: BTreeMap<u64, (Timestamp, Vec<u8>)>,
+    ahead_cost: u64,
+    parcels: Parcels<()>,
+    used: Timestamp,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    lanes: BTreeSet<Name>,
+    next: u64,
+}
+
+impl Lane {
+    fn cost(&self) -> u64 {
+        LANE_COST + self.ahead_cost + self.parcels.cost()
+    }
+
+    fn seen(&self) -> Acknowledgement {
+        let mut beyond = [0; ACKNOWLEDGED_WORDS];
+        for number in self.ahead.keys() {
+            let place = number - self.next - 1;
+            beyond[(place / 64) as usize] |= 1 << (place % 64);
+        }
+        Acknowledgement { next: self.next, beyond }
+    }
+
+    /// Keeps what is not kept yet and can be acknowledged.
+    fn take(&mut self, deposit: &Deposit<'_>, until: Timestamp) {
+        let number = deposit.number;
+        if number < self.next || number - self.next > WINDOW || self.ahead.contains_key(&number) {
+            return;
+        }
+        self.ahead_cost += cost(deposit.parcel);
+        self.ahead.insert(number, (until, deposit.parcel.to_vec()));
+    }
+
+    /// The next in order, if it has come.
+    fn release(&mut self) -> Option<(Timestamp, Vec<u8>)> {
+        let (until, bytes) = self.ahead.remove(&self.next)?;
+        self.next += 1;
+        self.ahead_cost -= cost(&bytes);
+        Some((until, bytes))
+    }
+
+    /// Lets go of the first while that is to go; counts packets.
+    fn let_go(&mut self, is_to_go: impl Fn(&Kept<()>) -> bool) -> u64 {
+        let mut packets = 0;
+        while self.parcels.front().is_some_and(&is_to_go) {
+            packets += u64::from(self.parcels.pop() == Some(true));
+        }
+        packets
+    }
+}
+
+impl Depot {
+    /// An empty one. `epoch` tells this life of the relay from others.
+    #[must_use]
+    pub fn new(config: DepotConfig, epoch: u64) -> Self {
+        Self {
+            config,
+            epoch,
+            lanes: BTreeMap::new(),
+            shelves: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            all_taken: 0,
+            floor: 0,
+            next_sweep: Timestamp::ZERO,
+            tally: Tally::default(),
+        }
+    }
+
+    /// What has happened since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
+    /// What is kept costs so much, in bytes.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.all_taken
+    }
+
+    /// Takes a deposit of `from`; the answer, unless there is no room for it at all.
+    pub fn deposit(
+        &mut self,
+        now: Timestamp,
+        from: PublicIdentity,
+        deposit: &Deposit<'_>,
+    ) -> Option<Deposited> {
+        let (stream, name) = (deposit.stream, (from, deposit.stream));
+        let most = self.config.per_sender.as_u64().min(self.config.bytes.as_u64());
+        if cost(deposit.parcel) + LANE_COST > most {
+            return None;
+        }
+        if !self.lanes.contains_key(&name) {
+            if !deposit.begins {
+                let seen = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
+                return Some(Deposited { stream, is_known: false, seen });
+            }
+            self.open_lane(now, name, deposit.to)?;
+        }
+        let until = now + self.config.keep.min(Duration::from_secs(deposit.keep_s.into()));
+        let lane = self.lanes.get_mut(&name).filter(|lane| lane.to == deposit.to)?;
+        let shelf = self.shelves.get_mut(&deposit.to)?;
+        let before = lane.cost();
+        lane.used = now;
+        lane.take(deposit, until);
+        while let Some((until, bytes)) = lane.release() {
+            let parcel = Kept { number: shelf.next, until, note: (), bytes };
+            shelf.next += 1;
+            self.tally.deposited += u64::from(!parcel.is_envelope());
+            lane.parcels.push(parcel);
+        }
+        let (after, seen) = (lane.cost(), lane.seen());
+        self.account(from, before, after);
+        self.make_room(from);
+        Some(Deposited { stream, is_known: true, seen })
+    }
+
+    /// Answers a receiver: hands over what has waited for it, and tells what still does.
+    pub fn collect(
+        &mut self,
+        owner: PublicIdentity,
+        collect: &Collect,
+        mut give: impl FnMut(Parcel<'_>),
+    ) -> Stock {
+        let (epoch, ask) = (self.epoch, collect.ask);
+        // Positions of another life mean nothing.
+        let nothing = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
+        let seen = if collect.epoch == epoch { collect.seen } else { nothing };
+        let names = self.shelves.get(&owner).map(|shelf| shelf.lanes.clone());
+        let names = names.unwrap_or_default();
+        for name in &names {
+            let Some(lane) = self.lanes.get_mut(name) else { continue };
+            let before = lane.cost();
+            self.tally.collected += lane.let_go(|first| first.number < seen.next);
+            let after = lane.cost();
+            self.account(name.0, before, after);
+        }
+        let credit = usize::from(collect.credit).min(MOST_CREDIT);
+        let lanes = names.iter().filter_map(|name| self.lanes.get(name));
+        let (mut waiting, mut left) = (Vec::new(), 0);
+        for lane in lanes {
+            let fresh = lane.parcels.all().filter(|kept| kept.number >= seen.next);
+            // Those of one lane are in order, so none of the first is behind these.
+            waiting.extend(fresh.take(credit + WINDOW as usize));
+            left += lane.parcels.waiting().len();
+        }
+        waiting.sort_unstable_by_key(|kept| kept.number);
+        let (mut since, mut given) = (seen.next, 0);
+        for (index, kept) in waiting.into_iter().enumerate() {
+            let position = kept.number;
+            // The first goes even if it was held back: what was missing before it is perhaps gone.
+            if given == credit || (index > 0 && position > seen.next + WINDOW) {
+                break;
+            }
+            if index == 0 || !seen.has(position) {
+                give(Parcel { epoch, since, position, parcel: &kept.bytes });
+                given += 1;
+            }
+            since = position + 1;
+        }
+        let held: u32 = seen.beyond.iter().map(|word| word.count_ones()).sum();
+        let left = left.saturating_sub(given + held as usize);
+        Stock { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) }
+    }
+
+    /// Lets go of what is too old, once a second at most.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP_EVERY;
+        let names: Vec<Name> = self.lanes.keys().copied().collect();
+        for name in names {
+            let Some(lane) = self.lanes.get_mut(&name) else { continue };
+            let before = lane.cost();
+            self.tally.expired += lane.let_go(|first| first.until <= now);
+            let is_over = lane.parcels.front().is_none() && now.since(lane.used) >= IDLE;
+            let after = lane.cost();
+            self.account(name.0, before, after);
+            if is_over {
+                self.close_lane(name);
+            }
+        }
+    }
+
+    fn open_lane(&mut self, now: Timestamp, name: Name, to: PublicIdentity) -> Option<()> {
+        let is_new = !self.taken.contains_key(&name.0);
+        if is_new && self.taken.len() >= MOST_SENDERS {
+            return None;
+        }
+        if self.lanes_of(name.0).count() >= MOST_LANES {
+            self.close_oldest_lane(name.0);
+        }
+        let (ahead, parcels) = (BTreeMap::new(), Parcels::default());
+        let lane = Lane { to, next: 0, ahead, ahead_cost: 0, parcels, used: now };
+        let cost = lane.cost();
+        self.lanes.insert(name, lane);
+        let next = self.floor;
+        let shelf = self.shelves.entry(to);
+        let shelf = shelf.or_insert_with(|| Shelf { lanes: BTreeSet::new(), next });
+        shelf.lanes.insert(name);
+        self.account(name.0, 0, cost);
+        Some(())
+    }
+
+    fn lanes_of(&self, sender: PublicIdentity) -> impl Iterator<Item = (&Name, &Lane)> {
+        self.lanes.range((sender, 0)..=(sender, u64::MAX))
+    }
+
+    fn close_oldest_lane(&mut self, sender: PublicIdentity) {
+        let oldest = self.lanes_of(sender).min_by_key(|(_, lane)| lane.used);
+        if let Some(name) = oldest.map(|(name, _)| *name) {
+            self.close_lane(name);
+        }
+    }
+
+    fn close_lane(&mut self, name: Name) {
+        let Some(mut lane) = self.lanes.remove(&name) else { return };
+        let before = lane.cost();
+        self.tally.evicted += lane.let_go(|_| true);
+        self.account(name.0, before, 0);
+        let Some(shelf) = self.shelves.get_mut(&lane.to) else { return };
+        shelf.lanes.remove(&name);
+        if shelf.lanes.is_empty() {
+            // A receiver may know positions of it.
+            self.floor = self.floor.max(shelf.next);
+            self.shelves.remove(&lane.to);
+        }
+    }
+
+    fn account(&mut self, sender: PublicIdentity, before: u64, after: u64) {
+        let taken = self.taken.entry(sender).or_default();
+        *taken = *taken + after - before;
+        if *taken == 0 {
+            self.taken.remove(&sender);
+        }
+        self.all_taken = self.all_taken + after - before;
+    }
+
+    fn make_room(&mut self, sender: PublicIdentity) {
+        let most = self.config.per_sender.as_u64();
+        while self.taken.get(&sender).is_some_and(|taken| *taken > most) {
+            self.evict(sender);
+        }
+        while self.all_taken > self.config.bytes.as_u64() {
+            let greatest = self.taken.iter().max_by_key(|(_, taken)| **taken);
+            let Some(sender) = greatest.map(|(sender, _)| *sender) else { return };
+            self.evict(sender);
+        }
+    }
+
+    /// Lets go of the oldest of a sender: what waits longest, or a lane in which nothing waits.
+    fn evict(&mut self, sender: PublicIdentity) {
+        let oldest = self
+            .lanes_of(sender)
+            .filter_map(|(name, lane)| Some((lane.parcels.front()?.until, *name)))
+            .min();
+        let Some((_, name)) = oldest else { return self.close_oldest_lane(sender) };
+        let Some(lane) = self.lanes.get_mut(&name) else { return };
+        let before = lane.cost();
+        self.tally.evicted += u64::from(lane.parcels.pop() == Some(true));
+        let after = lane.cost();
+        self.account(name.0, before, after);
+    }
+}

@@ -1,0 +1,260 @@
+//! Opens parcels: each once, for flows whose senders may.
+//!
+//! A flow is its first sender's as long as it is known. An envelope is taken within [`MOST_KEPT`] of when it was made, and never again once its flow was
+//! forgotten; packets pass a replay window for each flow. So what a relay repeats, holds back or puts in another order changes nothing but the order.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ring::aead::{Aad, LessSafeKey};
+use snow::Builder;
+use tradewind_grant::{IdentityKey, PublicIdentity};
+use tradewind_units::{Duration, Timestamp};
+
+use super::{
+    CONTENT_BYTES, ENVELOPE, MOST_KEPT, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, key_of,
+};
+use crate::id::FlowNumber;
+use crate::noise;
+use crate::session::cipher::nonce;
+use crate::session::{ReplayWindow, TAG_BYTES};
+
+/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each path, and another whenever it starts again.
+const MOST_FLOWS: usize = 1024;
+const MOST_FLOWS_EACH: usize = 16;
+/// Keys of a flow, the newest. Chosen: packets come nearly in order.
+const MOST_KEYS: usize = 16;
+/// How far ahead a sender's clock may be. Source: what sessions tolerate.
+const MOST_AHEAD: Duration = tradewind_grant::replay::SKEW;
+
+/// What an envelope says, for the judgement whether its packets may be delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Who proved to have made it.
+    pub sender: PublicIdentity,
+    /// Where packets go.
+    pub to: SocketAddr,
+    /// The sender's signed grant, as it says.
+    pub grant: &'a [u8],
+}
+
+/// What a parcel held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened<'a> {
+    /// A key.
+    Envelope,
+    /// A packet.
+    Packet {
+        /// Its flow.
+        flow: FlowNumber,
+        /// Where it goes.
+        to: SocketAddr,
+        /// The application's.
+        payload: &'a [u8],
+    },
+}
+
+/// Why a parcel was dropped. Nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is no parcel.
+    #[error("no parcel of this version")]
+    Malformed,
+    /// It was not sealed for this receiver, or not by who made its flow's envelopes, or was altered.
+    #[error("not what its sender sealed for this endpoint")]
+    NotGenuine,
+    /// The envelope is too old, too new, or perhaps one of a flow that was forgotten.
+    #[error("made too long ago, or by a clock that is ahead")]
+    Stale,
+    /// The sender may not have this delivered.
+    #[error("no grant, or none for this destination")]
+    NotGranted,
+    /// No envelope of this flow has come, or none for that sequence.
+    #[error("no envelope for it has come")]
+    NoEnvelope,
+    /// It came before, or is too old to tell.
+    #[error("came before")]
+    Replayed,
+    /// As many flows as are known at a time.
+    #[error("too many flows")]
+    Full,
+}
+
+/// Opens the parcels of one receiver.
+#[derive(Debug)]
+pub struct Opener {
+    identity: IdentityKey,
+    flows: BTreeMap<FlowNumber, Flow>,
+    /// When the newest envelope of a sender's forgotten flows was made.
+    floors: BTreeMap<PublicIdentity, Timestamp>,
+}
+
+#[derive(Debug)]
+struct Flow {
+    sender: PublicIdentity,
+    to: SocketAddr,
+    /// When the newest of its envelopes was made, and when the grant in it ends.
+    made: Timestamp,
+    ends: Timestamp,
+    /// By the first sequence that each seals.
+    keys: BTreeMap<u64, LessSafeKey>,
+    window: ReplayWindow,
+}
+
+/// An envelope that was opened.
+struct Letter {
+    sender: PublicIdentity,
+    made: Timestamp,
+    flow: FlowNumber,
+    first: u64,
+    to: SocketAddr,
+    grant: Vec<u8>,
+    key: LessSafeKey,
+}
+
+impl Opener {
+    /// For what is sealed for `identity`.
+    #[must_use]
+    pub fn new(identity: IdentityKey) -> Self {
+        Self { identity, flows: BTreeMap::new(), floors: BTreeMap::new() }
+    }
+
+    /// Opens a parcel in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
+    /// not be delivered.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing changed.
+    pub fn open<'a>(
+        &mut self,
+        now: Timestamp,
+        parcel: &'a mut [u8],
+        judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
+    ) -> Result<Opened<'a>, Refused> {
+        match parcel.first() {
+            Some(&ENVELOPE) => {
+                let letter = self.unseal(&parcel[1..])?;
+                self.learn(now, letter, judge).map(|()| Opened::Envelope)
+            }
+            Some(&PACKET) => self.open_packet(now, parcel),
+            _ => Err(Refused::Malformed),
+        }
+    }
+
+    fn unseal(&self, message: &[u8]) -> Result<Letter, Refused> {
+        let secret = self.identity.to_secret_bytes();
+        let mut state = noise::builder(NAME, None)
+            .local_private_key(secret.as_slice())
+            .and_then(|builder| builder.prologue(PROLOGUE))
+            .and_then(Builder::build_responder)
+            .map_err(|_| Refused::Malformed)?;
+        let mut content = vec![0; message.len()];
+        let length = state.read_message(message, &mut content).map_err(|_| Refused::NotGenuine)?;
+        let sender = state.get_remote_static().and_then(|key| key.try_into().ok());
+        let sender = PublicIdentity::from_bytes(sender.ok_or(Refused::NotGenuine)?);
+        let key = key_of(&mut state);
+        let content = content.get(..length).unwrap_or_default();
+        let (fixed, grant) = content.split_at_checked(CONTENT_BYTES).ok_or(Refused::Malformed)?;
+        let number =
+            |at: usize| u64::from_be_bytes(fixed[at..at + 8].try_into().expect("8 of 42 bytes"));
+        let made = number(0).checked_mul(1_000_000).ok_or(Refused::Malformed)?;
+        let ip: [u8; 16] = fixed[24..40].try_into().expect("16 of 42 bytes");
+        let port = u16::from_be_bytes([fixed[40], fixed[41]]);
+        Ok(Letter {
+            sender,
+            made: Timestamp::from_nanos(made),
+            flow: FlowNumber(number(8)),
+            first: number(16),
+            to: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)).to_canonical(), port),
+            grant: grant.to_vec(),
+            key,
+        })
+    }
+
+    fn learn(
+        &mut self,
+        now: Timestamp,
+        letter: Letter,
+        judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
+    ) -> Result<(), Refused> {
+        let Letter { sender, made, flow: number, first, to, grant, key } = letter;
+        if now.since(made) > MOST_KEPT || made.since(now) > MOST_AHEAD {
+            return Err(Refused::Stale);
+        }
+        let known = self.flows.get(&number);
+        if known.is_some_and(|flow| flow.sender != sender || flow.to != to) {
+            return Err(Refused::NotGenuine);
+        }
+        if known.is_none() && self.floors.get(&sender).is_some_and(|floor| made <= *floor) {
+            return Err(Refused::Stale);
+        }
+        let ends = judge(&Head { sender, to, grant: &grant }).ok_or(Refused::NotGranted)?;
+        if !self.flows.contains_key(&number) {
+            self.make_room(now, sender)?;
+        }
+        let flow = self.flows.entry(number).or_insert_with(|| Flow {
+            sender,
+            to,
+            made,
+            ends,
+            keys: BTreeMap::new(),
+            window: ReplayWindow::default(),
+        });
+        if made >= flow.made {
+            (flow.made, flow.ends) = (made, ends);
+        }
+        flow.keys.entry(first).or_insert(key);
+        if flow.keys.len() > MOST_KEYS {
+            flow.keys.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Forgets flows whose envelopes are all stale, and the oldest of a sender that has too many.
+    fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) -> Result<(), Refused> {
+        let is_fresh = |made: Timestamp| now.since(made) <= MOST_KEPT;
+        if self.flows.len() >= MOST_FLOWS || self.floors.len() >= MOST_FLOWS {
+            self.flows.retain(|_, flow| is_fresh(flow.made));
+            self.floors.retain(|_, made| is_fresh(*made));
+        }
+        let of_sender = self.flows.iter().filter(|(_, flow)| flow.sender == sender);
+        let theirs: Vec<(Timestamp, FlowNumber)> =
+            of_sender.map(|(number, flow)| (flow.made, *number)).collect();
+        let has_floor = self.floors.contains_key(&sender) || self.floors.len() < MOST_FLOWS;
+        match theirs.iter().min() {
+            Some((made, oldest)) if theirs.len() >= MOST_FLOWS_EACH && has_floor => {
+                self.flows.remove(oldest);
+                let floor = self.floors.entry(sender).or_insert(*made);
+                *floor = (*floor).max(*made);
+                Ok(())
+            }
+            _ if theirs.len() < MOST_FLOWS_EACH && self.flows.len() < MOST_FLOWS => Ok(()),
+            _ => Err(Refused::Full),
+        }
+    }
+
+    fn open_packet<'a>(
+        &mut self,
+        now: Timestamp,
+        parcel: &'a mut [u8],
+    ) -> Result<Opened<'a>, Refused> {
+        if parcel.len() < PACKET_HEADER_BYTES + TAG_BYTES {
+            return Err(Refused::Malformed);
+        }
+        let (header, sealed) = parcel.split_at_mut(PACKET_HEADER_BYTES);
+        let number =
+            |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().expect("8 of 17 bytes"));
+        let (flow_number, sequence) = (FlowNumber(number(1)), number(9));
+        let flow = self.flows.get_mut(&flow_number).ok_or(Refused::NoEnvelope)?;
+        if now >= flow.ends {
+            return Err(Refused::NotGranted);
+        }
+        let key = flow.keys.range(..=sequence).next_back().ok_or(Refused::NoEnvelope)?.1;
+        let payload = key
+            .open_in_place(nonce(sequence), Aad::from(&*header), sealed)
+            .map_err(|_| Refused::NotGenuine)?;
+        if !flow.window.admit(sequence) {
+            return Err(Refused::Replayed);
+        }
+        Ok(Opened::Packet { flow: flow_number, to: flow.to, payload })
+    }
+}

@@ -1,0 +1,107 @@
+//! Parcels in the order in which they wait, and the envelope that the first of them needs.
+
+use std::collections::VecDeque;
+
+use tradewind_units::Timestamp;
+
+use super::is_envelope;
+
+/// What a parcel takes beside its bytes. Chosen: more than the tables' share of it.
+pub(super) const COST: u64 = 96;
+
+/// A parcel that waits, with what its keeper notes of it.
+#[derive(Debug, Clone)]
+pub(super) struct Kept<N> {
+    /// Its place; ascending.
+    pub(super) number: u64,
+    /// When it is worth nothing any more.
+    pub(super) until: Timestamp,
+    pub(super) note: N,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl<N> Kept<N> {
+    pub(super) fn is_envelope(&self) -> bool {
+        is_envelope(&self.bytes)
+    }
+
+    pub(super) fn cost(&self) -> u64 {
+        cost(&self.bytes)
+    }
+}
+
+/// What keeping a parcel costs, in bytes.
+pub(super) fn cost(parcel: &[u8]) -> u64 {
+    parcel.len() as u64 + COST
+}
+
+/// A queue of parcels.
+#[derive(Debug, Clone)]
+pub(super) struct Parcels<N> {
+    /// The last envelope that has left the queue.
+    envelope: Option<Kept<N>>,
+    waiting: VecDeque<Kept<N>>,
+    cost: u64,
+}
+
+impl<N> Default for Parcels<N> {
+    fn default() -> Self {
+        Self { envelope: None, waiting: VecDeque::new(), cost: 0 }
+    }
+}
+
+impl<N> Parcels<N> {
+    pub(super) fn push(&mut self, parcel: Kept<N>) {
+        self.cost += parcel.cost();
+        self.waiting.push_back(parcel);
+    }
+
+    /// Lets go of the first; whether it was a packet. An envelope stays until another one has left.
+    pub(super) fn pop(&mut self) -> Option<bool> {
+        let first = self.waiting.pop_front()?;
+        let is_packet = !first.is_envelope();
+        let gone = if is_packet { Some(first) } else { self.envelope.replace(first) };
+        self.cost -= gone.map_or(0, |gone| gone.cost());
+        Some(is_packet)
+    }
+
+    /// Lets go of the one with this number, wherever it is.
+    pub(super) fn remove(&mut self, number: u64) {
+        if let Ok(at) = self.waiting.binary_search_by_key(&number, |kept| kept.number)
+            && let Some(gone) = self.waiting.remove(at)
+        {
+            self.cost -= gone.cost();
+        }
+    }
+
+    /// Puts the envelope that the first packet needs before it again.
+    pub(super) fn put_envelope_back(&mut self) {
+        let Some(first) = self.waiting.front().filter(|first| !first.is_envelope()) else { return };
+        let until = first.until;
+        if let Some(envelope) = self.envelope.take() {
+            self.waiting.push_front(Kept { until, ..envelope });
+        }
+    }
+
+    /// What keeping all costs, in bytes.
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    pub(super) fn front(&self) -> Option<&Kept<N>> {
+        self.waiting.front()
+    }
+
+    pub(super) fn waiting(&self) -> &VecDeque<Kept<N>> {
+        &self.waiting
+    }
+
+    pub(super) fn waiting_mut(&mut self) -> &mut VecDeque<Kept<N>> {
+        &mut self.waiting
+    }
+
+    /// The envelope that the first packet needs, and all that wait.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Kept<N>> {
+        self.envelope.iter().chain(&self.waiting)
+    }
+}

@@ -1,0 +1,132 @@
+//! Parcels for a receiver that need not be there: a one-way handshake seals a key, the key seals packets.
+//!
+//! Noise's pattern X: the envelope's one message proves the sender to the receiver, and nobody else learns who that is. Its handshake yields a key that
+//! only the two know; packets are sealed under it with their sequence as nonce. A key serves ten minutes or a million packets.
+
+use std::net::SocketAddr;
+
+use ring::aead::{Aad, LessSafeKey};
+use snow::Builder;
+use tradewind_grant::{IdentityKey, PublicIdentity};
+use tradewind_units::{Duration, Timestamp};
+
+use super::{
+    CONTENT_BYTES, ENVELOPE, NAME, PACKET, PACKET_HEADER_BYTES, PARCEL_OVERHEAD, PROLOGUE, key_of,
+};
+use crate::id::FlowNumber;
+use crate::message::{MOST_PAYLOAD_BYTES, put_address};
+use crate::noise;
+use crate::session::Now;
+use crate::session::cipher::nonce;
+use crate::session::random::Randomness;
+
+/// How long a key seals, and how many packets. Chosen: what a relay that restarts takes of one key is little, and envelopes are few.
+const KEY_TIME: Duration = Duration::from_secs(600);
+const KEY_PACKETS: u64 = 1 << 20;
+/// Longest envelope: keys, contents, grant, tags.
+const MOST_ENVELOPE: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
+
+/// Why a packet is not sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SealRefused {
+    /// It does not fit into a message.
+    #[error("{0} bytes in one packet; expected at most 8967")]
+    TooLong(usize),
+    /// The receiver's identity is no key.
+    #[error("the receiver's identity is no key")]
+    Identity,
+}
+
+/// Seals the packets of one flow.
+#[derive(Debug)]
+pub struct Sealer {
+    identity: IdentityKey,
+    to: PublicIdentity,
+    flow: FlowNumber,
+    destination: SocketAddr,
+    grant: Vec<u8>,
+    randomness: Randomness,
+    key: Option<Key>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Key {
+    key: LessSafeKey,
+    first: u64,
+    made: Timestamp,
+}
+
+impl Sealer {
+    /// For packets of `identity`, under its signed `grant`, to `destination` behind the endpoint `to`. `seed` is 32 bytes of the system's
+    /// entropy that nothing else uses.
+    #[must_use]
+    pub fn new(
+        (identity, grant): (IdentityKey, &[u8]),
+        to: PublicIdentity,
+        destination: SocketAddr,
+        seed: [u8; 32],
+    ) -> Self {
+        let mut randomness = Randomness::new(seed);
+        let (flow, grant) = (FlowNumber(randomness.draw_u64()), grant.to_vec());
+        Self { identity, to, flow, destination, grant, randomness, key: None, next: 0 }
+    }
+
+    /// Seals a packet; hands over its parcel, and before it an envelope when one is due.
+    ///
+    /// # Errors
+    /// [`SealRefused`]; nothing is handed over.
+    pub fn seal(
+        &mut self,
+        now: Now,
+        payload: &[u8],
+        mut put: impl FnMut(Vec<u8>),
+    ) -> Result<(), SealRefused> {
+        if payload.len() + PARCEL_OVERHEAD > MOST_PAYLOAD_BYTES {
+            return Err(SealRefused::TooLong(payload.len()));
+        }
+        let is_worn = |key: &Key| {
+            now.steady.since(key.made) >= KEY_TIME || self.next - key.first >= KEY_PACKETS
+        };
+        if self.key.as_ref().is_none_or(is_worn) {
+            let (envelope, key) = self.envelope(now).ok_or(SealRefused::Identity)?;
+            self.key = Some(Key { key, first: self.next, made: now.steady });
+            put(envelope);
+        }
+        let Some(Key { key, .. }) = &self.key else { return Err(SealRefused::Identity) };
+        let mut parcel = Vec::with_capacity(payload.len() + PARCEL_OVERHEAD);
+        parcel.push(PACKET);
+        parcel.extend_from_slice(&self.flow.0.to_be_bytes());
+        parcel.extend_from_slice(&self.next.to_be_bytes());
+        parcel.extend_from_slice(payload);
+        let (header, body) = parcel.split_at_mut(PACKET_HEADER_BYTES);
+        let tag = key
+            .seal_in_place_separate_tag(nonce(self.next), Aad::from(&*header), body)
+            .expect("packets are shorter than what AES-GCM can seal");
+        parcel.extend_from_slice(tag.as_ref());
+        self.next += 1;
+        put(parcel);
+        Ok(())
+    }
+
+    fn envelope(&mut self, now: Now) -> Option<(Vec<u8>, LessSafeKey)> {
+        let made_ms = now.unix.as_nanos() / 1_000_000;
+        let mut content = Vec::with_capacity(CONTENT_BYTES + self.grant.len());
+        for number in [made_ms, self.flow.0, self.next] {
+            content.extend_from_slice(&number.to_be_bytes());
+        }
+        put_address(&mut content, self.destination);
+        content.extend_from_slice(&self.grant);
+        let secret = self.identity.to_secret_bytes();
+        let mut state = noise::builder(NAME, Some(self.randomness.draw()))
+            .local_private_key(secret.as_slice())
+            .and_then(|builder| builder.remote_public_key(self.to.as_bytes()))
+            .and_then(|builder| builder.prologue(PROLOGUE))
+            .and_then(Builder::build_initiator)
+            .ok()?;
+        let mut message = [0; MOST_ENVELOPE];
+        let length = state.write_message(&content, &mut message).ok()?;
+        let envelope = [&[ENVELOPE], &message[..length]].concat();
+        Some((envelope, key_of(&mut state)))
+    }
+}

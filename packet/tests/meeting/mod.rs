@@ -1,0 +1,214 @@
+//! A sender, a relay and a receiver of a rendezvous, and lossy access legs between them, in virtual time.
+
+#![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+
+use tradewind_grant::IdentityKey;
+use tradewind_packet::message::Message;
+use tradewind_packet::rendezvous::{
+    Collector, Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Sealer,
+};
+use tradewind_packet::session::Now;
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+pub const STEP: Duration = Duration::from_millis(5);
+const EPOCH: Duration = Duration::from_secs(1_800_000_000);
+
+pub fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+pub fn now(at: Timestamp) -> Now {
+    Now { steady: at, unix: at + EPOCH }
+}
+
+pub fn sealer(from: u8, to: u8, seed: u8) -> Sealer {
+    let destination = ([192, 0, 2, 7], 5004).into();
+    Sealer::new((identity(from), b"grant"), identity(to).public(), destination, [seed; 32])
+}
+
+/// Everything a test may need to keep, for an hour.
+pub fn roomy() -> DepotConfig {
+    let (bytes, per_sender) = (Bytes::new(10_000_000), Bytes::new(5_000_000));
+    DepotConfig { bytes, per_sender, keep: Duration::from_secs(3600) }
+}
+
+pub fn patient() -> DepositorConfig {
+    DepositorConfig { keep: Duration::from_secs(3600), bytes: Bytes::new(5_000_000) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Relay,
+    Sender,
+    Receiver,
+}
+
+/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up to `jitter` longer than ten milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Legs {
+    pub lost: u64,
+    pub doubled: u64,
+    pub jitter_ms: u64,
+}
+
+pub struct World {
+    pub at: Timestamp,
+    pub sealer: Sealer,
+    pub depositor: Depositor,
+    pub depot: Depot,
+    pub collector: Collector,
+    pub opener: Opener,
+    /// The numbers in packets that were opened, as they came.
+    pub got: Vec<u64>,
+    pub sender_is_online: bool,
+    pub receiver_is_online: bool,
+    /// Questions of the receiver.
+    pub asked: u64,
+    legs: Legs,
+    luck: u64,
+    wire: BTreeMap<(Timestamp, u64), (Place, Place, Vec<u8>)>,
+    sent: u64,
+}
+
+impl World {
+    /// Endpoint 1 sends to endpoint 4 by way of a relay.
+    pub fn new(legs: Legs, seed: u64) -> Self {
+        Self {
+            at: Timestamp::from_nanos(1_000_000_000),
+            sealer: sealer(1, 4, 9),
+            depositor: Depositor::new(identity(4).public(), patient(), seed),
+            depot: Depot::new(roomy(), 77),
+            collector: Collector::default(),
+            opener: Opener::new(identity(4)),
+            got: Vec::new(),
+            sender_is_online: true,
+            receiver_is_online: true,
+            asked: 0,
+            legs,
+            luck: seed,
+            wire: BTreeMap::new(),
+            sent: 0,
+        }
+    }
+
+    /// The application sends a packet with this number.
+    pub fn write(&mut self, number: u64) {
+        let Self { sealer, depositor, at, .. } = self;
+        let put = |parcel| depositor.push(*at, parcel);
+        sealer.seal(now(*at), &number.to_be_bytes(), put).unwrap();
+    }
+
+    /// The receiver starts again, and knows nothing.
+    pub fn restart_receiver(&mut self) {
+        (self.collector, self.opener) = (Collector::default(), Opener::new(identity(4)));
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.luck = self.luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.luck >> 33) % below.max(1)
+    }
+
+    fn send(&mut self, from: Place, to: Place, message: &Message<'_>) {
+        let mut bytes = Vec::new();
+        message.write(&mut bytes);
+        let is_lost = self.draw(100) < self.legs.lost;
+        let copies = if is_lost { 0 } else { 1 + u64::from(self.draw(100) < self.legs.doubled) };
+        for _ in 0..copies {
+            let delay = Duration::from_millis(10 + self.draw(self.legs.jitter_ms + 1));
+            self.sent += 1;
+            self.wire.insert((self.at + delay, self.sent), (from, to, bytes.clone()));
+        }
+    }
+
+    fn deliver(&mut self, from: Place, to: Place, bytes: &[u8]) {
+        let message = Message::parse(bytes).unwrap();
+        match (to, message) {
+            (Place::Relay, Message::Deposit(deposit)) => {
+                let told = self.depot.deposit(self.at, identity(1).public(), &deposit);
+                if let Some(told) = told {
+                    self.send(Place::Relay, Place::Sender, &Message::Deposited(told));
+                }
+            }
+            (Place::Relay, Message::Collect(collect)) => {
+                let mut parcels = Vec::new();
+                let stock = self.depot.collect(identity(4).public(), &collect, |parcel| {
+                    let mut bytes = Vec::new();
+                    Message::Parcel(parcel).write(&mut bytes);
+                    parcels.push(bytes);
+                });
+                for parcel in parcels {
+                    self.send(Place::Relay, Place::Receiver, &Message::parse(&parcel).unwrap());
+                }
+                self.send(Place::Relay, Place::Receiver, &Message::Stock(stock));
+            }
+            (Place::Sender, Message::Deposited(told)) if self.sender_is_online => {
+                self.depositor.handle_deposited(self.at, &told);
+            }
+            (Place::Receiver, Message::Parcel(parcel)) if self.receiver_is_online => {
+                self.collector.handle_parcel(self.at, &parcel);
+                self.open_all();
+            }
+            (Place::Receiver, Message::Stock(stock)) if self.receiver_is_online => {
+                self.collector.handle_stock(self.at, &stock);
+                self.open_all();
+            }
+            (Place::Sender | Place::Receiver, _) => {}
+            (Place::Relay, other) => panic!("{from:?} says {other:?}"),
+        }
+    }
+
+    fn open_all(&mut self) {
+        while let Some(mut parcel) = self.collector.poll_parcel() {
+            let unix = now(self.at).unix;
+            let opened = self.opener.open(unix, &mut parcel, |_| Some(unix + EPOCH));
+            if let Ok(Opened::Packet { payload, .. }) = opened {
+                self.got.push(u64::from_be_bytes(payload.try_into().unwrap()));
+            }
+        }
+    }
+
+    /// One step of virtual time.
+    pub fn step(&mut self) {
+        self.at = self.at + STEP;
+        while let Some(first) = self.wire.first_entry() {
+            if first.key().0 > self.at {
+                break;
+            }
+            let (from, to, bytes) = first.remove();
+            self.deliver(from, to, &bytes);
+        }
+        self.depot.handle_timeout(self.at);
+        if self.sender_is_online {
+            let mut deposits = Vec::new();
+            while let Some(deposit) = self.depositor.poll_deposit(self.at) {
+                let mut bytes = Vec::new();
+                Message::Deposit(deposit).write(&mut bytes);
+                deposits.push(bytes);
+            }
+            for deposit in deposits {
+                self.send(Place::Sender, Place::Relay, &Message::parse(&deposit).unwrap());
+            }
+        }
+        if self.receiver_is_online
+            && let Some(collect) = self.collector.poll_collect(self.at)
+        {
+            self.asked += 1;
+            self.send(Place::Receiver, Place::Relay, &Message::Collect(collect));
+        }
+    }
+
+    /// Steps until `holds`; whether it did within `patience`.
+    pub fn until(&mut self, patience: Duration, holds: impl Fn(&Self) -> bool) -> bool {
+        let end = self.at + patience;
+        while self.at < end {
+            if holds(self) {
+                return true;
+            }
+            self.step();
+        }
+        holds(self)
+    }
+}

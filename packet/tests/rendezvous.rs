@@ -1,0 +1,381 @@
+//! The rendezvous: what was deposited comes once and in order, whatever access legs lose, and whoever is there when.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod meeting;
+
+use std::collections::BTreeMap;
+
+use meeting::*;
+use proptest::prelude::*;
+use tradewind_packet::message::{
+    ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Stock,
+};
+use tradewind_packet::rendezvous::{
+    Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Refused,
+};
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+const PATIENCE: Duration = Duration::from_secs(600);
+const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_nanos(millis * 1_000_000)
+}
+
+/// A question of somebody who has nothing.
+fn first_question(credit: u16) -> Collect {
+    let seen = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
+    Collect { epoch: 0, ask: 1, credit, seen }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn everything_comes_once_and_in_order_over_lossy_legs(
+        seed: u64, lost in 0..35_u64, doubled in 0..20_u64, jitter_ms in 0..60_u64, packets in 1..400_u64, is_live: bool,
+    ) {
+        let mut world = World::new(Legs { lost, doubled, jitter_ms }, seed);
+        world.receiver_is_online = is_live;
+        for number in 0..packets {
+            world.write(number);
+            if number % 7 == 0 {
+                world.step();
+            }
+        }
+        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        // The sender is gone for good; the receiver comes.
+        (world.sender_is_online, world.receiver_is_online) = (false, true);
+        prop_assert!(world.until(PATIENCE, |world| world.got.len() as u64 == packets), "{:?}", world.got.len());
+        let _acknowledged = world.until(Duration::from_secs(60), |_| false);
+        prop_assert_eq!(&world.got, &(0..packets).collect::<Vec<_>>());
+        prop_assert_eq!(world.depositor.counts().0, packets);
+        let tally = world.depot.take_tally();
+        prop_assert_eq!((tally.deposited, tally.collected, tally.expired, tally.evicted), (packets, packets, 0, 0));
+    }
+
+    #[test]
+    fn a_receiver_that_starts_again_gets_what_it_has_not_acknowledged(
+        seed: u64, lost in 0..30_u64, packets in 50..300_u64, before in 1..40_usize,
+    ) {
+        let mut world = World::new(Legs { lost, doubled: 5, jitter_ms: 20 }, seed);
+        world.receiver_is_online = false;
+        (0..packets).for_each(|number| world.write(number));
+        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        world.receiver_is_online = true;
+        prop_assert!(world.until(PATIENCE, |world| world.got.len() >= before));
+        // The envelope was acknowledged, and is needed again.
+        world.restart_receiver();
+        prop_assert!(world.until(PATIENCE, |world| world.got.last() == Some(&(packets - 1))));
+        let mut got = world.got.clone();
+        got.sort_unstable();
+        got.dedup();
+        prop_assert_eq!(got, (0..packets).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_relay_that_starts_again_is_given_what_it_had_not_acknowledged(
+        seed: u64, lost in 0..30_u64, first in 1..200_u64, second in 1..200_u64,
+    ) {
+        let mut world = World::new(Legs { lost, doubled: 5, jitter_ms: 20 }, seed);
+        world.receiver_is_online = false;
+        (0..first).for_each(|number| world.write(number));
+        let _some = world.until(Duration::from_millis(60), |_| false);
+        let acknowledged = world.depositor.counts().0;
+        world.depot = Depot::new(roomy(), 78);
+        (first..first + second).for_each(|number| world.write(number));
+        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        (world.sender_is_online, world.receiver_is_online) = (false, true);
+        prop_assert!(world.until(PATIENCE, |world| world.got.last() == Some(&(first + second - 1))));
+        // The old relay has taken along what it had acknowledged, be it on the way, and nothing else.
+        let missing = world.got[0];
+        prop_assert!((acknowledged..=first).contains(&missing), "{} of {}", missing, acknowledged);
+        prop_assert_eq!(&world.got, &(missing..first + second).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_running_receiver_follows_a_relay_that_starts_again() {
+    let mut world = World::new(QUIET, 3);
+    (0..100).for_each(|number| world.write(number));
+    assert!(world.until(PATIENCE, |world| world.got.len() == 100));
+    world.depot = Depot::new(roomy(), 78);
+    (100..200).for_each(|number| world.write(number));
+    assert!(world.until(PATIENCE, |world| world.got.len() == 200));
+    assert_eq!(world.got, (0..200).collect::<Vec<_>>());
+}
+
+#[test]
+fn asking_costs_little_while_nothing_waits_and_nothing_is_sent_while_all_have_come() {
+    let mut world = World::new(QUIET, 3);
+    world.write(0);
+    assert!(world.until(PATIENCE, |world| world.got.len() == 1));
+    let _answered = world.until(Duration::from_secs(2), |_| false);
+    let before = world.asked;
+    let _quiet = world.until(Duration::from_secs(20), |_| false);
+    assert!((19..=21).contains(&(world.asked - before)), "{}", world.asked - before);
+    assert_eq!(world.depositor.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() {
+    let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(5_000_000) };
+    let mut world = World::new(QUIET, 3);
+    world.depositor = Depositor::new(identity(4).public(), config, 1);
+    let mut tries = 0;
+    for second in 0..100 {
+        world.at = at(second * 1000);
+        world.write(second);
+        while world.depositor.poll_deposit(world.at).is_some() {
+            tries += 1;
+        }
+    }
+    assert!((10..300).contains(&tries), "{tries} tries in 100 s");
+    let (_, expired, _) = world.depositor.counts();
+    assert!((39..=41).contains(&expired), "{expired}");
+    world.depositor.relay_is_back();
+    assert!(world.until(Duration::from_secs(2), |world| world.depositor.is_empty()));
+    assert!(world.until(Duration::from_secs(3), |world| world.got.last() == Some(&99)));
+    // Some more were too old before they were collected.
+    assert!((expired..expired + 4).contains(&world.got[0]), "{:?}", world.got);
+    assert_eq!(world.got, (world.got[0]..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_waits_for_a_relay_is_bounded_by_bytes_too() {
+    let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(20_000) };
+    let mut world = World::new(QUIET, 3);
+    world.depositor = Depositor::new(identity(4).public(), config, 1);
+    (0..1000).for_each(|number| world.write(number));
+    let given_up = world.depositor.counts().1;
+    assert!((800..950).contains(&given_up), "{given_up}");
+    assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&999)));
+    assert_eq!(world.got, (given_up..1000).collect::<Vec<_>>());
+}
+
+/// A sender with as many deposits of a kilobyte as a test wants, which go to `to` by a stream of their own.
+struct Piler {
+    from: u8,
+    to: u8,
+    next: u64,
+}
+
+impl Piler {
+    fn pile(&mut self, now: Timestamp, depot: &mut Depot, count: u64) -> Option<Deposited> {
+        let mut last = None;
+        for number in self.next..self.next + count {
+            let to = identity(self.to).public();
+            let parcel = [&[2], &number.to_be_bytes()[..], &[self.from; 895]].concat();
+            let (stream, begins, keep_s) = (1, number == 0, 100);
+            let deposit = Deposit { stream, begins, number, keep_s, to, parcel: &parcel };
+            last = depot.deposit(now, identity(self.from).public(), &deposit);
+        }
+        self.next += count;
+        last
+    }
+}
+
+/// What waits for an endpoint: whose, and which, in order. Nothing is acknowledged, but for having come before others.
+fn waiting(depot: &mut Depot, owner: u8) -> (Vec<(u8, u64)>, Stock) {
+    let mut parcels: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
+    loop {
+        let mut question = Collect { epoch: 1, ..first_question(64) };
+        for place in parcels.keys().filter_map(|position| position.checked_sub(1)) {
+            question.seen.beyond[(place / 64) as usize] |= 1 << (place % 64);
+        }
+        let before = parcels.len();
+        let stock = depot.collect(identity(owner).public(), &question, |parcel| {
+            let number = u64::from_be_bytes(parcel.parcel[1..9].try_into().unwrap());
+            parcels.insert(parcel.position, (*parcel.parcel.last().unwrap(), number));
+        });
+        if parcels.len() == before {
+            return (parcels.into_values().collect(), stock);
+        }
+    }
+}
+
+#[test]
+fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
+    let config = DepotConfig {
+        bytes: Bytes::new(200_000),
+        per_sender: Bytes::new(100_000),
+        keep: Duration::from_secs(3600),
+    };
+    let mut depot = Depot::new(config, 1);
+    let mut small = Piler { from: 1, to: 4, next: 0 };
+    let mut great = Piler { from: 2, to: 4, next: 0 };
+    small.pile(at(0), &mut depot, 10).unwrap();
+    great.pile(at(1), &mut depot, 150).unwrap();
+    let (parcels, _) = waiting(&mut depot, 4);
+    let of = |whose: u8| parcels.iter().filter(move |(from, _)| *from == whose);
+    assert_eq!(of(1).count(), 10);
+    assert!((90..100).contains(&of(2).count()), "{}", of(2).count());
+    assert_eq!(of(2).next_back(), Some(&(2, 149)));
+    assert_eq!(depot.take_tally().evicted, 150 - of(2).count() as u64);
+    // All together take too much: who takes most gives way.
+    let mut another = Piler { from: 3, to: 5, next: 0 };
+    another.pile(at(2), &mut depot, 100).unwrap();
+    assert!(depot.cost() <= 200_000);
+    let (after, _) = waiting(&mut depot, 4);
+    assert_eq!(after.iter().filter(|(from, _)| *from == 1).count(), 10);
+    assert!(waiting(&mut depot, 5).0.len() > 80);
+    // One that is longer than all that a sender may take is not taken at all.
+    let (to, parcel) = (identity(4).public(), vec![2; 9000]);
+    let deposit = Deposit { stream: 9, begins: true, number: 0, keep_s: 9, to, parcel: &parcel };
+    let tiny = DepotConfig { per_sender: Bytes::new(9_000), ..config };
+    assert_eq!(Depot::new(tiny, 1).deposit(at(0), identity(1).public(), &deposit), None);
+}
+
+#[test]
+fn what_is_too_old_goes_and_is_counted() {
+    let mut depot = Depot::new(DepotConfig { keep: Duration::from_secs(50), ..roomy() }, 1);
+    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut depot, 5).unwrap();
+    depot.handle_timeout(at(49_000));
+    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
+    depot.handle_timeout(at(50_000));
+    assert_eq!(waiting(&mut depot, 4).0.len(), 0);
+    assert_eq!(depot.take_tally().expired, 5);
+    // Nothing is left of a sender that is silent.
+    depot.handle_timeout(at(300_000));
+    assert_eq!(depot.cost(), 0);
+}
+
+#[test]
+fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged() {
+    let mut depot = Depot::new(roomy(), 1);
+    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut depot, 5).unwrap();
+    let stranger = waiting(&mut depot, 5);
+    assert_eq!((stranger.0.len(), stranger.1.left), (0, 0));
+    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
+    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
+    let mut collect = Collect { epoch: 1, ..first_question(2) };
+    collect.seen.next = 2;
+    let mut positions = Vec::new();
+    let stock =
+        depot.collect(identity(4).public(), &collect, |parcel| positions.push(parcel.position));
+    assert_eq!((positions, stock.left), (vec![2, 3], 1));
+    // Who knows positions of another life is given everything.
+    let foreign = Collect { epoch: 2, ..collect };
+    let mut count = 0;
+    depot.collect(identity(4).public(), &foreign, |_| count += 1);
+    assert_eq!((count, depot.take_tally().collected), (2, 2));
+}
+
+#[test]
+fn a_stream_that_the_relay_does_not_know_is_begun_anew() {
+    let mut depot = Depot::new(roomy(), 1);
+    let mut late = Piler { from: 1, to: 4, next: 7 };
+    let told = late.pile(at(0), &mut depot, 1).unwrap();
+    assert!(!told.is_known);
+    assert_eq!((waiting(&mut depot, 4).0.len(), depot.cost()), (0, 0));
+}
+
+/// The parcels of so many packets, with the envelope before them.
+fn parcels(from: u8, seed: u8, count: u64) -> Vec<Vec<u8>> {
+    let (mut sealer, mut parcels) = (sealer(from, 4, seed), Vec::new());
+    for number in 0..count {
+        let put = |parcel| parcels.push(parcel);
+        sealer.seal(now(at(1000)), &number.to_be_bytes(), put).unwrap();
+    }
+    assert_eq!(parcels.len() as u64, count + 1);
+    parcels
+}
+
+fn open(opener: &mut Opener, at: Timestamp, parcel: &[u8]) -> Result<Option<u64>, Refused> {
+    let unix = now(at).unix;
+    let mut parcel = parcel.to_vec();
+    let opened = opener.open(unix, &mut parcel, |head| {
+        (head.grant == b"grant").then(|| unix + Duration::from_secs(100_000))
+    })?;
+    Ok(match opened {
+        Opened::Envelope => None,
+        Opened::Packet { payload, .. } => Some(u64::from_be_bytes(payload.try_into().unwrap())),
+    })
+}
+
+#[test]
+fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
+    let parcels = parcels(1, 9, 3);
+    let mut opener = Opener::new(identity(4));
+    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::NoEnvelope));
+    for at_byte in 0..parcels[0].len() {
+        let mut altered = parcels[0].clone();
+        altered[at_byte] ^= 1;
+        assert!(open(&mut opener, at(1000), &altered).is_err(), "byte {at_byte}");
+        assert!(open(&mut opener, at(1000), &parcels[0][..at_byte]).is_err());
+    }
+    assert_eq!(open(&mut opener, at(1000), &parcels[0]), Ok(None));
+    for at_byte in 0..parcels[1].len() {
+        let mut altered = parcels[1].clone();
+        altered[at_byte] ^= 1;
+        assert!(open(&mut opener, at(1000), &altered).is_err(), "byte {at_byte}");
+        assert!(open(&mut opener, at(1000), &parcels[1][..at_byte]).is_err());
+    }
+    // In whatever order, each once; the envelope as often as it comes.
+    assert_eq!(open(&mut opener, at(1000), &parcels[3]), Ok(Some(2)));
+    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Ok(Some(0)));
+    assert_eq!(open(&mut opener, at(1000), &parcels[0]), Ok(None));
+    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::Replayed));
+    assert_eq!(open(&mut opener, at(1000), &parcels[2]), Ok(Some(1)));
+    // Another receiver can open nothing.
+    let mut other = Opener::new(identity(5));
+    assert_eq!(open(&mut other, at(1000), &parcels[0]), Err(Refused::NotGenuine));
+}
+
+#[test]
+fn an_envelope_is_taken_for_a_day_from_senders_that_may() {
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+    let parcels = parcels(1, 9, 1);
+    let fresh = || Opener::new(identity(4));
+    assert_eq!(open(&mut fresh(), at(1000 + DAY_MS), &parcels[0]), Ok(None));
+    assert_eq!(open(&mut fresh(), at(1002 + DAY_MS), &parcels[0]), Err(Refused::Stale));
+    let mut early = sealer(1, 4, 9);
+    let mut ahead = Vec::new();
+    early.seal(now(at(40_000)), b"ahead", |parcel| ahead.push(parcel)).unwrap();
+    assert_eq!(open(&mut fresh(), at(1000), &ahead[0]), Err(Refused::Stale));
+    let mut opener = fresh();
+    let mut parcel = parcels[0].clone();
+    let refused = opener.open(now(at(1000)).unix, &mut parcel, |head| {
+        assert_eq!((head.sender, head.to.port()), (identity(1).public(), 5004));
+        None
+    });
+    assert_eq!(refused, Err(Refused::NotGranted));
+    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::NoEnvelope));
+    // A grant that ends while packets wait ends them.
+    let mut parcel = parcels[0].clone();
+    let unix = now(at(1000)).unix;
+    opener.open(unix, &mut parcel, |_| Some(unix + Duration::from_secs(5))).unwrap();
+    assert_eq!(open(&mut opener, at(6000), &parcels[1]), Err(Refused::NotGranted));
+    assert_eq!(open(&mut opener, at(5999), &parcels[1]), Ok(Some(0)));
+}
+
+#[test]
+fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
+    let mut opener = Opener::new(identity(4));
+    let [mine, theirs] = [1, 2].map(|from| parcels(from, 9, 1));
+    assert_eq!(open(&mut opener, at(1000), &mine[0]), Ok(None));
+    // The same seed gives the same flow.
+    assert_eq!(open(&mut opener, at(1000), &theirs[0]), Err(Refused::NotGenuine));
+    assert_eq!(open(&mut opener, at(1000), &mine[1]), Ok(Some(0)));
+    for seed in 10..40 {
+        let mut sealer = sealer(1, 4, seed);
+        let mut later = Vec::new();
+        let made = now(at(1000 + 10 * u64::from(seed)));
+        sealer.seal(made, &7_u64.to_be_bytes(), |parcel| later.push(parcel)).unwrap();
+        assert_eq!(open(&mut opener, at(2000), &later[0]), Ok(None));
+        assert_eq!(open(&mut opener, at(2000), &later[1]), Ok(Some(7)));
+    }
+    assert_eq!(open(&mut opener, at(2000), &mine[0]), Err(Refused::Stale));
+    assert_eq!(open(&mut opener, at(2000), &mine[1]), Err(Refused::NoEnvelope));
+}
+
+#[test]
+fn a_key_serves_ten_minutes() {
+    let (mut sealer, mut envelopes) = (sealer(1, 4, 9), 0);
+    for minute in 0..30 {
+        let put = |parcel: Vec<u8>| envelopes += u64::from(parcel[0] == 1);
+        sealer.seal(now(at(minute * 60_000)), b"tick", put).unwrap();
+    }
+    assert_eq!(envelopes, 3);
+}
