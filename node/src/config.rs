@@ -11,6 +11,7 @@ use tradewind_grant::{
 use tradewind_packet::budget::Allowance;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::rendezvous::DepotConfig;
 use tradewind_packet::sender::select::Rules;
 use tradewind_packet::sender::{Copies, Paths};
 use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio};
@@ -20,8 +21,10 @@ use crate::membership::Members;
 
 mod file;
 mod group;
+mod rendezvous;
 
 pub use group::{Group, GroupMember};
+pub use rendezvous::{Consignee, Deposits, Rendezvous};
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
@@ -221,6 +224,8 @@ pub struct NodeConfig {
     pub members: Option<PathBuf>,
     /// How it copies packets to relays.
     pub copying: Copying,
+    /// What it leaves at relays for receivers that need not be there, and where such packets wait for it.
+    pub rendezvous: Rendezvous,
 }
 
 /// How a relay serves caching and coding.
@@ -238,6 +243,8 @@ pub struct RelayServices {
     pub to_endpoints: PricePerGb,
     /// Whether it keeps the registry: where endpoints are, as they tell.
     pub is_registry: bool,
+    /// What it keeps of packets whose receivers are not online; `None`: nothing.
+    pub rendezvous: Option<DepotConfig>,
 }
 
 impl Default for RelayServices {
@@ -250,6 +257,7 @@ impl Default for RelayServices {
             to_relays: PricePerGb::FREE,
             to_endpoints: PricePerGb::FREE,
             is_registry: false,
+            rendezvous: None,
         }
     }
 }
@@ -287,7 +295,9 @@ impl NodeConfig {
         if let Some(chosen) = &self.copying.replies {
             chosen.check(self.tunnel.is_some())?;
         }
-        if self.paths.is_empty() && self.groups.is_empty() && self.members.is_none() {
+        let sends =
+            !(self.paths.is_empty() && self.groups.is_empty() && self.rendezvous.is_empty());
+        if !sends && self.members.is_none() {
             return Ok(());
         }
         if self.workers != 1 {
@@ -298,6 +308,7 @@ impl NodeConfig {
         }
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
+        self.rendezvous.check()?;
         for path in &self.paths {
             path.course.check()?;
             if let Some(chosen) = &path.course.copies {
@@ -322,14 +333,20 @@ impl NodeConfig {
         let groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
         for course in self.paths.iter().map(|path| path.course.clone()).chain(groups) {
             course.check_members(members.is_some())?;
-            let unknown =
-                |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
-            if let Far::Member(name) = &course.far
-                && unknown(&name)
-            {
-                let problem = format!("no endpoint among the members has the id `{name}`");
-                return Err(NodeError::Config { key: "far", problem });
-            }
+        }
+        let of_paths = self.paths.iter().filter_map(|path| match &path.course.far {
+            Far::Member(name) => Some(name),
+            Far::At(_) => None,
+        });
+        let mut named = of_paths.chain(self.rendezvous.members());
+        let is_unknown =
+            |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
+        if let Some(name) = named.find(is_unknown) {
+            let problem = format!("no endpoint among the members has the id `{name}`");
+            return Err(NodeError::Config { key: "far", problem });
+        }
+        if members.is_none() && self.rendezvous.members().next().is_some() {
+            return Err(no_members());
         }
         Ok(())
     }
@@ -391,8 +408,7 @@ impl Course {
     pub(crate) fn check_members(&self, knows_members: bool) -> Result<(), NodeError> {
         let names_some = matches!(self.far, Far::Member(_)) || self.relays == Via::Nearest;
         if names_some && !knows_members {
-            let problem = "missing; a far gateway by its id and the nearest relays take them";
-            return Err(NodeError::Config { key: "members", problem: problem.into() });
+            return Err(no_members());
         }
         Ok(())
     }
@@ -404,7 +420,8 @@ impl RelayServices {
             (1..=MOST_REPAIRS).contains(&usize::from(repairs))
                 && (1..=MOST_SOURCES).contains(&usize::from(packets))
         };
-        let Self { coding, in_stream, .. } = self;
+        let Self { coding, in_stream, rendezvous, .. } = self;
+        rendezvous.as_ref().map_or(Ok(()), rendezvous::check_depot)?;
         if !is_right(coding.repairs, coding.packets)
             || in_stream.is_some_and(|coding| !is_right(coding.repairs, coding.packets))
         {
@@ -439,6 +456,7 @@ impl NodeConfig {
             services: RelayServices::default(),
             members: None,
             copying: Copying::default(),
+            rendezvous: Rendezvous::default(),
         }
     }
 
@@ -460,6 +478,11 @@ impl NodeConfig {
         let neighbours = relays.into_iter().collect();
         Self { operators, neighbours, ..Self::bare(listen, identity) }
     }
+}
+
+fn no_members() -> NodeError {
+    let problem = "missing; a far gateway by its id and the nearest relays take them";
+    NodeError::Config { key: "members", problem: problem.into() }
 }
 
 /// A latency budget as it is told to the far endpoint.

@@ -86,6 +86,14 @@ counters! {
     repairs,
     /// Requests answered as an egress relay.
     answered,
+    /// Packets of a rendezvous that a relay has: those that it began to keep, those that it has acknowledged to this gateway.
+    deposited,
+    /// Packets that were kept until their receiver had them.
+    collected,
+    /// Packets of a rendezvous that were given up as too old: waiting at this relay, or at this gateway for its relay.
+    expired,
+    /// Packets that were kept and had to go for room.
+    evicted,
     /// Overlay paths that answer, as of the last second.
     paths_up,
 }

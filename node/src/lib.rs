@@ -2,7 +2,7 @@
 //!
 //! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
 //! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
-//! but counters and, at a relay that keeps it, the registry. An endpoint has one worker, so that copies over the Internet and over relays meet.
+//! but counters and, at a relay that keeps them, the registry and packets that wait. An endpoint has one worker, so that copies over the Internet and over relays meet.
 //!
 //! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
 //! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
@@ -22,6 +22,7 @@
 //! | [`counts`] | what happened, for metrics |
 //! | [`membership`] | who is there: relays, endpoints |
 //! | `registry` | where endpoints are, kept by a relay |
+//! | `shared` | what a relay's workers keep together |
 //! | [`status`] | how each flow fares |
 
 pub mod config;
@@ -34,6 +35,7 @@ mod listener;
 mod mailbox;
 pub mod membership;
 mod registry;
+mod shared;
 pub mod status;
 mod worker;
 
@@ -48,8 +50,8 @@ use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
 pub use config::{
-    Chosen, Copying, Course, Entrance, Far, Group, GroupMember, NodeConfig, Path, RelayServices,
-    Taken, Tunnel, Via,
+    Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember, NodeConfig,
+    Path, RelayServices, Rendezvous, Taken, Tunnel, Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
@@ -57,6 +59,7 @@ use interceptor::{Gate, Interceptor};
 pub use listener::{Accepted, Listener};
 use mailbox::Desk;
 use membership::Watch;
+use shared::Shared;
 use status::Board;
 pub use status::PacketReport;
 
@@ -123,7 +126,7 @@ impl Node {
         config.check()?;
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
-        let registry = config.services.is_registry.then(Arc::default);
+        let shared = Shared::of(&config.services)?;
         let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
         let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..config.workers {
@@ -149,7 +152,7 @@ impl Node {
                 Arc::clone(&count),
                 board.clone(),
                 Arc::clone(&desk),
-                registry.clone(),
+                shared.clone(),
             )?;
             local.extend(worker.local_addresses());
             counts.push(count);
@@ -209,7 +212,7 @@ impl Node {
         self.address
     }
 
-    /// Where applications reach it, in the order of the paths.
+    /// Where applications reach it: in the order of the paths, then those whose packets wait at a relay.
     #[must_use]
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.local

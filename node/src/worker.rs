@@ -16,7 +16,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
-use crate::registry::Registry;
+use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
 
 /// Time between two reports on flows.
@@ -31,6 +31,8 @@ const TUNNEL: u64 = 3;
 /// Tokens of routes' sockets, and of those where conversations end: their ids above these.
 const ROUTES: u64 = 1 << 32;
 const ENDS: u64 = 1 << 33;
+/// Those of sockets whose datagrams are to wait at a relay: their numbers above this.
+const DEPOSITS: u64 = 1 << 34;
 /// Batches in a row from one socket before the others are looked at.
 const MOST_ROUNDS: usize = 8;
 
@@ -54,9 +56,9 @@ impl Worker {
         counts: Arc<Counts>,
         board: Board,
         desk: Arc<Desk>,
-        registry: Option<Arc<Registry>>,
+        shared: Shared,
     ) -> Result<Self, NodeError> {
-        let engine = Engine::new(config, port, Arc::clone(&counts), (desk, registry))?;
+        let engine = Engine::new(config, port, Arc::clone(&counts), (desk, shared))?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
@@ -73,6 +75,9 @@ impl Worker {
                 packet.resize(MOST_PACKET, 0);
             }
         }
+        for (number, port) in engine.deposit_ports().enumerate() {
+            epoll.watch(port, DEPOSITS + number as u64)?;
+        }
         if let Some(tunnel) = &engine.tunnel {
             epoll.watch(&tunnel.device, TUNNEL)?;
             packet.resize(MOST_PACKET, 0);
@@ -83,7 +88,8 @@ impl Worker {
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
-        self.engine.routes.values().filter_map(|route| route.local.address()).collect()
+        let of_routes = self.engine.routes.values().filter_map(|route| route.local.address());
+        of_routes.chain(self.engine.deposit_ports().map(UdpPort::address)).collect()
     }
 
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
@@ -138,6 +144,7 @@ impl Worker {
         }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
+                DEPOSITS.. => self.engine.deposit_ports().nth((token - DEPOSITS) as usize),
                 ENDS.. => {
                     let inbound = self.engine.inbound.get((token - ENDS) as u32);
                     inbound.and_then(|inbound| inbound.local.port())
@@ -200,6 +207,7 @@ impl Worker {
         let now = now();
         let engine = &mut self.engine;
         self.incoming.for_each(|arrival, datagram| match token {
+            DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),
             ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
             ROUTES.. => {
                 engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram);

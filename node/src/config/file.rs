@@ -6,18 +6,19 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_grant::{
-    DestinationRule, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
+    DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
 };
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_packet::sender::select::Rules;
 use tradewind_units::time::as_text;
-use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio, address, in_plain_words};
+use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use super::{
-    ANY_PORT, Chosen, Copying, Course, Entrance, Far, Group, GroupMember, NodeConfig, Path,
-    RelayServices, Taken, Tunnel, Via, bearable_loss, budget_ms,
+    ANY_PORT, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
+    NodeConfig, Path, RelayServices, Rendezvous, Taken, Tunnel, Via, bearable_loss, budget_ms,
+    rendezvous,
 };
 use crate::NodeError;
 
@@ -40,6 +41,17 @@ struct RelaySection {
     usd_per_gb: PricesSection,
     #[serde(default)]
     registry: bool,
+    rendezvous: Option<DepotSection>,
+}
+
+/// `rendezvous` of a relay's `[packet]`: what it keeps for receivers that are not online.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DepotSection {
+    bytes: Option<Bytes>,
+    per_sender: Option<Bytes>,
+    #[serde(with = "as_text::option")]
+    keep: Option<Duration>,
 }
 
 /// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
@@ -94,6 +106,7 @@ struct PathSection {
     budget: Budget,
     bearable_loss: Option<Ratio>,
     copies: Option<CopiesSection>,
+    keep: Option<Keep>,
 }
 
 /// `[[packet]]` of a gateway with a `group`.
@@ -140,18 +153,53 @@ impl CopiesSection {
     }
 }
 
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member.
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the identity will do.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-struct FarSection(Far);
+enum FarSection {
+    Placed(Far),
+    Named(PublicIdentity),
+}
+
+/// An identity without an address.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    identity: PublicIdentity,
+}
 
 impl TryFrom<toml::Value> for FarSection {
     type Error = toml::de::Error;
 
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        let is_named = value.is_table() && value.get("address").is_none();
         match value {
-            toml::Value::String(name) => Ok(Self(Far::Member(name))),
-            other => Ok(Self(Far::At(other.try_into()?))),
+            toml::Value::String(name) => Ok(Self::Placed(Far::Member(name))),
+            table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
+            other => Ok(Self::Placed(Far::At(other.try_into()?))),
+        }
+    }
+}
+
+impl FarSection {
+    fn placed(self) -> Result<Far, NodeError> {
+        match self {
+            Self::Placed(far) => Ok(far),
+            Self::Named(_) => {
+                let problem = "missing field `address`; only a rendezvous does without".to_owned();
+                Err(NodeError::Config { key: "far", problem })
+            }
+        }
+    }
+
+    fn consignee(self) -> Consignee {
+        match self {
+            Self::Placed(Far::Member(name)) => match name.parse() {
+                Ok(identity) => Consignee::Identity(identity),
+                Err(_) => Consignee::Member(name),
+            },
+            Self::Placed(Far::At(hop)) => Consignee::Identity(hop.identity),
+            Self::Named(identity) => Consignee::Identity(identity),
         }
     }
 }
@@ -188,7 +236,12 @@ enum Wanted {
     Caching,
     Coding,
     Auto,
+    Rendezvous,
 }
+
+/// `keep` of a `[[packet]]`: how long its packets are worth keeping.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Keep(#[serde(with = "as_text")] Duration);
 
 /// `budget` of a `[[packet]]`.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -218,6 +271,7 @@ struct EndpointSection {
     copies: Option<CopiesSection>,
     uplink: Option<Bandwidth>,
     members: Option<PathBuf>,
+    rendezvous: Vec<Hop>,
 }
 
 impl Default for EndpointSection {
@@ -234,6 +288,7 @@ impl Default for EndpointSection {
             copies: None,
             uplink: None,
             members: None,
+            rendezvous: Vec::new(),
         }
     }
 }
@@ -274,6 +329,9 @@ impl NodeConfig {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
                 is_registry: section.registry,
+                rendezvous: section
+                    .rendezvous
+                    .map(|depot| rendezvous::depot(depot.bytes, depot.per_sender, depot.keep)),
                 ..section.coding.resolve()
             },
             ..bare
@@ -294,10 +352,18 @@ impl NodeConfig {
             Some(value) => section("packet_endpoint", value)?,
             None => EndpointSection::default(),
         };
-        let path = |value| section("packet", value).and_then(PathSection::resolve);
-        let group = |value| section("packet", value).and_then(GroupSection::resolve);
-        let (groups, paths): (Vec<_>, Vec<_>) =
-            packets.iter().partition(|value| value.get("group").is_some());
+        let (mut paths, mut groups, mut deposits) = (Vec::new(), Vec::new(), Vec::new());
+        for value in packets {
+            if value.get("group").is_some() {
+                groups.push(section("packet", value).and_then(GroupSection::resolve)?);
+                continue;
+            }
+            let section: PathSection = section("packet", value)?;
+            match section.service {
+                Some(Wanted::Rendezvous) => deposits.push(section.resolve_deposits()?),
+                _ => paths.push(section.resolve()?),
+            }
+        }
         let bare = Self::bare(endpoint.listen, identity);
         Ok(Self {
             operators: endpoint.operators,
@@ -308,8 +374,9 @@ impl NodeConfig {
                 ..bare.policy.clone()
             },
             grant,
-            paths: paths.into_iter().map(path).collect::<Result<_, _>>()?,
-            groups: groups.into_iter().map(group).collect::<Result<_, _>>()?,
+            paths,
+            groups,
+            rendezvous: Rendezvous { deposits, relays: endpoint.rendezvous },
             repeats_copies: endpoint.repeat_copies,
             keep_sources: endpoint.keep_sources,
             tunnel: endpoint.tun,
@@ -345,25 +412,51 @@ impl PathSection {
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };
-        let (far, relays) = (self.far.0, self.relays.0);
+        if self.keep.is_some() {
+            let problem = "expected only with `service = \"rendezvous\"`".to_owned();
+            return Err(NodeError::Config { key: "keep", problem });
+        }
+        let (far, relays) = (self.far.placed()?, self.relays.0);
         let copies = self.copies.map(CopiesSection::resolve);
         Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
+    }
+
+    fn resolve_deposits(self) -> Result<Deposits, NodeError> {
+        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let Self { listen, to, tproxy, tun, far, relays, keep, .. } = self;
+        let (Some(listen), Some(to), None, None) = (listen, to, tproxy, tun) else {
+            return refused("packet", "expected `listen` and `to` with a rendezvous");
+        };
+        if self.ways.is_some()
+            || self.bearable_loss.is_some()
+            || self.copies.is_some()
+            || !self.budget.0.is_zero()
+        {
+            let problem = "expected no `budget`, `ways`, `bearable_loss` or `copies`: packets wait";
+            return refused("packet", problem);
+        }
+        let relay = match relays.0 {
+            Via::Relays(relays) if relays.len() == 1 => relays[0],
+            _ => return refused("relays", "expected exactly one: where packets wait"),
+        };
+        let keep = keep.map_or(rendezvous::KEEP, |Keep(keep)| keep);
+        Ok(Deposits { listen, to, far: far.consignee(), relay, keep })
     }
 }
 
 impl GroupSection {
     fn resolve(self) -> Result<Group, NodeError> {
         let wanted = self.service.unwrap_or(Wanted::Caching);
-        if matches!(wanted, Wanted::Direct | Wanted::Coding | Wanted::Auto) {
+        if !matches!(wanted, Wanted::Caching | Wanted::Forwarding) {
             let problem = "expected `caching` or `forwarding` for a group".to_owned();
             return Err(NodeError::Config { key: "service", problem });
         }
         let carriage = carriage(wanted, self.ways, self.budget)?;
         let member = |member: MemberSection| {
-            let MemberSection { far: FarSection(far), to, relays: ViaSection(relays) } = member;
-            GroupMember { far, to, relays }
+            let MemberSection { far, to, relays: ViaSection(relays) } = member;
+            Ok(GroupMember { far: far.placed()?, to, relays })
         };
-        let members = self.group.into_iter().map(member).collect();
+        let members = self.group.into_iter().map(member).collect::<Result<_, NodeError>>()?;
         Ok(Group { listen: self.listen, carriage, members })
     }
 }
@@ -372,7 +465,7 @@ impl GroupSection {
 fn carriage(wanted: Wanted, ways: Option<Ways>, budget: Budget) -> Result<Carriage, NodeError> {
     let service = match wanted {
         // Until it is known better.
-        Wanted::Auto | Wanted::Direct => Service::Direct,
+        Wanted::Auto | Wanted::Direct | Wanted::Rendezvous => Service::Direct,
         Wanted::Forwarding => Service::Forwarding,
         Wanted::Caching => Service::Caching,
         Wanted::Coding => Service::Coding,

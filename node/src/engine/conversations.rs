@@ -25,7 +25,7 @@ use crate::counts::add;
 /// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten. Chosen: as long as NATs remember UDP that answers.
-const IDLE: Duration = Duration::from_secs(120);
+pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
@@ -441,6 +441,7 @@ impl Engine {
         for route in self.routes.values_mut() {
             route.local.flush(&self.counts);
         }
+        self.meetings.flush(&self.counts);
         if self.inbound.is_empty() {
             return;
         }
@@ -453,7 +454,7 @@ impl Engine {
 }
 
 /// An address of this host's choice, of the same family.
-fn any_like(to: SocketAddr) -> SocketAddr {
+pub(super) fn any_like(to: SocketAddr) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),

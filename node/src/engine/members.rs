@@ -116,6 +116,11 @@ impl MemberTable {
         }
     }
 
+    /// Who the members call so.
+    pub(super) fn identity_of(&self, name: &str) -> Option<PublicIdentity> {
+        self.members.endpoint(name).map(|member| member.identity)
+    }
+
     fn member(&self, far: &Far) -> Option<&Member> {
         match far {
             Far::At(hop) => self.endpoint_of(hop.identity),
@@ -253,7 +258,7 @@ impl Engine {
 
     /// Whether a neighbour is a relay that carries nothing for this node and is measured.
     pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
-        self.members.is_measured(peer)
+        (self.members.is_measured(peer) || self.meetings.is_with(peer))
             && !self.routes.values().any(|route| route.first() == Some(peer))
     }
 
@@ -306,6 +311,7 @@ impl Engine {
         let leads_there =
             |route: &super::routes::Route| route.far == peer || route.first() == Some(peer);
         if self.members.has(peer)
+            || self.meetings.is_with(peer)
             || self.routes.values().any(leads_there)
             || self.passes_on_to(peer)
             || !self.legs.values().any(|leg| *leg == peer)

@@ -10,6 +10,7 @@ mod members;
 mod mtu;
 mod paths;
 mod registration;
+mod rendezvous;
 mod routes;
 mod services;
 mod serving;
@@ -38,11 +39,12 @@ use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
-use crate::registry::Registry;
+use crate::shared::Shared;
 
 use conversations::{Inbound, Outbound};
 use members::MemberTable;
 use paths::Label;
+use rendezvous::Meetings;
 use routes::{Far, Route};
 use services::Services;
 use sockets::{Outlet, Sockets};
@@ -76,8 +78,9 @@ pub(crate) struct Engine {
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
     members: MemberTable,
-    /// Where endpoints are, if this is the relay that keeps it.
-    registry: Option<Arc<Registry>>,
+    /// What a relay's workers keep together.
+    shared: Shared,
+    meetings: Meetings,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
     /// Heads of groups, by their flows.
@@ -132,7 +135,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
-        (desk, registry): (Arc<Desk>, Option<Arc<Registry>>),
+        (desk, shared): (Arc<Desk>, Shared),
     ) -> Result<Self, NodeError> {
         let now = now();
         let own = match config.workers {
@@ -168,7 +171,8 @@ impl Engine {
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
-            registry,
+            shared,
+            meetings: Meetings::new(&config),
             routes: Table::new(ROUTES),
             desk,
             groups: BTreeMap::new(),
@@ -198,6 +202,7 @@ impl Engine {
         for group in &config.groups {
             engine.add_group(now, group)?;
         }
+        engine.add_meetings(now)?;
         engine.dispatch(now);
         engine.flush();
         Ok(engine)
@@ -261,6 +266,13 @@ impl Engine {
                 | Message::LookUp { .. }
                 | Message::Member { .. }),
             ) => self.take_membership(now, peer, message),
+            Ok(
+                message @ (Message::Deposit(_)
+                | Message::Deposited(_)
+                | Message::Collect(_)
+                | Message::Parcel(_)
+                | Message::Stock(_)),
+            ) => self.take_rendezvous(now, peer, message),
             Ok(message) => self.take_service(now, peer, message),
             Err(_) => add(&self.counts.dropped, 1),
         }
@@ -323,6 +335,7 @@ impl Engine {
     /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.
     pub(crate) fn dispatch(&mut self, now: Now) {
         self.drive(now);
+        self.drive_meetings(now);
         while let Some(transmit) = self.sessions.poll_transmit() {
             match transmit.link {
                 Link::Internet(to) => {
@@ -345,6 +358,7 @@ impl Engine {
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
+                    self.meetings.relay_is_back(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),
             }
@@ -375,9 +389,11 @@ impl Engine {
         self.tend_ends(now);
         self.tend_groups(now);
         self.tend_conversations(now);
+        self.tend_meetings(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];
-        self.counts.duplicates.store(duplicates, std::sync::atomic::Ordering::Relaxed);
+        let twice = duplicates + self.meetings.replayed;
+        self.counts.duplicates.store(twice, std::sync::atomic::Ordering::Relaxed);
         let others: u64 = drops.iter().sum::<u64>() - duplicates;
         add(&self.counts.dropped, others - self.drops_counted);
         self.drops_counted = others;

@@ -136,7 +136,7 @@ impl Engine {
     fn keep_registered(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
         let (identity, link) = (self.sessions.identity_of(from), self.sessions.link_of(from));
         let (Some(registry), Some(identity), Some(Link::Internet(address))) =
-            (&self.registry, identity, link)
+            (&self.shared.registry, identity, link)
         else {
             return add(&self.counts.dropped, 1);
         };
@@ -148,7 +148,8 @@ impl Engine {
 
     /// Of the same: who asks is told where an endpoint is.
     fn tell_member(&mut self, now: Now, from: PeerId, identity: PublicIdentity) {
-        let entry = self.registry.as_ref().and_then(|kept| kept.look_up(now.steady, identity));
+        let entry =
+            self.shared.registry.as_ref().and_then(|kept| kept.look_up(now.steady, identity));
         if let Some(entry) = entry
             && let Some(near) = NearList::of(&entry.near)
         {

@@ -117,6 +117,7 @@ impl Engine {
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far)));
         }
+        flows.extend(self.report_meetings());
         flows
     }
 

@@ -1,0 +1,394 @@
+//! The rendezvous at sockets and sessions: what applications write is left at a relay, what waits there is collected and delivered, and a relay keeps it `[JQ 3.5]`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tradewind_grant::{Destination, PublicIdentity, SignedGrant};
+use tradewind_net::entropy;
+use tradewind_net::udp::UdpPort;
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Collect, Deposit, Deposited, Message};
+use tradewind_packet::rendezvous::{
+    Collector, Depositor, DepositorConfig, Head, Opened, Opener, Refused, Sealer,
+};
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+use super::Engine;
+use super::conversations::{IDLE, MOST, any_like};
+use super::local::Local;
+use crate::NodeError;
+use crate::config::{Consignee, Deposits, NodeConfig};
+use crate::counts::{Counts, add};
+use crate::status::{Direction, FlowStatus};
+
+/// Time between two questions to a relay, whether the session is still known there. Chosen: as often as it is asked for packets.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Most bytes of one path that wait before their relay has them. Chosen: what relays keep of a sender.
+const MOST_WAITING: Bytes = Bytes::new(32_000_000);
+
+/// One worker's part in rendezvous.
+pub(super) struct Meetings {
+    lines: Vec<Line>,
+    collections: Vec<Collection>,
+    opener: Opener,
+    /// Sockets that flows are delivered from.
+    ends: BTreeMap<FlowNumber, End>,
+    /// Answers to deposits of this batch of datagrams.
+    answers: BTreeMap<(PeerId, u64), Deposited>,
+    next_ask: Timestamp,
+    /// Packets that came again.
+    pub(super) replayed: u64,
+}
+
+/// A path whose packets wait at a relay.
+struct Line {
+    deposits: Deposits,
+    local: Local,
+    relay: PeerId,
+    /// Whether its session was open just now.
+    is_open: bool,
+    sender: Option<Sender>,
+    packets: u64,
+    bytes: u64,
+}
+
+/// What seals for one receiver and deposits that.
+struct Sender {
+    to: PublicIdentity,
+    sealer: Sealer,
+    depositor: Depositor,
+    /// The depositor's counts that metrics have.
+    counted: (u64, u64),
+}
+
+/// A relay where packets for this node may wait.
+struct Collection {
+    relay: PeerId,
+    is_open: bool,
+    collector: Collector,
+}
+
+struct End {
+    local: Local,
+    used: Timestamp,
+}
+
+impl Meetings {
+    pub(super) fn new(config: &NodeConfig) -> Self {
+        Self {
+            lines: Vec::new(),
+            collections: Vec::new(),
+            opener: Opener::new(config.identity.clone()),
+            ends: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            next_ask: Timestamp::ZERO,
+            replayed: 0,
+        }
+    }
+
+    /// Whether packets are left there or collected from there.
+    pub(super) fn is_with(&self, peer: PeerId) -> bool {
+        self.lines.iter().any(|line| line.relay == peer)
+            || self.collections.iter().any(|collection| collection.relay == peer)
+    }
+
+    pub(super) fn flush(&mut self, counts: &Counts) {
+        self.ends.values_mut().for_each(|end| end.local.flush(counts));
+    }
+
+    /// A session with a relay is open again.
+    pub(super) fn relay_is_back(&mut self, relay: PeerId) {
+        let lines = self.lines.iter_mut().filter(|line| line.relay == relay);
+        lines
+            .filter_map(|line| line.sender.as_mut())
+            .for_each(|sender| sender.depositor.relay_is_back());
+    }
+}
+
+impl Line {
+    /// Seals a packet and has it deposited; `None` when it is too long, or nobody knows for whom it is.
+    fn seal(&mut self, now: Now, payload: &[u8]) -> Option<()> {
+        let Sender { sealer, depositor, .. } = self.sender.as_mut()?;
+        sealer.seal(now, payload, |parcel| depositor.push(now.steady, parcel)).ok()?;
+        self.packets += 1;
+        self.bytes += payload.len() as u64;
+        Some(())
+    }
+}
+
+impl Sender {
+    fn new(config: &NodeConfig, to: PublicIdentity, deposits: &Deposits) -> Option<Self> {
+        let own = (config.identity.clone(), config.grant.as_ref()?.as_bytes());
+        let sealer = Sealer::new(own, to, deposits.to, entropy::bytes().ok()?);
+        let stream = u64::from_be_bytes(entropy::bytes().ok()?);
+        let limits = DepositorConfig { keep: deposits.keep, bytes: MOST_WAITING };
+        Some(Self { to, sealer, depositor: Depositor::new(to, limits, stream), counted: (0, 0) })
+    }
+}
+
+/// When the grant in an envelope ends, if this node delivers what it covers there.
+fn judge(config: &NodeConfig, unix: Timestamp, head: &Head<'_>) -> Option<Timestamp> {
+    let signed = SignedGrant::from_bytes(head.grant).ok()?;
+    // Whose it says to be costs nothing to compare; the signature is the dear part.
+    if signed.unverified().gateway != head.sender {
+        return None;
+    }
+    let grant = signed.verify(&config.operators).ok()?;
+    grant.check_time(unix).ok()?;
+    config.policy.check(grant, &Destination::Address(head.to), head.to).ok()?;
+    Some(grant.expires)
+}
+
+impl Engine {
+    /// Opens the ports of paths whose packets wait, and begins sessions with the relays.
+    pub(super) fn add_meetings(&mut self, now: Now) -> Result<(), NodeError> {
+        let full = || NodeError::Config { key: "rendezvous", problem: "too many relays".into() };
+        let told = self.config.rendezvous.clone();
+        for deposits in told.deposits {
+            let hop = deposits.relay;
+            let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
+            let local = Local::bind(deposits.listen, false)?;
+            let (is_open, sender, packets, bytes) = (false, None, 0, 0);
+            let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
+            self.meetings.lines.push(line);
+        }
+        for hop in told.relays {
+            let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
+            let collector = Collector::default();
+            self.meetings.collections.push(Collection { relay, is_open: false, collector });
+        }
+        self.name_consignees();
+        Ok(())
+    }
+
+    /// The sockets that applications write to, by number.
+    pub(crate) fn deposit_ports(&self) -> impl Iterator<Item = &UdpPort> {
+        self.meetings.lines.iter().filter_map(|line| line.local.port())
+    }
+
+    /// Members may come, go and change who they are.
+    fn name_consignees(&mut self) {
+        for line in &mut self.meetings.lines {
+            let identity = match &line.deposits.far {
+                Consignee::Identity(identity) => Some(*identity),
+                Consignee::Member(name) => self.members.identity_of(name),
+            };
+            let is_another =
+                |to: &PublicIdentity| line.sender.as_ref().is_none_or(|sender| sender.to != *to);
+            if let Some(to) = identity.filter(is_another) {
+                line.sender = Sender::new(&self.config, to, &line.deposits);
+            }
+        }
+    }
+
+    /// Takes a datagram that an application sent to be kept, by socket `at`.
+    pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
+        let line = self.meetings.lines.get_mut(at);
+        match line.and_then(|line| line.seal(now, payload)) {
+            Some(()) => add(&self.counts.taken, 1),
+            None => add(&self.counts.refused, 1),
+        }
+    }
+
+    /// Takes what is said at the relay where packets wait.
+    pub(super) fn take_rendezvous(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        match message {
+            Message::Deposit(deposit) => self.keep_deposit(now, from, &deposit),
+            Message::Collect(collect) => self.hand_out(from, &collect),
+            Message::Deposited(told) => {
+                let lines = self.meetings.lines.iter_mut().filter(|line| line.relay == from);
+                for sender in lines.filter_map(|line| line.sender.as_mut()) {
+                    sender.depositor.handle_deposited(now.steady, &told);
+                }
+            }
+            Message::Parcel(_) | Message::Stock(_) => self.take_collected(now, from, message),
+            _ => add(&self.counts.dropped, 1),
+        }
+    }
+
+    fn take_collected(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        let known = self.meetings.collections.iter().position(|known| known.relay == from);
+        let Some(at) = known else { return add(&self.counts.dropped, 1) };
+        let collector = &mut self.meetings.collections[at].collector;
+        match message {
+            Message::Parcel(parcel) => collector.handle_parcel(now.steady, &parcel),
+            Message::Stock(stock) => collector.handle_stock(now.steady, &stock),
+            _ => {}
+        }
+        while let Some(mut parcel) = self.meetings.collections[at].collector.poll_parcel() {
+            self.open_parcel(now, &mut parcel);
+        }
+    }
+
+    fn open_parcel(&mut self, now: Now, parcel: &mut [u8]) {
+        let Meetings { opener, ends, replayed, .. } = &mut self.meetings;
+        let config = &self.config;
+        let opened = opener.open(now.unix, parcel, |head| judge(config, now.unix, head));
+        match opened {
+            Ok(Opened::Envelope) => {}
+            Ok(Opened::Packet { flow, to, payload }) => match end_of(ends, now, flow, to) {
+                Some(local) => local.push(&self.counts, None, to, payload),
+                None => add(&self.counts.dropped, 1),
+            },
+            Err(Refused::Replayed) => *replayed += 1,
+            Err(refusal) => {
+                tracing::debug!(%refusal, "parcel refused");
+                add(&self.counts.dropped, 1);
+            }
+        }
+    }
+
+    /// Who has shown a grant may leave packets here, and collect its own.
+    fn granted(&self, peer: PeerId) -> Option<PublicIdentity> {
+        self.sessions.grant_of(peer).and_then(|_| self.sessions.identity_of(peer))
+    }
+
+    /// Of a relay: a packet is to wait.
+    fn keep_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
+        let kept = match (self.shared.depot(), self.granted(from)) {
+            (Some(mut depot), Some(sender)) => depot.deposit(now.steady, sender, deposit),
+            _ => None,
+        };
+        match kept {
+            Some(told) => {
+                self.meetings.answers.insert((from, told.stream), told);
+            }
+            None => add(&self.counts.dropped, 1),
+        }
+    }
+
+    /// Of a relay: a receiver asks for what has waited.
+    fn hand_out(&mut self, from: PeerId, collect: &Collect) {
+        let owner = self.granted(from);
+        let Self { shared, sockets, sessions, scratch, .. } = self;
+        let (Some(mut depot), Some(owner)) = (shared.depot(), owner) else {
+            return add(&self.counts.dropped, 1);
+        };
+        let stock = depot.collect(owner, collect, |parcel| {
+            scratch.clear();
+            Message::Parcel(parcel).write(scratch);
+            Self::post(sockets, sessions, from, scratch);
+        });
+        drop(depot);
+        self.say(from, &Message::Stock(stock));
+    }
+
+    /// Sends what is due: answers, deposits, questions.
+    pub(super) fn drive_meetings(&mut self, now: Now) {
+        for ((peer, _), told) in std::mem::take(&mut self.meetings.answers) {
+            self.say(peer, &Message::Deposited(told));
+        }
+        let Self { meetings, sockets, sessions, scratch, .. } = self;
+        let mut post = |relay: PeerId, message: &Message<'_>| {
+            scratch.clear();
+            message.write(scratch);
+            Self::post(sockets, sessions, relay, scratch);
+        };
+        for line in meetings.lines.iter_mut().filter(|line| line.is_open) {
+            let Some(sender) = &mut line.sender else { continue };
+            while let Some(deposit) = sender.depositor.poll_deposit(now.steady) {
+                post(line.relay, &Message::Deposit(deposit));
+            }
+        }
+        for collection in meetings.collections.iter_mut().filter(|known| known.is_open) {
+            if let Some(collect) = collection.collector.poll_collect(now.steady) {
+                post(collection.relay, &Message::Collect(collect));
+            }
+        }
+    }
+
+    /// Does what is due now and then: names, what is too old, counts, sockets.
+    pub(super) fn tend_meetings(&mut self, now: Now) {
+        self.tend_depot(now);
+        self.name_consignees();
+        let is_due = now.steady >= self.meetings.next_ask;
+        for line in &mut self.meetings.lines {
+            line.is_open = self.sessions.is_open(line.relay);
+            let Some(sender) = &mut line.sender else { continue };
+            sender.depositor.handle_timeout(now.steady);
+            let (deposited, expired, _) = sender.depositor.counts();
+            let (counted_deposited, counted_expired) =
+                std::mem::replace(&mut sender.counted, (deposited, expired));
+            add(&self.counts.deposited, deposited - counted_deposited);
+            add(&self.counts.expired, expired - counted_expired);
+        }
+        for collection in &mut self.meetings.collections {
+            collection.is_open = self.sessions.is_open(collection.relay);
+        }
+        self.meetings.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
+        if is_due {
+            self.meetings.next_ask = now.steady + ASK_EVERY;
+            self.ask_meetings(now);
+        }
+    }
+
+    /// A relay that has started again does not know the session: that is noticed by what it does not answer.
+    fn ask_meetings(&mut self, now: Now) {
+        let waits =
+            |line: &&Line| line.sender.as_ref().is_some_and(|sender| !sender.depositor.is_empty());
+        let lines = self.meetings.lines.iter().filter(waits).map(|line| line.relay);
+        let collections = self.meetings.collections.iter().map(|known| known.relay);
+        for relay in lines.chain(collections) {
+            if let Some(link) = self.sessions.link_of(relay) {
+                self.sessions.ask(now, relay, link);
+            }
+        }
+    }
+
+    fn tend_depot(&mut self, now: Now) {
+        let Some(mut depot) = self.shared.depot() else { return };
+        depot.handle_timeout(now.steady);
+        let tally = depot.take_tally();
+        add(&self.counts.deposited, tally.deposited);
+        add(&self.counts.collected, tally.collected);
+        add(&self.counts.expired, tally.expired);
+        add(&self.counts.evicted, tally.evicted);
+    }
+
+    /// The paths whose packets wait; what becomes of those after the relay has them nobody tells.
+    pub(super) fn report_meetings(&self) -> impl Iterator<Item = FlowStatus> {
+        self.meetings.lines.iter().map(|line| {
+            let (why, resent) = match &line.sender {
+                None => ("the members do not know the far gateway", 0),
+                Some(sender) if !line.is_open || sender.depositor.is_unheard() => {
+                    ("the relay does not answer", sender.depositor.counts().2)
+                }
+                Some(sender) => ("as configured", sender.depositor.counts().2),
+            };
+            let far = line.sender.as_ref().map(|sender| sender.to.to_string());
+            FlowStatus {
+                direction: Direction::Sent,
+                far: far.unwrap_or_default(),
+                listen: line.local.address(),
+                to: Some(line.deposits.to),
+                service: "rendezvous".to_owned(),
+                why: why.to_owned(),
+                packets: line.packets,
+                bytes: line.bytes,
+                copies: 0,
+                resent,
+                fared: None,
+                internet_loss: None,
+                longest: None,
+                billed: None,
+            }
+        })
+    }
+}
+
+/// The socket that a flow is delivered from.
+fn end_of(
+    ends: &mut BTreeMap<FlowNumber, End>,
+    now: Now,
+    flow: FlowNumber,
+    to: SocketAddr,
+) -> Option<&mut Local> {
+    if !ends.contains_key(&flow) && ends.len() < MOST {
+        let end = End { local: Local::bind(any_like(to), false).ok()?, used: now.steady };
+        ends.insert(flow, end);
+    }
+    let end = ends.get_mut(&flow)?;
+    end.used = now.steady;
+    Some(&mut end.local)
+}
