@@ -94,7 +94,11 @@ struct Sender {
 
 impl Sender {
     fn new(to: SocketAddr, relay: SocketAddr) -> Self {
-        let node = Node::start(sending(&section(to, relay, "keep = '1 min'")).unwrap()).unwrap();
+        Self::of(sending(&section(to, relay, "keep = '1 min'")).unwrap())
+    }
+
+    fn of(config: NodeConfig) -> Self {
+        let node = Node::start(config).unwrap();
         let application = UdpSocket::bind(loopback()).unwrap();
         application.connect(node.local_addresses()[0]).unwrap();
         Self { node, application }
@@ -162,6 +166,30 @@ fn packets_come_while_both_are_there_and_follow_a_receiver_that_moves() {
     sender.write(50..100);
     let _there = owner(relay.address());
     until("packets at the other place", || sink.has(0..100));
+}
+
+#[test]
+fn a_receiver_is_found_by_its_id_among_the_members() {
+    let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
+    let file = format!("tradewind-rendezvous-{}.toml", std::process::id());
+    let file = std::env::temp_dir().join(file);
+    let berlin = identity(4).public();
+    // Nobody is at that address, and nobody is asked there.
+    let told = "[[endpoint]]\nid = 'berlin'\naddress = '127.0.0.1:9'\n";
+    std::fs::write(&file, format!("{told}identity = '{berlin}'\n")).unwrap();
+    let by_identity = section(sink.address, relay.address(), "");
+    let far = by_identity.lines().find(|line| line.starts_with("far")).unwrap();
+    let packet: toml::Table = by_identity.replace(far, "far = 'berlin'").parse().unwrap();
+    let endpoint = format!("members = '{}'", file.display()).parse::<toml::Table>().unwrap();
+    let grant = Some(own_grant(1));
+    let config =
+        NodeConfig::of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant);
+    let sender = Sender::of(config.unwrap());
+    until("the members", || sender.node.report().endpoints.len() == 1);
+    sender.write(0..20);
+    let _receiver = owner(relay.address());
+    until("the packets", || sink.has(0..20));
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

@@ -227,6 +227,56 @@ fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
     assert_eq!(Depot::new(tiny, 1).deposit(at(0), identity(1).public(), &deposit), None);
 }
 
+proptest! {
+    #[test]
+    fn whatever_is_left_and_fetched_bounds_hold_and_every_packet_is_accounted_for(
+        steps in prop::collection::vec((0..5_u8, 1..4_u8, 0..3_u64, 0..300_u64, 1..900_usize), 1..400),
+    ) {
+        let (bytes, per_sender) = (Bytes::new(40_000), Bytes::new(20_000));
+        let config = DepotConfig { bytes, per_sender, keep: Duration::from_secs(20) };
+        let (mut depot, mut millis) = (Depot::new(config, 1), 0);
+        let (mut next, mut seen) = (BTreeMap::new(), [0; 2]);
+        let mut fetched = 0;
+        for (kind, from, stream, jump, length) in steps {
+            match kind {
+                0..=2 => {
+                    let number: &mut u64 = next.entry((from, stream)).or_default();
+                    // Some are missing, come twice, or begin what is known.
+                    let number = if kind == 0 { *number + jump } else { let n = *number; *number += 1; n };
+                    let receiver = (stream % 2) as u8;
+                    let (to, parcel) = (identity(10 + receiver).public(), vec![2; length]);
+                    let begins = jump % 3 > 0;
+                    let deposit = Deposit { stream, begins, number, keep_s: 15, to, parcel: &parcel };
+                    let _answer = depot.deposit(at(millis), identity(from).public(), &deposit);
+                }
+                3 => {
+                    let receiver = (stream % 2) as usize;
+                    let mut question = Collect { epoch: 1, ..first_question(from.into()) };
+                    question.seen.next = seen[receiver];
+                    let owner = identity(10 + receiver as u8).public();
+                    let stock = depot.collect(owner, &question, |parcel| {
+                        assert!(parcel.since <= parcel.position && parcel.position >= seen[receiver]);
+                        seen[receiver] = parcel.position + 1;
+                        fetched += 1;
+                    });
+                    prop_assert_eq!(stock.ask, 1);
+                }
+                _ => {
+                    millis += jump * 100;
+                    depot.handle_timeout(at(millis));
+                }
+            }
+            prop_assert!(depot.cost() <= 40_000, "{}", depot.cost());
+        }
+        millis += 1_000_000;
+        depot.handle_timeout(at(millis));
+        prop_assert_eq!(depot.cost(), 0);
+        let tally = depot.take_tally();
+        prop_assert_eq!(tally.deposited, tally.collected + tally.expired + tally.evicted);
+        prop_assert!(tally.collected <= fetched);
+    }
+}
+
 #[test]
 fn what_is_too_old_goes_and_is_counted() {
     let mut depot = Depot::new(DepotConfig { keep: Duration::from_secs(50), ..roomy() }, 1);
