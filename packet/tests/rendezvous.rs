@@ -12,7 +12,7 @@ use tradewind_packet::message::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Stock,
 };
 use tradewind_packet::rendezvous::{
-    Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Refused,
+    Collector, Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Refused,
 };
 use tradewind_units::{Bytes, Duration, Timestamp};
 
@@ -306,7 +306,8 @@ fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged(
         depot.collect(identity(4).public(), &collect, |parcel| positions.push(parcel.position));
     assert_eq!((positions, stock.left), (vec![2, 3], 1));
     // Who knows positions of another life is given everything.
-    let foreign = Collect { epoch: 2, ..collect };
+    let mut foreign = Collect { epoch: 2, ..collect };
+    foreign.seen.next = 4;
     let mut count = 0;
     depot.collect(identity(4).public(), &foreign, |_| count += 1);
     assert_eq!((count, depot.take_tally().collected), (2, 2));
@@ -319,6 +320,64 @@ fn a_stream_that_the_relay_does_not_know_is_begun_anew() {
     let told = late.pile(at(0), &mut depot, 1).unwrap();
     assert!(!told.is_known);
     assert_eq!((waiting(&mut depot, 4).0.len(), depot.cost()), (0, 0));
+}
+
+#[test]
+fn what_was_held_back_for_something_that_has_gone_is_handed_on() {
+    let (mut depot, mut collector) = (Depot::new(roomy(), 1), Collector::default());
+    let owner = identity(4).public();
+    for (number, keep_s) in (0..4).zip([5, 50, 50, 50]) {
+        let (stream, begins, to, parcel) = (1, true, owner, &[2, number as u8][..]);
+        let deposit = Deposit { stream, begins, number, keep_s, to, parcel };
+        depot.deposit(at(0), identity(1).public(), &deposit).unwrap();
+    }
+    let mut round = |now: Timestamp, lost: Option<u64>, depot: &mut Depot| {
+        let question = collector.poll_collect(now).unwrap();
+        let stock = depot.collect(owner, &question, |parcel| {
+            if Some(parcel.position) != lost {
+                collector.handle_parcel(now, &parcel);
+            }
+        });
+        collector.handle_stock(now, &stock);
+        std::iter::from_fn(|| collector.poll_parcel()).map(|parcel| parcel[1]).collect::<Vec<_>>()
+    };
+    assert_eq!(round(at(0), Some(0), &mut depot), Vec::<u8>::new());
+    depot.handle_timeout(at(6000));
+    assert_eq!(round(at(6000), None, &mut depot), [1, 2, 3]);
+}
+
+#[test]
+fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() {
+    let [mut first, mut second] = [1, 2].map(|epoch| Depot::new(roomy(), epoch));
+    let (sender, owner) = (identity(1).public(), identity(4).public());
+    let mut depositor = Depositor::new(owner, patient(), 1);
+    (0..10).for_each(|number| depositor.push(at(0), vec![2, number]));
+    let mut answers = Vec::new();
+    while let Some(deposit) = depositor.poll_deposit(at(0)) {
+        if deposit.number < 5 {
+            answers.extend(first.deposit(at(0), sender, &deposit));
+        }
+    }
+    // Nobody has heard the first relay yet when the second one is asked.
+    while let Some(deposit) = depositor.poll_deposit(at(1000)) {
+        if deposit.number >= 5 {
+            second.deposit(at(1000), sender, &deposit).unwrap();
+        }
+    }
+    depositor.handle_deposited(at(1010), &answers[4]);
+    for step in 1..4000 {
+        let now = at(1010 + 5 * step);
+        let mut answers = Vec::new();
+        while let Some(deposit) = depositor.poll_deposit(now) {
+            answers.extend(second.deposit(now, sender, &deposit));
+        }
+        answers.iter().for_each(|told| depositor.handle_deposited(now, told));
+    }
+    assert!(depositor.is_empty());
+    let numbers: Vec<u8> = (5..10).collect();
+    let mut got = Vec::new();
+    second.collect(owner, &first_question(64), |parcel| got.push(parcel.parcel[1]));
+    assert_eq!(got, numbers);
 }
 
 /// The parcels of so many packets, with the envelope before them.

@@ -219,7 +219,8 @@ impl Depositor {
                 sample = at.map(|at| now.since(at)).or(sample);
             }
         }
-        while self.parcels.front().is_some_and(|first| first.note.has_come) {
+        // What came before one that is missing waits with it.
+        while self.parcels.front().is_some_and(|first| first.number < seen.next) {
             self.deposited += u64::from(self.parcels.pop() == Some(true));
         }
         sample.into_iter().for_each(|sample| self.round_trip.learn(sample));
