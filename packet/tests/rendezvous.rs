@@ -380,6 +380,31 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
     assert_eq!(got, numbers);
 }
 
+#[test]
+fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
+    // On the way to the relay, while others come now and then.
+    let mut world = World::new(QUIET, 3);
+    world.longest = 500;
+    world.write_long();
+    for number in 1..60 {
+        world.write(number);
+        world.until(Duration::from_millis(200), |_| false);
+    }
+    assert!(world.until(Duration::from_secs(10), |world| world.got.last() == Some(&59)));
+    assert_eq!(world.got, (1..60).collect::<Vec<_>>());
+    assert_eq!(world.depositor.counts().1, 1);
+    // On the way from it.
+    let mut world = World::new(QUIET, 3);
+    world.receiver_is_online = false;
+    world.write(1);
+    world.write_long();
+    (2..60).for_each(|number| world.write(number));
+    assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+    (world.receiver_is_online, world.longest) = (true, 500);
+    assert!(world.until(Duration::from_secs(60), |world| world.got.last() == Some(&59)));
+    assert_eq!(world.got, (1..60).collect::<Vec<_>>());
+}
+
 /// The parcels of so many packets, with the envelope before them.
 fn parcels(from: u8, seed: u8, count: u64) -> Vec<Vec<u8>> {
     let (mut sealer, mut parcels) = (sealer(from, 4, seed), Vec::new());

@@ -126,6 +126,7 @@ fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
             parcel: payload(reader)?,
         }),
         kind::DEPOSITED => Message::Deposited(Deposited {
+            epoch: reader.number("epoch")?,
             stream: reader.number("stream")?,
             is_known: reader.flag("is known")?,
             seen: acknowledgement(reader)?,

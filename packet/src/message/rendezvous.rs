@@ -24,6 +24,8 @@ pub struct Deposit<'a> {
 /// Which deposits of a stream have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deposited {
+    /// The relay's life that tells: another one has nothing of what was acknowledged.
+    pub epoch: u64,
     /// The stream.
     pub stream: u64,
     /// Whether the relay knows it; one that does not must be told from the beginning.

@@ -99,7 +99,7 @@ proptest! {
         let seen = Acknowledgement { next: number, beyond };
         let (epoch, ask, since) = (stream, stream ^ number, number.saturating_sub(span));
         assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to, parcel }));
-        assert_round_trip(&Message::Deposited(Deposited { stream, is_known: begins, seen }));
+        assert_round_trip(&Message::Deposited(Deposited { epoch, stream, is_known: begins, seen }));
         assert_round_trip(&Message::Collect(Collect { epoch, ask, credit, seen }));
         assert_round_trip(&Message::Parcel(Parcel { epoch, since, position: number, parcel }));
         assert_round_trip(&Message::Stock(Stock { epoch, ask, left: keep_s }));

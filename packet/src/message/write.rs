@@ -107,7 +107,7 @@ impl Message<'_> {
                 out.extend_from_slice(deposit.parcel);
             }
             Self::Deposited(deposited) => {
-                put(out, &[deposited.stream]);
+                put(out, &[deposited.epoch, deposited.stream]);
                 out.push(u8::from(deposited.is_known));
                 put_seen(out, &deposited.seen);
             }

@@ -64,8 +64,8 @@ pub struct Depositor {
     come: u64,
     gone: u64,
     window: u64,
-    /// What the last answer said is missing.
-    told: u64,
+    /// The relay's life, once it has answered.
+    epoch: Option<u64>,
     /// The window was halved for losses below.
     halved_to: u64,
     round_trip: RoundTrip,
@@ -92,7 +92,7 @@ impl Depositor {
             next: 0,
             come: 0,
             gone: 0,
-            told: 0,
+            epoch: None,
             window: FIRST_WINDOW,
             halved_to: 0,
             round_trip: RoundTrip::default(),
@@ -153,9 +153,6 @@ impl Depositor {
         self.handle_timeout(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.waits = (self.waits + 1).min(MOST_WAITS);
-            // What it has acknowledged in another life it does not have any more.
-            let first = self.parcels.front().map(|first| first.number);
-            self.is_stale |= !self.begins && self.waits > 1 && Some(self.told) < first;
             self.time_out();
         }
         // While the relay does not answer there is a try now and then.
@@ -200,14 +197,16 @@ impl Depositor {
         if told.stream != self.stream || self.is_stale || !is_possible {
             return;
         }
-        if !told.is_known {
-            // Before the first acknowledgement it is an answer to what was overtaken.
+        let is_another_life = self.epoch.is_some_and(|epoch| epoch != told.epoch);
+        self.epoch = Some(told.epoch);
+        // One that does not know the stream before the first acknowledgement answers what was overtaken.
+        if is_another_life || !told.is_known {
             if !self.begins {
                 (self.is_stale, self.waits, self.deadline) = (true, 0, None);
             }
             return;
         }
-        (self.begins, self.told) = (false, seen.next);
+        self.begins = false;
         self.come = self.come.max(seen.end());
         let (mut fresh, mut sample) = (0, None);
         for kept in self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1) {
@@ -253,12 +252,12 @@ impl Depositor {
         }
     }
 
-    /// All that is on its way is taken for lost.
+    /// All that is on its way is taken for lost, and what came before something that did not (RFC 2018, 8).
     fn time_out(&mut self) {
         self.deadline = None;
         self.window = (self.window / 2).max(LEAST_WINDOW);
         self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(|kept| {
-            kept.note.at = None;
+            (kept.note.at, kept.note.has_come) = (None, false);
         });
     }
 
@@ -289,7 +288,7 @@ impl Depositor {
             kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
         }
         self.stream = self.stream.wrapping_add(1);
-        (self.begins, self.is_stale, self.deadline, self.told) = (true, false, None, 0);
+        (self.begins, self.is_stale, self.deadline) = (true, false, None);
         self.next = self.parcels.waiting().len() as u64;
         (self.come, self.gone, self.halved_to) = (0, 0, 0);
         self.window = self.window.min(FIRST_WINDOW);

@@ -167,7 +167,7 @@ impl Depot {
         from: PublicIdentity,
         deposit: &Deposit<'_>,
     ) -> Option<Deposited> {
-        let (stream, name) = (deposit.stream, (from, deposit.stream));
+        let (epoch, stream, name) = (self.epoch, deposit.stream, (from, deposit.stream));
         let most = self.config.per_sender.as_u64().min(self.config.bytes.as_u64());
         if cost(deposit.parcel) + LANE_COST > most {
             return None;
@@ -175,7 +175,7 @@ impl Depot {
         if !self.lanes.contains_key(&name) {
             if !deposit.begins {
                 let seen = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
-                return Some(Deposited { stream, is_known: false, seen });
+                return Some(Deposited { epoch, stream, is_known: false, seen });
             }
             self.open_lane(now, name, deposit.to)?;
         }
@@ -194,7 +194,7 @@ impl Depot {
         let (after, seen) = (lane.cost(), lane.seen());
         self.account(from, before, after);
         self.make_room(from);
-        Some(Deposited { stream, is_known: true, seen })
+        Some(Deposited { epoch, stream, is_known: true, seen })
     }
 
     /// Answers a receiver: hands over what has waited for it, and tells what still does.

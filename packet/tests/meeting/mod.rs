@@ -67,6 +67,8 @@ pub struct World {
     pub receiver_is_online: bool,
     /// Questions of the receiver.
     pub asked: u64,
+    /// The longest message that legs take.
+    pub longest: usize,
     legs: Legs,
     luck: u64,
     wire: BTreeMap<(Timestamp, u64), (Place, Place, Vec<u8>)>,
@@ -87,6 +89,7 @@ impl World {
             sender_is_online: true,
             receiver_is_online: true,
             asked: 0,
+            longest: usize::MAX,
             legs,
             luck: seed,
             wire: BTreeMap::new(),
@@ -99,6 +102,12 @@ impl World {
         let Self { sealer, depositor, at, .. } = self;
         let put = |parcel| depositor.push(*at, parcel);
         sealer.seal(now(*at), &number.to_be_bytes(), put).unwrap();
+    }
+
+    /// The application sends one that is longer than others.
+    pub fn write_long(&mut self) {
+        let Self { sealer, depositor, at, .. } = self;
+        sealer.seal(now(*at), &[0; 1000], |parcel| depositor.push(*at, parcel)).unwrap();
     }
 
     /// The receiver starts again, and knows nothing.
@@ -114,7 +123,7 @@ impl World {
     fn send(&mut self, from: Place, to: Place, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.write(&mut bytes);
-        let is_lost = self.draw(100) < self.legs.lost;
+        let is_lost = self.draw(100) < self.legs.lost || bytes.len() > self.longest;
         let copies = if is_lost { 0 } else { 1 + u64::from(self.draw(100) < self.legs.doubled) };
         for _ in 0..copies {
             let delay = Duration::from_millis(10 + self.draw(self.legs.jitter_ms + 1));
@@ -165,7 +174,7 @@ impl World {
             let unix = now(self.at).unix;
             let opened = self.opener.open(unix, &mut parcel, |_| Some(unix + EPOCH));
             if let Ok(Opened::Packet { payload, .. }) = opened {
-                self.got.push(u64::from_be_bytes(payload.try_into().unwrap()));
+                self.got.push(u64::from_be_bytes(payload[..8].try_into().unwrap()));
             }
         }
     }
