@@ -7,7 +7,7 @@ mod nodes;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::world::{GAP, sink};
@@ -28,9 +28,9 @@ struct Member {
 }
 
 impl Member {
-    fn new(number: u8) -> Self {
+    fn new(number: u8, delay: Duration, fast: Vec<SocketAddr>) -> Self {
         let far = Node::start(plain(number, loopback(), &[2, 3, 4])).unwrap();
-        let wire = Wire::to(far.address());
+        let wire = Wire::slow(far.address(), delay, fast);
         let (to, sink) = sink();
         Self { far: Some(far), wire, to, sink, number }
     }
@@ -62,9 +62,16 @@ struct Many {
 impl Many {
     /// `over` has the relays of each member, by place.
     fn new(how: &str, over: &[&[usize]]) -> Self {
+        Self::with_slow_internet(how, over, Duration::ZERO)
+    }
+
+    /// The same, where packets take longer over the Internet.
+    fn with_slow_internet(how: &str, over: &[&[usize]], delay: Duration) -> Self {
         let relay = |number| Node::start(plain(number, loopback(), &[2])).unwrap();
         let relays: Vec<Node> = (2..5).map(relay).collect();
-        let members: Vec<Member> = (10..).take(over.len()).map(Member::new).collect();
+        let fast: Vec<SocketAddr> = relays.iter().map(Node::address).collect();
+        let member = |number| Member::new(number, delay, fast.clone());
+        let members: Vec<Member> = (10..).take(over.len()).map(member).collect();
         let hop = |address: SocketAddr, number: u8| {
             format!("{{ address = '{address}', identity = '{}' }}", identity(number).public())
         };
@@ -243,7 +250,9 @@ fn a_member_that_starts_again_is_a_member_again() {
 
 #[test]
 fn two_applications_are_two_conversations_of_one_group() {
-    let mut many = Many::new("budget = '3 s'", &[&[0, 1], &[0, 1]]);
+    // What relays bring is there first, of a conversation that members do not know.
+    let (how, slow) = ("service = 'forwarding'\nbudget = '3 s'", Duration::from_millis(40));
+    let mut many = Many::with_slow_internet(how, &[&[0, 1], &[0, 1]], slow);
     many.in_reach();
     let other = UdpSocket::bind(loopback()).unwrap();
     other.connect(many.near.local_addresses()[0]).unwrap();

@@ -79,7 +79,7 @@ pub struct SenderFlow {
 pub struct SenderConfig {
     /// Repeats copies that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes of copies that the uplink bears; `None`: any. Vital copies may use the last quarter of the burst alone.
+    /// Bytes that the uplink bears of copies of what goes over the Internet, too; `None`: any. Vital copies may use the last quarter of the burst alone.
     pub uplink: Option<Allowance>,
 }
 
@@ -215,7 +215,10 @@ impl Sender {
             by_internet.is_none() || flow.copies == Copies::All || class == Class::Vital;
         if is_chosen {
             state.last = None;
-            self.copy(now, leg, source);
+            // What goes nowhere else is no copy that the uplink could do without.
+            if by_internet.is_none() || self.uplink_bears(now, &source) {
+                self.copy(now, leg, source);
+            }
         } else if let Copies::Chosen { last_after: Some(span) } = flow.copies {
             let due = now + span;
             let held = state.last.get_or_insert_with(|| {
@@ -229,15 +232,21 @@ impl Sender {
         Ok(packet)
     }
 
-    fn copy(&mut self, now: Timestamp, peer: Peer, source: Source<'_>) {
-        if let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) {
-            let bytes = u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX);
-            let reserve =
-                if source.class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
-            if !uplink.take_above(now, bytes, reserve) {
-                return self.outbox.drop(DropReason::OverBudget);
-            }
+    fn uplink_bears(&mut self, now: Timestamp, source: &Source<'_>) -> bool {
+        let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) else {
+            return true;
+        };
+        let bytes = u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX);
+        let reserve =
+            if source.class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
+        let bears = uplink.take_above(now, bytes, reserve);
+        if !bears {
+            self.outbox.drop(DropReason::OverBudget);
         }
+        bears
+    }
+
+    fn copy(&mut self, now: Timestamp, peer: Peer, source: Source<'_>) {
         let Some(leg) = self.legs.get_mut(&peer) else { return };
         let number = leg.next_number();
         self.outbox.send(peer, &Message::Copy { number, source });
@@ -331,7 +340,9 @@ impl Sender {
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else { return };
         let source =
             Source { packet, service: flow.service, class: Class::Usual, payload: &held.payload };
-        self.copy(now, leg, source);
+        if self.uplink_bears(now, &source) {
+            self.copy(now, leg, source);
+        }
     }
 
     /// The next datagram to send.

@@ -21,6 +21,8 @@ use crate::side::Side;
 const MOST_ROUNDS: u32 = 32;
 /// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+/// Least time between two looks: on a leg of microseconds a cap may rise more slowly than each round trip.
+const LEAST_WAIT: Duration = Duration::from_millis(5);
 /// Least growth of the round trip that counts as a queue; a sixteenth of it, if that is more.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
@@ -42,21 +44,22 @@ impl Rise {
         Self { hold: hold.into(), first: None, rounds: 0, busy: Duration::ZERO }
     }
 
-    /// Raises the cap, or lifts it, if it is time. When to look again; `None` when there is no cap any more.
-    pub(crate) fn look(&mut self, connection: &impl AsFd) -> Option<Duration> {
-        let info = TcpInfo::of(connection).ok()?;
+    /// Raises the cap, or lifts it, if it is time; what to do then.
+    pub(crate) fn look(&mut self, connection: &impl AsFd) -> Look {
+        let Ok(info) = TcpInfo::of(connection) else { return Look::Over };
         let rtt = info.rtt.unwrap_or(UNKNOWN_RTT);
-        let cap = info.pacing_limit?;
+        let Some(cap) = info.pacing_limit else { return Look::Over };
         // A connection that is gone tells so where it is read or written.
         match self.next(&info, cap, rtt) {
+            Next::Idle => return Look::OnceUsed,
             Next::Same => {}
             Next::Cap(rate) => drop(pacing::cap(connection, rate)),
             Next::None => {
                 let _lifted = pacing::lift(connection);
-                return None;
+                return Look::Over;
             }
         }
-        Some(rtt)
+        Look::After(rtt.max(LEAST_WAIT))
     }
 
     fn next(&mut self, info: &TcpInfo, cap: Bandwidth, rtt: Duration) -> Next {
@@ -64,7 +67,7 @@ impl Rise {
         let busy = info.busy.unwrap_or(self.busy + rtt);
         if busy.saturating_sub(self.busy) < rtt / 2 {
             // Who sends nothing learns nothing of the path.
-            return Next::Same;
+            return Next::Idle;
         }
         let passed = (busy.saturating_sub(self.busy)).as_secs_f64() / rtt.as_secs_f64();
         self.rounds += (passed.round() as u32).max(1);
@@ -85,9 +88,20 @@ impl Rise {
     }
 }
 
+/// When a connection is to be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Look {
+    After(Duration),
+    /// Once it has sent something more.
+    OnceUsed,
+    /// Never: it has no cap any more.
+    Over,
+}
+
 /// What becomes of a cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Next {
+    Idle,
     Same,
     Cap(Bandwidth),
     None,
@@ -102,8 +116,8 @@ fn window_binds(info: &TcpInfo) -> bool {
 /// When a side's cap is looked at.
 #[derive(Debug, Clone, Copy)]
 enum Lift {
-    /// So many round trips after its first data, of which there was none yet.
-    Idle(u16),
+    /// A round trip after it is given more than so many bytes.
+    Waits(u64, Rise),
     At(Instant, Rise),
 }
 
@@ -119,8 +133,8 @@ impl Lifts {
     /// Of two sides that keep their caps for so many round trips.
     pub(crate) fn new(upstream: Option<u16>, downstream: Option<u16>) -> Self {
         Self {
-            upstream: upstream.map(Lift::Idle),
-            downstream: downstream.map(Lift::Idle),
+            upstream: upstream.map(|hold| Lift::Waits(0, Rise::new(hold))),
+            downstream: downstream.map(|hold| Lift::Waits(0, Rise::new(hold))),
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
     }
@@ -140,12 +154,17 @@ impl Lifts {
             if self.timer.as_mut().poll(cx).is_pending() {
                 return true;
             }
-            for (lift, side) in [(&mut self.upstream, upstream), (&mut self.downstream, downstream)]
-            {
+            let up = (&mut self.upstream, upstream, given_up);
+            let down = (&mut self.downstream, downstream, given_down);
+            for (lift, side, given) in [up, down] {
                 if let Some(Lift::At(at, mut rise)) = *lift
                     && at <= next
                 {
-                    *lift = rise.look(side).map(|wait| Lift::At(Instant::now() + wait, rise));
+                    *lift = match rise.look(side) {
+                        Look::After(wait) => Some(Lift::At(Instant::now() + wait, rise)),
+                        Look::OnceUsed => Some(Lift::Waits(given, rise)),
+                        Look::Over => None,
+                    };
                 }
             }
         }
@@ -154,20 +173,20 @@ impl Lifts {
 
     fn next(&self) -> Option<Instant> {
         let at = |lift: &Lift| match lift {
-            Lift::Idle(_) => None,
+            Lift::Waits(..) => None,
             Lift::At(at, _) => Some(*at),
         };
         self.upstream.iter().chain(&self.downstream).filter_map(at).min()
     }
 }
 
-/// Counts a side's round trips from its first data on.
+/// Has a side looked at that was given more.
 fn begin(lift: &mut Option<Lift>, side: &Side<'_>, given: u64) {
-    if let Some(Lift::Idle(hold)) = *lift
-        && given > 0
+    if let Some(Lift::Waits(before, rise)) = *lift
+        && given > before
     {
         let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
-        *lift = Some(Lift::At(Instant::now() + rtt, Rise::new(hold)));
+        *lift = Some(Lift::At(Instant::now() + rtt.max(LEAST_WAIT), rise));
     }
 }
 
@@ -202,6 +221,7 @@ mod tests {
         let mut cap = mbps(20.0);
         for round in 1..=100 {
             match rise.next(&info(round, RTT, 20.0), cap, RTT) {
+                Next::Idle => panic!("{round}"),
                 Next::Same => assert!(round < 4, "{round}"),
                 Next::Cap(rate) => {
                     assert!((4..36).contains(&round), "{round}");
@@ -234,8 +254,9 @@ mod tests {
     fn time_in_which_nothing_was_sent_does_not_count() {
         let mut rise = Rise::new(4);
         for _ in 0..100 {
-            assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Same);
+            rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT);
         }
         assert_eq!(rise.rounds, 1);
+        assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Idle);
     }
 }

@@ -241,7 +241,7 @@ impl Engine {
         (packet, message): (PacketId, &[u8]),
         way: Way,
     ) {
-        if self.has_come(packet) {
+        if self.has_come(peer, packet) {
             return add(&self.counts.dropped, 1);
         }
         let Some((conversation, carriage)) = self.converse(now, peer, message) else {

@@ -180,14 +180,18 @@ impl Group {
                     (self.key, self.key_since) = (key, now.steady);
                 }
             }
-            None if now.steady.since(self.key_since) >= KEY_LASTS => {
-                // Without randomness the old one is kept, and drawing is tried again.
-                if let Ok(key) = draw_key(self.flow, self.key.epoch().wrapping_add(1)) {
-                    self.next_key = Some((key, now.steady));
-                    self.next_word = Timestamp::ZERO;
-                }
-            }
+            None if now.steady.since(self.key_since) >= KEY_LASTS => self.renew_key(now),
             None => {}
+        }
+    }
+
+    /// Tells members another key from now on, even if one was being told.
+    fn renew_key(&mut self, now: Now) {
+        let newest = self.next_key.as_ref().map_or(&self.key, |(key, _)| key);
+        // Without randomness the old one is kept, and drawing is tried again.
+        if let Ok(key) = draw_key(self.flow, newest.epoch().wrapping_add(1)) {
+            self.next_key = Some((key, now.steady));
+            self.next_word = Timestamp::ZERO;
         }
     }
 }
@@ -311,7 +315,7 @@ impl Engine {
             let Some((far, to)) = self.end_of_member(*member) else { continue };
             let ways = self.fars.get(&far);
             let is_up = ways.is_some_and(|ways| ways.is_overlay_alive(now));
-            let is_in_reach = is_up && group.is_served(now, far);
+            let is_in_reach = self.is_in_reach(now, group, far);
             is_any_in_reach |= is_in_reach;
             let is_known = group.known.contains(&(conversation, far));
             if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
@@ -347,18 +351,22 @@ impl Engine {
     }
 
     fn tend_group(&mut self, now: Now, group: &mut Group) {
-        let members: BTreeSet<PeerId> =
-            group.members.iter().filter_map(|id| Some(self.end_of_member(*id)?.0)).collect();
-        let before = group.standings.len();
-        group.standings.retain(|far, _| members.contains(far));
-        group.known.retain(|(_, far)| members.contains(far));
-        if group.standings.len() < before {
+        let members: BTreeMap<PeerId, Option<PeerId>> = (group.members.iter())
+            .filter_map(|id| self.routes.get(*id).filter(|route| route.far != nobody()))
+            .map(|route| (route.far, route.first()))
+            .collect();
+        let before = (group.standings.len(), group.known.len());
+        group.standings.retain(|far, _| members.contains_key(far));
+        group.known.retain(|(_, far)| members.contains_key(far));
+        if (group.standings.len(), group.known.len()) != before {
             // Who is no member any more opens nothing from the next key on.
-            group.key_since = Timestamp::ZERO;
+            group.renew_key(now);
         }
         group.tend_key(now);
-        let ingress = members.iter().filter(|far| group.is_served(now, **far));
-        let ingress = ingress.filter_map(|far| self.path_to(now, *far)).next().map(|path| path.0);
+        let ingress = members.iter().find_map(|(far, first)| {
+            let relay = self.path_to(now, *far)?.0;
+            (*first == Some(relay) && group.is_served(now, *far)).then_some(relay)
+        });
         if group.ingress != ingress {
             group.ingress = ingress;
             // Without room copies go nowhere, and every packet over the Internet.
@@ -369,7 +377,7 @@ impl Engine {
         }
         group.next_word = now.steady + SAY_EVERY;
         let (flow, service) = (group.flow, group.carriage.service);
-        for far in members {
+        for far in members.into_keys() {
             if group.known.iter().any(|(_, known)| *known == far) {
                 let next = group.next_key.as_ref().map(|(key, _)| key);
                 for key in [Some(&group.key), next].into_iter().flatten() {
@@ -381,6 +389,12 @@ impl Engine {
                 self.say(relay, &Message::Join { label, flow, service });
             }
         }
+    }
+
+    /// Whether a member has the group's packets from relays: those that the copies go to.
+    fn is_in_reach(&self, now: Now, group: &Group, far: PeerId) -> bool {
+        let relay = self.path_to(now, far).map(|path| path.0);
+        relay.is_some() && relay == group.ingress && group.is_served(now, far)
     }
 
     /// The first relay of the path to a far endpoint, and the path's label there, while it answers.
@@ -473,6 +487,20 @@ mod tests {
         assert_eq!(group.key.epoch(), 1);
         let served = [1, 2].map(|far| group.is_served(at(2), peer(far)));
         assert_eq!(served, [true, false], "who has no key is out of reach");
+    }
+
+    #[test]
+    fn a_key_that_was_told_to_one_who_goes_is_never_used() {
+        let mut group = group();
+        group.tend_key(at(120));
+        group.standings.remove(&peer(2));
+        group.renew_key(at(121));
+        learns(&mut group, 1, 1);
+        group.tend_key(at(122));
+        assert_eq!(group.key.epoch(), 0);
+        learns(&mut group, 1, 2);
+        group.tend_key(at(123));
+        assert_eq!(group.key.epoch(), 2);
     }
 
     #[test]

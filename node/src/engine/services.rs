@@ -90,6 +90,8 @@ struct Seal<'a> {
     sessions: &'a Sessions,
     ends: &'a Ends,
     joined: &'a BTreeMap<FlowNumber, Joined>,
+    /// Conversations that end here.
+    inbound: &'a BTreeMap<(PeerId, u32), u32>,
     copy: RefCell<Vec<u8>>,
 }
 
@@ -97,7 +99,15 @@ impl Genuine for Seal<'_> {
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool {
         let mut copy = self.copy.borrow_mut();
         if let Some(joined) = self.joined.get(&packet.flow) {
-            return joined.open(packet, payload, &mut copy).is_some();
+            let Some((far, message)) = joined.open(packet, payload, &mut copy) else {
+                return false;
+            };
+            // One that is not known here has to come with what begins it, in the session: this copy must not count as that packet.
+            return matches!(
+                Message::parse(message),
+                Ok(Message::Datagram { conversation, .. })
+                    if self.inbound.contains_key(&(far, conversation))
+            );
         }
         let Some(Opened { peer, payload }) = self.sessions.peek(payload, &mut copy) else {
             return false;
@@ -129,7 +139,8 @@ impl Engine {
     pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         let (now, from) = (now.steady, Peer::from(from));
         let Services { sender, receiver, ingress, egress, ends, joined, .. } = &mut self.services;
-        let seal = Seal { sessions: &self.sessions, ends, joined, copy: RefCell::default() };
+        let (sessions, inbound) = (&self.sessions, &self.inbound_ids);
+        let seal = Seal { sessions, ends, joined, inbound, copy: RefCell::default() };
         match message {
             Message::Copy { .. } | Message::Presence { .. } => {
                 ingress.handle_message(now, from, message);
@@ -166,7 +177,8 @@ impl Engine {
     /// A packet came by its usual way, as `self.original`, and was delivered.
     pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Way) {
         let Services { receiver, ends, joined, .. } = &mut self.services;
-        let seal = Seal { sessions: &self.sessions, ends, joined, copy: RefCell::default() };
+        let (sessions, inbound) = (&self.sessions, &self.inbound_ids);
+        let seal = Seal { sessions, ends, joined, inbound, copy: RefCell::default() };
         receiver.handle_opened(now.steady, packet, way, &self.original, &seal);
     }
 

@@ -50,6 +50,8 @@ impl Place {
     }
 }
 
+/// Silence after which a path gives way to one that it does not go with. Chosen: of three words one may get lost.
+const SPOKEN_OF_FOR: Duration = Duration::from_secs(3);
 /// Paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
 
@@ -102,8 +104,11 @@ impl Served {
             }
             Some(known) => *known = (order, now.steady),
             None if is_join => {
-                let fits = self.orders.iter().all(|(known, _)| known.goes_with(&order));
-                if !fits || self.orders.len() >= MOST_JOINED {
+                if !self.fits(&order) {
+                    // The neighbour before has perhaps started again: those who still come by the old one have said so lately.
+                    self.orders.retain(|(_, heard)| now.steady.since(*heard) < SPOKEN_OF_FOR);
+                }
+                if !self.fits(&order) || self.orders.len() >= MOST_JOINED {
                     return None;
                 }
                 self.orders.push((order, now.steady));
@@ -111,6 +116,10 @@ impl Served {
             None => self.orders = vec![(order, now.steady)],
         }
         Some(true)
+    }
+
+    fn fits(&self, order: &Order) -> bool {
+        self.orders.iter().all(|(known, _)| known.goes_with(order))
     }
 
     /// Forgets paths of which nobody speaks any more; whether there were some.

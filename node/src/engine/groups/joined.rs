@@ -63,7 +63,8 @@ impl Engine {
     }
 
     /// Whether a packet of a group has come before, sealed in its session or for all: the seals do not tell.
-    pub(in super::super) fn has_come(&self, packet: PacketId) -> bool {
-        self.services.joined.contains_key(&packet.flow) && self.services.receiver.has_taken(packet)
+    pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
+        let joined = self.services.joined.get(&packet.flow);
+        joined.is_some_and(|joined| joined.far == peer) && self.services.receiver.has_taken(packet)
     }
 }

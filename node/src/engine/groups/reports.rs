@@ -91,7 +91,7 @@ impl Engine {
     fn report_member(&self, now: Now, group: &Group, route: &Route) -> FlowStatus {
         let standing = group.standings.get(&route.far);
         let is_up = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
-        let is_in_reach = is_up && group.is_served(now, route.far);
+        let is_in_reach = self.is_in_reach(now, group, route.far);
         let why = match (is_up, is_in_reach) {
             (false, _) => "the path over the relays does not answer",
             (true, false) => "it is not known to be served over the relays",
