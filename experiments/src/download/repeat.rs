@@ -156,8 +156,12 @@ struct Fetch<'a> {
 impl Fetch<'_> {
     /// What it is called at this loss.
     fn name(&self, loss_percent: f64) -> String {
-        let (pair, strategy, via) = (&self.pair.name, &self.strategy.name, via_text(self.via));
-        format!("{pair}, loss {loss_percent} %, seed {}: {strategy} over {via}", self.seed)
+        let (pair, strategy, seed) = (&self.pair.name, &self.strategy.name, self.seed);
+        let over = match self.via[..] {
+            [] => String::new(),
+            _ => format!(" over {}", via_text(self.via)),
+        };
+        format!("{pair}, loss {loss_percent} %, seed {seed}: {strategy}{over}")
     }
 
     /// Does it over a chain of its own; with it, what the lab says against it.
