@@ -162,6 +162,20 @@ pub struct Acknowledgement {
 }
 
 impl Acknowledgement {
+    /// Nothing has come.
+    pub const NOTHING: Self = Self { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
+
+    /// All below `next` have come, and of those above it these; what is too far above to be told is left out.
+    pub fn of(next: u64, come: impl IntoIterator<Item = u64>) -> Self {
+        let mut beyond = [0; ACKNOWLEDGED_WORDS];
+        for place in come.into_iter().filter_map(|number| number.checked_sub(next + 1)) {
+            if let Some(word) = usize::try_from(place / 64).ok().and_then(|at| beyond.get_mut(at)) {
+                *word |= 1 << (place % 64);
+            }
+        }
+        Self { next, beyond }
+    }
+
     /// Whether the copy has come, or is not waited for.
     #[must_use]
     pub fn has(&self, number: u64) -> bool {

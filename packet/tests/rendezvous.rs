@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use meeting::*;
 use proptest::prelude::*;
-use tradewind_packet::message::{
-    ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Stock,
-};
+use tradewind_packet::message::{Acknowledgement, Collect, Deposit, Deposited, Stock};
 use tradewind_packet::rendezvous::{
     Collector, Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Refused,
 };
@@ -25,8 +23,7 @@ fn at(millis: u64) -> Timestamp {
 
 /// A question of somebody who has nothing.
 fn first_question(credit: u16) -> Collect {
-    let seen = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
-    Collect { epoch: 0, ask: 1, credit, seen }
+    Collect { epoch: 0, ask: 1, credit, seen: Acknowledgement::NOTHING }
 }
 
 proptest! {
@@ -181,9 +178,7 @@ fn waiting(depot: &mut Depot, owner: u8) -> (Vec<(u8, u64)>, Stock) {
     let mut parcels: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
     loop {
         let mut question = Collect { epoch: 1, ..first_question(64) };
-        for place in parcels.keys().filter_map(|position| position.checked_sub(1)) {
-            question.seen.beyond[(place / 64) as usize] |= 1 << (place % 64);
-        }
+        question.seen = Acknowledgement::of(0, parcels.keys().copied());
         let before = parcels.len();
         let stock = depot.collect(identity(owner).public(), &question, |parcel| {
             let number = u64::from_be_bytes(parcel.parcel[1..9].try_into().unwrap());

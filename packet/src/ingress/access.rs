@@ -88,14 +88,8 @@ impl Arrivals {
     /// What to tell the sender.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
         self.owed = 0;
-        let mut beyond = [0; ACKNOWLEDGED_WORDS];
-        for number in self.next + 1..self.end {
-            if self.window.look(number) == Seen::Before {
-                let place = number - self.next - 1;
-                beyond[usize::try_from(place / 64).expect("below 4")] |= 1 << (place % 64);
-            }
-        }
-        Acknowledgement { next: self.next, beyond }
+        let has_come = |number: &u64| self.window.look(*number) == Seen::Before;
+        Acknowledgement::of(self.next, (self.next + 1..self.end).filter(has_come))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tradewind_units::{Duration, Timestamp};
 
 use super::depot::WINDOW;
-use crate::message::{ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Parcel, Stock};
+use crate::message::{Acknowledgement, Collect, Parcel, Stock};
 use crate::round_trip::RoundTrip;
 
 /// Time between two questions while nothing waits. Chosen: with all headers asking costs 20 kB a minute.
@@ -74,12 +74,7 @@ impl Collector {
         self.ask += 1;
         (self.asked, self.is_awaited) = (now, true);
         self.due = now + self.patience();
-        let mut beyond = [0; ACKNOWLEDGED_WORDS];
-        for position in self.held.keys() {
-            let place = position - self.next - 1;
-            beyond[(place / 64) as usize] |= 1 << (place % 64);
-        }
-        let seen = Acknowledgement { next: self.next, beyond };
+        let seen = Acknowledgement::of(self.next, self.held.keys().copied());
         Some(Collect { epoch: self.epoch, ask: self.ask, credit: self.credit, seen })
     }
 

@@ -96,12 +96,7 @@ impl Lane {
     }
 
     fn seen(&self) -> Acknowledgement {
-        let mut beyond = [0; ACKNOWLEDGED_WORDS];
-        for number in self.ahead.keys() {
-            let place = number - self.next - 1;
-            beyond[(place / 64) as usize] |= 1 << (place % 64);
-        }
-        Acknowledgement { next: self.next, beyond }
+        Acknowledgement::of(self.next, self.ahead.keys().copied())
     }
 
     /// Keeps what is not kept yet and can be acknowledged.
@@ -174,7 +169,7 @@ impl Depot {
         }
         if !self.lanes.contains_key(&name) {
             if !deposit.begins {
-                let seen = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
+                let seen = Acknowledgement::NOTHING;
                 return Some(Deposited { epoch, stream, is_known: false, seen });
             }
             self.open_lane(now, name, deposit.to)?;
@@ -206,8 +201,10 @@ impl Depot {
     ) -> Stock {
         let (epoch, ask) = (self.epoch, collect.ask);
         // Positions of another life mean nothing.
-        let nothing = Acknowledgement { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
-        let seen = if collect.epoch == epoch { collect.seen } else { nothing };
+        let seen = match collect.epoch == epoch {
+            true => collect.seen,
+            false => Acknowledgement::NOTHING,
+        };
         let names = self.shelves.get(&owner).map(|shelf| shelf.lanes.clone());
         let names = names.unwrap_or_default();
         for name in &names {
