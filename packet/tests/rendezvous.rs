@@ -130,12 +130,13 @@ fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() 
     }
     assert!((10..300).contains(&tries), "{tries} tries in 100 s");
     let (_, expired, _) = world.depositor.counts();
-    assert!((39..=41).contains(&expired), "{expired}");
+    // What was sent once stays: its number is waited for.
+    assert!((25..=41).contains(&expired), "{expired}");
     world.depositor.relay_is_back();
     assert!(world.until(Duration::from_secs(2), |world| world.depositor.is_empty()));
     assert!(world.until(Duration::from_secs(3), |world| world.got.last() == Some(&99)));
-    // Some more were too old before they were collected.
-    assert!((expired..expired + 4).contains(&world.got[0]), "{:?}", world.got);
+    // Some more were too old before they were collected; nothing that is too old comes.
+    assert!((39..45).contains(&world.got[0]), "{:?}", world.got);
     assert_eq!(world.got, (world.got[0]..100).collect::<Vec<_>>());
 }
 

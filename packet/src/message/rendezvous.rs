@@ -13,7 +13,7 @@ pub struct Deposit<'a> {
     pub begins: bool,
     /// Its place in the stream, from 0, without gaps.
     pub number: u64,
-    /// For how many seconds it is worth keeping.
+    /// For how many seconds it is worth keeping; 0 for what only its number is sent for.
     pub keep_s: u32,
     /// For whom.
     pub to: PublicIdentity,

@@ -4,8 +4,11 @@
 //! their way follows what the leg bears, in outline as TCP does: one more for each that has come, half after a loss. While the relay does not answer, a few
 //! are tried now and then, and what is sealed meanwhile waits, bounded by age and bytes.
 //!
-//! Whatever leaves the queue without an acknowledgement, or a relay that does not know the stream, begins a new one: all that waits, from number 0, behind the
-//! envelope that the first packet needs. What comes twice by that its receiver drops.
+//! What is too old, or too much, before it was ever sent goes without a trace: numbers are given when deposits are sent first. What was sent stays until the
+//! relay has it, at most a window, since what comes behind it waits for its number; the relay is told when it is worth nothing any more.
+//!
+//! A relay that does not know the stream, or a packet that no leg takes, begins a new one: all that waits, from number 0, behind the envelope that the first
+//! packet needs. What comes twice by that its receiver drops.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -58,8 +61,9 @@ pub struct Depositor {
     begins: bool,
     /// The stream no longer holds what waits.
     is_stale: bool,
+    /// Their numbers follow each other from `base` on; those below `gone` were sent.
     parcels: Parcels<Sent>,
-    next: u64,
+    base: u64,
     /// One beyond the highest that has come, and one beyond the highest that was sent.
     come: u64,
     gone: u64,
@@ -89,7 +93,7 @@ impl Depositor {
             begins: true,
             is_stale: false,
             parcels: Parcels::default(),
-            next: 0,
+            base: 0,
             come: 0,
             gone: 0,
             epoch: None,
@@ -125,12 +129,10 @@ impl Depositor {
 
     /// Keeps a parcel until the relay has it.
     pub fn push(&mut self, now: Timestamp, parcel: Vec<u8>) {
-        let (number, until) = (self.next, now + self.config.keep);
-        self.parcels.push(Kept { number, until, note: Sent::default(), bytes: parcel });
-        self.next += 1;
-        while self.parcels.cost() > self.config.bytes.as_u64() && self.parcels.front().is_some() {
-            self.give_up_first();
-        }
+        let until = now + self.config.keep;
+        // It has no number yet.
+        self.parcels.push(Kept { number: 0, until, note: Sent::default(), bytes: parcel });
+        while self.parcels.cost() > self.config.bytes.as_u64() && self.give_up_unsent(|_| true) {}
     }
 
     /// The relay can be reached again: what waits is tried at once.
@@ -141,16 +143,13 @@ impl Depositor {
         }
     }
 
-    /// Gives up what is too old.
+    /// Gives up what became too old before it was sent.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        while self.parcels.front().is_some_and(|first| first.until <= now) {
-            self.give_up_first();
-        }
+        while self.give_up_unsent(|kept| kept.until <= now) {}
     }
 
     /// What is to be sent now; until there is nothing.
     pub fn poll_deposit(&mut self, now: Timestamp) -> Option<Deposit<'_>> {
-        self.handle_timeout(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.waits = (self.waits + 1).min(MOST_WAITS);
             self.time_out();
@@ -162,11 +161,12 @@ impl Depositor {
         if self.is_stale && self.parcels.front().is_some() {
             self.begin_anew();
         }
-        let (patience, first) = (self.patience(), self.parcels.front()?.number);
+        self.handle_timeout(now);
+        let patience = self.patience();
         let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
-        let in_window = self.parcels.waiting().iter().take(window as usize);
-        let mut due = in_window.filter(|kept| self.is_due(now, patience, kept));
-        let number = due.next()?.number;
+        let in_window = (self.base..).zip(self.parcels.waiting()).take(window as usize);
+        let mut due = in_window.filter(|(number, kept)| self.is_due(now, patience, *number, kept));
+        let number = due.next()?.0;
         self.note_loss(number);
         self.gone = self.gone.max(number + 1);
         if self.deadline.is_none() {
@@ -174,7 +174,7 @@ impl Depositor {
             self.tried = now;
         }
         let (stream, begins, to, come) = (self.stream, self.begins, self.to, self.come);
-        let at = (number - first) as usize;
+        let at = (number - self.base) as usize;
         let kept = self.parcels.waiting_mut().get_mut(at)?;
         self.resent += u64::from(kept.note.tries > 0);
         let is_missed = kept.note.tries > 0 && come > kept.note.come.max(number + REORDERED);
@@ -185,8 +185,8 @@ impl Depositor {
             come,
             has_come: false,
         };
-        // Rounded up, so that the relay does not give up first.
-        let keep_s = kept.until.since(now).as_secs() + 1;
+        // Rounded up, so that the relay does not give up first; nothing for what is too old.
+        let keep_s = kept.until.since(now).as_secs() + u64::from(kept.until > now);
         let keep_s = u32::try_from(keep_s).unwrap_or(u32::MAX);
         Some(Deposit { stream, begins, number, keep_s, to, parcel: &kept.bytes })
     }
@@ -209,8 +209,9 @@ impl Depositor {
         self.begins = false;
         self.come = self.come.max(seen.end());
         let (mut fresh, mut sample) = (0, None);
-        for kept in self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1) {
-            if !kept.note.has_come && seen.has(kept.number) {
+        let sent = (self.base..self.gone).zip(self.parcels.waiting_mut());
+        for (number, kept) in sent {
+            if !kept.note.has_come && seen.has(number) {
                 kept.note.has_come = true;
                 fresh += 1;
                 // Karn: one that was sent twice tells nothing.
@@ -219,23 +220,24 @@ impl Depositor {
             }
         }
         // What came before one that is missing waits with it.
-        while self.parcels.front().is_some_and(|first| first.number < seen.next) {
+        while self.base < seen.next && self.parcels.front().is_some() {
+            self.base += 1;
             self.deposited += u64::from(self.parcels.pop() == Some(true));
         }
         sample.into_iter().for_each(|sample| self.round_trip.learn(sample));
         if fresh > 0 {
             self.waits = 0;
             self.window = (self.window + fresh).min(WINDOW);
-            let is_awaited = self.parcels.front().is_some_and(|first| first.number < self.gone);
+            let is_awaited = self.base < self.gone;
             self.deadline = is_awaited.then(|| now + self.patience());
         }
         self.give_up_hopeless();
     }
 
-    fn is_due(&self, now: Timestamp, patience: Duration, kept: &Kept<Sent>) -> bool {
+    fn is_due(&self, now: Timestamp, patience: Duration, number: u64, kept: &Kept<Sent>) -> bool {
         let Sent { at, tries, has_come, .. } = kept.note;
         let Some(at) = at.filter(|_| !has_come) else { return !has_come };
-        let is_overtaken = kept.number + REORDERED < self.come;
+        let is_overtaken = number + REORDERED < self.come;
         is_overtaken && (tries == 1 || now.since(at) >= patience)
     }
 
@@ -261,12 +263,12 @@ impl Depositor {
         });
     }
 
-    fn give_up_first(&mut self) {
-        let Some(first) = self.parcels.front() else { return };
-        let has_come = first.note.has_come;
-        let is_packet = self.parcels.pop() == Some(true);
-        self.expired += u64::from(is_packet && !has_come);
-        self.is_stale = true;
+    /// Gives up the oldest packet that was never sent, if it is to go; whether it did.
+    fn give_up_unsent(&mut self, is_to_go: impl Fn(&Kept<Sent>) -> bool) -> bool {
+        let sent = (self.gone - self.base) as usize;
+        let is_packet = self.parcels.let_go_behind(sent, is_to_go);
+        self.expired += u64::from(is_packet == Some(true));
+        is_packet.is_some()
     }
 
     /// One that does not come while others do would hold up all behind it.
@@ -274,8 +276,9 @@ impl Depositor {
         let first = self.parcels.front();
         let is_hopeless =
             |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_envelope();
-        if let Some(number) = first.filter(is_hopeless).map(|first| first.number) {
-            self.parcels.remove(number);
+        if first.filter(is_hopeless).is_some() {
+            self.parcels.pop();
+            self.base += 1;
             self.expired += 1;
             self.is_stale = true;
         }
@@ -283,14 +286,12 @@ impl Depositor {
 
     fn begin_anew(&mut self) {
         self.parcels.put_envelope_back();
-        for (number, kept) in (0..).zip(self.parcels.waiting_mut()) {
-            kept.number = number;
+        for kept in self.parcels.waiting_mut() {
             kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
         }
         self.stream = self.stream.wrapping_add(1);
         (self.begins, self.is_stale, self.deadline) = (true, false, None);
-        self.next = self.parcels.waiting().len() as u64;
-        (self.come, self.gone, self.halved_to) = (0, 0, 0);
+        (self.base, self.come, self.gone, self.halved_to) = (0, 0, 0, 0);
         self.window = self.window.min(FIRST_WINDOW);
     }
 }

@@ -18,7 +18,8 @@ use crate::message::{
 
 /// Deposits that may come before one that is missing: as many as an acknowledgement tells of.
 pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Lanes of one sender, and what each takes beside its parcels, in bytes. Chosen: a path has one, and another whenever its sender begins anew.
+/// Lanes of one sender, and what each takes beside its parcels, in bytes. Chosen: a path has one, and another whenever its sender begins anew; gateways have
+/// half as many paths by one relay. When parcels wait in all, no other is begun.
 const MOST_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
 /// Senders at a time. Chosen.
@@ -93,6 +94,11 @@ struct Shelf {
 impl Lane {
     fn cost(&self) -> u64 {
         LANE_COST + self.ahead_cost + self.parcels.cost()
+    }
+
+    /// Whether nothing waits in it, in order or not.
+    fn is_free(&self) -> bool {
+        self.parcels.front().is_none() && self.ahead.is_empty()
     }
 
     fn seen(&self) -> Acknowledgement {
@@ -182,8 +188,14 @@ impl Depot {
         lane.take(deposit, until);
         while let Some((until, bytes)) = lane.release() {
             let parcel = Kept { number: shelf.next, until, note: (), bytes };
+            let is_packet = !parcel.is_envelope();
+            self.tally.deposited += u64::from(is_packet);
+            // Its sender needed its number, not it.
+            if is_packet && until <= now {
+                self.tally.expired += 1;
+                continue;
+            }
             shelf.next += 1;
-            self.tally.deposited += u64::from(!parcel.is_envelope());
             lane.parcels.push(parcel);
         }
         let (after, seen) = (lane.cost(), lane.seen());
@@ -268,7 +280,9 @@ impl Depot {
             return None;
         }
         if self.lanes_of(name.0).count() >= MOST_LANES {
-            self.close_oldest_lane(name.0);
+            let free = self.lanes_of(name.0).filter(|(_, lane)| lane.is_free());
+            let oldest = free.min_by_key(|(_, lane)| lane.used).map(|(name, _)| *name);
+            self.close_lane(oldest?);
         }
         let (ahead, parcels) = (BTreeMap::new(), Parcels::default());
         let lane = Lane { to, next: 0, ahead, ahead_cost: 0, parcels, used: now };

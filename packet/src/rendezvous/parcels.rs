@@ -12,7 +12,7 @@ pub(super) const COST: u64 = 96;
 /// A parcel that waits, with what its keeper notes of it.
 #[derive(Debug, Clone)]
 pub(super) struct Kept<N> {
-    /// Its place; ascending.
+    /// Its place on a shelf; ascending.
     pub(super) number: u64,
     /// When it is worth nothing any more.
     pub(super) until: Timestamp,
@@ -65,13 +65,21 @@ impl<N> Parcels<N> {
         Some(is_packet)
     }
 
-    /// Lets go of the one with this number, wherever it is.
-    pub(super) fn remove(&mut self, number: u64) {
-        if let Ok(at) = self.waiting.binary_search_by_key(&number, |kept| kept.number)
-            && let Some(gone) = self.waiting.remove(at)
-        {
-            self.cost -= gone.cost();
+    /// Lets go of the oldest packet behind the first `sent`, if it is to go, or of an envelope there that no packet needs; whether it was a packet. Another
+    /// envelope there stays: packets that come later need it.
+    pub(super) fn let_go_behind(
+        &mut self,
+        sent: usize,
+        is_to_go: impl Fn(&Kept<N>) -> bool,
+    ) -> Option<bool> {
+        let is_envelope = |at: usize| self.waiting.get(at).is_some_and(Kept::is_envelope);
+        let at = sent + usize::from(is_envelope(sent) && !is_envelope(sent + 1));
+        if !is_to_go(self.waiting.get(at)?) {
+            return None;
         }
+        let gone = self.waiting.remove(at)?;
+        self.cost -= gone.cost();
+        Some(!gone.is_envelope())
     }
 
     /// Puts the envelope that the first packet needs before it again.

@@ -46,7 +46,7 @@ enum Place {
     Receiver,
 }
 
-/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up to `jitter` longer than ten milliseconds.
+/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up to `jitter` longer than the leg.
 #[derive(Debug, Clone, Copy)]
 pub struct Legs {
     pub lost: u64,
@@ -69,6 +69,8 @@ pub struct World {
     pub asked: u64,
     /// The longest message that legs take.
     pub longest: usize,
+    /// What each leg takes at least.
+    pub leg_ms: u64,
     legs: Legs,
     luck: u64,
     wire: BTreeMap<(Timestamp, u64), (Place, Place, Vec<u8>)>,
@@ -90,6 +92,7 @@ impl World {
             receiver_is_online: true,
             asked: 0,
             longest: usize::MAX,
+            leg_ms: 10,
             legs,
             luck: seed,
             wire: BTreeMap::new(),
@@ -126,7 +129,7 @@ impl World {
         let is_lost = self.draw(100) < self.legs.lost || bytes.len() > self.longest;
         let copies = if is_lost { 0 } else { 1 + u64::from(self.draw(100) < self.legs.doubled) };
         for _ in 0..copies {
-            let delay = Duration::from_millis(10 + self.draw(self.legs.jitter_ms + 1));
+            let delay = Duration::from_millis(self.leg_ms + self.draw(self.legs.jitter_ms + 1));
             self.sent += 1;
             self.wire.insert((self.at + delay, self.sent), (from, to, bytes.clone()));
         }

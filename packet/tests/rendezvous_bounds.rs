@@ -1,0 +1,109 @@
+//! The rendezvous at its bounds: who was away for long catches up, and nothing that was acknowledged is lost to make room.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod meeting;
+
+use std::ops::Range;
+
+use meeting::*;
+use tradewind_packet::message::{Acknowledgement, Collect, Deposit};
+use tradewind_packet::rendezvous::{Depositor, DepositorConfig, Depot};
+use tradewind_units::{Bytes, Duration, Timestamp};
+
+const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
+
+/// A question of somebody who has nothing.
+fn first_question(credit: u16) -> Collect {
+    Collect { epoch: 0, ask: 1, credit, seen: Acknowledgement::NOTHING }
+}
+
+/// A sender that writes every 20 ms, with a round trip of 60 ms to its relay, and nobody who collects yet.
+fn steady_sender(config: DepositorConfig) -> World {
+    let mut world = World::new(QUIET, 3);
+    world.depositor = Depositor::new(identity(4).public(), config, 1);
+    (world.leg_ms, world.receiver_is_online) = (30, false);
+    world
+}
+
+fn write_every_20_ms(world: &mut World, numbers: Range<u64>) {
+    for number in numbers {
+        world.write(number);
+        (0..4).for_each(|_| world.step());
+    }
+}
+
+#[test]
+fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothing_that_waits() {
+    let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(5_000_000) };
+    let mut world = steady_sender(config);
+    write_every_20_ms(&mut world, 0..100);
+    // Nothing gets through for 72 s.
+    world.longest = 0;
+    write_every_20_ms(&mut world, 100..3700);
+    let (deposited, expired, _) = world.depositor.counts();
+    assert!((90..=100).contains(&deposited), "{deposited}");
+    assert!((560..=610).contains(&expired), "{expired}");
+    // As the relay is back, and its sender goes on.
+    world.longest = usize::MAX;
+    write_every_20_ms(&mut world, 3700..4100);
+    let (deposited, late, resent) = world.depositor.counts();
+    assert!(deposited + late > 4090, "{deposited} of 4100");
+    assert!(late < expired + 300, "{late}, {expired} before");
+    assert!(resent < 200, "{resent}");
+    world.receiver_is_online = true;
+    assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&4099)));
+    assert_eq!(world.depot.take_tally().evicted, 0);
+    let first = world.got.iter().position(|number| *number >= 100).unwrap();
+    let (_, after) = world.got.split_at(first);
+    assert!(after[0] < 1000, "{}", after[0]);
+    assert_eq!(after, (after[0]..4100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_sender_with_too_much_for_its_bound_catches_up_and_loses_nothing_that_waits() {
+    let config = DepositorConfig { keep: Duration::from_secs(3600), bytes: Bytes::new(100_000) };
+    let mut world = steady_sender(config);
+    write_every_20_ms(&mut world, 0..100);
+    world.longest = 0;
+    write_every_20_ms(&mut world, 100..1700);
+    let (deposited, given_up, _) = world.depositor.counts();
+    assert!((600..1200).contains(&given_up), "{given_up}");
+    world.longest = usize::MAX;
+    write_every_20_ms(&mut world, 1700..2000);
+    let (after, later, resent) = world.depositor.counts();
+    assert!(after + later > 1990 && after > deposited + 300, "{after}, {later}");
+    assert!(resent < 200, "{resent}");
+    world.receiver_is_online = true;
+    assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&1999)));
+    // All that the relay has acknowledged, in order, each once.
+    assert_eq!((world.got.len() as u64, world.depot.take_tally().evicted), (after, 0));
+    assert!(world.got.is_sorted_by(|before, after| before < after));
+}
+
+#[test]
+fn no_lane_in_which_parcels_wait_is_closed_for_another() {
+    let mut depot = Depot::new(roomy(), 1);
+    let (from, to) = (identity(1).public(), identity(4).public());
+    let begin = |millis: u64, depot: &mut Depot, stream: u64| {
+        let parcel = &[2, stream as u8][..];
+        let deposit = Deposit { stream, begins: true, number: 0, keep_s: 900, to, parcel };
+        depot.deposit(Timestamp::from_nanos(millis * 1_000_000), from, &deposit)
+    };
+    for stream in 0..64 {
+        assert!(begin(stream, &mut depot, stream).unwrap().is_known);
+    }
+    assert_eq!(begin(100, &mut depot, 64), None);
+    let mut streams = Vec::new();
+    depot.collect(to, &first_question(64), |parcel| streams.push(u64::from(parcel.parcel[1])));
+    assert_eq!(streams, (0..64).collect::<Vec<_>>());
+    // The first ten have come: there is room for as many.
+    let mut question = Collect { epoch: 1, ..first_question(0) };
+    question.seen.next = 10;
+    depot.collect(to, &question, |_| {});
+    for stream in 64..74 {
+        assert!(begin(200, &mut depot, stream).is_some());
+    }
+    assert_eq!(begin(300, &mut depot, 74), None);
+    assert_eq!(depot.take_tally().evicted, 0);
+}
