@@ -312,6 +312,26 @@ fn what_is_wrong_is_told_in_one_line() {
         refused(by_id.replace(far, "far = 'berlin'")),
         "members: missing; a far gateway by its id and the nearest relays take them"
     );
+    let many = |count: u8, far: fn(u8) -> u8| {
+        let paths = (0..count).map(|number| {
+            let packet = section(at, at, "");
+            let (usual, far) = (identity(4).public(), identity(far(number)).public());
+            packet.replace(&usual.to_string(), &far.to_string()).parse::<toml::Table>().unwrap()
+        });
+        let paths: Vec<toml::Value> = paths.map(toml::Value::from).collect();
+        let config = NodeConfig::of_gateway(&paths, None, identity(1), Some(own_grant(1)));
+        config.and_then(Node::start).map(drop)
+    };
+    assert!(many(16, |_| 4).is_ok());
+    assert_eq!(
+        many(17, |_| 4).unwrap_err().to_string(),
+        "packet: expected at most 16 rendezvous with one receiver"
+    );
+    assert!(many(32, |number| 10 + number % 2).is_ok());
+    assert_eq!(
+        many(33, |number| 10 + number).unwrap_err().to_string(),
+        "packet: expected at most 32 rendezvous at one relay"
+    );
     let kept = |depot: &str| {
         let packet = format!("listen = '127.0.0.1:0'\nrendezvous = {depot}");
         let packet: toml::Table = packet.parse().unwrap();

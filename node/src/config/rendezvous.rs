@@ -1,5 +1,6 @@
 //! What a node leaves at relays for receivers that need not be online, where its own packets wait, and what a relay keeps `[JQ 3.5]`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_grant::{Hop, PublicIdentity};
@@ -12,6 +13,10 @@ use crate::NodeError;
 const MOST_RELAYS: usize = 8;
 /// Paths whose packets wait. Chosen.
 const MOST_DEPOSITS: usize = 256;
+/// Of these, to one receiver: it knows as many flows of a sender at a time.
+const MOST_TO_ONE: usize = 16;
+/// And by one relay: half the streams that it knows of a sender, since each restart of the sender is another one.
+const MOST_BY_ONE: usize = 32;
 /// Least that a relay keeps of one sender: some of the longest packets.
 const LEAST_BYTES: Bytes = Bytes::new(100_000);
 /// How long packets are worth keeping when nothing else is told, and what a relay keeps. Chosen: a tunnel, a flight of stairs, a change of trains; the
@@ -48,7 +53,7 @@ pub struct Deposits {
 }
 
 /// A receiver that need not be online, nor have an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consignee {
     /// This one.
     Identity(PublicIdentity),
@@ -72,6 +77,14 @@ impl Rendezvous {
         if self.deposits.len() > MOST_DEPOSITS {
             return Err(refused("packet", "expected at most 256 with `service = \"rendezvous\"`"));
         }
+        let receivers = self.deposits.iter().map(|deposits| &deposits.far);
+        if most_alike(receivers) > MOST_TO_ONE {
+            return Err(refused("packet", "expected at most 16 rendezvous with one receiver"));
+        }
+        let relays = self.deposits.iter().map(|deposits| deposits.relay.identity);
+        if most_alike(relays) > MOST_BY_ONE {
+            return Err(refused("packet", "expected at most 32 rendezvous at one relay"));
+        }
         self.deposits.iter().try_for_each(|deposits| check_keep(deposits.keep))
     }
 
@@ -82,6 +95,13 @@ impl Rendezvous {
             Consignee::Identity(_) => None,
         })
     }
+}
+
+/// How often the most frequent one comes.
+fn most_alike<T: Ord>(all: impl Iterator<Item = T>) -> usize {
+    let mut counts = BTreeMap::new();
+    all.for_each(|one| *counts.entry(one).or_insert(0) += 1);
+    counts.into_values().max().unwrap_or(0)
 }
 
 fn check_keep(keep: Duration) -> Result<(), NodeError> {
