@@ -19,7 +19,8 @@ use crate::noise;
 use crate::session::cipher::nonce;
 use crate::session::{ReplayWindow, TAG_BYTES};
 
-/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each path, and another whenever it starts again.
+/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each path, and another whenever it starts again;
+/// gateways have no more paths to one receiver.
 const MOST_FLOWS: usize = 1024;
 const MOST_FLOWS_EACH: usize = 16;
 /// Keys of a flow, the newest. Chosen: packets come nearly in order.
@@ -75,9 +76,6 @@ pub enum Refused {
     /// It came before, or is too old to tell.
     #[error("came before")]
     Replayed,
-    /// As many flows as are known at a time.
-    #[error("too many flows")]
-    Full,
 }
 
 /// Opens the parcels of one receiver.
@@ -85,8 +83,10 @@ pub enum Refused {
 pub struct Opener {
     identity: IdentityKey,
     flows: BTreeMap<FlowNumber, Flow>,
-    /// When the newest envelope of a sender's forgotten flows was made.
+    /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it begins with one that is not newer.
     floors: BTreeMap<PublicIdentity, Timestamp>,
+    /// The same for all senders, instead of floors that were too many.
+    ground: Timestamp,
 }
 
 #[derive(Debug)]
@@ -116,7 +116,8 @@ impl Opener {
     /// For what is sealed for `identity`.
     #[must_use]
     pub fn new(identity: IdentityKey) -> Self {
-        Self { identity, flows: BTreeMap::new(), floors: BTreeMap::new() }
+        let (flows, floors) = (BTreeMap::new(), BTreeMap::new());
+        Self { identity, flows, floors, ground: Timestamp::ZERO }
     }
 
     /// Opens a parcel in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
@@ -184,12 +185,13 @@ impl Opener {
         if known.is_some_and(|flow| flow.sender != sender || flow.to != to) {
             return Err(Refused::NotGenuine);
         }
-        if known.is_none() && self.floors.get(&sender).is_some_and(|floor| made <= *floor) {
+        let floor = self.floors.get(&sender).copied().unwrap_or_default().max(self.ground);
+        if known.is_none() && made <= floor {
             return Err(Refused::Stale);
         }
         let ends = judge(&Head { sender, to, grant: &grant }).ok_or(Refused::NotGranted)?;
         if !self.flows.contains_key(&number) {
-            self.make_room(now, sender)?;
+            self.make_room(now, sender);
         }
         let flow = self.flows.entry(number).or_insert_with(|| Flow {
             sender,
@@ -209,26 +211,38 @@ impl Opener {
         Ok(())
     }
 
-    /// Forgets flows whose envelopes are all stale, and the oldest of a sender that has too many.
-    fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) -> Result<(), Refused> {
+    /// Forgets flows whose envelopes are all stale, and for a new one of `sender` the oldest: its own when it has too many, otherwise, when all
+    /// together have, that of who has most. So others lose what they had no part in only when they have as many.
+    fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) {
         let is_fresh = |made: Timestamp| now.since(made) <= MOST_KEPT;
-        if self.flows.len() >= MOST_FLOWS || self.floors.len() >= MOST_FLOWS {
+        if self.flows.len() >= MOST_FLOWS {
             self.flows.retain(|_, flow| is_fresh(flow.made));
             self.floors.retain(|_, made| is_fresh(*made));
         }
-        let of_sender = self.flows.iter().filter(|(_, flow)| flow.sender == sender);
-        let theirs: Vec<(Timestamp, FlowNumber)> =
-            of_sender.map(|(number, flow)| (flow.made, *number)).collect();
-        let has_floor = self.floors.contains_key(&sender) || self.floors.len() < MOST_FLOWS;
-        match theirs.iter().min() {
-            Some((made, oldest)) if theirs.len() >= MOST_FLOWS_EACH && has_floor => {
-                self.flows.remove(oldest);
-                let floor = self.floors.entry(sender).or_insert(*made);
-                *floor = (*floor).max(*made);
-                Ok(())
+        let theirs = self.flows.values().filter(|flow| flow.sender == sender).count();
+        if theirs >= MOST_FLOWS_EACH {
+            self.forget_oldest(|of| of == sender);
+        } else if self.flows.len() >= MOST_FLOWS {
+            let mut counts: BTreeMap<PublicIdentity, usize> = BTreeMap::new();
+            self.flows.values().for_each(|flow| *counts.entry(flow.sender).or_default() += 1);
+            let most = counts.values().max().copied();
+            self.forget_oldest(|of| counts.get(&of).copied() == most);
+        }
+    }
+
+    /// Forgets the flow that has been without a new envelope for longest, so that nothing of it is ever taken again.
+    fn forget_oldest(&mut self, is_whose: impl Fn(PublicIdentity) -> bool) {
+        let theirs = self.flows.iter().filter(|(_, flow)| is_whose(flow.sender));
+        let oldest = theirs.min_by_key(|(_, flow)| flow.made).map(|(number, _)| *number);
+        let Some(flow) = oldest.and_then(|number| self.flows.remove(&number)) else { return };
+        let floor = self.floors.entry(flow.sender).or_insert(flow.made);
+        *floor = (*floor).max(flow.made);
+        if self.floors.len() > MOST_FLOWS {
+            let lowest = self.floors.iter().min_by_key(|(_, made)| **made);
+            if let Some((sender, made)) = lowest.map(|(sender, made)| (*sender, *made)) {
+                self.floors.remove(&sender);
+                self.ground = self.ground.max(made);
             }
-            _ if theirs.len() < MOST_FLOWS_EACH && self.flows.len() < MOST_FLOWS => Ok(()),
-            _ => Err(Refused::Full),
         }
     }
 
@@ -256,5 +270,68 @@ impl Opener {
             return Err(Refused::Replayed);
         }
         Ok(Opened::Packet { flow: flow_number, to: flow.to, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rendezvous::Sealer;
+    use crate::session::Now;
+
+    fn sender(number: u16) -> PublicIdentity {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&number.to_be_bytes());
+        PublicIdentity::from_bytes(bytes)
+    }
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_nanos((1_800_000_000 + second) * 1_000_000_000)
+    }
+
+    /// A flow of which an envelope came in its second.
+    fn begin(opener: &mut Opener, of: u16, second: u64) {
+        let (sender, to, made) = (sender(of), ([192, 0, 2, 7], 5004).into(), at(second));
+        opener.make_room(made, sender);
+        let (keys, window) = (BTreeMap::new(), ReplayWindow::default());
+        let flow = Flow { sender, to, made, ends: Timestamp::FAR_FUTURE, keys, window };
+        opener.flows.insert(FlowNumber(second), flow);
+        assert!(opener.flows.len() <= MOST_FLOWS && opener.floors.len() <= MOST_FLOWS);
+    }
+
+    fn known(opener: &Opener, of: u16) -> usize {
+        opener.flows.values().filter(|flow| flow.sender == sender(of)).count()
+    }
+
+    #[test]
+    fn a_new_sender_is_taken_however_many_flows_began_and_none_comes_back() {
+        let own = |number| IdentityKey::from_entropy([number; 32]);
+        let mut opener = Opener::new(own(4));
+        // One has a flow, 62 have as many as they may, one has fewer, one has more and more.
+        begin(&mut opener, 0, 0);
+        (1..=992).for_each(|second| begin(&mut opener, 1 + (second % 62) as u16, second));
+        (993..=1023).for_each(|second| begin(&mut opener, 100 + (second % 2) as u16, second));
+        assert_eq!((opener.flows.len(), known(&opener, 0), known(&opener, 100)), (1024, 1, 15));
+        begin(&mut opener, 101, 1101);
+        assert_eq!((known(&opener, 2), known(&opener, 101)), (16, 16));
+        // Another one comes: of those with most the oldest flow goes.
+        let (mut sealed, now) = (Vec::new(), Now { steady: at(1200), unix: at(1200) });
+        let to = ([192, 0, 2, 7], 5004).into();
+        let mut sealer = Sealer::new((own(1), b"grant"), own(4).public(), to, [9; 32]);
+        sealer.seal(now, b"first", |parcel| sealed.push(parcel)).expect("a short packet");
+        let open = |opener: &mut Opener, parcel: usize| {
+            let mut bytes = sealed[parcel].clone();
+            let opened = opener.open(now.unix, &mut bytes, |_| Some(Timestamp::FAR_FUTURE));
+            opened.map(|opened| opened != Opened::Envelope)
+        };
+        assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), (Ok(false), Ok(true)));
+        assert_eq!((opener.flows.len(), known(&opener, 0), known(&opener, 2)), (1024, 1, 15));
+        assert!(!opener.flows.contains_key(&FlowNumber(1)));
+        // More senders than are known come and go within a day: nothing of it is taken again.
+        (2000..5000).for_each(|second| begin(&mut opener, second as u16, second));
+        assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), {
+            (Err(Refused::Stale), Err(Refused::NoEnvelope))
+        });
+        assert!(opener.ground > now.unix);
     }
 }
