@@ -1,7 +1,7 @@
 //! What the workers of a relay share: the registry, and the packets that wait for their receivers. Where sessions are is the kernel's choice, and two that
 //! are to meet may be on two workers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tradewind_net::entropy;
 use tradewind_packet::rendezvous::Depot;
@@ -31,5 +31,14 @@ impl Shared {
     /// Packets that wait, if this relay keeps any.
     pub(crate) fn depot(&self) -> Option<MutexGuard<'_, Depot>> {
         self.depot.as_ref().map(|depot| depot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, unless somebody is at them just now.
+    pub(crate) fn idle_depot(&self) -> Option<MutexGuard<'_, Depot>> {
+        match self.depot.as_ref()?.try_lock() {
+            Ok(depot) => Some(depot),
+            Err(TryLockError::Poisoned(depot)) => Some(depot.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }

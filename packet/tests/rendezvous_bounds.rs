@@ -95,15 +95,47 @@ fn no_lane_in_which_parcels_wait_is_closed_for_another() {
     }
     assert_eq!(begin(100, &mut depot, 64), None);
     let mut streams = Vec::new();
-    depot.collect(to, &first_question(64), |parcel| streams.push(u64::from(parcel.parcel[1])));
+    depot.collect(Timestamp::ZERO, to, &first_question(64), |parcel| {
+        streams.push(u64::from(parcel.parcel[1]))
+    });
     assert_eq!(streams, (0..64).collect::<Vec<_>>());
     // The first ten have come: there is room for as many.
     let mut question = Collect { epoch: 1, ..first_question(0) };
     question.seen.next = 10;
-    depot.collect(to, &question, |_| {});
+    depot.collect(Timestamp::ZERO, to, &question, |_| {});
     for stream in 64..74 {
         assert!(begin(200, &mut depot, stream).is_some());
     }
     assert_eq!(begin(300, &mut depot, 74), None);
     assert_eq!(depot.take_tally().evicted, 0);
+}
+
+#[test]
+fn a_question_that_is_repeated_is_answered_within_an_allowance() {
+    let mut depot = Depot::new(roomy(), 1);
+    let (from, to) = (identity(1).public(), identity(4).public());
+    for number in 0..2000 {
+        let (stream, begins, parcel) = (number % 10, number < 10, &[2; 1000]);
+        let deposit = Deposit { stream, begins, number: number / 10, keep_s: 900, to, parcel };
+        depot.deposit(Timestamp::ZERO, from, &deposit).unwrap();
+    }
+    let (mut given, mut answers) = (0, 0);
+    for millis in 0..10_000 {
+        let now = Timestamp::from_nanos(millis * 1_000_000);
+        for _ in 0..10 {
+            let stock = depot.collect(now, to, &first_question(64), |_| given += 1);
+            answers += u32::from(stock.is_some());
+        }
+    }
+    // 64 for nothing; a burst and ten seconds' worth of questions and parcels.
+    assert!((10_000..11_100).contains(&(given + answers)), "{given} and {answers}");
+    // Who acknowledges is given all the others at once.
+    let (mut question, mut positions) = (Collect { epoch: 1, ..first_question(64) }, Vec::new());
+    let now = Timestamp::from_nanos(11_000_000_000);
+    for _ in 0..32 {
+        let stock = depot.collect(now, to, &question, |parcel| positions.push(parcel.position));
+        assert!(stock.is_some());
+        question.seen.next = positions.last().unwrap() + 1;
+    }
+    assert_eq!(positions, (0..2000).collect::<Vec<_>>());
 }

@@ -195,7 +195,7 @@ impl Engine {
     pub(super) fn take_rendezvous(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         match message {
             Message::Deposit(deposit) => self.keep_deposit(now, from, &deposit),
-            Message::Collect(collect) => self.hand_out(from, &collect),
+            Message::Collect(collect) => self.hand_out(now, from, &collect),
             Message::Deposited(told) => {
                 let lines = self.meetings.lines.iter_mut().filter(|line| line.relay == from);
                 for sender in lines.filter_map(|line| line.sender.as_mut()) {
@@ -259,18 +259,22 @@ impl Engine {
     }
 
     /// Of a relay: a receiver asks for what has waited.
-    fn hand_out(&mut self, from: PeerId, collect: &Collect) {
-        let owner = self.granted(from);
-        let Self { shared, sockets, sessions, scratch, .. } = self;
-        let (Some(mut depot), Some(owner)) = (shared.depot(), owner) else {
-            return add(&self.counts.dropped, 1);
+    fn hand_out(&mut self, now: Now, from: PeerId, collect: &Collect) {
+        let (mut messages, mut ends) = (Vec::new(), Vec::new());
+        let stock = match (self.shared.depot(), self.granted(from)) {
+            (Some(mut depot), Some(owner)) => depot.collect(now.steady, owner, collect, |parcel| {
+                Message::Parcel(parcel).write(&mut messages);
+                ends.push(messages.len());
+            }),
+            _ => None,
         };
-        let stock = depot.collect(owner, collect, |parcel| {
-            scratch.clear();
-            Message::Parcel(parcel).write(scratch);
-            Self::post(sockets, sessions, from, scratch);
-        });
-        drop(depot);
+        let Some(stock) = stock else { return add(&self.counts.dropped, 1) };
+        // Other threads have the depot while these are sealed.
+        let mut begin = 0;
+        for end in ends {
+            let message = &messages[std::mem::replace(&mut begin, end)..end];
+            Self::post(&mut self.sockets, &mut self.sessions, from, message);
+        }
         self.say(from, &Message::Stock(stock));
     }
 
@@ -337,7 +341,7 @@ impl Engine {
     }
 
     fn tend_depot(&mut self, now: Now) {
-        let Some(mut depot) = self.shared.depot() else { return };
+        let Some(mut depot) = self.shared.idle_depot() else { return };
         depot.handle_timeout(now.steady);
         let tally = depot.take_tally();
         add(&self.counts.deposited, tally.deposited);

@@ -6,12 +6,14 @@
 //!
 //! Who deposits and who collects is proven by their sessions; whoever drives this machine says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::parcels::{Kept, Parcels, cost};
+use crate::budget::{Allowance, Budget};
 use crate::message::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Parcel, Stock,
 };
@@ -30,6 +32,9 @@ const IDLE: Duration = Duration::from_secs(120);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Most parcels of an answer. Chosen: fewer full packets than the buffer of an application's socket holds by default.
 const MOST_CREDIT: usize = 64;
+/// Questions of a receiver, and parcels that it is given again. Chosen: what a third of losses takes at some thousand packets a second. Each parcel is given
+/// once for nothing, since somebody has deposited it.
+const ASKED: Allowance = Allowance { per_second: 1000, burst: 1024 };
 
 /// How much is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +94,9 @@ struct Lane {
 struct Shelf {
     lanes: BTreeSet<Name>,
     next: u64,
+    /// All below were given once.
+    given: u64,
+    asked: Budget,
 }
 
 impl Lane {
@@ -204,54 +212,76 @@ impl Depot {
         Some(Deposited { epoch, stream, is_known: true, seen })
     }
 
-    /// Answers a receiver: hands over what has waited for it, and tells what still does.
+    /// Answers a receiver: hands over what has waited for it, and tells what still does; nothing to who asks too much.
     pub fn collect(
         &mut self,
+        now: Timestamp,
         owner: PublicIdentity,
         collect: &Collect,
-        mut give: impl FnMut(Parcel<'_>),
-    ) -> Stock {
+        give: impl FnMut(Parcel<'_>),
+    ) -> Option<Stock> {
         let (epoch, ask) = (self.epoch, collect.ask);
+        let Some(shelf) = self.shelves.get_mut(&owner) else {
+            return Some(Stock { epoch, ask, left: 0 });
+        };
+        if !shelf.asked.take(now, 1) {
+            return None;
+        }
         // Positions of another life mean nothing.
         let seen = match collect.epoch == epoch {
             true => collect.seen,
             false => Acknowledgement::NOTHING,
         };
-        let names = self.shelves.get(&owner).map(|shelf| shelf.lanes.clone());
-        let names = names.unwrap_or_default();
-        for name in &names {
-            let Some(lane) = self.lanes.get_mut(name) else { continue };
+        for name in shelf.lanes.clone() {
+            let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();
             self.tally.collected += lane.let_go(|first| first.number < seen.next);
             let after = lane.cost();
             self.account(name.0, before, after);
         }
         let credit = usize::from(collect.credit).min(MOST_CREDIT);
-        let lanes = names.iter().filter_map(|name| self.lanes.get(name));
-        let (mut waiting, mut left) = (Vec::new(), 0);
-        for lane in lanes {
-            let fresh = lane.parcels.all().filter(|kept| kept.number >= seen.next);
-            // Those of one lane are in order, so none of the first is behind these.
-            waiting.extend(fresh.take(credit + WINDOW as usize));
+        let left = self.hand_over((now, owner), &seen, credit, give);
+        Some(Stock { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) })
+    }
+
+    /// Hands over what has not come, in order, from the fronts of all lanes; how many are left.
+    fn hand_over(
+        &mut self,
+        (now, owner): (Timestamp, PublicIdentity),
+        seen: &Acknowledgement,
+        credit: usize,
+        mut give: impl FnMut(Parcel<'_>),
+    ) -> usize {
+        let Some(shelf) = self.shelves.get_mut(&owner) else { return 0 };
+        let (mut queues, mut fronts, mut left) = (Vec::new(), BinaryHeap::new(), 0);
+        for lane in shelf.lanes.iter().filter_map(|name| self.lanes.get(name)) {
             left += lane.parcels.waiting().len();
+            let mut queue = lane.parcels.all().filter(|kept| kept.number >= seen.next).peekable();
+            if let Some(first) = queue.peek() {
+                fronts.push(Reverse((first.number, queues.len())));
+                queues.push(queue);
+            }
         }
-        waiting.sort_unstable_by_key(|kept| kept.number);
-        let (mut since, mut given) = (seen.next, 0);
-        for (index, kept) in waiting.into_iter().enumerate() {
-            let position = kept.number;
+        let (mut since, mut given, mut is_first) = (seen.next, 0, true);
+        while let Some(Reverse((position, at))) = fronts.pop() {
             // The first goes even if it was held back: what was missing before it is perhaps gone.
-            if given == credit || (index > 0 && position > seen.next + WINDOW) {
+            if given == credit || (!is_first && position > seen.next + WINDOW) {
                 break;
             }
-            if index == 0 || !seen.has(position) {
-                give(Parcel { epoch, since, position, parcel: &kept.bytes });
+            let Some(kept) = queues[at].next() else { continue };
+            if is_first || !seen.has(position) {
+                if position < shelf.given && !shelf.asked.take(now, 1) {
+                    break;
+                }
+                shelf.given = shelf.given.max(position + 1);
+                give(Parcel { epoch: self.epoch, since, position, parcel: &kept.bytes });
                 given += 1;
             }
-            since = position + 1;
+            (since, is_first) = (position + 1, false);
+            fronts.extend(queues[at].peek().map(|next| Reverse((next.number, at))));
         }
         let held: u32 = seen.beyond.iter().map(|word| word.count_ones()).sum();
-        let left = left.saturating_sub(given + held as usize);
-        Stock { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) }
+        left.saturating_sub(given + held as usize)
     }
 
     /// Lets go of what is too old, once a second at most.
@@ -290,7 +320,8 @@ impl Depot {
         self.lanes.insert(name, lane);
         let next = self.floor;
         let shelf = self.shelves.entry(to);
-        let shelf = shelf.or_insert_with(|| Shelf { lanes: BTreeSet::new(), next });
+        let (lanes, asked) = (BTreeSet::new(), Budget::new(ASKED));
+        let shelf = shelf.or_insert_with(|| Shelf { lanes, next, given: next, asked });
         shelf.lanes.insert(name);
         self.account(name.0, 0, cost);
         Some(())

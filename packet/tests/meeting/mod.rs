@@ -146,7 +146,7 @@ impl World {
             }
             (Place::Relay, Message::Collect(collect)) => {
                 let mut parcels = Vec::new();
-                let stock = self.depot.collect(identity(4).public(), &collect, |parcel| {
+                let stock = self.depot.collect(self.at, identity(4).public(), &collect, |parcel| {
                     let mut bytes = Vec::new();
                     Message::Parcel(parcel).write(&mut bytes);
                     parcels.push(bytes);
@@ -154,7 +154,9 @@ impl World {
                 for parcel in parcels {
                     self.send(Place::Relay, Place::Receiver, &Message::parse(&parcel).unwrap());
                 }
-                self.send(Place::Relay, Place::Receiver, &Message::Stock(stock));
+                if let Some(stock) = stock {
+                    self.send(Place::Relay, Place::Receiver, &Message::Stock(stock));
+                }
             }
             (Place::Sender, Message::Deposited(told)) if self.sender_is_online => {
                 self.depositor.handle_deposited(self.at, &told);
