@@ -14,6 +14,8 @@ use crate::report::chart::Scale;
 const AFTERMATH: Duration = Duration::from_secs(5);
 /// How long before or after an outage begins a session may begin whose header arrives over a warm connection and is acknowledged in vain.
 const OPENING: Duration = Duration::from_millis(500);
+/// So many sessions are told that broke without a fault.
+const TOLD: usize = 5;
 /// Memory that a process may gain from the second rest to the last: as a share, and in bytes beyond it.
 const GAIN: f64 = 0.1;
 const GAIN_BYTES: f64 = 4e6;
@@ -172,8 +174,8 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
     let unexplained: Vec<String> = (broken.iter().filter(|session| !soaked.explains(session)))
         .map(|session| soaked.told(session))
         .collect();
-    let first = unexplained.first().map(|told| format!(", first {told}")).unwrap_or_default();
     let without = unexplained.len();
+    let few: String = unexplained.iter().take(TOLD).map(|told| format!("; {told}")).collect();
     let of_all = |count: u64| format!("{count} of {all} sessions");
     vec![
         Finding::new("no byte is altered", altered == 0 && all > 0, of_all(altered)),
@@ -190,7 +192,7 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
         Finding::new(
             "sessions break only by what may break them",
             without == 0,
-            format!("{} of {all} broke, {without} without such a fault{first}", broken.len()),
+            format!("{} of {all} broke, {without} without such a fault{few}", broken.len()),
         ),
         accounted(soaked),
         flat(
