@@ -56,7 +56,8 @@ fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothi
     assert_eq!(world.depot.take_tally().evicted, 0);
     let first = world.got.iter().position(|number| *number >= 100).unwrap();
     let (_, after) = world.got.split_at(first);
-    assert!(after[0] < 1000, "{}", after[0]);
+    // What has waited for more than a minute in all did not.
+    assert!(after[0] < 1200, "{}", after[0]);
     assert_eq!(after, (after[0]..4100).collect::<Vec<_>>());
 }
 
@@ -77,6 +78,7 @@ fn a_sender_with_too_much_for_its_bound_catches_up_and_loses_nothing_that_waits(
     world.receiver_is_online = true;
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&1999)));
     // All that the relay has acknowledged, in order, each once.
+    let (after, ..) = world.depositor.counts();
     assert_eq!((world.got.len() as u64, world.depot.take_tally().evicted), (after, 0));
     assert!(world.got.is_sorted_by(|before, after| before < after));
 }
