@@ -150,6 +150,7 @@ impl Depositor {
 
     /// What is to be sent now; until there is nothing.
     pub fn poll_deposit(&mut self, now: Timestamp) -> Option<Deposit<'_>> {
+        self.handle_timeout(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.waits = (self.waits + 1).min(MOST_WAITS);
             self.time_out();
@@ -160,8 +161,9 @@ impl Depositor {
         }
         if self.is_stale && self.parcels.front().is_some() {
             self.begin_anew();
+            // What was on its way may go by now.
+            self.handle_timeout(now);
         }
-        self.handle_timeout(now);
         let patience = self.patience();
         let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
         let in_window = (self.base..).zip(self.parcels.waiting()).take(window as usize);
