@@ -191,7 +191,10 @@ fn a_copy_follows_its_original() {
     in_namespace("a_copy_follows_its_original", |namespace, routes| {
         routes.set(net("10.9.1.2/32"), windows(80)).unwrap();
         routes.set(net("192.0.2.1/32"), windows(30)).unwrap();
-        assert!(routes.heard().prefixes.is_empty(), "our own changes are no news");
+        // Of links that have just come up the kernel tells by and by.
+        let heard = routes.heard().prefixes;
+        let ours = [net("10.9.1.2/32"), net("192.0.2.1/32")];
+        assert!(!ours.iter().any(|prefix| heard.contains(prefix)), "our own changes are no news");
         ip(namespace, &["route replace 10.9.0.0/16 via 10.2.0.9"]);
         assert_eq!(followed(routes, "10.9.1.2/32"), Some(Placed::Set));
         assert!(
