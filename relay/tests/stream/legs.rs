@@ -81,10 +81,12 @@ fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
 
 #[test]
 fn a_pacing_cap_stays_until_something_was_sent() {
+    /// Many round trips at the cap's rate.
+    const BULK: usize = 4 << 20;
     let (to, served) = destination(|mut stream| {
-        let mut received = [0; 4];
+        let mut received = vec![0; BULK];
         stream.read_exact(&mut received).unwrap();
-        stream.write_all(&received).unwrap();
+        stream.write_all(&received[..4]).unwrap();
         let _end = stream.read(&mut [0]);
     });
     let mut config = gateway_config(route_over(&[]));
@@ -97,7 +99,7 @@ fn a_pacing_cap_stays_until_something_was_sent() {
     // Longer than a round trip that is not known counts as.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(is_capped(), "{:?}", told_of(to));
-    stream.write_all(b"ping").unwrap();
+    stream.write_all(&vec![7; BULK]).unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     wait_for("the cap to be lifted", || !is_capped());
     drop(stream);
