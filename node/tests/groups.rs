@@ -15,6 +15,8 @@ use nodes::*;
 use tradewind_node::status::{Direction, FlowStatus};
 use tradewind_node::{Node, NodeConfig, NodeError};
 
+/// More than the probes of how long datagrams may be, which wires count as well, and far fewer than packets.
+const PROBES: usize = 40;
 /// Loses nothing, but has the wire count.
 const COUNT: usize = usize::MAX;
 
@@ -217,7 +219,7 @@ fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
     let near = many.near.address();
     many.members.iter().for_each(|member| member.wire.lose_each(near, COUNT));
     many.all_come(200, 0);
-    assert_eq!(over_internet(&many), 0, "{}", many.told());
+    assert!(over_internet(&many) < PROBES, "{}", many.told());
     assert!(many.relays.iter().all(|relay| relay.snapshot().kept >= 200), "{}", many.told());
 
     // The second relay has one member behind it: that one gets its packets over the Internet, the others over the relays.
@@ -225,14 +227,16 @@ fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
     let address = relay.address();
     drop(relay);
     let there = |many: &Many| many.members[1].wire.weather.lock().unwrap().seen;
-    many.until("packets over the Internet", |many| there(many) > 0);
+    let before = there(&many);
+    many.until("packets over the Internet", |many| there(many) > before + PROBES);
     many.all_come(200, 0);
-    assert_eq!(over_internet(&many), there(&many), "{}", many.told());
+    let to_others = over_internet(&many) - there(&many);
+    assert!(to_others < PROBES && there(&many) > 200, "{to_others}:\n{}", many.told());
     many.relays.insert(1, Node::start(plain(3, address, &[2])).unwrap());
     many.in_reach();
     let before = there(&many);
     many.all_come(100, 0);
-    assert_eq!(there(&many), before, "{}", many.told());
+    assert!(there(&many) < before + PROBES, "{}", many.told());
 }
 
 #[test]
