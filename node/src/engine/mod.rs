@@ -130,6 +130,29 @@ fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
     Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
 }
 
+/// The sockets towards neighbours, of which several workers have one each.
+fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<Sockets, NodeError> {
+    let own = match config.workers {
+        1 => None,
+        _ => {
+            let any = SocketAddr::new(config.listen.ip(), 0);
+            Some(Outlet::new(UdpPort::bind(any, &UdpOptions::default())?))
+        }
+    };
+    Ok(Sockets { shared: Outlet::new(port), own, counts: Arc::clone(counts) })
+}
+
+/// No session yet, and who may have one.
+fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
+    let config = SessionsConfig {
+        identity: config.identity.clone(),
+        operators: config.operators.clone(),
+        neighbours: config.neighbours.clone(),
+        limits: Limits::default(),
+    };
+    Ok(Sessions::new(config, now, entropy::bytes::<32>()?))
+}
+
 impl Engine {
     pub(crate) fn new(
         config: Arc<NodeConfig>,
@@ -138,24 +161,7 @@ impl Engine {
         (desk, shared): (Arc<Desk>, Shared),
     ) -> Result<Self, NodeError> {
         let now = now();
-        let own = match config.workers {
-            1 => None,
-            _ => {
-                let any = SocketAddr::new(config.listen.ip(), 0);
-                Some(Outlet::new(UdpPort::bind(any, &UdpOptions::default())?))
-            }
-        };
-        let sockets = Sockets { shared: Outlet::new(port), own, counts: Arc::clone(&counts) };
-        let sessions = Sessions::new(
-            SessionsConfig {
-                identity: config.identity.clone(),
-                operators: config.operators.clone(),
-                neighbours: config.neighbours.clone(),
-                limits: Limits::default(),
-            },
-            now,
-            entropy::bytes::<32>()?,
-        );
+        let (sockets, sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
         let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         verifier.refuse_issued_before(now.unix);
         let sealer = sealer(&config)?;
