@@ -104,22 +104,9 @@ impl Session {
             tcp::acknowledge_at_once(&self.upstream).map_err(Broken::Upstream)?;
             let up = self.up.leave(worker.means_up()).map_err(Broken::Upstream)?;
             let down = self.down.leave(worker.means_down()).map_err(Broken::Downstream)?;
-            let upstream = Left {
-                received: up.taken(),
-                given: down.taken(),
-                raw: down.raw.clone(),
-                finished: down.ended,
-                ended: up.ended,
-                lift: keeping.legs.lifts_accepted(),
-            };
-            let downstream = Left {
-                received: down.taken(),
-                given: up.taken(),
-                raw: up.raw.clone(),
-                finished: up.ended,
-                ended: down.ended,
-                lift: keeping.legs.of(&self.downstream).lifts(),
-            };
+            let upstream = Left::between(&up, &down, keeping.legs.lifts_accepted());
+            let lift = keeping.legs.of(&self.downstream).lifts();
+            let downstream = Left::between(&down, &up, lift);
             let connection = self.upstream.into_connection().map_err(Broken::Upstream)?;
             let upstream = End::new(connection, offers.up, upstream);
             let connection = self.downstream.into_connection().map_err(Broken::Downstream)?;

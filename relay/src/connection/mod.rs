@@ -245,4 +245,4 @@ impl AsyncWrite for Connection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! Connections between neighbours that agree on keys, that do not, and that are cut.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
@@ -13,18 +14,21 @@ use tradewind_units::Timestamp;
 use super::*;
 use crate::{Handle, Relay, RelayConfig, Shutdown};
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn key(seed: u8) -> IdentityKey {
+pub(crate) fn key(seed: u8) -> IdentityKey {
     IdentityKey::from_entropy([seed; 32])
 }
 
 /// Both ends of a connection between identities 1 and 2, or why there is none.
-async fn pair(
+pub(crate) async fn pair(
     expected: PublicIdentity,
-) -> (Result<Connection, NotSealed>, Result<Connection, NotSealed>) {
+) -> (
+    Result<Connection, impl fmt::Debug + fmt::Display>,
+    Result<Connection, impl fmt::Debug + fmt::Display>,
+) {
     pair_of(&Tls::new(&key(1)).unwrap(), &Tls::new(&key(2)).unwrap(), expected).await
 }
 

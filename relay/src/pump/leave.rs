@@ -26,8 +26,10 @@ pub(crate) struct Taken {
     /// Given to the other socket.
     pub(crate) moved: u64,
     pub(crate) meter: Option<Box<Meter>>,
-    /// Whether its end of file has been passed on.
+    /// Whether its end of file was read, and the other socket was told as far as it took that: nothing may follow.
     pub(crate) ended: bool,
+    /// Whether its end of file has been passed on.
+    pub(crate) over: bool,
 }
 
 impl Taken {
@@ -43,9 +45,11 @@ impl Direction {
     /// # Errors
     /// When the kernel cannot read its pipe.
     pub(crate) fn leave(self, means: Means<'_>) -> io::Result<Taken> {
+        // An end waits only where it has been enciphered already.
+        let ended = self.ended || matches!(self.load, Load::End);
         let raw = match self.load {
             // The word that the path is open waits no longer for data.
-            // What was enciphered leaves with what follows; an end of file is read again.
+            // What was enciphered leaves with what follows, or by itself.
             Load::Nothing | Load::Sealed | Load::End => Bytes::from(self.answer),
             Load::Bytes { buffer, given } => Bytes::from(buffer).split_off(given),
             Load::Piped(mut pipe) => {
@@ -56,6 +60,6 @@ impl Direction {
         };
         let (overhead, moved) = (self.overhead, self.moved);
         means.counts.moved(raw.len() - overhead);
-        Ok(Taken { raw, overhead, moved, meter: self.meter, ended: self.ended })
+        Ok(Taken { raw, overhead, moved, meter: self.meter, ended, over: self.ended })
     }
 }

@@ -43,8 +43,8 @@ struct Way {
 impl Way {
     fn new(taken: Taken) -> Self {
         let moved = taken.taken();
-        let Taken { meter, ended, .. } = taken;
-        Self { piece: Bytes::new(), meter, moved, ended, over: ended }
+        let Taken { meter, ended, over, .. } = taken;
+        Self { piece: Bytes::new(), meter, moved, ended, over }
     }
 
     /// Moves what can be moved now, some pieces at most. True when there was something.

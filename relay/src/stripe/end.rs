@@ -20,6 +20,7 @@ use super::{CHUNK, LARGEST_WINDOW, STALL};
 use crate::connection::Connection;
 use crate::lift::Rise;
 use crate::memory::Memory;
+use crate::pump::Taken;
 
 /// How long the connections of a leg that is over may take to end in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
@@ -66,6 +67,20 @@ pub(crate) struct Left {
     pub(crate) ended: bool,
     /// Its connections' pacing caps are for so many of their first round trips alone.
     pub(crate) lift: Option<u16>,
+}
+
+impl Left {
+    /// The side from which `read` was taken, and to which `written` was given.
+    pub(crate) fn between(read: &Taken, written: &Taken, lift: Option<u16>) -> Self {
+        Self {
+            received: read.taken(),
+            given: written.taken(),
+            raw: written.raw.clone(),
+            finished: written.ended,
+            ended: read.ended,
+            lift,
+        }
+    }
 }
 
 impl End {
@@ -485,85 +500,4 @@ impl End {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::Waker;
-
-    use tokio::io::AsyncWriteExt as _;
-    use tokio::net::{TcpListener, TcpStream};
-    use tradewind_stripe::Frame;
-
-    use super::*;
-
-    const JOINED: u32 = 1;
-
-    async fn pair() -> (TcpStream, Connection) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let dialled = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (accepted, _) = listener.accept().await.unwrap();
-        (dialled, Connection::plain(accepted))
-    }
-
-    fn written(frame: Frame) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        frame.put_head(&mut bytes);
-        bytes
-    }
-
-    /// A side that has read all of `sent` without frames, and not the end of it yet, when a connection joins; the far ends of both.
-    async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
-        let (mut far_first, first) = pair().await;
-        let (far_joined, joined) = pair().await;
-        far_first.write_all(sent).await.unwrap();
-        let nothing = Left {
-            received: 0,
-            given: 0,
-            raw: Bytes::new(),
-            finished: false,
-            ended: false,
-            lift: None,
-        };
-        let mut end = End::new(first, None, nothing);
-        while (end.received as usize) < sent.len() {
-            let read = poll_fn(|cx| end.poll_read(cx, usize::MAX)).await.unwrap();
-            assert!(read.is_some(), "the end comes later");
-        }
-        end.be_striped();
-        let striping = end.striping.as_mut().unwrap();
-        striping.stripe.add(JOINED, true);
-        striping.joined.insert(JOINED, Link::joined(joined, &[], None));
-        (end, far_first, far_joined)
-    }
-
-    /// Drives a side until `holds`.
-    async fn drive_until(end: &mut End, holds: impl Fn(&End) -> bool) {
-        let mut cx = Context::from_waker(Waker::noop());
-        while !holds(end) {
-            end.drive_in(&mut cx, Timestamp::ZERO).unwrap();
-            end.drive_out(&mut cx, Timestamp::ZERO).unwrap();
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// The dialling side ends its direction before a connection has joined there: this side hears of the join first.
-    #[tokio::test]
-    async fn an_end_that_comes_after_the_join_does_not_take_the_other_direction_away() {
-        let (mut end, mut far_first, mut far_joined) = striped(b"all of it").await;
-        for frame in [Frame::Start(9), Frame::End(9)] {
-            far_joined.write_all(&written(frame)).await.unwrap();
-        }
-        far_first.shutdown().await.unwrap();
-        drive_until(&mut end, |end| end.ended || end.first.is_none()).await;
-        assert!(end.first.is_some(), "the other direction goes on over it");
-        assert_eq!(poll_fn(|cx| end.poll_read(cx, 9)).await.unwrap(), None, "the stream's end");
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_ends_within_a_frame_has_died() {
-        let (mut end, mut far_first, mut far_joined) = striped(b"").await;
-        far_joined.write_all(&written(Frame::Start(0))).await.unwrap();
-        far_first.write_all(&written(Frame::Known)).await.unwrap();
-        far_first.write_all(&[3, 0, 0]).await.unwrap();
-        far_first.shutdown().await.unwrap();
-        drive_until(&mut end, |end| end.first.is_none()).await;
-    }
-}
+mod tests;

@@ -52,3 +52,6 @@ const MOST_ADAPTIVE: usize = 16;
 
 /// Between two looks at a striped session: whether it moves, grows, or has lost a side.
 const LOOK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -365,16 +365,16 @@ impl Mute {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use tradewind_grant::{IdentityKey, Nonce, Verifier};
 
-    fn peer() -> PublicIdentity {
+    pub(crate) fn peer() -> PublicIdentity {
         IdentityKey::from_entropy([2; 32]).public()
     }
 
     /// The reply key of a leg, which is the same at both ends.
-    fn reply_key(seed: u8) -> ReplyKey {
+    pub(crate) fn reply_key(seed: u8) -> ReplyKey {
         let mut verifier = Verifier::new(IdentityKey::from_entropy([1; 32]), Vec::new());
         let peer = peer();
         verifier.hello(Timestamp::ZERO, Nonce::from_entropy([seed; 16]), &peer).unwrap().1
