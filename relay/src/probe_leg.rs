@@ -13,9 +13,12 @@ use crate::head::{HeadError, Unused};
 use crate::opening::reply_bytes;
 use crate::stock::Stock;
 
-/// Probes that one connection takes before another is dialled, so that the relay's listener is probed
-/// too and a relay that drains is left soon. Chosen: six seconds' worth.
-const PROBES_A_CONNECTION: u32 = 16;
+/// Probes after which another connection is to take a connection's place, so that the relay's listener is probed too and a relay
+/// that drains is left soon. Chosen: six seconds' worth.
+pub(crate) const PROBES_A_CONNECTION: u32 = 16;
+
+/// Probes that one connection takes at most. Chosen: time enough for another to be dialled meanwhile.
+const MOST_PROBES: u32 = 2 * PROBES_A_CONNECTION;
 
 /// A connection to the next relay that has carried a probe.
 pub(crate) struct ProbeLeg {
@@ -40,6 +43,11 @@ pub(crate) struct Answer {
 }
 
 impl ProbeLeg {
+    /// Whether another connection is to take its place.
+    pub(crate) const fn is_old(&self) -> bool {
+        self.asked >= PROBES_A_CONNECTION
+    }
+
     /// Sends a probe on the connection in `slot` and waits for its answer; dials if there is none, or if
     /// the one that rested there has ended meanwhile. After a failure the slot is empty.
     pub(crate) async fn ask(
@@ -48,7 +56,7 @@ impl ProbeLeg {
         stock: &Stock,
         ask: &Ask<'_>,
     ) -> Result<Answer, Failure> {
-        let fit = |leg: &Self| leg.hop == ask.hop && leg.asked < PROBES_A_CONNECTION;
+        let fit = |leg: &Self| leg.hop == ask.hop && leg.asked < MOST_PROBES;
         if let Some(leg) = slot.take().filter(fit)
             && let Ok(answer) = leg.carry(slot, stock, ask).await
         {

@@ -505,8 +505,13 @@ impl Pump<'_> {
             let up = self.up.poll_move(cx, self.upstream, self.downstream, up_means, ending);
             let up = up.map_err(MoveError::of_up)?;
             let ending = Ending::after(self.up);
+            let was_deaf = self.downstream.is_deaf();
             let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means, ending);
             let down = down.map_err(MoveError::of_down)?;
+            if self.downstream.is_deaf() != was_deaf && self.up.load_waits() {
+                // It was registered anew, and knows no more that the other direction waits for room there.
+                cx.waker().wake_by_ref();
+            }
             if up.is_ready() && down.is_ready() {
                 return Poll::Ready(Ok(Stopped::Over));
             }

@@ -177,9 +177,9 @@ impl Relay {
 }
 
 /// Connections that may bring probes of one grant at a time, where there is room for `sessions`. Chosen: an eighth, since they take no
-/// place among the grant's sessions; a gateway has two for each path.
+/// place among the grant's sessions; a gateway has two for each path, and four while they are replaced.
 fn most_probing(sessions: usize) -> u32 {
-    u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(8)
+    u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(16)
 }
 
 /// What a relay does with a connection.

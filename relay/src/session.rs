@@ -81,9 +81,7 @@ impl Session {
             Err(error) => {
                 // What waits to travel with something must arrive before the reset.
                 self.down.answer_now(&self.upstream);
-                for side in [&self.upstream, &self.downstream] {
-                    let _gone = tcp::send_held_back(side);
-                }
+                [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
                 broken(&self.flow, &self.destination, &error)
             }
         }
@@ -93,9 +91,7 @@ impl Session {
     async fn carry_striped(self, worker: &Worker, keeping: &Keeping) -> Outcome {
         let (flow, destination, _place) = (self.flow, self.destination, self.place);
         // What waits to travel with something is not to wait for frames.
-        for side in [&self.upstream, &self.downstream] {
-            let _gone = tcp::send_held_back(side);
-        }
+        [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {
             let offers = *self.offers.unwrap_or_default();
             let settled = keeping.legs.of(&self.downstream).settled.apply(&self.downstream);
@@ -132,3 +128,6 @@ pub(crate) fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -
     tracing::debug!(%flow, "flow to {destination} broke off: {error}");
     error.outcome()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -48,6 +48,11 @@ impl Side<'_> {
         Ok(())
     }
 
+    /// Whether it hears nothing of what arrives.
+    pub(crate) const fn is_deaf(&self) -> bool {
+        matches!(self, Self::Deaf(..))
+    }
+
     /// Hears everything again.
     ///
     /// # Errors
@@ -210,6 +215,13 @@ impl Side<'_> {
     /// Sends what waits.
     pub(crate) fn try_flush(&self) -> io::Result<()> {
         self.seal().map_or(Ok(()), |seal| seal.flush(|sealed| self.try_write_raw(sealed)))
+    }
+
+    /// Sends what the kernel holds back until more comes; of a lost socket nobody waits for it.
+    pub(crate) fn send_held_back(&self) {
+        if !matches!(self, Self::Lost) {
+            let _gone = tcp::send_held_back(self);
+        }
     }
 
     /// Passes an end of file on. `WouldBlock`: to be tried again when there is room to write.

@@ -8,7 +8,7 @@
 //! way is refused by neither. A successor that fails before it is ready changes nothing.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -290,8 +290,11 @@ impl ReplayJudge for Successor {
                 now_ms: ms(now),
                 tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
             }),
-            // Nobody is left who could tell a replay.
-            _ => Err(GrantError::ReplayTableFull(0)),
+            // Nobody is left who could tell a replay. An answer that comes late would be taken for the next question's.
+            _ => {
+                let _gone = self.0.shutdown(Shutdown::Both);
+                Err(GrantError::ReplayTableFull(0))
+            }
         }
     }
 }
@@ -319,4 +322,25 @@ fn parse_question(question: &[u8; QUESTION_BYTES]) -> (PublicIdentity, Timestamp
         Timestamp::from_nanos(u64::from_be_bytes(*issued_at)),
         Nonce::from_entropy(nonce),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A successor that is too late with one judgement, and then goes on as if nothing had been.
+    #[test]
+    fn a_judgement_that_comes_too_late_is_not_taken_for_the_next_one() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut successor = Successor(ours);
+        let gateway = PublicIdentity::from_bytes([1; 32]);
+        let mut ask = |nonce| {
+            let nonce = Nonce::from_entropy([nonce; 16]);
+            successor.admit(Timestamp::ZERO, &gateway, Timestamp::ZERO, &nonce)
+        };
+        assert!(matches!(ask(1), Err(GrantError::ReplayTableFull(_))));
+        let _gone = theirs.write_all(&[ADMITTED]);
+        assert!(matches!(ask(2), Err(GrantError::ReplayTableFull(_))));
+    }
 }

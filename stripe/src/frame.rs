@@ -38,8 +38,9 @@ pub const MOST_PIECES: usize = 4096;
 
 const DATA_HEAD: usize = 13;
 
-/// A payload shorter than this is copied, so that while it waits it does not hold the whole buffer that it came in.
-const COPY_BELOW: usize = 4096;
+/// A payload shorter than this is copied, so that while it waits it does not hold the whole buffer that it came in. Chosen:
+/// a quarter of what one read brings.
+const COPY_BELOW: usize = 32 << 10;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -130,9 +130,14 @@ impl Receiver {
                 continue;
             }
             let until = self.pieces.range(from..).next().map_or(end, |(at, _)| end.min(*at));
-            let slice = payload.slice((from - offset) as usize..(until - offset) as usize);
+            let new = (from - offset) as usize..(until - offset) as usize;
+            // What is little of a payload does not hold all of it.
+            let piece = match new.len() < payload.len() / 2 {
+                true => Bytes::copy_from_slice(&payload[new]),
+                false => payload.slice(new),
+            };
             self.beyond += until - from;
-            self.pieces.insert(from, slice);
+            self.pieces.insert(from, piece);
             from = until;
         }
     }
@@ -176,8 +181,10 @@ impl Receiver {
     pub(crate) fn read(&mut self) -> Option<(Bytes, bool)> {
         let bytes = self.ready.pop_front()?;
         self.read += bytes.len() as u64;
-        let room = self.read.saturating_add(self.window.min(self.largest));
-        let worth = !self.has_all() && room.saturating_sub(self.limit) >= self.window / 4;
+        // The window that counts is the one that is left where memory has become short.
+        let window = self.window.min(self.largest);
+        let room = self.read.saturating_add(window);
+        let worth = !self.has_all() && room.saturating_sub(self.limit) >= window / 4;
         Some((bytes, worth && self.move_limit()))
     }
 
@@ -268,5 +275,40 @@ mod tests {
             at += chunk.len() as u64;
         }
         assert!(receiver.held() <= 1 << 20, "{}", receiver.held());
+    }
+
+    #[test]
+    fn a_window_that_had_to_shrink_still_moves_on() {
+        let mut receiver = Receiver::new(8 << 20);
+        receiver.begin(100).unwrap();
+        let chunk = Bytes::from(vec![7; 64 << 10]);
+        let mut at = 100;
+        for turn in 0..40 {
+            if turn == 20 {
+                assert_eq!(receiver.window, 8 << 20);
+                receiver.set_largest(0);
+            }
+            let limit = receiver.limit();
+            while at < limit {
+                let count = (limit - at).min(chunk.len() as u64);
+                receiver.take(at, &chunk.slice(..count as usize)).unwrap();
+                at += count;
+            }
+            while receiver.read().is_some() {}
+            receiver.full(limit);
+            assert!(receiver.limit() > at, "turn {turn}: the sender may send no more, for ever");
+        }
+        assert_eq!(receiver.limit(), at + FIRST_WINDOW);
+    }
+
+    #[test]
+    fn a_piece_that_is_new_by_one_byte_does_not_hold_its_payload() {
+        let mut receiver = receiver();
+        let payload = Bytes::from(vec![7; 64 << 10]);
+        receiver.take(100, &payload.slice(..)).unwrap();
+        let overlap = Bytes::from(vec![7; 64 << 10]);
+        receiver.take(101, &overlap).unwrap();
+        assert!(overlap.is_unique(), "one byte of it is kept");
+        assert_eq!(text(&mut receiver).len(), (64 << 10) + 1);
     }
 }

@@ -190,6 +190,12 @@ impl Stripe {
         self.receiver.is_over()
     }
 
+    /// Whether all of the receiving direction has arrived, its end included.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.receiver.has_all()
+    }
+
     /// Whether both directions are over: all that was written has arrived, all that came was read.
     #[must_use]
     pub fn is_over(&self) -> bool {

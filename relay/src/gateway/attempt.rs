@@ -234,7 +234,7 @@ impl GatewayService {
         let mut taken = self.pools.as_ref().and_then(|pools| pools.take(hop));
         // Silence does not tell whether the relay has the header. It takes it once and no more, but another
         // path's relays would take another.
-        let mut may_have_it = false;
+        let (mut may_have_it, mut has_asked) = (false, false);
         loop {
             let first = match taken.take() {
                 Some(warm) => First::Warm(warm),
@@ -257,11 +257,14 @@ impl GatewayService {
             match self.ask(wanted, path, header, &first, &mut up).await {
                 Waited::Replied(reply, unused) => {
                     let downstream = first.into_connection();
+                    // Who calls it replayed has had it, when its acknowledgement was lost.
+                    let has_it = has_asked && reply.status == Status::Replayed;
+                    let again = again.filter(|_| !has_it);
                     return Ok(Reached { downstream, up, reply, unused, again });
                 }
                 Waited::Failed(failure) if first.is_untouched() => {
                     tracing::debug!("a warm connection was dead: {}", failure.message);
-                    may_have_it = failure.status == Status::TimedOut;
+                    (may_have_it, has_asked) = (failure.status == Status::TimedOut, true);
                     leading.extend(up.take_kept());
                 }
                 Waited::Failed(failure) => {

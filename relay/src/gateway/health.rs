@@ -99,6 +99,8 @@ pub(super) struct Health {
     state: State,
     cause: String,
     since: Timestamp,
+    /// When its probes began, all over fresh connections.
+    begun: Timestamp,
     /// Since when each lane waits for an answer.
     waiting: [Option<Timestamp>; LANES],
     /// When that probe was sent which was sent last of all answered.
@@ -139,6 +141,7 @@ impl Health {
             state: State::Unproven,
             cause: "no probe has been answered yet".to_owned(),
             since: now,
+            begun: now,
             waiting: [None; LANES],
             answered: None,
             legs: Vec::new(),
@@ -149,6 +152,11 @@ impl Health {
             proof: FIRST_PROOF,
             came_back: None,
         }
+    }
+
+    /// Its probes begin, after none or others that were given up.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        (self.begun, self.waiting) = (now, [None; LANES]);
     }
 
     /// A probe becomes due on `lane`.
@@ -243,9 +251,11 @@ impl Health {
 
     /// How long a probe has waited too long, with none answered that was sent later.
     fn silence(&self, now: Timestamp) -> Option<Duration> {
-        let patience = self.patience();
         let begun = |since: &Timestamp| self.answered.is_none_or(|answered| answered < *since);
         let oldest = self.waiting.iter().flatten().filter(|since| begun(since)).min()?;
+        let is_first = oldest.since(self.begun) < INTERVAL * LANES as u32;
+        let dial = self.low().filter(|_| is_first).unwrap_or_default() * 2;
+        let patience = self.patience() + dial;
         Some(now.since(*oldest)).filter(|waited| *waited > patience)
     }
 
@@ -430,6 +440,25 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn where_probes_begin_anew_their_dials_are_waited_for_as_well() {
+        let mut health = Health::new(Timestamp::ZERO);
+        let at = |millis| Timestamp::ZERO + ms(millis);
+        health.due(0, at(0));
+        health.answered(0, at(0), at(400), vec![ms(400)]);
+        // Other probes were under way, of which nobody hears any more.
+        health.due(0, at(400));
+        health.begin(at(1000));
+        health.due(0, at(1000));
+        health.due(1, at(1200));
+        assert_eq!(health.state(at(2200)), State::Good, "three round trips: {}", health.cause());
+        assert_eq!(health.state(at(2900)), State::Dead);
+        health.answered(0, at(1000), at(2900), vec![ms(400)]);
+        health.answered(1, at(1200), at(2900), vec![ms(400)]);
+        health.due(0, at(6000));
+        assert_eq!(health.state(at(7001)), State::Dead, "and no longer for later ones");
     }
 
     #[test]

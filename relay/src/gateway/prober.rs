@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tradewind_grant::{Echo, Status};
-use tradewind_units::{Duration, FlowId};
+use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::attempt::is_own_fault;
 use super::health::{INTERVAL, LANES, State};
@@ -76,6 +76,7 @@ async fn probe_all(service: &Arc<GatewayService>) {
         // Dropped with the turn, and all its tasks with it.
         let mut tasks = JoinSet::new();
         for path in routing.paths().filter(|path| path.is_watched) {
+            path.health().begin(service.routes.now());
             for number in 0..LANES {
                 let (service, path) = (Arc::clone(service), Arc::clone(path));
                 tasks.spawn(lane(service, path, number, Arc::clone(&stock)));
@@ -90,7 +91,8 @@ async fn probe_all(service: &Arc<GatewayService>) {
     }
 }
 
-/// One lane of a path.
+/// One lane of a path. A connection that has grown old is replaced by one that has carried a probe: dials take several round trips,
+/// during which the old one still tells what becomes of the path.
 async fn lane(
     service: Arc<GatewayService>,
     path: Arc<RelayPath>,
@@ -98,7 +100,7 @@ async fn lane(
     stock: Arc<Stock>,
 ) {
     sleep(INTERVAL * number as u32).await;
-    let mut leg = None;
+    let (mut leg, mut younger) = (None, JoinSet::new());
     loop {
         let (begun, sent) = (Instant::now(), service.routes.now());
         let limit = {
@@ -106,19 +108,42 @@ async fn lane(
             health.due(number, sent);
             health.patience() * 2
         };
+        match younger.try_join_next() {
+            Some(Ok(Ok(Ok(dialled)))) => leg = dialled,
+            Some(Ok(Ok(Err(failure)))) => missed(&path, service.routes.now(), &failure),
+            // One that is late says nothing while the old one is answered: another is tried, and in the end awaited.
+            _ => {}
+        }
+        if younger.is_empty() && leg.as_ref().is_some_and(ProbeLeg::is_old) {
+            let (service, path, stock) = (service.clone(), path.clone(), stock.clone());
+            younger.spawn(timeout(limit, async move {
+                let mut leg = None;
+                service.probe(&path, &mut leg, &stock).await.map(|_| leg)
+            }));
+        }
         let outcome = timeout(limit, service.probe(&path, &mut leg, &stock)).await;
         let now = service.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(number, sent, now, legs),
-            Ok(Err(failure)) if is_own_fault(&failure) => {
-                path.health().not_sent(number);
-                tracing::debug!("probe of {}: {}", path.name(), failure.message);
+            Ok(Err(failure)) => {
+                if is_own_fault(&failure) {
+                    path.health().not_sent(number);
+                }
+                missed(&path, now, &failure);
             }
-            Ok(Err(failure)) => path.health().failed(now, &failure.message),
             // Whether the path is silent or this connection alone, its health knows.
             Err(_) => leg = None,
         }
         sleep_until(begun + INTERVAL * LANES as u32).await;
+    }
+}
+
+/// A probe of `path` has failed: the path has, unless the fault is this host's own.
+fn missed(path: &RelayPath, now: Timestamp, failure: &Failure) {
+    if is_own_fault(failure) {
+        tracing::debug!("probe of {}: {}", path.name(), failure.message);
+    } else {
+        path.health().failed(now, &failure.message);
     }
 }
 

@@ -29,12 +29,23 @@ impl RelayService {
         })?;
         seat.authenticated();
         let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
-        let Some(_rests) = self.resting.enter(neighbour, Some(self.most_resting)) else {
-            let refused = Reply::failed(Status::Overloaded, 0, "too many warm connections rest");
-            // It is dialled anew for each session then, whether it hears why or not.
-            let _heard = stream.write_all(&key.seal(&refused.before_dial())).await;
-            let _ended = tcp::end_in_order_on_close(stream);
-            return Err(Outcome::Full);
+        // What rests without a seat would keep its session from one, whatever room there is then.
+        let rest = match seat.refusal() {
+            Some(refusal) => Err((refusal, refusal.no_room())),
+            None => {
+                let rests = self.resting.enter(neighbour, Some(self.most_resting));
+                rests.ok_or((Outcome::Full, "too many warm connections rest"))
+            }
+        };
+        let _rests = match rest {
+            Ok(rests) => rests,
+            Err((outcome, why)) => {
+                let refused = Reply::failed(Status::Overloaded, 0, why);
+                // It is dialled anew for each session then, whether it hears why or not.
+                let _heard = stream.write_all(&key.seal(&refused.before_dial())).await;
+                let _ended = tcp::end_in_order_on_close(stream);
+                return Err(outcome);
+            }
         };
         stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
         let header = self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)?;

@@ -60,19 +60,21 @@ impl RelayService {
         mut leading: Vec<u8>,
         mut taken: Option<Warm>,
     ) -> Result<Opened, Closed> {
-        let mut may_have_it = false;
+        let (mut may_have_it, mut has_asked) = (false, false);
         loop {
             let warm = taken.take();
             let is_warm = warm.is_some();
             let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
             match self.open_next(upstream, worker, header, next, flight, warm).await {
                 Ok(mut opened) => {
-                    opened.reply.dialled |= may_have_it;
+                    // Whoever calls it replayed has had it, when its acknowledgement was lost.
+                    let has_it = has_asked && opened.reply.status == Status::Replayed;
+                    opened.reply.dialled |= may_have_it || has_it;
                     return Ok(opened);
                 }
                 Err(NotOpened::Untouched { kept, was_silent }) => {
                     leading.extend(kept);
-                    may_have_it = was_silent;
+                    (may_have_it, has_asked) = (was_silent, true);
                 }
                 Err(NotOpened::Closed(Closed::Failed(failure, _))) if may_have_it => {
                     return Err(Closed::Failed(failure, Dial::PerhapsBegun));

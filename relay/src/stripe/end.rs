@@ -151,13 +151,18 @@ impl End {
     pub(super) fn is_over(&self) -> bool {
         let is_over = |striping: &Striping| striping.stripe.is_over();
         self.raw.is_empty()
+            && self.first.as_ref().is_none_or(Link::is_flushed)
             && (self.is_over_without_frames() || self.striping.as_deref().is_none_or(is_over))
     }
 
     /// Whether both directions have ended on the first connection: the other end may never have been striped, and be
-    /// gone.
-    const fn is_over_without_frames(&self) -> bool {
-        self.finished && self.ended
+    /// gone. One that is striped has its end acknowledged: it may have to wait long until it reads this one's there.
+    fn is_over_without_frames(&self) -> bool {
+        let is_heard = |striping: &Striping| {
+            let has_begun = striping.stripe.other_start().is_some();
+            !has_begun || striping.stripe.has_all() || striping.joined.is_empty()
+        };
+        self.finished && self.ended && self.striping.as_deref().is_none_or(is_heard)
     }
 
     /// When it is next to be looked at, if nothing comes.

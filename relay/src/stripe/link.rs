@@ -154,13 +154,17 @@ impl Link {
                 Ok(_) => *shut = self.poll_shutdown(cx).is_ready(),
             }
         }
-        loop {
-            // Nothing that comes now is of use.
-            match ready!(self.poll_read(cx, usize::MAX)) {
-                Ok(bytes) if !bytes.is_empty() => {}
-                _ => return Poll::Ready(()),
-            }
-        }
+        // Nothing that comes now is of use.
+        while let Ok(bytes) = ready!(self.poll_read(cx, usize::MAX))
+            && !bytes.is_empty()
+        {}
+        // The other's end is no reason to keep back what is still to be told.
+        if *shut { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether nothing waits to be sent that was taken without frames.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.connection.seal().is_none_or(|seal| seal.waits() == 0)
     }
 
     /// Reads more; zero bytes are the end of the connection.

@@ -4,45 +4,82 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tradewind_grant::{Destination, JoinKey};
+use tokio::net::TcpStream;
+use tradewind_grant::JoinKey;
 use tradewind_stripe::Frame;
 use tradewind_stripe::frame::Ack;
-use tradewind_units::FlowId;
 
 use super::offer::tests::{peer, reply_key};
 use super::{Offers, Sessions};
-use crate::config::{LegProfiles, Limits, Timeouts};
 use crate::connection::Connection;
 use crate::connection::tests::{key, pair, runtime};
 use crate::counts::Outcome;
-use crate::profile::Legs;
-use crate::pump::Direction;
-use crate::session::{Keeping, Session};
-use crate::worker::{Room, Worker};
+use crate::session::Session;
+use crate::session::tests::{carry, plain_pair, session};
 
 /// The number of the connection that joins.
 const JOINED: u32 = 1;
+/// What the neighbour has sent when it joins.
+const SENT: u64 = 15;
 
-async fn plain_pair() -> (TcpStream, Connection) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let (near, _) = listener.accept().await.unwrap();
-    (far, Connection::plain(near))
+/// A session whose stream to the neighbour is at its end: the word of it waits, enciphered, for room at the first connection.
+struct Stage {
+    session: Session,
+    sessions: Arc<Sessions>,
+    neighbour: Connection,
+    server: TcpStream,
+    /// Bytes that the neighbour's connection held before the session began.
+    filled: usize,
 }
 
-fn heads(frames: &[Frame]) -> Vec<u8> {
+impl Stage {
+    async fn new() -> Self {
+        let (neighbour, upstream) = pair(key(2).public()).await;
+        let (neighbour, upstream) = (neighbour.unwrap(), upstream.unwrap());
+        upstream.writable().await.unwrap();
+        let mut filled = 0;
+        while let Ok(written) = upstream.try_write(&[7; 1 << 16]) {
+            filled += written;
+        }
+        let (mut server, downstream) = plain_pair().await;
+        server.shutdown().await.unwrap();
+        let sessions = Arc::new(Sessions::default());
+        let mut session = session(upstream, downstream);
+        session.offers = Offers::new(Some(sessions.offer(&reply_key(3), peer())), None);
+        Self { session, sessions, neighbour, server, filled }
+    }
+}
+
+/// Waits until the session has seen that the server ends: what comes behind is moved after that.
+async fn wait_for_end(neighbour: &Connection, server: &mut TcpStream) {
+    let mut came = [0; 5];
+    for _ in 0..2 {
+        server.read_exact(&mut came).await.unwrap();
+        neighbour.write_all(b"other").await.unwrap();
+    }
+    server.read_exact(&mut came).await.unwrap();
+}
+
+/// Joins the session by a connection, which `play` has.
+async fn join<P: Future<Output = ()>>(sessions: &Sessions, play: impl FnOnce(TcpStream) -> P) {
+    let (joined, joining) = plain_pair().await;
+    let admitted = sessions.admit(&JoinKey::of(&reply_key(3)).join(JOINED), None).ok().unwrap();
+    let (handed, ()) = tokio::join!(admitted.hand_over(joining, Vec::new()), play(joined));
+    handed.unwrap();
+}
+
+async fn tell(joined: &mut TcpStream, frames: &[Frame]) {
     let mut bytes = Vec::new();
     frames.iter().for_each(|frame| frame.put_head(&mut bytes));
-    bytes
+    joined.write_all(&bytes).await.unwrap();
 }
 
-/// Reads frames until the end of the stream has come.
-async fn read_to_end_frame(joined: &mut TcpStream) {
+/// Reads frames until `wanted`.
+async fn read_until(joined: &mut TcpStream, wanted: impl Fn(&Frame) -> bool) {
     let mut input = BytesMut::new();
     loop {
         while let Some(frame) = Frame::take(&mut input).unwrap() {
-            if matches!(frame, Frame::End(_)) {
+            if wanted(&frame) {
                 return;
             }
         }
@@ -50,66 +87,66 @@ async fn read_to_end_frame(joined: &mut TcpStream) {
     }
 }
 
-/// Writes until the socket takes no more, and something waits enciphered.
-async fn fill(connection: &Connection) {
-    connection.writable().await.unwrap();
-    while connection.try_write(&[7; 1 << 16]).is_ok() {}
+const fn is_end(frame: &Frame) -> bool {
+    matches!(frame, Frame::End(_))
 }
 
-/// Of a stream both ways at once: the end of one waits, enciphered, for room at the first connection when another
-/// joins, and what came the other way without frames is still to be read there.
+/// The session's end has come, in the only frame that was sent.
+const END_HAS_COME: Frame =
+    Frame::Ack(Ack { connection: JOINED, frames: 1, cumulative: 1, limit: 1 << 20 });
+
+/// Of a stream both ways at once: what comes the other way without frames is still to be read at the first connection.
 #[test]
 fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
     runtime().block_on(async {
-        let (neighbour, upstream) = pair(key(2).public()).await;
-        let (mut neighbour, upstream) = (neighbour.unwrap(), upstream.unwrap());
-        fill(&upstream).await;
-        let (mut server, downstream) = plain_pair().await;
-        server.shutdown().await.unwrap();
-
-        let (sessions, reply) = (Arc::new(Sessions::default()), reply_key(3));
-        let up = (upstream, Direction::new(Vec::new()));
-        let down = (downstream, Direction::new(Vec::new()));
-        let to = Destination::Address("192.0.2.1:1".parse().unwrap());
-        let mut session = Session::between((FlowId::new("test").unwrap(), to), up, down);
-        session.offers = Offers::new(Some(sessions.offer(&reply, peer())), None);
-        let limits = Limits::default();
-        let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions)));
-        let timeouts = Timeouts::default();
-        let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
-        let keeping = Keeping::new(Arc::new(legs), &timeouts);
-
-        let (mut joined, joining) = plain_pair().await;
+        let Stage { session, sessions, mut neighbour, mut server, .. } = Stage::new().await;
         let play = async {
-            let mut came = [0; 5];
-            // What comes after the end of file is moved after that was seen.
-            for _ in 0..2 {
-                server.read_exact(&mut came).await.unwrap();
-                neighbour.write_all(b"other").await.unwrap();
-            }
-            server.read_exact(&mut came).await.unwrap();
-            let admitted = sessions.admit(&JoinKey::of(&reply).join(JOINED), None).ok().unwrap();
-            let handing = admitted.hand_over(joining, Vec::new());
-            let rest = async {
+            wait_for_end(&neighbour, &mut server).await;
+            let rest = async |mut joined: TcpStream| {
                 let raw = vec![9; 1 << 20];
-                let start = 15 + raw.len() as u64;
-                joined.write_all(&heads(&[Frame::Start(start), Frame::Known])).await.unwrap();
-                read_to_end_frame(&mut joined).await;
+                let start = SENT + raw.len() as u64;
+                tell(&mut joined, &[Frame::Start(start), Frame::Known]).await;
+                read_until(&mut joined, is_end).await;
                 // The first connection drains, and could be written to again.
-                let mut all = Vec::new();
-                neighbour.read_to_end(&mut all).await.unwrap();
+                neighbour.read_to_end(&mut Vec::new()).await.unwrap();
                 neighbour.write_all(&raw).await.unwrap();
-                let ack = Ack { connection: JOINED, frames: 1, cumulative: 1, limit: 1 << 20 };
-                joined.write_all(&heads(&[Frame::End(start), Frame::Ack(ack)])).await.unwrap();
+                tell(&mut joined, &[Frame::End(start), END_HAS_COME]).await;
                 let mut received = Vec::new();
                 server.read_to_end(&mut received).await.unwrap();
                 assert_eq!(received, raw);
-                drop((neighbour, joined));
+                drop(neighbour);
             };
-            let (handed, ()) = tokio::join!(handing, rest);
-            handed.unwrap();
+            join(&sessions, rest).await;
         };
-        let (outcome, ()) = tokio::join!(session.carry(&worker, &keeping), play);
+        let (outcome, ()) = tokio::join!(carry(session), play);
+        assert_eq!(outcome, Outcome::Ended);
+    });
+}
+
+/// Of a stream whose other direction had ended before: nothing else keeps the session open.
+#[test]
+fn an_end_that_waits_for_room_is_sent_before_the_session_is_over() {
+    runtime().block_on(async {
+        let Stage { session, sessions, mut neighbour, mut server, filled } = Stage::new().await;
+        let play = async {
+            wait_for_end(&neighbour, &mut server).await;
+            neighbour.shutdown().await.unwrap();
+            assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0, "its end");
+            let rest = async |mut joined: TcpStream| {
+                tell(&mut joined, &[Frame::Start(SENT), Frame::Known]).await;
+                read_until(&mut joined, is_end).await;
+                tell(&mut joined, &[END_HAS_COME, Frame::End(SENT)]).await;
+                let has_all =
+                    |frame: &Frame| matches!(frame, Frame::Ack(ack) if ack.cumulative > SENT);
+                read_until(&mut joined, has_all).await;
+                let mut received = Vec::new();
+                neighbour.read_to_end(&mut received).await.unwrap();
+                assert_eq!(received.len(), filled);
+                drop(neighbour);
+            };
+            join(&sessions, rest).await;
+        };
+        let (outcome, ()) = tokio::join!(carry(session), play);
         assert_eq!(outcome, Outcome::Ended);
     });
 }

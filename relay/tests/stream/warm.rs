@@ -94,6 +94,30 @@ fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
     });
 }
 
+/// What would rest while there is no room for its session would be turned away with it later, when there is.
+#[test]
+fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
+    apart(|| {
+        let mut second = relay_config();
+        second.limits.sessions = 2;
+        let chain = chain(&second, echo());
+        let converse_on = || {
+            let mut stream = chain.connect();
+            stream.write_all(b"ping").unwrap();
+            stream.read_exact(&mut [0; 4]).unwrap();
+            stream
+        };
+        let one = converse_on();
+        wait_for("a connection at rest", || told_of(chain.relays[1].address()).len() == 2);
+        let other = converse_on();
+        wait_for("a hello to be refused", || chain.relays[1].handle.snapshot().outcome("full") > 0);
+        drop((one, other));
+        wait_for("no session", || chain.relays[0].handle.snapshot().open == 0);
+        drop(converse_on());
+        wait_for("three ended", || chain.relays[0].handle.snapshot().outcome("ended") == 3);
+    });
+}
+
 #[test]
 fn a_gateway_keeps_connections_to_first_relays_as_well() {
     apart(|| {

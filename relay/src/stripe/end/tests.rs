@@ -3,19 +3,13 @@
 use std::task::Waker;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tradewind_stripe::Frame;
 
 use super::*;
+use crate::session::tests::plain_pair;
 
 const JOINED: u32 = 1;
-
-async fn pair() -> (TcpStream, Connection) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let dialled = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let (accepted, _) = listener.accept().await.unwrap();
-    (dialled, Connection::plain(accepted))
-}
 
 fn written(frame: Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -25,8 +19,8 @@ fn written(frame: Frame) -> Vec<u8> {
 
 /// A side that has read all of `sent` without frames, and not the end of it yet, when a connection joins; the far ends of both.
 async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
-    let (mut far_first, first) = pair().await;
-    let (far_joined, joined) = pair().await;
+    let (mut far_first, first) = plain_pair().await;
+    let (far_joined, joined) = plain_pair().await;
     far_first.write_all(sent).await.unwrap();
     let nothing = Left {
         received: 0,

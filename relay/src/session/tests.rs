@@ -1,0 +1,83 @@
+//! Whole sessions between a source and a destination that the test plays.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tradewind_net::tcp::SocketOptions;
+
+use super::*;
+use crate::config::{LegProfiles, Limits};
+use crate::connection::tests::runtime;
+use crate::worker::Room;
+
+/// The far end of a connection that is not encrypted, and a session's.
+pub(crate) async fn plain_pair() -> (TcpStream, Connection) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (near, _) = listener.accept().await.unwrap();
+    (far, Connection::plain(near))
+}
+
+/// A session between two connections.
+pub(crate) fn session(upstream: Connection, downstream: Connection) -> Session {
+    let to = Destination::Address("192.0.2.1:1".parse().unwrap());
+    let ends = (FlowId::new("test").unwrap(), to);
+    let way = || Direction::new(Vec::new());
+    Session::between(ends, (upstream, way()), (downstream, way()))
+}
+
+/// Carries a session as a relay with default settings does.
+pub(crate) async fn carry(session: Session) -> Outcome {
+    let (limits, timeouts) = (Limits::default(), Timeouts::default());
+    let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions)));
+    let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
+    session.carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
+}
+
+/// Both directions are blocked, and the download then goes on until nothing is left of it; the upload's socket is registered anew by
+/// that, and still has to tell when there is room.
+#[test]
+fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
+    const BYTES: usize = 8 << 20;
+    runtime().block_on(async {
+        let (source, upstream) = plain_pair().await;
+        let (destination, downstream) = plain_pair().await;
+        let small = Some(tradewind_units::Bytes::new(1 << 16));
+        let small =
+            SocketOptions { send_buffer: small, receive_buffer: small, ..SocketOptions::default() };
+        for far in [&source, &destination] {
+            small.apply(far).unwrap();
+        }
+        for near in [&upstream, &downstream] {
+            small.apply(near).unwrap();
+        }
+        let (mut answers, mut asks) = source.into_split();
+        let (mut comes, mut goes) = destination.into_split();
+        let (download, upload) = (vec![1; BYTES], vec![2; BYTES]);
+        let play = async {
+            let write = async {
+                let (asked, went) =
+                    tokio::join!(asks.write_all(&upload), goes.write_all(&download));
+                asked.and(went).unwrap();
+            };
+            let read = async {
+                // Long enough for both to fill what lies between; where it is not, there is less to see.
+                sleep(Duration::from_millis(200)).await;
+                let mut all = vec![0; BYTES];
+                answers.read_exact(&mut all).await.unwrap();
+                sleep(Duration::from_millis(50)).await;
+                // Before the session's age alone has its sockets looked at.
+                let came = timeout(Duration::from_secs(3), comes.read_exact(&mut all)).await;
+                came.expect("it stands still").unwrap();
+            };
+            tokio::join!(write, read);
+            drop((asks, goes));
+        };
+        // A task of its own: it is woken by its own sockets alone.
+        let carrying = tokio::spawn(carry(session(upstream, downstream)));
+        play.await;
+        assert_eq!(carrying.await.unwrap(), Outcome::Ended);
+    });
+}
