@@ -71,6 +71,11 @@ impl Checked {
         all
     }
 
+    /// Whether nothing speaks against any.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.doubts.is_empty()
+    }
+
     /// How many measurements there were, and during how many the lab was late.
     pub(crate) fn told(&self) -> String {
         let mut late: Vec<&str> = self.doubts.iter().map(|doubt| doubt.of.as_str()).collect();

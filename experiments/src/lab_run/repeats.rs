@@ -1,5 +1,6 @@
 //! Repeats on the lab. Those that are whole are kept when the run is stopped or fails: its record is then that of a run of so many
-//! repeats, and calls itself invalid.
+//! repeats, and calls itself invalid. A few parts during which the lab was late, however often their measurements were tried, are
+//! done anew in the end.
 
 use std::ops::Range;
 
@@ -7,6 +8,9 @@ use super::checked::Checked;
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{ExperimentError, Record, RunOptions};
 use crate::parallel::{Done, until_error};
+
+/// One part of so many may be done anew. Chosen: the machine was late for some minutes; where it was late for longer, it will be again.
+const ANEW: usize = 4;
 
 /// A part of a run that belongs to the repeat of some seed; the parts of a repeat follow each other.
 pub(crate) trait Part {
@@ -37,6 +41,8 @@ pub(crate) struct Kept<T> {
     options: RunOptions,
     /// Why there are no more of them.
     ended_early: Option<String>,
+    /// Seeds of what was done anew.
+    anew: Vec<u64>,
 }
 
 /// Does `work` for each part, `at_once` at a time, which notes what it measures. Tells of each repeat that is whole.
@@ -66,12 +72,48 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
             tell(observer, number, repeats.len(), &checked);
         }
     };
-    let Done { results, error } = until_error(step, parts, at_once, observer, once, note);
+    let Done { mut results, error } = until_error(step, parts, at_once, observer, once, note);
+    let mut anew = Vec::new();
+    if error.is_none() && !options.quick {
+        anew = do_anew(step, parts, &mut results, observer, once);
+    }
     let is_whole = |range: &&Range<usize>| results[(*range).clone()].iter().all(Option::is_some);
     let whole = repeats.iter().take_while(is_whole).count();
     let end = whole.checked_sub(1).map_or(0, |last| repeats[last].end);
     let done = results.into_iter().take(end).flatten().collect();
-    Kept::of(done, (whole, repeats.len()), error, options)
+    Ok(Kept { anew, ..Kept::of(done, (whole, repeats.len()), error, options)? })
+}
+
+/// Does those parts anew, one at a time, during which the lab was late, where they are few. The seeds of those that are better for it.
+fn do_anew<P: Part + Sync, T: Send>(
+    step: &str,
+    parts: &[P],
+    results: &mut [Option<(T, Checked)>],
+    observer: &mut dyn Observer,
+    once: impl Fn(&P) -> Result<(T, Checked), ExperimentError> + Sync,
+) -> Vec<u64> {
+    let is_late =
+        |result: &Option<(T, Checked)>| result.as_ref().is_some_and(|it| !it.1.is_clean());
+    let late: Vec<usize> = (0..parts.len()).filter(|index| is_late(&results[*index])).collect();
+    if late.is_empty() || late.len() > parts.len().div_ceil(ANEW) {
+        return Vec::new();
+    }
+    let again = |index: &usize| once(&parts[*index]);
+    let step = format!("{step} anew where the lab was late");
+    // What fails, or is stopped, leaves what there was.
+    let done = until_error(&step, &late, 1, observer, again, |_, _, _| {});
+    let mut better = Vec::new();
+    for (index, result) in late.into_iter().zip(done.results) {
+        let Some((part, checked)) = result else { continue };
+        let seed = parts[index].seed();
+        observer.tell(&format!("anew with seed {seed}: {}", checked.told()));
+        if checked.is_clean() {
+            results[index] = Some((part, checked));
+            better.push(seed);
+        }
+    }
+    better.dedup();
+    better
 }
 
 /// Does `work` for one repeat after the other; it is given what those before it came to.
@@ -126,7 +168,9 @@ impl<T> Kept<T> {
     ) -> Result<Self, ExperimentError> {
         let checked = Checked::together(done.iter().map(|(_, checked)| checked));
         let parts = done.into_iter().map(|(part, _)| part).collect();
-        let mut kept = Self { parts, checked, options: options.clone(), ended_early: None };
+        let options_then = options.clone();
+        let mut kept =
+            Self { parts, checked, options: options_then, ended_early: None, anew: Vec::new() };
         let Some(error) = error else { return Ok(kept) };
         // What ends since it is told to may call that an error of its own.
         let error = if options.stop.is_set() { DemoError::Stopped.into() } else { error };
@@ -141,6 +185,13 @@ impl<T> Kept<T> {
     /// The record that `make` makes of all parts and of the options of a run that has just these, with what speaks against it.
     pub(crate) fn record(&self, make: impl FnOnce(&[T], &RunOptions) -> Record) -> Record {
         let mut record = make(&self.parts, &self.options);
+        if !self.anew.is_empty() {
+            let seeds: Vec<String> = self.anew.iter().map(u64::to_string).collect();
+            record.assumptions.push(format!(
+                "the lab was late in some of what was measured with seed {}: all of that was measured anew, alone",
+                seeds.join(", ")
+            ));
+        }
         record.doubt(self.ended_early.clone().into_iter().chain(self.checked.invalid_because()));
         record
     }
@@ -148,6 +199,8 @@ impl<T> Kept<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[derive(Default)]
@@ -161,17 +214,18 @@ mod tests {
         }
     }
 
-    /// Three repeats of two parts; the part at `fails` fails.
-    fn run(fails: usize) -> (Result<Record, ExperimentError>, Vec<String>) {
+    /// Three repeats of two parts; the part at `fails` fails, and the second is late so often.
+    fn run(fails: usize, late: usize) -> (Result<Record, ExperimentError>, Vec<String>) {
         let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
         let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
-        let failing = parts.get(fails).copied();
+        let (failing, tries) = (parts.get(fails).copied(), AtomicUsize::new(0));
         let kept = each("fetch", &parts, 1, &options, &mut heard, |part, checked| {
             if Some(*part) == failing {
                 return Err(DemoError::Entropy(std::io::Error::other("gone")));
             }
-            let late = if *part == (1, 1) { vec!["late".to_owned()] } else { Vec::new() };
-            checked.add(&format!("seed {}", part.0), late);
+            let is_late = *part == (1, 1) && tries.fetch_add(1, Ordering::Relaxed) < late;
+            let reasons = if is_late { vec!["late".to_owned()] } else { Vec::new() };
+            checked.add(&format!("seed {}", part.0), reasons);
             Ok(part.0)
         });
         let record = |parts: &[u64], options: &RunOptions| {
@@ -183,18 +237,28 @@ mod tests {
 
     #[test]
     fn what_is_whole_before_an_error_is_kept_and_called_invalid() {
-        let (whole, heard) = run(9);
+        let (whole, heard) = run(9, 2);
         let whole = whole.unwrap();
         assert_eq!(whole.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats"]);
         assert_eq!(whole.invalid_because, ["seed 1: late"]);
         assert_eq!(heard[0], "repeat 1 of 3: 2 measurements, 1 late");
-        assert_eq!(heard.len(), 3);
-        let broken = run(5).0.unwrap();
+        assert_eq!(heard[3..], ["anew with seed 1: 1 measurement, 1 late"]);
+        let broken = run(5, 2).0.unwrap();
         assert_eq!(broken.assumptions, ["[1, 1, 2, 2], Some(2) repeats"]);
         let why = "only 2 of 3 repeats are whole: no entropy for keys: gone";
         assert_eq!(broken.invalid_because, [why, "seed 1: late"]);
         assert!(!broken.valid);
-        assert!(run(1).0.is_err(), "the first repeat is not whole");
+        assert!(run(1, 0).0.is_err(), "the first repeat is not whole");
+    }
+
+    #[test]
+    fn few_parts_that_were_late_are_done_anew_and_that_is_told() {
+        let (record, heard) = run(9, 1);
+        let record = record.unwrap();
+        assert!(record.valid, "{:?}", record.invalid_because);
+        let told = "the lab was late in some of what was measured with seed 1: all of that was measured anew, alone";
+        assert_eq!(record.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats", told]);
+        assert_eq!(heard[3..], ["anew with seed 1: 1 measurement, 0 late"]);
     }
 
     #[test]
