@@ -139,7 +139,7 @@ pub enum GrantError {
     },
     /// The header is older than this relay's memory.
     #[error(
-        "header was issued at unix time {issued_ms} ms, before this relay started at {begin_ms} ms"
+        "header was issued at unix time {issued_ms} ms, before this relay started, or its clock was set back, at {begin_ms} ms"
     )]
     BeforeStart {
         /// When the gateway issued it.

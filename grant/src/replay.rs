@@ -3,7 +3,8 @@
 //! A header is accepted within [`SKEW`] of the reader's clock, so it needs to be remembered only until
 //! its own time is that far past. Nonces are kept in generations by the header's time of issue: a
 //! replay carries the same time and so falls into the same generation, and a generation is dropped
-//! whole. What was dropped is never accepted again, even if the clock is set back.
+//! whole. What was dropped is never accepted again: where the clock was set back by more than [`SKEW`], nothing is that may
+//! have been issued before.
 //!
 //! What one gateway sends must not shut the others out, so a gateway may fill at most as much as is
 //! still free: one alone gets half of the table, n of them that ask for all get 1/(n+1) each, and
@@ -43,6 +44,8 @@ pub struct ReplayTable {
     oldest: u64,
     /// Headers issued before this were perhaps seen by a table before this one.
     begin_ms: u64,
+    /// The clock when it was last read.
+    clock_ms: u64,
     held: usize,
     limit: usize,
 }
@@ -51,12 +54,13 @@ impl ReplayTable {
     /// An empty table for at most `limit` headers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { generations: BTreeMap::new(), oldest: 0, begin_ms: 0, held: 0, limit }
+        let (generations, oldest, begin_ms, clock_ms) = (BTreeMap::new(), 0, 0, 0);
+        Self { generations, oldest, begin_ms, clock_ms, held: 0, limit }
     }
 
     /// Refuses headers issued before `begin`, when this table was not there yet.
     pub fn refuse_issued_before(&mut self, begin: Timestamp) {
-        self.begin_ms = unix_ms(begin);
+        (self.begin_ms, self.clock_ms) = (unix_ms(begin), unix_ms(begin));
     }
 
     /// How many headers are remembered.
@@ -86,6 +90,7 @@ impl ReplayTable {
         nonce: &Nonce,
     ) -> Result<(), GrantError> {
         let (now_ms, issued_ms) = (unix_ms(now), unix_ms(issued_at));
+        self.follow_clock(now_ms);
         self.forget_before(now_ms.saturating_sub(SKEW_MS) / GENERATION_MS);
         let generation = issued_ms / GENERATION_MS;
         if issued_ms.abs_diff(now_ms) > SKEW_MS || generation < self.oldest {
@@ -145,6 +150,17 @@ impl ReplayTable {
             }
         }
         Ok(table)
+    }
+
+    /// Begins anew where the clock was ahead: by that, what is issued now would be too old until it is there again.
+    fn follow_clock(&mut self, now_ms: u64) {
+        if now_ms + SKEW_MS < self.clock_ms {
+            self.generations.clear();
+            (self.oldest, self.held) = (0, 0);
+            // Those whose clocks are ahead by what is tolerated have issued until then what was seen.
+            self.begin_ms = now_ms + SKEW_MS;
+        }
+        self.clock_ms = now_ms;
     }
 
     fn forget_before(&mut self, oldest: u64) {
@@ -212,6 +228,28 @@ mod tests {
         table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
         table.admit(at(2000), &gateway(1), at(2000), &nonce(2)).unwrap();
         assert!(table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).is_err());
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_and_is_set_right_costs_half_a_minute_and_not_what_it_was_ahead() {
+        let opened_at = |table: &mut ReplayTable| {
+            let fresh = |second: &u64| {
+                table.admit(at(*second), &gateway(1), at(*second), &nonce(*second)).is_ok()
+            };
+            (1000..2000).find(fresh)
+        };
+        // Ahead for a moment, and ahead when it began.
+        let mut table = ReplayTable::new(100);
+        table.admit(at(990), &gateway(1), at(1010), &nonce(1)).unwrap();
+        table.admit(at(5000), &gateway(1), at(5000), &nonce(2)).unwrap();
+        assert_eq!(opened_at(&mut table), Some(1030));
+        assert!(table.admit(at(1030), &gateway(1), at(1010), &nonce(1)).is_err(), "a replay");
+        let mut table = ReplayTable::new(100);
+        table.refuse_issued_before(at(5000));
+        assert_eq!(opened_at(&mut table), Some(1030));
+        // What is set back by less costs nothing.
+        table.admit(at(1050), &gateway(1), at(1050), &nonce(3)).unwrap();
+        table.admit(at(1021), &gateway(1), at(1031), &nonce(4)).unwrap();
     }
 
     #[test]

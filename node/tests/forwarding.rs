@@ -148,6 +148,37 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
     });
 }
 
+/// Two sections lead to one far endpoint, one of them over a relay that is dead behind one that is not.
+#[test]
+fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
+    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[])).unwrap());
+    let dead = UdpSocket::bind(loopback()).unwrap();
+    let path = |relays: Vec<tradewind_grant::Hop>| Path {
+        entrance: Entrance::Port { listen: loopback(), to: echo() },
+        course: Course {
+            far: hop(far.address(), 4).into(),
+            relays: relays.into(),
+            carriage: over(Paths::Overlay),
+            bearable_loss: None,
+            copies: None,
+        },
+    };
+    let alive = path(vec![hop(relays[0].address(), 2)]);
+    let broken = path(vec![hop(relays[1].address(), 3), hop(dead.local_addr().unwrap(), 9)]);
+    let near = NodeConfig {
+        grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
+        paths: vec![alive, broken],
+        ..plain(1, loopback(), &[])
+    };
+    let near = Node::start(near).unwrap();
+    let begun = Instant::now();
+    while near.snapshot().paths_up < 2 {
+        assert!(begun.elapsed() < PATIENCE, "near {:?}", near.snapshot());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
     let mut wire = None;

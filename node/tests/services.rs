@@ -183,6 +183,35 @@ fn a_service_is_bought_when_the_internet_loses_too_much_and_not_before() {
 }
 
 #[test]
+fn a_flow_that_chooses_goes_over_the_relays_while_the_internet_is_silent() {
+    let carriage = Carriage { budget_ms: 3000, ..Carriage::DIRECT };
+    let bearable = Ratio::new(0.05).unwrap();
+    let world =
+        world_of(carriage, Some(bearable), Duration::ZERO, (2, 1), RelayServices::default());
+    let is_now = |world: &World, service: &str, why: &str| {
+        let report = world.near.report();
+        report.flows.first().is_some_and(|flow| flow.service == service && flow.why == why)
+    };
+    let mut next = 0;
+    let cheapest = "the cheapest within its budget";
+    world.until("the measurement of the paths", &mut next, |world| {
+        is_now(world, "direct", cheapest)
+    });
+    world.sides[0].wire.lose_each(world.near.address(), 1);
+    world.until("the relays", &mut next, |world| {
+        is_now(world, "forwarding", "the Internet path does not answer")
+    });
+    let first = next;
+    world.until("packets over the relays", &mut next, |world| {
+        world.sides[0].has_of(first..first + 200) == 200
+    });
+    world.sides[0].wire.lose_each(world.near.address(), 0);
+    world.until("the Internet again", &mut next, |world| {
+        !is_now(world, "forwarding", "the Internet path does not answer")
+    });
+}
+
+#[test]
 fn a_flow_for_which_the_internet_is_too_slow_is_forwarded() {
     let carriage = Carriage { budget_ms: 40, ..Carriage::DIRECT };
     let (bearable, delay) = (Ratio::new(0.05).unwrap(), Duration::from_millis(200));

@@ -194,6 +194,7 @@ impl Egress {
 
     /// The same for one that has been read.
     pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
+        let is_sign_of_life = matches!(message, Message::Keepalive { .. });
         let done = match message {
             Message::Source(source) => self.take_source(now, from, source),
             Message::Repair(repair) => self.take_repair(now, from, &repair),
@@ -210,7 +211,9 @@ impl Egress {
         match done {
             Err(reason) => self.outbox.drop(reason),
             Ok(()) => {
-                if self.receivers.hear(now, from) {
+                let is_back = self.receivers.hear(now, from);
+                if is_back || is_sign_of_life {
+                    // Again with each sign of life: one that was lost would leave its flows without coding.
                     self.tell_presence(from, true);
                 }
             }

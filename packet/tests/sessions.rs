@@ -340,6 +340,37 @@ fn one_identity_takes_its_share_of_neighbours() {
     assert_eq!((answers, relay.len(), drops(&relay, DropReason::Full)), (3, 3, 7));
 }
 
+/// A gateway that starts again and again, or with more workers than have a place.
+#[test]
+fn who_is_silent_makes_room_for_another_of_the_same_identity() {
+    let limits = Limits { peers_each: 3, ..Limits::default() };
+    let mut relay = machine(relay(), &[], limits, 12);
+    let mut ask = |seed: u8, millis: u64| {
+        let mut endpoint = machine(endpoint(), &[], Limits::default(), seed);
+        let grant = signed(grant_for(self::endpoint().public(), Relays::Any));
+        endpoint.connect(at(millis), self::relay().public(), link(RELAY), Some(grant)).unwrap();
+        let mut bytes = transmits(&mut endpoint).remove(0).bytes;
+        relay.handle_datagram(at(millis), link(ENDPOINT), &mut bytes);
+        (transmits(&mut relay).len(), relay.len())
+    };
+    assert_eq!([20, 21, 22].map(|seed| ask(seed, 1000)), [(1, 1), (1, 2), (1, 3)]);
+    assert_eq!(ask(23, 5999), (0, 3));
+    assert_eq!(ask(24, 6000), (1, 3));
+}
+
+#[test]
+fn relays_have_as_many_workers_as_they_want() {
+    let limits = Limits { peers_each: 3, ..Limits::default() };
+    let mut relay = machine(relay(), &[endpoint().public()], limits, 12);
+    for seed in 20..30 {
+        let mut other = machine(endpoint(), &[], Limits::default(), seed);
+        other.connect(at(1), self::relay().public(), link(RELAY), None).unwrap();
+        let mut bytes = transmits(&mut other).remove(0).bytes;
+        relay.handle_datagram(at(2), link(ENDPOINT), &mut bytes);
+    }
+    assert_eq!(relay.len(), 10);
+}
+
 #[test]
 fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
     // The same machine between endpoints, one way over the Internet and one over relays: the first copy passes.

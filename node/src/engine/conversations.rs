@@ -26,6 +26,8 @@ use crate::counts::add;
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten. Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
+/// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost before the other side forgets it.
+const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
@@ -143,7 +145,10 @@ impl Engine {
             },
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
-        outbound.used = now.steady;
+        if now.steady.since(std::mem::replace(&mut outbound.used, now.steady)) >= INTRODUCED_AFTER {
+            // The far endpoint counts from what it has heard, and may have heard less.
+            outbound.introduce_again();
+        }
         if is_head {
             return self.send_group(now, at, (conversation, class), payload);
         }

@@ -9,6 +9,7 @@ mod selection;
 
 use std::collections::BTreeMap;
 
+use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::event::Way;
 use tradewind_packet::id::{FlowNumber, PacketId};
@@ -54,6 +55,8 @@ pub(super) struct End {
     /// The relay near here: of the last path that answered.
     relay: Option<PeerId>,
     is_up: bool,
+    /// The Internet path does not answer, while that over the relays does.
+    is_dark: bool,
     next_serve: Timestamp,
     /// Whether a relay serves the flow that comes in, and when it was heard of last.
     is_served: bool,
@@ -67,8 +70,8 @@ pub(super) struct End {
     internet_loss: Option<Ratio>,
     /// What becomes of the flow that comes in.
     received: Fared,
-    /// Of the ingress and of the egress relay.
-    bills: Bills<bool>,
+    /// Of the ingress relays, each by itself, and of the egress relay, which tells them through those.
+    bills: Bills<Option<PublicIdentity>>,
 }
 
 /// Who chooses the service of a flow.
@@ -187,6 +190,7 @@ impl Engine {
             incoming: None,
             relay: None,
             is_up: false,
+            is_dark: false,
             next_serve,
             is_served: false,
             heard: None,
@@ -359,15 +363,16 @@ impl Engine {
         let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
         let path =
             label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
-        let was = (end.relay, end.is_up, end.is_served);
+        let was = (end.relay, end.is_up, end.is_served, end.is_dark);
         (end.is_up, end.is_served) = (path.is_some(), is_served);
+        end.is_dark = path.is_some() && !far.is_internet_alive(now);
         end.relay = path.map(|(relay, _)| relay).or(end.relay);
-        let is_changed = was != (end.relay, end.is_up, end.is_served);
+        let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_dark);
         if !is_changed && now.steady < end.next_serve {
             return;
         }
         end.next_serve = now.steady + SERVE_EVERY;
-        let service = end.carriage.service;
+        let service = end.service();
         // Without room the flow stays as it is: over the Internet.
         let _ = self.services.sender.set_flow(outgoing, end.at_sender());
         if let Some(incoming) = end.incoming {
@@ -410,11 +415,22 @@ impl End {
         }
     }
 
+    /// The service that it is carried by while the path over the relays answers. Where this node chooses, nothing is left to the
+    /// Internet that does not come over it: what is lost there without a sign nobody would ask for.
+    fn service(&self) -> Service {
+        match &self.choice {
+            Choice::Selected(selection) if self.is_dark && selection.has_begun() => {
+                Service::Forwarding
+            }
+            _ => self.carriage.service,
+        }
+    }
+
     fn at_sender(&self) -> SenderFlow {
         SenderFlow {
             receiver: Some(self.far.into()),
             ingress: self.relay.map(Into::into),
-            service: if self.is_up { self.carriage.service } else { Service::Direct },
+            service: if self.is_up { self.service() } else { Service::Direct },
             paths: Paths::Both,
             copies: self.copies,
         }

@@ -364,6 +364,7 @@ impl Engine {
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
+                    self.open_again(now, peer);
                     self.meetings.relay_is_back(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),

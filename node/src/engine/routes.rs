@@ -250,9 +250,20 @@ impl Engine {
         }
     }
 
+    /// A first relay has new keys, and may have started again: what was asked for before is lost.
+    pub(super) fn open_again(&mut self, now: Now, first: PeerId) {
+        for route in self.routes.values_mut().filter(|route| route.first == Some(first)) {
+            route.next_open = now.steady;
+            if let Some(far) = self.fars.get_mut(&route.far) {
+                far.may_try_again(now, &route.hops);
+            }
+        }
+    }
+
     /// Opens overlay paths where there is none that answers.
     pub(super) fn tend_routes(&mut self, now: Now) {
         let mut up = 0;
+        let mut due = Vec::new();
         let routes: Vec<u32> = self.routes.ids().collect();
         for at in routes {
             let Some(route) = self.routes.get(at) else { continue };
@@ -263,11 +274,16 @@ impl Engine {
                 up += 1;
                 continue;
             }
-            // One path serves all that goes over the same relays.
-            if far.is_some_and(|far| far.is_trying(now, &route.hops)) {
-                continue;
-            }
             if now.steady >= route.next_open && self.sessions.is_open(first) {
+                let was_tried_last = far.is_some_and(|far| far.has_tried(&route.hops));
+                due.push((was_tried_last, at, first));
+            }
+        }
+        // To one far endpoint over different relays one after the other, in turns.
+        due.sort_unstable();
+        for (_, at, first) in due {
+            let far = self.routes.get(at).and_then(|route| self.fars.get(&route.far));
+            if far.is_none_or(|far| !far.is_trying(now)) {
                 self.open_route(now, at, first);
             }
         }
@@ -311,9 +327,21 @@ impl Far {
         self.label.take()
     }
 
-    /// Whether a path over these relays was asked for just now.
-    fn is_trying(&self, now: Now, hops: &[Hop]) -> bool {
-        self.tried.as_ref().is_some_and(|(tried, until)| now.steady < *until && tried == hops)
+    /// Whether a path was asked for just now: it has its time to be answered, and serves all that goes there.
+    fn is_trying(&self, now: Now) -> bool {
+        self.tried.as_ref().is_some_and(|(_, until)| now.steady < *until)
+    }
+
+    /// Whether a path over these relays was asked for last.
+    fn has_tried(&self, hops: &[Hop]) -> bool {
+        self.tried.as_ref().is_some_and(|(tried, _)| tried == hops)
+    }
+
+    /// What was asked for over these relays is not waited for.
+    fn may_try_again(&mut self, now: Now, hops: &[Hop]) {
+        if let Some((_, until)) = self.tried.as_mut().filter(|(tried, _)| tried == hops) {
+            *until = now.steady;
+        }
     }
 
     pub(super) fn is_alive(&self, now: Now) -> bool {

@@ -188,7 +188,8 @@ impl Engine {
             }
             Some(Along { next: None, .. }) => {
                 let bill = (is_egress, bytes, nano_usd);
-                self.services.ends.take_bill(now.steady, from, flow, bill);
+                let relay = (from, self.sessions.identity_of(from));
+                self.services.ends.take_bill(now.steady, relay, flow, bill);
                 self.take_group_bill(now.steady, (label, flow), bill);
             }
             None => add(&self.counts.dropped, 1),

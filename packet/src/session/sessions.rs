@@ -42,6 +42,10 @@ const REJECT_COUNT: u64 = 1 << 28;
 /// Time between two questions to an address that is not proven yet. Chosen.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Silence of a neighbour after which another socket of the same identity may have its place. Chosen: who is there asks five times
+/// a second.
+const MAKES_ROOM_AFTER: Duration = Duration::from_secs(5);
+
 /// How much one machine takes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -1,5 +1,6 @@
 //! What is told of flows at their endpoints.
 
+use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, PeerId};
@@ -25,11 +26,14 @@ impl Ends {
     /// How the flows of one end fare: the one that is sent, the one that comes in.
     pub(in super::super) fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
-        let service = if end.is_up { end.carriage.service } else { Service::Direct };
+        let service = if end.is_up { end.service() } else { Service::Direct };
         let why = match (end.is_up, &end.choice) {
             (false, _) => "the path over the relays does not answer",
             (true, Choice::Configured) => "as configured",
             (true, Choice::Followed) => "as the far gateway sends",
+            (true, Choice::Selected(selection)) if end.is_dark && selection.has_begun() => {
+                "the Internet path does not answer"
+            }
             (true, Choice::Selected(selection)) => selection.why(),
         };
         let Sent { packets, bytes, copies, resent } = end.sent;
@@ -69,13 +73,13 @@ impl Ends {
     pub(in super::super) fn take_bill(
         &mut self,
         now: Timestamp,
-        from: PeerId,
+        (from, identity): (PeerId, Option<PublicIdentity>),
         outgoing: FlowNumber,
         (is_egress, bytes, nano_usd): (bool, u64, u64),
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {
-            end.bills.take(now, is_egress, (bytes, nano_usd));
+            end.bills.take(now, identity.filter(|_| !is_egress), (bytes, nano_usd));
         }
     }
 

@@ -13,7 +13,7 @@ use super::super::cookie::tags_match;
 use super::super::handshake::Responder;
 use super::super::peer::{Peer, PeerId, Phase, Session, Shown, Side};
 use super::super::wire::{self, FIXED_PAYLOAD_BYTES, Initiation};
-use super::{DropReason, Link, Now, Sessions, Transmit};
+use super::{DropReason, Link, MAKES_ROOM_AFTER, Now, Sessions, Transmit};
 
 /// The payload of an initiation.
 struct Payload<'a> {
@@ -119,11 +119,9 @@ impl Sessions {
             peer.side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
             return Ok(known);
         }
-        let theirs = self.by_name.range((identity, 0)..=(identity, u64::MAX)).count();
-        let most = grant.as_ref().and_then(|grant| grant.sessions);
-        let most = most.map_or(usize::MAX, |most| most.get() as usize);
-        if theirs >= most.min(self.config.limits.peers_each) {
-            return Err(DropReason::Full);
+        if let Some(grant) = &grant {
+            let most = grant.sessions.map_or(usize::MAX, |most| most.get() as usize);
+            self.make_room(now, identity, most.min(self.config.limits.peers_each))?;
         }
         let side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
         let salt = self.salt();
@@ -131,6 +129,26 @@ impl Sessions {
         let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);
         self.by_name.insert((identity, instance), id);
         Ok(id)
+    }
+
+    /// Has one identity have fewer than `most` neighbours: a socket that is silent makes room, since its process is perhaps gone.
+    fn make_room(
+        &mut self,
+        now: Now,
+        identity: PublicIdentity,
+        most: usize,
+    ) -> Result<(), DropReason> {
+        let theirs = || self.by_name.range((identity, 0)..=(identity, u64::MAX)).map(|(_, id)| *id);
+        if theirs().count() < most {
+            return Ok(());
+        }
+        let heard = |id: &PeerId| self.peers.get(id.0).map(|peer| peer.heard);
+        let silent = theirs().filter(|id| {
+            heard(id).is_some_and(|heard| now.steady.since(heard) >= MAKES_ROOM_AFTER)
+        });
+        let silent = silent.min_by_key(heard).ok_or(DropReason::Full)?;
+        self.forget(silent);
+        Ok(())
     }
 
     fn respond(
