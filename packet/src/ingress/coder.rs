@@ -15,7 +15,8 @@
 //! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits for its packets Q rounds long when not
 //! all flows are in step. [`Placement::OldestFirst`] fills the block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
 //!
-//! Packets are added to the repair packets as they arrive and not kept; closing costs no arithmetic.
+//! Packets are added to the repair packets as they arrive and not kept; closing costs no arithmetic. The blocks of flows that have ended go once the last
+//! of them is closed.
 
 use std::collections::BTreeMap;
 
@@ -96,13 +97,35 @@ type Due = Option<(Timestamp, Place)>;
 pub(super) struct Coder {
     coding: Coding,
     next_block: u64,
-    groups: BTreeMap<Group, Vec<Block>>,
+    groups: BTreeMap<Group, Shared>,
     flows: BTreeMap<FlowNumber, FlowState>,
     entries: Vec<u8>,
 }
 
+/// The cross-stream blocks of a group.
+#[derive(Debug, Clone)]
+struct Shared {
+    blocks: Vec<Block>,
+    /// Flows whose packets go into them.
+    flows: usize,
+}
+
+impl Shared {
+    fn new(coding: &Coding) -> Self {
+        let blocks = (0..coding.blocks.max(1)).map(|_| Block::new(coding.repairs)).collect();
+        Self { blocks, flows: 0 }
+    }
+
+    /// Whether nothing is in it, and nobody is left who would add something.
+    fn is_over(&self) -> bool {
+        self.flows == 0 && self.blocks.iter().all(|block| block.packets.is_empty())
+    }
+}
+
 #[derive(Debug, Clone)]
 struct FlowState {
+    /// Whose packets share blocks with its own.
+    group: Option<Group>,
     /// Where rotation goes on.
     cursor: u8,
     in_stream: Option<(InStream, Peer, Block)>,
@@ -178,7 +201,8 @@ impl Coder {
         outbox: &mut Outbox,
     ) -> Due {
         let number = source.packet.flow;
-        let state = self.flows.entry(number).or_insert(FlowState { cursor: 0, in_stream: None });
+        let fresh = FlowState { group: None, cursor: 0, in_stream: None };
+        let state = self.flows.entry(number).or_insert(fresh);
         let wanted = flow.in_stream.map(|wanted| (wanted, flow.egress));
         if state.in_stream.as_ref().map(|(is, egress, _)| (*is, *egress)) != wanted {
             state.in_stream = wanted.map(|(w, egress)| (w, egress, Block::new(w.repairs)));
@@ -207,11 +231,12 @@ impl Coder {
         outbox: &mut Outbox,
     ) -> Due {
         let group = (flow.egress, (flow.sharing == Sharing::Own).then_some(flow.tenant));
-        let coding = self.coding;
-        let blocks = self.groups.entry(group).or_insert_with(|| {
-            (0..coding.blocks.max(1)).map(|_| Block::new(coding.repairs)).collect()
-        });
-        let number = source.packet.flow;
+        let (coding, number) = (self.coding, source.packet.flow);
+        self.join(number, group);
+        let blocks = match self.groups.get_mut(&group) {
+            Some(shared) => &mut shared.blocks,
+            None => return None,
+        };
         let cursor = self.flows.get_mut(&number).map(|state| &mut state.cursor);
         let place = match coding.placement {
             Placement::OldestFirst => oldest(blocks.iter(), |block| !block.holds(number)),
@@ -252,8 +277,8 @@ impl Coder {
     pub(super) fn close_due(&mut self, place: Place, outbox: &mut Outbox) {
         let (block, scope, egress, number) = match place {
             Place::CrossStream(group, index, number) => {
-                let blocks = self.groups.get_mut(&group);
-                let block = blocks.and_then(|blocks| blocks.get_mut(usize::from(index)));
+                let shared = self.groups.get_mut(&group);
+                let block = shared.and_then(|shared| shared.blocks.get_mut(usize::from(index)));
                 (block, Scope::CrossStream, group.0, number)
             }
             Place::InStream(flow, number) => {
@@ -265,11 +290,43 @@ impl Coder {
         if let Some(block) = block.filter(|b| b.number == number && !b.packets.is_empty()) {
             send(block, scope, Closed::Timer, egress, &mut self.entries, outbox);
         }
+        if let Place::CrossStream(group, ..) = place {
+            self.prune(group);
+        }
     }
 
     /// A flow has ended; its packets in open blocks stay there.
     pub(super) fn forget(&mut self, flow: FlowNumber) {
-        self.flows.remove(&flow);
+        if let Some(group) = self.flows.remove(&flow).and_then(|state| state.group) {
+            self.leave(group);
+        }
+    }
+
+    /// The packets of a flow go into blocks of `group` from now on.
+    fn join(&mut self, flow: FlowNumber, group: Group) {
+        let Some(state) = self.flows.get_mut(&flow).filter(|state| state.group != Some(group))
+        else {
+            return;
+        };
+        let before = state.group.replace(group);
+        let coding = self.coding;
+        self.groups.entry(group).or_insert_with(|| Shared::new(&coding)).flows += 1;
+        before.into_iter().for_each(|before| self.leave(before));
+    }
+
+    /// A flow is no more in `group`.
+    fn leave(&mut self, group: Group) {
+        if let Some(shared) = self.groups.get_mut(&group) {
+            shared.flows -= 1;
+        }
+        self.prune(group);
+    }
+
+    /// Lets a group go of which nothing is left: each block that is open has a timer, after which this is looked at again.
+    fn prune(&mut self, group: Group) {
+        if self.groups.get(&group).is_some_and(Shared::is_over) {
+            self.groups.remove(&group);
+        }
     }
 }
 
@@ -334,4 +391,63 @@ fn send(
         bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
     });
     block.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Class, Service};
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(millis)
+    }
+
+    fn flow(egress: u32, tenant: u32) -> IngressFlow {
+        IngressFlow {
+            sender: Peer(1),
+            egress: Peer(egress),
+            tenant: Tenant(tenant),
+            sharing: Sharing::Own,
+            most: Service::Coding,
+            in_stream: None,
+        }
+    }
+
+    /// Codes one packet, and tells the timer of the cross-stream block that it opened.
+    fn code(coder: &mut Coder, number: u64, sequence: u64, flow: &IngressFlow) -> Due {
+        let packet = PacketId { flow: FlowNumber(number), sequence };
+        let (service, class) = (Service::Coding, Class::Usual);
+        let source = Source { packet, service, class, payload: b"any" };
+        coder.add(at(sequence), flow, source, &mut Outbox::default())[1]
+    }
+
+    #[test]
+    fn a_group_goes_with_its_last_flow_once_its_blocks_are_closed() {
+        let (mut coder, mut outbox) = (Coder::new(Coding::default(), 0), Outbox::default());
+        for tenant in 0..1000 {
+            let flows = [u64::from(tenant) * 2, u64::from(tenant) * 2 + 1];
+            let due = flows.map(|number| code(&mut coder, number, 0, &flow(7, tenant)));
+            coder.forget(FlowNumber(flows[0]));
+            assert_eq!(coder.groups.len(), 1, "the other flow is still there");
+            coder.forget(FlowNumber(flows[1]));
+            assert_eq!(coder.groups.len(), 1, "packets wait in its block");
+            for (_, place) in due.into_iter().flatten() {
+                coder.close_due(place, &mut outbox);
+            }
+            assert_eq!(coder.groups.len(), 0, "tenant {tenant}");
+        }
+        assert!(outbox.poll_transmit().is_some(), "what was left in blocks was protected");
+    }
+
+    #[test]
+    fn a_flow_that_goes_over_another_relay_leaves_its_group() {
+        let (mut coder, mut outbox) = (Coder::new(Coding::default(), 0), Outbox::default());
+        for (sequence, egress) in (0..).zip(10..1010) {
+            let due = code(&mut coder, 1, sequence, &flow(egress, 1));
+            coder.close_due(due.unwrap().1, &mut outbox);
+        }
+        assert_eq!(coder.groups.len(), 1);
+        coder.forget(FlowNumber(1));
+        assert_eq!(coder.groups.len(), 0);
+    }
 }
