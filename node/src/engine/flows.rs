@@ -9,7 +9,6 @@ use tradewind_packet::session::{Now, PeerId};
 use super::Engine;
 use super::conversations::{Inbound, Written};
 use super::local::Local;
-use super::routes::Route;
 use crate::config::Course;
 use crate::flow::Flow;
 use crate::listener::Accepted;
@@ -117,11 +116,12 @@ impl Engine {
             return self.drop_inbound(id);
         }
         let route = self.flows.remove(&flow).and_then(|id| self.routes.remove(id));
-        let Some(Route { sources, end, .. }) = route else { return };
-        for conversation in sources.values() {
+        let Some(route) = route else { return };
+        for conversation in route.sources.values() {
             self.outbound.remove(*conversation);
         }
-        self.ends_are_due |= end.is_some();
+        // Its legs stay for a while (`legs`): what it has said last is perhaps still on its way, or to be brought back.
+        self.ends_are_due |= route.end.is_some();
     }
 
     /// Tells flows whether their far endpoints have agreed on keys.

@@ -167,7 +167,8 @@ impl MemberTable {
         Some(relays)
     }
 
-    fn has(&self, peer: PeerId) -> bool {
+    /// Whether it may be the nearest, or keeps the registry.
+    pub(super) fn has(&self, peer: PeerId) -> bool {
         let is_candidate = self.candidates.iter().any(|known| known.peer == peer);
         is_candidate || self.registration.is_with(peer)
     }
@@ -227,8 +228,8 @@ impl Engine {
         let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
         self.members.members = members;
         self.register_with(now);
-        if let Some(old) = registry.and_then(|hop| self.legs.get(&(hop.identity, hop.address))) {
-            self.leave_leg(*old);
+        if let Some(old) = registry.and_then(|hop| self.legs.to(hop)) {
+            self.leave_leg(old);
         }
         self.members.nearest = self.members.choose();
         self.aim_all(now);
@@ -304,24 +305,6 @@ impl Engine {
         if let Some(far) = self.fars.get_mut(&far) {
             far.access = round_trip;
         }
-    }
-
-    /// Ends what there is with a neighbour that nothing leads to any more.
-    fn leave_leg(&mut self, peer: PeerId) {
-        let leads_there =
-            |route: &super::routes::Route| route.far == peer || route.first() == Some(peer);
-        if self.members.has(peer)
-            || self.meetings.is_with(peer)
-            || self.routes.values().any(leads_there)
-            || self.passes_on_to(peer)
-            || !self.legs.values().any(|leg| *leg == peer)
-        {
-            return;
-        }
-        self.legs.retain(|_, leg| *leg != peer);
-        self.leg_round_trips.remove(&peer);
-        self.sessions.close(peer);
-        self.forget(peer);
     }
 
     /// The relays and endpoints that this node knows.

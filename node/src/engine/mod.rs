@@ -1,10 +1,13 @@
 //! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
 
 mod bills;
+#[cfg(test)]
+mod by_hand;
 mod conversations;
 mod ends;
 mod flows;
 mod groups;
+mod legs;
 mod local;
 mod members;
 mod mtu;
@@ -22,7 +25,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tradewind_grant::{PublicIdentity, Sealer, Verifier};
+use tradewind_grant::{Sealer, Verifier};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
@@ -42,6 +45,7 @@ use crate::mailbox::{Desk, Outgoing};
 use crate::shared::Shared;
 
 use conversations::{Inbound, Outbound};
+use legs::Legs;
 use members::MemberTable;
 use paths::Label;
 use rendezvous::Meetings;
@@ -73,7 +77,7 @@ pub(crate) struct Engine {
     labels: Table<Label>,
     /// My label of what a neighbour opened under its own.
     opened: BTreeMap<(PeerId, u32), u32>,
-    legs: BTreeMap<(PublicIdentity, SocketAddr), PeerId>,
+    legs: Legs,
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
@@ -173,7 +177,7 @@ impl Engine {
             sealer,
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
-            legs: BTreeMap::new(),
+            legs: Legs::default(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
@@ -382,6 +386,7 @@ impl Engine {
     pub(crate) fn tick(&mut self, now: Now) {
         self.sessions.handle_timeout(now);
         self.tend_labels(now);
+        self.tend_legs(now);
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
             self.tend_members(now);
@@ -409,10 +414,10 @@ impl Engine {
     /// Asks every neighbour whether it is there, over each way that leads to it.
     fn ask_all(&mut self, now: Now) {
         let idle: Vec<PeerId> =
-            self.legs.values().copied().filter(|peer| self.is_idle_candidate(*peer)).collect();
-        for peer in self.legs.values().filter(|peer| !idle.contains(peer)) {
-            if let Some(link) = self.sessions.link_of(*peer) {
-                self.sessions.ask(now, *peer, link);
+            self.legs.peers().filter(|peer| self.is_idle_candidate(*peer)).collect();
+        for peer in self.legs.peers().filter(|peer| !idle.contains(peer)) {
+            if let Some(link) = self.sessions.link_of(peer) {
+                self.sessions.ask(now, peer, link);
             }
         }
         let put_out_for = self.put_out_for();

@@ -3,9 +3,7 @@
 //! A label names the receiving end of one direction at one node. Who opens a path tells the label under which it wants to hear of
 //! it; the answer tells the label under which it is to be spoken to.
 
-use std::net::SocketAddr;
-
-use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_grant::Destination;
 use tradewind_packet::event::Way;
 use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, Now, PeerId};
@@ -41,6 +39,15 @@ impl Label {
             To::Here { back: Some(back) } => Some((self.from, back)),
             _ => None,
         }
+    }
+
+    /// Who may use it, and who it goes on to.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> + use<> {
+        let next = match self.to {
+            To::Next { peer, .. } => Some(peer),
+            To::Here { .. } => None,
+        };
+        [Some(self.from), next].into_iter().flatten()
     }
 }
 
@@ -139,40 +146,14 @@ impl Engine {
         self.opened.retain(|_, mine| *mine != label);
     }
 
-    /// Whether what others send goes on to a neighbour.
-    pub(super) fn passes_on_to(&self, neighbour: PeerId) -> bool {
-        let goes_on =
-            |known: &Label| matches!(known.to, To::Next { peer, .. } if peer == neighbour);
-        self.labels.values().any(goes_on)
-    }
-
     pub(super) fn drop_labels_of(&mut self, peer: PeerId) {
         let labels: Vec<u32> = self.labels.ids().collect();
         for label in labels {
-            let uses = |known: &Label| {
-                known.from == peer
-                    || matches!(known.to, To::Next { peer: next, .. } if next == peer)
-            };
+            let uses = |known: &Label| known.neighbours().any(|neighbour| neighbour == peer);
             if self.labels.get(label).is_some_and(uses) {
                 self.drop_label(label);
             }
         }
-    }
-
-    /// The session with a next hop, which is connected to when there is none.
-    pub(super) fn leg(
-        &mut self,
-        now: Now,
-        identity: PublicIdentity,
-        address: SocketAddr,
-    ) -> Option<PeerId> {
-        if let Some(peer) = self.legs.get(&(identity, address)) {
-            return Some(*peer);
-        }
-        let shown = self.config.grant.clone();
-        let peer = self.sessions.connect(now, identity, Link::Internet(address), shown)?;
-        self.legs.insert((identity, address), peer);
-        Some(peer)
     }
 
     /// Opens a path for a neighbour: to the next hop, or, at the last, to this node.
@@ -205,7 +186,7 @@ impl Engine {
             is_first: header.hop == 0,
             is_last: header.hop + 2 == header.route.hops().len(),
         };
-        let Some(next) = header.next_hop().cloned() else {
+        let Some(next) = header.next_hop().copied() else {
             let Destination::Address(to) = header.destination else {
                 return Err("packets go to addresses, not names".to_owned());
             };
@@ -221,7 +202,8 @@ impl Engine {
         self.config.policy.check_next_hop(next.address).map_err(|error| error.to_string())?;
         let sealed = self.verifier.forward(&header).map_err(|error| error.to_string())?;
         let sealed = sealed.ok_or("no next hop")?;
-        let peer = self.leg(now, next.identity, next.address).ok_or("no session is left")?;
+        let leg = self.leg_for(now, next, place.gateway);
+        let peer = leg.ok_or("there are too many next hops")?;
         let back = To::Next { peer: from, label: Some(theirs), opening: None };
         let place = Some(place);
         let turned = place.map(Place::back);

@@ -91,6 +91,11 @@ impl Served {
         self.orders.iter().all(|(order, _)| order.place.gateway == gateway)
     }
 
+    /// Those before and behind this node on the paths that it comes along.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> {
+        self.orders.iter().flat_map(|(order, _)| [order.before, order.after])
+    }
+
     /// Takes an order; whether something is to change for it, or `None` when it cannot be followed.
     fn take(&mut self, now: Now, order: Order, is_join: bool) -> Option<bool> {
         if self.is_group != is_join {

@@ -1,0 +1,187 @@
+//! Engines on loopback whose time goes on as a test says, and which take datagrams when it says so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tradewind_grant::{
+    Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, RelayPolicy, Relays, Request, Route,
+    SignedGrant,
+};
+use tradewind_net::entropy;
+use tradewind_net::udp::{ReceiveBatch, UdpOptions, UdpPort};
+use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::{Duration, FlowId, Timestamp};
+
+use super::{Engine, TICK, now};
+use crate::config::{Course, NodeConfig};
+use crate::counts::Counts;
+use crate::flow::Flow;
+use crate::mailbox::{Desk, Held, Mailbox, Order};
+use crate::shared::Shared;
+
+pub(super) fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+pub(super) fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([99; 32])
+}
+
+/// A grant for the day, for all of loopback.
+fn grant(gateway: &IdentityKey) -> SignedGrant {
+    let (span, now) = (Duration::from_secs(86_400), now().unix);
+    let grant = Grant {
+        gateway: gateway.public(),
+        not_before: Timestamp::ZERO,
+        expires: now + span,
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+    };
+    grant.sign(&operator()).unwrap()
+}
+
+/// A relay or endpoint that takes whoever has a grant and the relays 2 and 3, and delivers on loopback.
+pub(super) fn anybody(number: u8) -> NodeConfig {
+    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
+    let policy = RelayPolicy {
+        destinations: rules.clone(),
+        next_hops: rules,
+        allow_loopback: true,
+        never: Vec::new(),
+    };
+    let relays = [2, 3].map(|number| identity(number).public());
+    let operators = vec![operator().public()];
+    NodeConfig {
+        policy,
+        ..NodeConfig::of_listener(loopback(), identity(number), operators, relays)
+    }
+}
+
+/// The same with a grant of its own.
+pub(super) fn gateway(number: u8) -> NodeConfig {
+    NodeConfig { grant: Some(grant(&identity(number))), ..anybody(number) }
+}
+
+/// Forwarded to `far`, over relays alone.
+pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> Course {
+    let carriage = Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+    let (far, relays) = (far.into(), relays.into());
+    Course { far, relays, carriage, bearable_loss: None, copies: None }
+}
+
+/// Some engines, by number, at one time.
+pub(super) struct Hosts {
+    pub(super) now: Now,
+    engines: Vec<(u8, Engine)>,
+    batch: ReceiveBatch,
+}
+
+impl Hosts {
+    pub(super) fn new(configs: impl IntoIterator<Item = (u8, NodeConfig)>) -> Self {
+        let mut hosts = Self { now: now(), engines: Vec::new(), batch: ReceiveBatch::new(32) };
+        configs.into_iter().for_each(|(number, config)| hosts.add(number, config));
+        // None of them takes what was said before it was there.
+        hosts.now = now();
+        hosts.pass(TICK);
+        hosts
+    }
+
+    fn add(&mut self, number: u8, config: NodeConfig) {
+        let port = UdpPort::bind(config.listen, &UdpOptions::default()).unwrap();
+        let desk = Arc::new(Desk::new().unwrap());
+        let counts = Arc::new(Counts::default());
+        let engine =
+            Engine::new(Arc::new(config), port, counts, (desk, Shared::default())).unwrap();
+        self.engines.push((number, engine));
+    }
+
+    pub(super) fn at(&mut self, number: u8) -> &mut Engine {
+        let found = self.engines.iter_mut().find(|(known, _)| *known == number);
+        found.map(|(_, engine)| engine).unwrap()
+    }
+
+    pub(super) fn hop(&mut self, number: u8) -> Hop {
+        let address = self.at(number).sockets.shared.port.address();
+        Hop { address, identity: identity(number).public() }
+    }
+
+    /// Lets time go on, tick by tick.
+    pub(super) fn pass(&mut self, span: Duration) {
+        let end = self.now.steady + span;
+        while self.now.steady < end {
+            (self.now.steady, self.now.unix) = (self.now.steady + TICK, self.now.unix + TICK);
+            for (_, engine) in &mut self.engines {
+                engine.tick(self.now);
+                engine.dispatch(self.now);
+                engine.flush();
+            }
+            self.exchange();
+        }
+    }
+
+    /// Has everybody take what has come, until nothing comes any more.
+    pub(super) fn exchange(&mut self) {
+        let mut is_quiet = false;
+        while !std::mem::replace(&mut is_quiet, true) {
+            for (_, engine) in &mut self.engines {
+                engine.dispatch(self.now);
+                engine.flush();
+                while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
+                    is_quiet = false;
+                    let now = self.now;
+                    self.batch.for_each(|arrival, datagram| {
+                        engine.take(now, arrival.from, datagram);
+                    });
+                    engine.dispatch(now);
+                    engine.flush();
+                }
+            }
+        }
+    }
+
+    /// Has an engine begin a leg and agree on keys over it.
+    pub(super) fn connect(&mut self, from: u8, to: u8) -> PeerId {
+        let (hop, now) = (self.hop(to), self.now);
+        let peer = self.at(from).leg(now, hop.identity, hop.address).unwrap();
+        self.exchange();
+        assert!(self.at(from).sessions.is_open(peer));
+        peer
+    }
+
+    /// Has a gateway open a path over a neighbour, as one would do who does not keep to what gateways do.
+    pub(super) fn open(&mut self, from: u8, first: PeerId, hops: Vec<Hop>) {
+        let now = self.now;
+        let engine = self.at(from);
+        let (flow, route) = (FlowId::new("any").unwrap(), Route::new(hops).unwrap());
+        let destination = Destination::Address(([127, 0, 0, 1], 9).into());
+        let request = Request { flow: &flow, destination: &destination, route: &route };
+        let nonce = Nonce::from_entropy(entropy::bytes().unwrap());
+        let sealed = engine.sealer.as_mut().unwrap().seal(now.unix, nonce, &request).unwrap();
+        let label = engine.new_path(now, first).unwrap();
+        engine.say(first, &Message::Open { label, header: &sealed.bytes });
+    }
+
+    /// A program's flow begins at an engine; its number.
+    pub(super) fn register(&mut self, number: u8, course: Course) -> u64 {
+        let (flow, to) = (Flow::next_number(), ([127, 0, 0, 1], 9).into());
+        let mailbox = Held(Arc::new(Mailbox::new().unwrap()));
+        let course = Box::new(course);
+        self.order(number, Order::Register { flow, to, course, mailbox });
+        flow
+    }
+
+    pub(super) fn order(&mut self, number: u8, order: Order) {
+        let now = self.now;
+        let engine = self.at(number);
+        engine.desk.order(order);
+        engine.obey_orders(now);
+        self.exchange();
+    }
+}

@@ -1,0 +1,153 @@
+//! Legs: the sessions that this node begins with next hops, one for each, whatever goes over it.
+//!
+//! Who begins a session keeps it: asks five times a second, and agrees on keys again and again, however long nobody answers. So a leg is there
+//! for as long as something has need of it: a route that leads there or over it, a path through here, a flow that is served along it, a relay that
+//! may be the nearest, the registry, a rendezvous. One that nothing needs goes at once where its route leads elsewhere, and otherwise after a
+//! while: its end is the end of what is still on its way to a far endpoint. Gateways name next hops in the paths that they open: each may have so many legs begun and no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use super::paths::Label;
+use super::serving::Served;
+
+/// Time between two looks for legs that nothing needs.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long such a leg is kept. Chosen: as labels and flows are, whose next one would begin it again.
+const IDLE: Duration = Duration::from_secs(30);
+/// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a relay's neighbours a sixteenth.
+const MOST_FOR_ONE: usize = 256;
+
+/// All legs, by where they lead.
+#[derive(Debug, Default)]
+pub(super) struct Legs {
+    by_hop: BTreeMap<(PublicIdentity, SocketAddr), Leg>,
+    next_look: Timestamp,
+}
+
+#[derive(Debug)]
+struct Leg {
+    peer: PeerId,
+    /// When something needed it last, as of the looks.
+    needed: Timestamp,
+    /// Whose path it was begun for, if for one of others.
+    begun_for: Option<PublicIdentity>,
+}
+
+impl Legs {
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.by_hop.values().map(|leg| leg.peer)
+    }
+
+    /// The neighbour there, if there is a leg to it.
+    pub(super) fn to(&self, hop: Hop) -> Option<PeerId> {
+        self.by_hop.get(&(hop.identity, hop.address)).map(|leg| leg.peer)
+    }
+
+    fn begun_for(&self, gateway: PublicIdentity) -> usize {
+        self.by_hop.values().filter(|leg| leg.begun_for == Some(gateway)).count()
+    }
+}
+
+impl Engine {
+    /// The session with a next hop, which is begun when there is none; `None` when there are too many.
+    pub(super) fn leg(
+        &mut self,
+        now: Now,
+        identity: PublicIdentity,
+        address: SocketAddr,
+    ) -> Option<PeerId> {
+        self.begin_leg(now, Hop { identity, address }, None)
+    }
+
+    /// The same for the next hop of a gateway's path.
+    pub(super) fn leg_for(
+        &mut self,
+        now: Now,
+        next: Hop,
+        gateway: PublicIdentity,
+    ) -> Option<PeerId> {
+        let is_there = self.legs.to(next).is_some();
+        if !is_there && self.legs.begun_for(gateway) >= MOST_FOR_ONE {
+            return None;
+        }
+        self.begin_leg(now, next, Some(gateway))
+    }
+
+    fn begin_leg(
+        &mut self,
+        now: Now,
+        hop: Hop,
+        begun_for: Option<PublicIdentity>,
+    ) -> Option<PeerId> {
+        if let Some(peer) = self.legs.to(hop) {
+            return Some(peer);
+        }
+        let shown = self.config.grant.clone();
+        let peer = self.sessions.connect(now, hop.identity, Link::Internet(hop.address), shown)?;
+        let leg = Leg { peer, needed: now.steady, begun_for };
+        self.legs.by_hop.insert((hop.identity, hop.address), leg);
+        Some(peer)
+    }
+
+    /// Ends a leg now, if nothing needs it any more.
+    pub(super) fn leave_leg(&mut self, peer: PeerId) {
+        let is_needed = self.is_kept_near(peer) || self.needed().any(|needed| needed == peer);
+        if !is_needed && self.legs.peers().any(|leg| leg == peer) {
+            self.end_leg(peer);
+        }
+    }
+
+    /// Ends legs that nothing has needed for a while.
+    pub(super) fn tend_legs(&mut self, now: Now) {
+        if now.steady < self.legs.next_look {
+            return;
+        }
+        self.legs.next_look = now.steady + LOOK_EVERY;
+        let mut needed: BTreeSet<PeerId> = self.needed().collect();
+        needed.extend(self.legs.peers().filter(|peer| self.is_kept_near(*peer)));
+        let mut gone = Vec::new();
+        for leg in self.legs.by_hop.values_mut() {
+            if needed.contains(&leg.peer) {
+                leg.needed = now.steady;
+            } else if now.steady.since(leg.needed) >= IDLE {
+                gone.push(leg.peer);
+            }
+        }
+        gone.into_iter().for_each(|peer| self.end_leg(peer));
+    }
+
+    /// Relays that this node keeps in touch with, whatever goes over them.
+    fn is_kept_near(&self, peer: PeerId) -> bool {
+        self.members.has(peer) || self.meetings.is_with(peer)
+    }
+
+    /// Neighbours that something goes to, comes from or passes.
+    fn needed(&self) -> impl Iterator<Item = PeerId> {
+        let routes = self.routes.values();
+        let of_routes = routes.flat_map(|route| [Some(route.far), route.first()]).flatten();
+        let of_paths = self.labels.values().flat_map(Label::neighbours);
+        let of_flows = self.services.served.values().flat_map(Served::neighbours);
+        let of_conversations = self.inbound_ids.keys().map(|(far, _)| *far);
+        of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
+    }
+
+    fn end_leg(&mut self, peer: PeerId) {
+        self.legs.by_hop.retain(|_, leg| leg.peer != peer);
+        self.leg_round_trips.remove(&peer);
+        // The path to it that this node has opened needs a leg, too.
+        if let Some(label) = self.fars.get(&peer).and_then(|far| far.label) {
+            self.drop_label(label);
+        }
+        self.sessions.close(peer);
+        self.forget(peer);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use tradewind_grant::Hop;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
+use crate::mailbox::Order;
+
+/// A hop that nobody is at.
+fn nobody(number: usize) -> Hop {
+    let number = u16::try_from(number).unwrap();
+    Hop { address: ([127, 9, 9, 9], 10_000 + number).into(), identity: identity(200).public() }
+}
+
+#[test]
+fn next_hops_that_no_path_needs_any_more_are_let_go() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
+    let first = hosts.connect(1, 2);
+    let far = hosts.hop(4);
+    let relay = hosts.hop(2);
+    hosts.register(1, forwarded(far, vec![relay]));
+    hosts.pass(Duration::from_secs(1));
+    for number in 0..10 {
+        hosts.open(1, first, vec![relay, nobody(number)]);
+        hosts.exchange();
+    }
+    assert_eq!(hosts.at(2).sessions.len(), 1 + 1 + 10, "the gateway, the far one, and ten");
+    hosts.pass(IDLE * 2 + LOOK_EVERY * 2);
+    assert_eq!(hosts.at(2).sessions.len(), 2, "the gateway and the far one");
+    assert_eq!(hosts.at(2).legs.by_hop.len(), 1);
+    let far = hosts.at(4).sessions.len();
+    assert_eq!(far, 2, "it has still the relay and the gateway");
+}
+
+#[test]
+fn one_gateway_has_no_more_legs_begun_than_its_share() {
+    let gateways = [(1, gateway(1)), (5, gateway(5))];
+    let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
+    let (first, other) = (hosts.connect(1, 2), hosts.connect(5, 2));
+    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    for number in 0..MOST_FOR_ONE + 10 {
+        hosts.open(1, first, vec![relay, nobody(number)]);
+        hosts.exchange();
+    }
+    assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE);
+    hosts.open(5, other, vec![relay, far]);
+    hosts.exchange();
+    assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE + 1, "another has its own share");
+    let known = hosts.at(2).legs.to(nobody(0)).unwrap();
+    hosts.open(1, first, vec![relay, nobody(0)]);
+    hosts.exchange();
+    assert_eq!(hosts.at(2).legs.to(nobody(0)), Some(known), "legs that there are serve more paths");
+}
+
+#[test]
+fn legs_go_a_while_after_the_last_flow_that_needs_them() {
+    let others = [2, 3, 4, 5].map(|number| (number, anybody(number)));
+    let mut hosts = Hosts::new(others.into_iter().chain([(1, gateway(1))]));
+    let [relay, other, far, elsewhere] = [2, 3, 4, 5].map(|number| hosts.hop(number));
+    let courses = [
+        forwarded(far, vec![relay]),
+        forwarded(far, vec![relay]),
+        forwarded(far, vec![other]),
+        forwarded(elsewhere, vec![relay]),
+    ];
+    let flows = courses.map(|course| hosts.register(1, course));
+    hosts.pass(Duration::from_secs(3));
+    let left = [4, 4, 2, 0];
+    for (flow, left) in flows.into_iter().zip(left) {
+        // Two flows share all their legs with others, the third has two to itself.
+        let before = hosts.at(1).legs.by_hop.len();
+        hosts.order(1, Order::Close { flow });
+        hosts.pass(IDLE - LOOK_EVERY - Duration::from_secs(1));
+        assert_eq!(hosts.at(1).legs.by_hop.len(), before, "its last words may be on their way");
+        hosts.pass(IDLE + LOOK_EVERY * 4);
+        let engine = hosts.at(1);
+        assert_eq!((engine.legs.by_hop.len(), engine.sessions.len()), (left, left));
+    }
+    assert_eq!(hosts.at(1).fars.len(), 0);
+    assert_eq!(hosts.at(1).labels.len(), 0);
+}
