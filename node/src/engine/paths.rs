@@ -2,8 +2,11 @@
 //!
 //! A label names the receiving end of one direction at one node. Who opens a path tells the label under which it wants to hear of
 //! it; the answer tells the label under which it is to be spoken to.
+//!
+//! A path through here takes two labels, of which each gateway has its share. An opening that is not answered soon gives both back: its
+//! endpoint opens another path each second until one answers, and only the last of them counts.
 
-use tradewind_grant::Destination;
+use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity};
 use tradewind_packet::event::Way;
 use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, Now, PeerId};
@@ -18,12 +21,20 @@ use crate::counts::add;
 const IDLE: Duration = Duration::from_secs(30);
 /// Time between two tries to open the next hop of a path.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word may have come late.
+const OPENS_WITHIN: Duration = Duration::from_secs(2);
+/// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far endpoints; a sixteenth of all.
+const MOST_FOR_ONE: usize = 2048;
+/// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
+const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
 
 /// The receiving end of one direction of a path.
 #[derive(Debug)]
 pub(super) struct Label {
     /// The only neighbour that may use it.
     from: PeerId,
+    /// Under which label of its own that has opened it, if it has.
+    opened_as: Option<u32>,
     used: Timestamp,
     /// Where on the path this is; told by the path's header.
     place: Option<Place>,
@@ -39,6 +50,12 @@ impl Label {
             To::Here { back: Some(back) } => Some((self.from, back)),
             _ => None,
         }
+    }
+
+    /// The label of the other direction, if the next hop should have answered by now.
+    fn unanswered(&self, now: Now) -> Option<u32> {
+        let To::Next { opening: Some(opening), .. } = &self.to else { return None };
+        (now.steady >= opening.ends).then_some(opening.mine)
     }
 
     /// Who may use it, and who it goes on to.
@@ -73,6 +90,8 @@ struct Opening {
     /// The label of the other direction.
     mine: u32,
     next_try: Timestamp,
+    /// When it is given up.
+    ends: Timestamp,
 }
 
 impl Engine {
@@ -136,14 +155,32 @@ impl Engine {
     /// A label for a path that this node opens over `first`.
     pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
         let salt = self.next_salt();
-        let to = To::Here { back: None };
-        self.labels
-            .insert(salt, Label { from: first, used: now.steady, place: None, other: None, to })
+        let (opened_as, used, to) = (None, now.steady, To::Here { back: None });
+        let label = Label { from: first, opened_as, used, place: None, other: None, to };
+        self.labels.insert(salt, label)
     }
 
     pub(super) fn drop_label(&mut self, label: u32) {
-        self.labels.remove(label);
-        self.opened.retain(|_, mine| *mine != label);
+        if let Some(Label { from, opened_as: Some(theirs), .. }) = self.labels.remove(label) {
+            self.opened.remove(&(from, theirs));
+        }
+    }
+
+    /// Whether another path of a gateway may have labels. Those of its paths that are silent give way.
+    fn has_labels_for(&mut self, now: Now, gateway: PublicIdentity) -> bool {
+        let of_it = |known: &Label| known.place.is_some_and(|place| place.gateway == gateway);
+        let labels = self.labels.ids().zip(self.labels.values());
+        let theirs: Vec<(u32, Timestamp)> = labels
+            .filter_map(|(label, known)| of_it(known).then_some((label, known.used)))
+            .collect();
+        // One where a path ends, two on its way.
+        if theirs.len() + 2 <= MOST_FOR_ONE {
+            return true;
+        }
+        let is_silent = |used: Timestamp| now.steady.since(used) >= GIVES_WAY_AFTER;
+        let silent = theirs.iter().filter(|(_, used)| is_silent(*used));
+        silent.clone().for_each(|(label, _)| self.drop_label(*label));
+        silent.count() > 1
     }
 
     pub(super) fn drop_labels_of(&mut self, peer: PeerId) {
@@ -179,40 +216,71 @@ impl Engine {
         if self.sessions.identity_of(from) != Some(header.neighbour()) {
             return Err("another neighbour's path".to_owned());
         }
-        let (used, full) = (now.steady, || "no label is left".to_owned());
-        let salt = self.next_salt();
         let place = Place {
             gateway: header.grant.gateway,
             is_first: header.hop == 0,
             is_last: header.hop + 2 == header.route.hops().len(),
         };
-        let Some(next) = header.next_hop().copied() else {
-            let Destination::Address(to) = header.destination else {
-                return Err("packets go to addresses, not names".to_owned());
-            };
-            let checked = self.config.policy.check(&header.grant, &header.destination, to);
-            checked.map_err(|error| error.to_string())?;
-            let to = To::Here { back: Some(theirs) };
-            let label = Label { from, used, place: Some(place), other: None, to };
-            let mine = self.labels.insert(salt, label).ok_or_else(full)?;
-            self.opened.insert((from, theirs), mine);
-            self.answer(from, theirs, mine);
-            return Ok(());
+        if !self.has_labels_for(now, place.gateway) {
+            return Err("its gateway has too many labels".to_owned());
+        }
+        match header.next_hop().copied() {
+            Some(next) => self.lead_on(now, (from, theirs), place, &header, next),
+            None => self.end_path(now, (from, theirs), place, &header),
+        }
+    }
+
+    /// A path ends here: what comes along it is for this node.
+    fn end_path(
+        &mut self,
+        now: Now,
+        (from, theirs): (PeerId, u32),
+        place: Place,
+        header: &OpenHeader,
+    ) -> Result<(), String> {
+        let Destination::Address(to) = header.destination else {
+            return Err("packets go to addresses, not names".to_owned());
         };
+        let checked = self.config.policy.check(&header.grant, &header.destination, to);
+        checked.map_err(|error| error.to_string())?;
+        let to = To::Here { back: Some(theirs) };
+        let (opened_as, used, place) = (Some(theirs), now.steady, Some(place));
+        let salt = self.next_salt();
+        let label = Label { from, opened_as, used, place, other: None, to };
+        let mine = self.labels.insert(salt, label).ok_or("no label is left")?;
+        self.opened.insert((from, theirs), mine);
+        self.answer(from, theirs, mine);
+        Ok(())
+    }
+
+    /// A path goes on to a next hop, where it is opened before it is answered here.
+    fn lead_on(
+        &mut self,
+        now: Now,
+        (from, theirs): (PeerId, u32),
+        place: Place,
+        header: &OpenHeader,
+        next: Hop,
+    ) -> Result<(), String> {
         self.config.policy.check_next_hop(next.address).map_err(|error| error.to_string())?;
-        let sealed = self.verifier.forward(&header).map_err(|error| error.to_string())?;
+        let sealed = self.verifier.forward(header).map_err(|error| error.to_string())?;
         let sealed = sealed.ok_or("no next hop")?;
         let leg = self.leg_for(now, next, place.gateway);
         let peer = leg.ok_or("there are too many next hops")?;
-        let back = To::Next { peer: from, label: Some(theirs), opening: None };
-        let place = Some(place);
-        let turned = place.map(Place::back);
-        let back = Label { from: peer, used, place: turned, other: None, to: back };
-        let back = self.labels.insert(salt, back).ok_or_else(full)?;
-        let opening = Opening { header: sealed.bytes, mine: back, next_try: now.steady };
+        let (salt, used) = (self.next_salt(), now.steady);
+        let (turned, to) =
+            (Some(place.back()), To::Next { peer: from, label: Some(theirs), opening: None });
+        let back = Label { from: peer, opened_as: None, used, place: turned, other: None, to };
+        let back = self.labels.insert(salt, back).ok_or("no label is left")?;
+        let (next_try, ends) = (now.steady, now.steady + OPENS_WITHIN);
+        let opening = Opening { header: sealed.bytes, mine: back, next_try, ends };
         let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
-        let label = Label { from, used, place, other: Some(back), to };
-        let mine = self.labels.insert(salt, label).ok_or_else(full)?;
+        let (opened_as, place) = (Some(theirs), Some(place));
+        let label = Label { from, opened_as, used, place, other: Some(back), to };
+        let Some(mine) = self.labels.insert(salt, label) else {
+            self.drop_label(back);
+            return Err("no label is left".to_owned());
+        };
         if let Some(back) = self.labels.get_mut(back) {
             back.other = Some(mine);
         }
@@ -258,13 +326,15 @@ impl Engine {
         }
     }
 
-    /// Forgets what is idle, and tries again what was not answered.
+    /// Forgets what is idle, and tries again what was not answered, for a while.
     pub(super) fn tend_labels(&mut self, now: Now) {
         let labels: Vec<u32> = self.labels.ids().collect();
         for label in labels {
-            let used = self.labels.get(label).map(|known| known.used);
-            if used.is_some_and(|used| now.steady.since(used) >= IDLE) {
+            let Some(known) = self.labels.get(label) else { continue };
+            let (unanswered, used) = (known.unanswered(now), known.used);
+            if unanswered.is_some() || now.steady.since(used) >= IDLE {
                 self.drop_label(label);
+                unanswered.into_iter().for_each(|other| self.drop_label(other));
             } else {
                 self.tend_label(now, label);
             }
@@ -285,3 +355,6 @@ impl Engine {
         self.say(peer, &Message::Open { label: mine, header: &header });
     }
 }
+
+#[cfg(test)]
+mod tests;
