@@ -21,6 +21,9 @@ use tradewind_net::iproute::{Tool, ask};
 const TEST: &str =
     "datagrams_are_carried_under_their_own_address_and_go_their_old_way_whoever_dies";
 
+/// Conversations that there may be.
+const CONVERSATIONS: u16 = 1024;
+
 /// The server, by family.
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
@@ -69,6 +72,7 @@ impl Hosts {
 
         let near = self.near_gateway();
         older.wait_until("carried datagrams", Way::Carried);
+        self.flood(&near, &older);
         drop(far);
         let ended = Instant::now();
         older.wait_until("the old way round a dead far gateway", Way::Old);
@@ -84,13 +88,30 @@ impl Hosts {
         assert!(!rules.concat().concat().contains("0x5457"), "{rules:?}");
     }
 
+    /// The client writes to more destinations than there may be conversations with: whoever begins then is carried all the same, and no socket is
+    /// kept for conversations that are over.
+    fn flood(&self, near: &Process, older: &Talks) {
+        let before = near.descriptors();
+        let client = self.0.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+        for port in 20_000..20_000 + 2 * CONVERSATIONS {
+            client.send_to(b"any", ("10.89.2.2", port)).unwrap();
+            if port % 100 == 0 {
+                // Those who are talked with stay.
+                older.wait_until("carried datagrams during the flood", Way::Carried);
+            }
+        }
+        Talks::new(self).wait_until("the datagrams of conversations after the flood", Way::Carried);
+        let most = before + u64::from(CONVERSATIONS);
+        assert!(near.descriptors() <= most, "{before} before, {} now", near.descriptors());
+    }
+
     fn near_gateway(&self) -> Process {
         let far = identity(4).public();
         Process::start(
             &self.0.near,
             &format!(
                 "[[packet]]
-                tproxy = {{ destinations = ['10.89.2.0/24:9000', '[fd89:2::]/64:9000'], own_host = true }}
+                tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], own_host = true }}
                 far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
                 [packet_endpoint]"
             ),

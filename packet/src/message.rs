@@ -292,6 +292,11 @@ pub enum Message<'a> {
         /// Which conversation.
         conversation: u32,
     },
+    /// The conversation is not known any more: the next datagram must come with what begins it.
+    Unknown {
+        /// Which conversation.
+        conversation: u32,
+    },
     /// A datagram of a conversation that can be brought back when it is lost.
     Numbered {
         /// Its name for those who bring it back.

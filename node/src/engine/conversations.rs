@@ -2,6 +2,8 @@
 //!
 //! A conversation is what one address of an application says to one destination, and the replies.
 
+mod room;
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,8 +23,9 @@ use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::config::Chosen;
 use crate::counts::add;
+pub(super) use room::LetGo;
 
-/// Conversations of one worker in either direction, each with a socket at the far end. Chosen.
+/// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten. Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
@@ -182,15 +185,21 @@ impl Engine {
 
     fn begin(&mut self, now: Now, at: u32, source: SocketAddr, to: SocketAddr) -> Option<u32> {
         let salt = self.next_salt();
-        let route = self.routes.get_mut(at)?;
-        route.local.begin(to)?;
+        self.routes.get_mut(at)?.local.begin(to)?;
+        let oldest = self.make_room_here();
         let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
-        let conversation = self.outbound.insert(salt, outbound)?;
-        route.sources.insert((source, to), conversation);
-        if to.port() != 0 {
-            route.known = to;
+        let conversation = self.outbound.insert(salt, outbound);
+        if let Some(route) = self.routes.get_mut(at) {
+            match conversation {
+                Some(conversation) => drop(route.sources.insert((source, to), conversation)),
+                None => route.leave(to),
+            }
+            if to.port() != 0 {
+                route.known = to;
+            }
         }
-        Some(conversation)
+        oldest.into_iter().for_each(|(id, gone)| self.forget_outbound(id, &gone));
+        conversation
     }
 
     /// Seals a message end to end and sends it over the ways that its conversation wants and that are alive.
@@ -258,6 +267,7 @@ impl Engine {
         let at = self.outbound.get(conversation).map(|outbound| outbound.route);
         let is_theirs = at.is_some_and(|at| self.leading_to(at, peer).is_some());
         let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
+            self.tell_if_let_go(peer, conversation);
             return add(&self.counts.dropped, 1);
         };
         if let Some(route) = self.routes.get_mut(outbound.route) {
@@ -313,9 +323,6 @@ impl Engine {
             let is_kept = || rules.iter().any(|rule| rule.covers_address(*from));
             device.is_some() || (from.is_ipv4() == to.is_ipv4() && is_kept())
         });
-        // A client whose gateway has started again, or has changed: answers must come to the newest.
-        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
-        older.into_iter().for_each(|id| self.drop_inbound(id));
         let own = match device {
             Some(device) => kept.map(|from| (from, Local::Device(device))),
             None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
@@ -327,6 +334,9 @@ impl Engine {
                 (None, Local::bind(any_like(to), tells_dscp).ok()?)
             }
         };
+        // A client whose gateway has started again, or has changed: answers must come to the newest.
+        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
+        older.into_iter().for_each(|id| self.drop_inbound(id));
         let (end, used) = (None, now.steady);
         let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
         let id = self.add_inbound(inbound)?;
@@ -335,6 +345,7 @@ impl Engine {
     }
 
     pub(super) fn add_inbound(&mut self, inbound: Inbound) -> Option<u32> {
+        self.make_room_for_inbound();
         let salt = self.next_salt();
         let (far, conversation) = (inbound.far, inbound.conversation);
         let kept = inbound.kept.map(|from| (from, inbound.to));
@@ -418,13 +429,8 @@ impl Engine {
         for id in outbound {
             if self.outbound.get(id).is_some_and(|flow| is_idle(flow.used))
                 && let Some(flow) = self.outbound.remove(id)
-                && let Some(route) = self.routes.get_mut(flow.route)
             {
-                route.sources.remove(&(flow.source, flow.to));
-                route.group().into_iter().for_each(|group| group.forget(id));
-                if !route.sources.keys().any(|(_, to)| *to == flow.to) {
-                    route.local.end(flow.to);
-                }
+                self.forget_outbound(id, &flow);
             }
         }
         let inbound: Vec<u32> = self.inbound.ids().collect();
@@ -465,3 +471,6 @@ pub(super) fn any_like(to: SocketAddr) -> SocketAddr {
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,11 @@ impl Group {
         }
     }
 
+    /// A member has let a conversation go.
+    pub(super) fn note_unknown(&mut self, conversation: u32, far: PeerId) {
+        self.known.remove(&(conversation, far));
+    }
+
     /// A member is perhaps another process now.
     pub(super) fn introduce_again(&mut self, far: PeerId) {
         self.known.retain(|(_, known)| *known != far);

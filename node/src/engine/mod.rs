@@ -44,7 +44,7 @@ use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
 use crate::shared::Shared;
 
-use conversations::{Inbound, Outbound};
+use conversations::{Inbound, LetGo, Outbound};
 use legs::Legs;
 use members::MemberTable;
 use paths::Label;
@@ -99,6 +99,7 @@ pub(crate) struct Engine {
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
+    let_go: LetGo,
     /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
     /// The device where others' whole packets are put out.
@@ -193,6 +194,7 @@ impl Engine {
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
+            let_go: LetGo::default(),
             kept: BTreeMap::new(),
             tunnel: config.tunnel.as_ref().map(TunnelEnd::new).transpose()?,
             fresh: Vec::new(),
@@ -254,6 +256,7 @@ impl Engine {
                 self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
             }
             Ok(Message::Known { conversation }) => self.conversation_known(peer, conversation),
+            Ok(Message::Unknown { conversation }) => self.conversation_unknown(peer, conversation),
             Ok(Message::Numbered { packet, message }) => {
                 self.take_numbered(now, peer, (packet, message), way);
             }

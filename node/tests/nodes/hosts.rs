@@ -11,7 +11,7 @@ use std::time::Duration;
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
-use tradewind_net::{NetError, sysctl};
+use tradewind_net::{NetError, descriptors, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
 use super::{grant, identity};
@@ -135,6 +135,11 @@ impl Process {
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         process
+    }
+
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> u64 {
+        descriptors::count(self.0.id()).unwrap()
     }
 
     /// Tells it to end, and waits.

@@ -88,6 +88,7 @@ fn conversation_message<'a>(
             Ok(Message::First { conversation, carriage, to, from, payload: reader.rest() })
         }
         kind::KNOWN => Ok(Message::Known { conversation }),
+        kind::UNKNOWN => Ok(Message::Unknown { conversation }),
         other => Err(MessageError::Kind(other)),
     }
 }

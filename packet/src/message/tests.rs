@@ -166,6 +166,7 @@ proptest! {
         assert_round_trip(&Message::Datagram { conversation: next, payload: &rest });
         assert_round_trip(&first);
         assert_round_trip(&Message::Known { conversation: next });
+        assert_round_trip(&Message::Unknown { conversation: next });
         let (mut inner, mut outer) = (written(&first), Vec::new());
         let numbered = Message::Numbered { packet, message: &inner };
         assert_round_trip(&numbered);

@@ -22,6 +22,7 @@ pub(super) mod kind {
     pub(crate) const FIRST_FROM: u8 = 0x35;
     pub(crate) const GROUP_KEY: u8 = 0x36;
     pub(crate) const GROUP_KNOWN: u8 = 0x37;
+    pub(crate) const UNKNOWN: u8 = 0x38;
 
     pub(crate) const REGISTER: u8 = 0x51;
     pub(crate) const REGISTERED: u8 = 0x52;
@@ -64,6 +65,7 @@ impl Message<'_> {
             Self::Datagram { .. }
             | Self::First { .. }
             | Self::Known { .. }
+            | Self::Unknown { .. }
             | Self::Numbered { .. }
             | Self::GroupKey { .. }
             | Self::GroupKnown { .. } => {
@@ -168,7 +170,9 @@ impl Message<'_> {
                 from.iter().for_each(|from| put_address(out, *from));
                 out.extend_from_slice(payload);
             }
-            Self::Known { conversation } => out.extend_from_slice(&conversation.to_be_bytes()),
+            Self::Known { conversation } | Self::Unknown { conversation } => {
+                out.extend_from_slice(&conversation.to_be_bytes());
+            }
             Self::Numbered { packet, message } => {
                 put_packet(out, *packet);
                 out.extend_from_slice(message);
@@ -248,6 +252,7 @@ impl Message<'_> {
             Self::First { from: None, .. } => kind::FIRST,
             Self::First { from: Some(_), .. } => kind::FIRST_FROM,
             Self::Known { .. } => kind::KNOWN,
+            Self::Unknown { .. } => kind::UNKNOWN,
             Self::Numbered { .. } => kind::NUMBERED,
             Self::GroupKey { .. } => kind::GROUP_KEY,
             Self::GroupKnown { .. } => kind::GROUP_KNOWN,

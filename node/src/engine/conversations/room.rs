@@ -1,0 +1,105 @@
+//! Room for another conversation where there are as many as may be: the one that was silent longest goes, so that those that are talked in stay
+//! however many others begin.
+//!
+//! Where conversations begin, it goes of them all. Where they end, each with a socket, it goes of the gateway that has most of them, and that is told:
+//! should it have more to say there, it begins with what this end needs to know again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tradewind_grant::PublicIdentity;
+use tradewind_packet::message::Message;
+use tradewind_packet::session::PeerId;
+
+use super::{Inbound, MOST, Outbound};
+use crate::engine::Engine;
+use crate::engine::routes::Route;
+
+/// Conversations that had to go, the newest last, as far as they are remembered: the word about it may be lost.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct LetGo(VecDeque<(PeerId, u32)>);
+
+impl LetGo {
+    fn add(&mut self, far: PeerId, conversation: u32) {
+        if self.0.len() >= MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((far, conversation));
+    }
+}
+
+impl Engine {
+    /// Takes the conversation out that was silent longest, if there is no room for another one that begins here. Its route is to be told once the
+    /// other is there, which may be with the same destination.
+    pub(super) fn make_room_here(&mut self) -> Option<(u32, Outbound)> {
+        if self.outbound.len() < MOST {
+            return None;
+        }
+        let all = self.outbound.ids().zip(self.outbound.values());
+        let id = all.min_by_key(|(_, outbound)| outbound.used).map(|(id, _)| id)?;
+        self.outbound.remove(id).map(|outbound| (id, outbound))
+    }
+
+    /// A conversation that began here is over.
+    pub(super) fn forget_outbound(&mut self, id: u32, outbound: &Outbound) {
+        if let Some(route) = self.routes.get_mut(outbound.route) {
+            route.sources.remove(&(outbound.source, outbound.to));
+            route.group().into_iter().for_each(|group| group.forget(id));
+            route.leave(outbound.to);
+        }
+    }
+
+    /// Lets a conversation go that ends here, if there is no room for another one.
+    pub(super) fn make_room_for_inbound(&mut self) {
+        if self.inbound.len() < MOST {
+            return;
+        }
+        let gateway = |inbound: &Inbound| self.sessions.identity_of(inbound.far);
+        let mut counts: BTreeMap<Option<PublicIdentity>, usize> = BTreeMap::new();
+        for inbound in self.inbound.values() {
+            *counts.entry(gateway(inbound)).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(gateway, _)| gateway);
+        let all = self.inbound.ids().zip(self.inbound.values());
+        let theirs = all.filter(|(_, inbound)| Some(gateway(inbound)) == most);
+        let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
+        let Some((id, inbound)) = oldest else { return };
+        let (far, conversation) = (inbound.far, inbound.conversation);
+        self.drop_inbound(id);
+        self.let_go.add(far, conversation);
+        self.say(far, &Message::Unknown { conversation });
+    }
+
+    /// Somebody goes on with a conversation that is not known here: if it had to go, that was not heard.
+    pub(super) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
+        if self.let_go.0.contains(&(far, conversation)) {
+            self.say(far, &Message::Unknown { conversation });
+        }
+    }
+
+    /// A far endpoint has let a conversation go.
+    pub(in crate::engine) fn conversation_unknown(&mut self, peer: PeerId, conversation: u32) {
+        let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
+            return;
+        };
+        if self.leading_to(at, peer).is_none() {
+            return;
+        }
+        match self.routes.get_mut(at).and_then(Route::group) {
+            Some(group) => group.note_unknown(conversation, peer),
+            None => {
+                if let Some(outbound) = self.outbound.get_mut(conversation) {
+                    outbound.introduce_again();
+                }
+            }
+        }
+    }
+}
+
+impl Route {
+    /// A conversation with `to` is over, or has not begun: where none is left, nothing is answered from there.
+    pub(super) fn leave(&mut self, to: std::net::SocketAddr) {
+        if !self.sources.keys().any(|(_, known)| *known == to) {
+            self.local.end(to);
+        }
+    }
+}

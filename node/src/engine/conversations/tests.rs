@@ -1,0 +1,116 @@
+use std::net::{SocketAddr, UdpSocket};
+
+use tradewind_net::descriptors;
+use tradewind_packet::message::Carriage;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity, loopback};
+use super::{Local, MOST, Written};
+use crate::config::Course;
+
+/// Gateways 1 and 5 before far endpoint 4, and a route from each to one application behind that.
+struct World {
+    hosts: Hosts,
+    routes: [(u8, u32); 2],
+    _application: UdpSocket,
+}
+
+impl World {
+    fn new() -> Self {
+        descriptors::raise_limit().unwrap();
+        let application = UdpSocket::bind(loopback()).unwrap();
+        let to = application.local_addr().unwrap();
+        let mut hosts = Hosts::new([(1, gateway(1)), (5, gateway(5)), (4, anybody(4))]);
+        let far = hosts.hop(4);
+        let course = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+        let routes = [1, 5].map(|number| {
+            let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+            (number, hosts.at(number).add_route(now, local, to, &course).unwrap())
+        });
+        hosts.exchange();
+        Self { hosts, routes, _application: application }
+    }
+
+    fn route(&self, number: u8) -> u32 {
+        self.routes.iter().find(|(known, _)| *known == number).unwrap().1
+    }
+
+    /// One of a gateway's applications writes something, a little later than the one before.
+    fn write(&mut self, number: u8, source: usize) {
+        let (route, by) = (self.route(number), Written::by(address(source)));
+        self.hosts.now.steady = self.hosts.now.steady + Duration::from_millis(1);
+        let now = self.hosts.now;
+        self.hosts.at(number).take_application(now, route, by, b"any");
+    }
+
+    /// The same, and it arrives.
+    fn say(&mut self, number: u8, source: usize) {
+        self.write(number, source);
+        self.hosts.exchange();
+    }
+
+    /// The conversation of an application, where it begins, and whether the far endpoint knows it.
+    fn conversation(&mut self, number: u8, source: usize) -> Option<(u32, bool)> {
+        let route = self.route(number);
+        let engine = self.hosts.at(number);
+        let sources = &engine.routes.get(route).unwrap().sources;
+        let (_, id) = sources.iter().find(|((known, _), _)| *known == address(source))?;
+        Some((*id, engine.outbound.get(*id).unwrap().is_known))
+    }
+
+    /// How many conversations of a gateway end at the far endpoint.
+    fn at_the_far_end(&mut self, number: u8) -> usize {
+        let engine = self.hosts.at(4);
+        let of = |far| engine.sessions.identity_of(far) == Some(identity(number).public());
+        engine.inbound.values().filter(|inbound| of(inbound.far)).count()
+    }
+
+    fn delivered(&mut self) -> u64 {
+        self.hosts.at(4).counts.snapshot().delivered
+    }
+}
+
+fn address(source: usize) -> SocketAddr {
+    ([10, 0, 0, 1], u16::try_from(source + 1).unwrap()).into()
+}
+
+#[test]
+fn where_conversations_begin_the_one_that_was_silent_longest_makes_room() {
+    let mut world = World::new();
+    let mut talked_in = None;
+    for source in 0..MOST * 3 {
+        world.write(1, source + 1);
+        if source % 100 == 0 {
+            world.write(1, 0);
+            let id = world.conversation(1, 0).unwrap().0;
+            assert_eq!(*talked_in.get_or_insert(id), id, "it was let go, and began anew");
+        }
+    }
+    let route = world.route(1);
+    let engine = world.hosts.at(1);
+    assert_eq!(engine.counts.snapshot().refused, 0);
+    assert_eq!(engine.outbound.len(), MOST);
+    assert_eq!(engine.routes.get(route).unwrap().sources.len(), MOST);
+    assert!(world.conversation(1, MOST * 3).is_some() && world.conversation(1, 1).is_none());
+}
+
+#[test]
+fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
+    let mut world = World::new();
+    (0..3).for_each(|source| world.say(5, source));
+    (0..MOST).for_each(|source| world.say(1, source));
+    assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
+    assert_eq!(world.delivered(), MOST as u64 + 3, "each was taken");
+    // The first three had to go, one for each of the last.
+    let known = [0, 1, 2, 3].map(|source| world.conversation(1, source).unwrap().1);
+    assert_eq!(known, [false, false, false, true]);
+    world.say(1, 0);
+    assert_eq!(world.delivered(), MOST as u64 + 4, "it was introduced again");
+    // The word about another one was lost.
+    let (id, _) = world.conversation(1, 1).unwrap();
+    world.hosts.at(1).outbound.get_mut(id).unwrap().is_known = true;
+    world.say(1, 1);
+    world.say(1, 1);
+    assert_eq!(world.delivered(), MOST as u64 + 5);
+    assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
+}
