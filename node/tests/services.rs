@@ -197,7 +197,7 @@ fn a_flow_that_chooses_goes_over_the_relays_while_the_internet_is_silent() {
     world.until("the measurement of the paths", &mut next, |world| {
         is_now(world, "direct", cheapest)
     });
-    world.sides[0].wire.lose_each(world.near.address(), 1);
+    world.sides[0].wire.cut(world.near.address(), true);
     world.until("the relays", &mut next, |world| {
         is_now(world, "forwarding", "the Internet path does not answer")
     });
@@ -205,7 +205,7 @@ fn a_flow_that_chooses_goes_over_the_relays_while_the_internet_is_silent() {
     world.until("packets over the relays", &mut next, |world| {
         world.sides[0].has_of(first..first + 200) == 200
     });
-    world.sides[0].wire.lose_each(world.near.address(), 0);
+    world.sides[0].wire.cut(world.near.address(), false);
     world.until("the Internet again", &mut next, |world| {
         !is_now(world, "forwarding", "the Internet path does not answer")
     });

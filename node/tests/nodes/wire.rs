@@ -13,6 +13,8 @@ const LONG: usize = 900;
 pub struct Weather {
     /// Whose long datagrams may get lost.
     pub from: Option<SocketAddr>,
+    /// All of its datagrams are lost.
+    pub is_cut: bool,
     /// Every so many of them is lost; 0: none.
     pub lose_each: usize,
     /// How many have come.
@@ -85,6 +87,12 @@ impl Wire {
         (weather.from, weather.lose_each, weather.seen) = (Some(from), each, 0);
     }
 
+    /// Whether from now on everything of `from` is lost.
+    pub fn cut(&self, from: SocketAddr, is_cut: bool) {
+        let mut weather = self.weather.lock().unwrap();
+        (weather.from, weather.is_cut) = (Some(from), is_cut);
+    }
+
     pub fn lost(&self) -> usize {
         self.weather.lock().unwrap().lost
     }
@@ -92,6 +100,9 @@ impl Wire {
 
 impl Weather {
     fn loses(&mut self, from: SocketAddr, length: usize) -> bool {
+        if self.from == Some(from) && self.is_cut {
+            return true;
+        }
         if self.from != Some(from) || length < LONG || self.lose_each == 0 {
             return false;
         }
