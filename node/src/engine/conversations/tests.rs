@@ -1,3 +1,5 @@
+//! Conversations that have room by letting others go.
+
 use std::net::{SocketAddr, UdpSocket};
 
 use tradewind_net::descriptors;

@@ -1,3 +1,5 @@
+//! When legs end that nothing needs, and how many one gateway may have begun.
+
 use tradewind_grant::Hop;
 use tradewind_units::Duration;
 

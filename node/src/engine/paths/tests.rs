@@ -1,3 +1,5 @@
+//! Paths that nobody opens, and how many labels one gateway has.
+
 use tradewind_grant::RelayPolicy;
 use tradewind_units::Duration;
 
