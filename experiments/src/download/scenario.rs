@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_told() {
         for (from, to, what) in [
-            ("at_once = 5", "at_once = 0", "at_once: at least 1"),
+            ("at_once = 3", "at_once = 0", "at_once: at least 1"),
             ("access_share = 0.25", "access_share = 2.0", "access_share: 2 given"),
             ("[\"split 3\"]", "[\"split 9\"]", "no strategy `split 9`"),
             ("{ Mumbai-SF = 1.4 }", "{ Delhi-SF = 1.4 }", "no pair `Delhi-SF`"),
