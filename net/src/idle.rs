@@ -8,7 +8,7 @@ use std::fs;
 use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -26,7 +26,6 @@ const NAP: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct WakefulCpus {
     orders: Arc<Orders>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 /// What the spinning threads are told, and what they tell.
@@ -56,14 +55,13 @@ impl WakefulCpus {
             is_over: AtomicBool::new(false),
             spun_ns: cpus.iter().map(|_| AtomicU64::new(0)).collect(),
         });
-        let mut wakeful = Self { orders, threads: Vec::new() };
+        let wakeful = Self { orders };
         for (index, cpu) in cpus.into_iter().enumerate() {
             let orders = wakeful.orders.clone();
-            let thread = thread::Builder::new()
+            let _detached = thread::Builder::new()
                 .name(format!("awake-{cpu}"))
                 .spawn(move || orders.obey(cpu, &orders.spun_ns[index]))
                 .map_err(|e| NetError::system("start a thread that keeps a CPU awake", e))?;
-            wakeful.threads.push(thread);
         }
         Ok(wakeful)
     }
@@ -82,11 +80,9 @@ impl WakefulCpus {
 }
 
 impl Drop for WakefulCpus {
+    /// Nobody waits for the threads to end: while others want all of the CPUs theirs may be half a minute away.
     fn drop(&mut self) {
         self.orders.is_over.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -125,9 +121,12 @@ mod tests {
         while wakeful.spun() < Duration::from_millis(5) {
             clock::sleep_until(clock::monotonic() + Duration::from_millis(1)).unwrap();
         }
-        let threads = wakeful.threads.len();
-        assert_eq!(threads, affinity::allowed().unwrap().len());
+        let orders = Arc::clone(&wakeful.orders);
+        assert_eq!(Arc::strong_count(&orders), 2 + affinity::allowed().unwrap().len());
         assert!(wakeful.spun() <= clock::process_cpu());
         drop(wakeful);
+        while Arc::strong_count(&orders) > 1 {
+            clock::sleep_until(clock::monotonic() + Duration::from_millis(1)).unwrap();
+        }
     }
 }
