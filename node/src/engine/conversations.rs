@@ -381,7 +381,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn conversation_known(&mut self, peer: PeerId, conversation: u32) {
+    /// A far endpoint says that it knows a conversation, or that it has let it go.
+    pub(super) fn note_known(&mut self, peer: PeerId, conversation: u32, is_known: bool) {
         let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
             return;
         };
@@ -389,10 +390,11 @@ impl Engine {
             return;
         }
         match self.routes.get_mut(at).and_then(Route::group) {
-            Some(group) => group.note_known(conversation, peer),
+            Some(group) if is_known => group.note_known(conversation, peer),
+            Some(group) => group.note_unknown(conversation, peer),
             None => {
                 if let Some(outbound) = self.outbound.get_mut(conversation) {
-                    outbound.is_known = true;
+                    outbound.is_known = is_known;
                 }
             }
         }

@@ -255,8 +255,8 @@ impl Engine {
             Ok(Message::First { conversation, carriage, to, from, payload }) => {
                 self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
             }
-            Ok(Message::Known { conversation }) => self.conversation_known(peer, conversation),
-            Ok(Message::Unknown { conversation }) => self.conversation_unknown(peer, conversation),
+            Ok(Message::Known { conversation }) => self.note_known(peer, conversation, true),
+            Ok(Message::Unknown { conversation }) => self.note_known(peer, conversation, false),
             Ok(Message::Numbered { packet, message }) => {
                 self.take_numbered(now, peer, (packet, message), way);
             }

@@ -75,24 +75,6 @@ impl Engine {
             self.say(far, &Message::Unknown { conversation });
         }
     }
-
-    /// A far endpoint has let a conversation go.
-    pub(in crate::engine) fn conversation_unknown(&mut self, peer: PeerId, conversation: u32) {
-        let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
-            return;
-        };
-        if self.leading_to(at, peer).is_none() {
-            return;
-        }
-        match self.routes.get_mut(at).and_then(Route::group) {
-            Some(group) => group.note_unknown(conversation, peer),
-            None => {
-                if let Some(outbound) = self.outbound.get_mut(conversation) {
-                    outbound.introduce_again();
-                }
-            }
-        }
-    }
 }
 
 impl Route {
