@@ -15,13 +15,23 @@ as_root() {
   fi
 }
 
+# without_services COMMAND ...: runs it as root while Debian starts no services that packages bring: benches start their own.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d status=0
+  [ -e "$policy" ] && { as_root "$@"; return; }
+  as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+  as_root "$@" || status=$?
+  as_root rm -f "$policy"
+  return "$status"
+}
+
 # packages WHAT PACKAGE ...: installs the packages, because WHAT is missing.
 packages() {
   local what=$1; shift
   command -v apt-get >/dev/null || { say "$what is missing and this is no Debian: install it (Debian calls it $*)"; exit 1; }
   say "installing Debian packages: $*"
   as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+  without_services env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 # debian COMMAND PACKAGE ...: installs the packages unless the command is there.
@@ -83,6 +93,8 @@ case $purpose in
     # The experiment jq-video: a real video, and SRT to compare with.
     debian ffmpeg ffmpeg
     debian srt-live-transmit srt-tools
+    # jq-scale has the usual TURN server beside our relay.
+    debian turnserver coturn
     [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || packages "nginx's module stream" nginx libnginx-mod-stream ;;
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }

@@ -10,7 +10,7 @@ use tradewind_net::epoll::Epoll;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 
 use crate::Outcome;
-use crate::traffic::{self, Traffic, WAIT, port};
+use crate::traffic::{self, Traffic, WAIT, Way, port};
 
 /// How a loop takes and gives datagrams.
 #[derive(Debug, Clone, Copy)]
@@ -38,9 +38,9 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
     let (first_hop, last_hop) = (middle.address(), end.address());
     std::thread::scope(|scope| {
         scope.spawn(|| forward(&middle, last_hop, &copied, &stop));
-        let now = || *copied.lock().expect("nobody panics");
-        let (counted, arrived_a_second) =
-            traffic::load(traffic, bytes, (first_hop, &end), span, now);
+        let now = |_| *copied.lock().expect("nobody panics");
+        let way = Way::straight(first_hop, &end);
+        let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
         stop.store(true, Ordering::Relaxed);
         let [(before, cpu_before), (after, cpu_after)] = counted;
         let cpu = (cpu_after - cpu_before).as_secs_f64();

@@ -1,6 +1,5 @@
 //! A relay with one worker between two gateways, and what that worker's CPU time is worth.
 
-use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,8 +11,8 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Timestamp;
 
-use crate::Outcome;
-use crate::traffic::{self, Traffic, port};
+use crate::traffic::{self, Traffic, Way, port};
+use crate::{Outcome, cpu};
 
 /// What the relay does with packets.
 #[derive(Debug, Clone, Copy)]
@@ -39,14 +38,16 @@ pub(crate) fn run(
 ) -> anyhow::Result<Outcome> {
     let end = port(UdpOptions::default());
     let far = Node::start(plain(3, &[2]))?;
-    let before = threads()?;
+    let before = cpu::threads(std::process::id())?;
     let relay = Node::start(plain(2, &[]))?;
-    let thread = *threads()?.difference(&before).next().context("the relay has no thread")?;
+    let after = cpu::threads(std::process::id())?;
+    let thread = *after.difference(&before).next().context("the relay has no thread")?;
     let near = Node::start(near(carried, &far, &relay, end.address())?)?;
     let entrance = near.local_addresses()[0];
     open(entrance, &relay)?;
-    let now = || (relay.snapshot().received, cpu(thread));
-    let (counted, arrived_a_second) = traffic::load(traffic, bytes, (entrance, &end), span, now);
+    let now = |_| (relay.snapshot().received, cpu::of_thread(std::process::id(), thread));
+    let way = Way::straight(entrance, &end);
+    let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
     let cpu = (cpu_after? - cpu_before?).as_secs_f64();
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
@@ -65,19 +66,6 @@ fn open(entrance: SocketAddr, relay: &Node) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
-}
-
-/// Numbers of this process's threads.
-fn threads() -> anyhow::Result<BTreeSet<u32>> {
-    let names = std::fs::read_dir("/proc/self/task")?;
-    names.map(|entry| Ok(entry?.file_name().to_string_lossy().parse()?)).collect()
-}
-
-/// The CPU time that a thread has had.
-fn cpu(thread: u32) -> anyhow::Result<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"))?;
-    let first = text.split(' ').next().context("schedstat is empty")?;
-    Ok(Duration::from_nanos(first.parse()?))
 }
 
 fn identity(number: u8) -> IdentityKey {

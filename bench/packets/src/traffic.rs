@@ -21,36 +21,93 @@ pub(crate) enum Traffic {
     Singles,
 }
 
+impl Traffic {
+    /// A socket for each flow.
+    fn senders(self) -> Vec<UdpPort> {
+        let (gso, flows) = match self {
+            Self::Trains => (true, 1),
+            Self::Singles => (false, FLOWS),
+        };
+        (0..flows).map(|_| port(UdpOptions { gso, ..UdpOptions::default() })).collect()
+    }
+
+    /// Datagrams of a flow before the next flow's turn.
+    const fn in_a_row(self) -> usize {
+        match self {
+            Self::Trains => TRAIN,
+            Self::Singles => 1,
+        }
+    }
+}
+
 pub(crate) fn port(options: UdpOptions) -> UdpPort {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     UdpPort::bind(address, &options).expect("loopback has a free port")
 }
 
-/// Sends to `to` as fast as it goes while `measured` is asked before and after `span`, once queues are full; returns what it
-/// said, and how many datagrams came to `end` a second.
+/// Where a load goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    to: SocketAddr,
+    end: &'a UdpPort,
+    /// What stands before each payload.
+    head: &'a [u8],
+    /// Makes a socket known that is going to send.
+    introduce: &'a (dyn Fn(&UdpPort) + Sync),
+}
+
+impl<'a> Way<'a> {
+    /// To `to`, which passes it on to `end` as it is.
+    pub(crate) fn straight(to: SocketAddr, end: &'a UdpPort) -> Self {
+        Self { to, end, head: &[], introduce: &|_| {} }
+    }
+
+    /// By way of one that wants to know each sender beforehand, and takes `head` off each datagram.
+    pub(crate) fn introduced(
+        self,
+        head: &'a [u8],
+        introduce: &'a (dyn Fn(&UdpPort) + Sync),
+    ) -> Self {
+        Self { head, introduce, ..self }
+    }
+}
+
+/// What has come to the end of a way.
+#[derive(Debug, Default)]
+struct Come {
+    taken: AtomicU64,
+    /// What its socket had no room for.
+    overrun: AtomicU64,
+}
+
+/// Sends payloads of `bytes` as fast as it goes while `measured` is asked before and after `span`, once queues are full: it is
+/// told how many datagrams have reached the end. Returns what it said, and how many the end took a second.
 pub(crate) fn load<T>(
     traffic: Traffic,
     bytes: usize,
-    (to, end): (SocketAddr, &UdpPort),
+    way: Way<'_>,
     span: Duration,
-    measured: impl Fn() -> T,
+    measured: impl Fn(u64) -> T,
 ) -> ([T; 2], f64) {
-    let (stop, arrived) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, come) = (AtomicBool::new(false), Come::default());
+    let ports = traffic.senders();
+    ports.iter().for_each(way.introduce);
+    let taken = || come.taken.load(Ordering::Relaxed);
+    let ask = || measured(taken() + come.overrun.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        scope.spawn(|| drain(end, &stop, &arrived));
-        scope.spawn(|| send(traffic, bytes, to, &stop));
+        scope.spawn(|| drain(way.end, &stop, &come));
+        scope.spawn(|| send(&ports, traffic, bytes, way, &stop));
         std::thread::sleep(span / 5);
-        let (first, begun, before) = (measured(), Instant::now(), arrived.load(Ordering::Relaxed));
+        let (first, begun, before) = (ask(), Instant::now(), taken());
         std::thread::sleep(span);
-        let count = arrived.load(Ordering::Relaxed) - before;
-        let arrived_a_second = count as f64 / begun.elapsed().as_secs_f64();
-        let last = measured();
+        let arrived_a_second = (taken() - before) as f64 / begun.elapsed().as_secs_f64();
+        let last = ask();
         stop.store(true, Ordering::Relaxed);
         ([first, last], arrived_a_second)
     })
 }
 
-fn drain(port: &UdpPort, stop: &AtomicBool, arrived: &AtomicU64) {
+fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
     let mut incoming = ReceiveBatch::new(32);
     let mut epoll = Epoll::new().expect("a descriptor is left");
     epoll.watch(port, 0).expect("a socket can be watched");
@@ -61,20 +118,18 @@ fn drain(port: &UdpPort, stop: &AtomicBool, arrived: &AtomicU64) {
         }
         let mut count = 0;
         incoming.for_each(|_, _| count += 1);
-        arrived.fetch_add(count, Ordering::Relaxed);
+        come.taken.fetch_add(count, Ordering::Relaxed);
+        come.overrun.store(incoming.drops().into(), Ordering::Relaxed);
     }
 }
 
-fn send(traffic: Traffic, bytes: usize, to: SocketAddr, stop: &AtomicBool) {
-    let trains = matches!(traffic, Traffic::Trains);
-    let options = UdpOptions { gso: trains, ..UdpOptions::default() };
-    let ports: Vec<_> = (0..if trains { 1 } else { FLOWS }).map(|_| port(options)).collect();
+fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: Way<'_>, stop: &AtomicBool) {
     let mut outgoing = SendBatch::new(1);
     while !stop.load(Ordering::Relaxed) {
-        for port in &ports {
-            for _ in 0..if trains { TRAIN } else { 1 } {
-                if let Some(room) = outgoing.push(to, bytes) {
-                    room[0] = 1;
+        for port in ports {
+            for _ in 0..traffic.in_a_row() {
+                if let Some(room) = outgoing.push(way.to, way.head.len() + bytes) {
+                    room[..way.head.len()].copy_from_slice(way.head);
                 }
             }
             outgoing.flush(port);

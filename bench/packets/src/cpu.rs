@@ -1,0 +1,33 @@
+//! CPU times of threads, to the nanosecond.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// Numbers of a process's threads.
+///
+/// # Errors
+/// When there is no such process.
+pub(crate) fn threads(process: u32) -> anyhow::Result<BTreeSet<u32>> {
+    let names = std::fs::read_dir(format!("/proc/{process}/task"))?;
+    names.map(|entry| Ok(entry?.file_name().to_string_lossy().parse()?)).collect()
+}
+
+/// The CPU time that a thread has had: the first field of its `schedstat`.
+///
+/// # Errors
+/// When it has ended.
+pub(crate) fn of_thread(process: u32, thread: u32) -> anyhow::Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"))?;
+    let first = text.split(' ').next().context("schedstat is empty")?;
+    Ok(Duration::from_nanos(first.parse()?))
+}
+
+/// What all threads of a process have had.
+///
+/// # Errors
+/// When it, or one of them, has ended.
+pub(crate) fn of_process(process: u32) -> anyhow::Result<Duration> {
+    threads(process)?.into_iter().map(|thread| of_thread(process, thread)).sum()
+}
