@@ -123,7 +123,7 @@ impl Dialled<'_> {
             let leg = from.1.zip(place.clone()).and_then(|ends| self.legs.get(&ends));
             if let (Some(leg), Some(hop)) = (leg, self.inventory.relays.get(relay)) {
                 let base = &self.inventory.leg;
-                self.by.entry(from.0).or_default().add(hop.address, leg, base);
+                self.by.entry(from.0).or_default().add(hop.address, leg);
                 let accept = self.relays.entry(relay.clone()).or_insert_with(|| base.clone());
                 *accept = accepted(accept, leg);
             }

@@ -22,6 +22,9 @@ use crate::{Connections, LegProfile};
 /// is as large as the demand, so this only bounds it.
 const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 
+/// What connections that start fast at once take of a leg's rate together. Chosen: as of a rate that was learned (docs/jumpstart.md, `pacing_share`).
+const PACED_SHARE: f64 = 0.85;
+
 /// A leg to one neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,25 +47,29 @@ pub struct ProcessLegs {
     pub to: Vec<LegTo>,
 }
 
-/// Legs while they are collected, by who dials and where.
+/// Legs that one process dials, while they are collected: by where they lead, and for how many flows.
 #[derive(Debug, Default)]
-pub(crate) struct Collected(BTreeMap<SocketAddr, LegProfile>);
+pub(crate) struct Collected(BTreeMap<SocketAddr, (Leg, u32)>);
 
 impl Collected {
-    /// The plan counts on `leg` to `address`.
-    pub(crate) fn add(&mut self, address: SocketAddr, leg: &Leg, base: &LegProfile) {
-        self.0.insert(address, dialled(base, leg));
+    /// The plan counts on `leg` to `address` for one more flow.
+    pub(crate) fn add(&mut self, address: SocketAddr, leg: &Leg) {
+        let (known, flows) = self.0.entry(address).or_insert((*leg, 0));
+        (*known, *flows) = (*leg, *flows + 1);
     }
 
     /// Those that differ from what the process dials by anyway.
     pub(crate) fn differing_from(self, base: &LegProfile) -> Vec<LegTo> {
-        let legs = self.0.into_iter().filter(|(_, dial)| dial != base);
-        legs.map(|(address, dial)| LegTo { address, dial }).collect()
+        let legs = self.0.into_iter().map(|(address, (leg, flows))| {
+            let dial = dialled(base, &leg, flows);
+            LegTo { address, dial }
+        });
+        legs.filter(|leg| leg.dial != *base).collect()
     }
 }
 
-/// The profile of who dials `leg`, where the operator wants `base`.
-pub(crate) fn dialled(base: &LegProfile, leg: &Leg) -> LegProfile {
+/// The profile of who dials `leg` for so many flows of the plan, where the operator wants `base`.
+fn dialled(base: &LegProfile, leg: &Leg, flows: u32) -> LegProfile {
     let mut profile = base.clone();
     if leg.connections > 1 {
         let connections = leg.connections.min(u32::from(MOST_CONNECTIONS));
@@ -79,7 +86,7 @@ pub(crate) fn dialled(base: &LegProfile, leg: &Leg) -> LegProfile {
         profile.congestion_control = Some(name.to_owned());
     }
     if jumps(leg) {
-        start_fast(&mut profile, leg);
+        start_fast(&mut profile, leg, flows);
     }
     profile
 }
@@ -96,9 +103,9 @@ fn jumps(leg: &Leg) -> bool {
     leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW
 }
 
-/// The first window that the plan counts on, paced at what one connection gets: faster it would only be lost. Connections are
-/// kept warm, since from the side that dials a first flight is 64 KB at most.
-fn start_fast(profile: &mut LegProfile, leg: &Leg) {
+/// The first window that the plan counts on, paced at what one connection gets when all flows of the plan begin at once: faster it would only be
+/// lost. Connections are kept warm, since from the side that dials a first flight is 64 KB at most.
+fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
     let jump = NamedProfile::PacedStart.profile();
     profile.initial_window = profile.initial_window.or(Some(leg.initial_window));
     profile.receive_buffer = profile.receive_buffer.or(jump.receive_buffer);
@@ -106,7 +113,8 @@ fn start_fast(profile: &mut LegProfile, leg: &Leg) {
     profile.warm = profile.warm.or(Some(MOST_WARM));
     let rate = leg.rate();
     if profile.pacing_rate.is_none() && rate < Bandwidth::MAX {
-        profile.pacing_rate = Some(rate.scaled(1.0 / f64::from(leg.connections.max(1))));
+        let connections = f64::from(leg.connections.max(1)) * f64::from(flows.max(1));
+        profile.pacing_rate = Some(rate.scaled(PACED_SHARE / connections));
         profile.pacing_rtts = jump.pacing_rtts;
     }
 }
@@ -126,31 +134,35 @@ mod tests {
     #[test]
     fn what_the_plan_does_not_ask_for_is_left_as_the_operator_has_it() {
         let plain = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
-        assert_eq!(dialled(&plain, &leg()), plain);
+        assert_eq!(dialled(&plain, &leg(), 1), plain);
         assert_eq!(accepted(&plain, &leg()), plain);
         let adaptive = LegProfile { connections: Connections::Adaptive, ..plain };
-        assert_eq!(dialled(&adaptive, &leg()), adaptive);
+        assert_eq!(dialled(&adaptive, &leg(), 1), adaptive);
     }
 
     #[test]
     fn connections_and_congestion_control_are_the_plans() {
         let loss = Loss { ratio: Ratio::new(0.001).unwrap(), response: LossResponse::Cubic };
-        let profile = dialled(&LegProfile::default(), &leg().with_connections(8).with_loss(loss));
+        let profile =
+            dialled(&LegProfile::default(), &leg().with_connections(8).with_loss(loss), 1);
         assert_eq!(profile.connections, Connections::fixed(8).unwrap());
         assert_eq!(profile.congestion_control.as_deref(), Some("cubic"));
-        let many = dialled(&LegProfile::default(), &leg().with_connections(1000));
+        let many = dialled(&LegProfile::default(), &leg().with_connections(1000), 1);
         assert_eq!(many.connections, Connections::fixed(64).unwrap());
         let bbr = NamedProfile::Bbr.profile();
-        assert_eq!(dialled(&bbr, &leg().with_loss(loss)), bbr, "the operator's word counts");
+        assert_eq!(dialled(&bbr, &leg().with_loss(loss), 1), bbr, "the operator's word counts");
     }
 
     #[test]
-    fn a_first_window_that_is_counted_on_is_paced_at_each_connections_rate() {
+    fn a_first_window_that_is_counted_on_is_paced_so_that_all_flows_at_once_fit_into_the_leg() {
         let mut fast = leg().with_connections(2).capped_at("100 Mbit/s".parse().unwrap());
         fast.initial_window = Segments::new(400).unwrap();
-        let profile = dialled(&LegProfile::default(), &fast);
+        let profile = dialled(&LegProfile::default(), &fast, 1);
         assert_eq!(profile.initial_window, Some(fast.initial_window));
-        assert_eq!(profile.pacing_rate, Some("50 Mbit/s".parse().unwrap()));
+        assert_eq!(profile.pacing_rate, Some("42.5 Mbit/s".parse().unwrap()));
+        // Two flows may begin at once.
+        let shared = dialled(&LegProfile::default(), &fast, 2);
+        assert_eq!(shared.pacing_rate, Some("21.25 Mbit/s".parse().unwrap()));
         assert_eq!((profile.pacing_rtts, profile.warm), (Some(4), Some(MOST_WARM)));
         let flight = fast.initial_window.payload(Bytes::new(1448));
         assert!(accepted(&LegProfile::default(), &fast).receive_buffer.unwrap() > flight);

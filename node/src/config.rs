@@ -277,6 +277,16 @@ const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 
 const MOST_WORKERS: usize = 1024;
 
 impl NodeConfig {
+    /// Tells of what is possible, and most likely not meant.
+    pub(crate) fn warn(&self) {
+        if self.workers > 1 && self.services.sharing == Sharing::Any {
+            tracing::warn!(
+                workers = self.workers,
+                "coding.across_gateways: gateways are coded together only where they share a worker; with one all do"
+            );
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
         if !(1..=MOST_WORKERS).contains(&self.workers) {

@@ -124,6 +124,7 @@ impl Node {
     pub fn open(config: NodeConfig, inherited: Vec<OwnedFd>) -> Result<Self, NodeError> {
         let config = Arc::new(config);
         config.check()?;
+        config.warn();
         let mut address = config.listen;
         let mut inherited = inherited.into_iter();
         let shared = Shared::of(&config.services)?;

@@ -295,8 +295,12 @@ fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
 #[test]
 fn an_offline_receiver_is_replaced() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 4));
-    // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked.
+    // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked. The first word of that is lost.
+    let mut lost = false;
     let mut fate = |from: Peer, to: Peer, message: &Message<'_>| match message {
+        Message::Presence { is_online: false, .. } if !std::mem::replace(&mut lost, true) => {
+            Fate::Lost
+        }
         _ if from == receiver_of(3) || to == receiver_of(3) => Fate::Lost,
         Message::Source(source) if to == receiver_of(0) && source.packet.sequence % 3 == 1 => {
             Fate::Lost

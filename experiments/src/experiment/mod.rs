@@ -265,8 +265,15 @@ const NAMED: [(&str, &str); 12] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 6] =
-    ["cp-real", "cdd-fair", "jq-mobile", "rt-ramp", "stream-first-byte", "stream-failover"];
+const WITHOUT_PLOTS: [&str; 7] = [
+    "cp-real",
+    "cdd-fair",
+    "jq-mobile",
+    "packet-failover",
+    "rt-ramp",
+    "stream-first-byte",
+    "stream-failover",
+];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {
@@ -466,6 +473,12 @@ const ALL: &[Experiment] = &[
         "ours",
         opening::failover::run,
         "how soon new sessions leave a path that dies or slows down"
+    ),
+    lab!(
+        "packet-failover",
+        "ours",
+        packets::failover::run,
+        "what packets see when a relay dies and comes back, and when a gateway is killed"
     ),
 ];
 

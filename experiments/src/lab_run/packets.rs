@@ -113,6 +113,34 @@ struct CopiesSection {
 enum Entrance {
     Port { listen: SocketAddr, to: SocketAddr },
     Device { tun: NearDevice },
+    Way { tproxy: OwnDatagrams },
+}
+
+/// How the packets of a near gateway's host come to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// The application writes to its port.
+    Port,
+    /// Its datagrams are taken off their way.
+    Tproxy,
+    /// Its packets are routed into a device.
+    Tun,
+}
+
+impl Taking {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Port => "UDP port",
+            Self::Tproxy => "TPROXY",
+            Self::Tun => "TUN",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct OwnDatagrams {
+    destinations: [DestinationRule; 1],
+    own_host: bool,
 }
 
 #[derive(Serialize)]
@@ -241,9 +269,7 @@ impl Party {
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
     ) -> Result<(Service, SocketAddr), DemoError> {
-        let listen = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
-        let entrance = Entrance::Port { listen, to: carriage.far.application() };
-        Ok((self.near(ground, operator, carriage, entrance)?, listen))
+        self.near_by(ground, operator, carriage, Taking::Port)
     }
 
     /// The same for all packets that its host sends to the far gateway's.
@@ -256,8 +282,34 @@ impl Party {
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
     ) -> Result<Service, DemoError> {
-        let tun = NearDevice { name: DEVICE, destinations: [carriage.far.all()] };
-        self.near(ground, operator, carriage, Entrance::Device { tun })
+        Ok(self.near_by(ground, operator, carriage, Taking::Tun)?.0)
+    }
+
+    /// The same, by whatever way packets come to it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn near_by(
+        &self,
+        ground: &Ground,
+        operator: &OperatorKey,
+        carriage: &Carriage<'_>,
+        taking: Taking,
+    ) -> Result<(Service, SocketAddr), DemoError> {
+        let to = carriage.far.application();
+        let port = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
+        let destinations = [carriage.far.all()];
+        let (entrance, writes_to) = match taking {
+            Taking::Port => (Entrance::Port { listen: port, to }, port),
+            Taking::Tproxy => {
+                let tproxy = OwnDatagrams { destinations, own_host: true };
+                (Entrance::Way { tproxy }, to)
+            }
+            Taking::Tun => {
+                (Entrance::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
+            }
+        };
+        Ok((self.near(ground, operator, carriage, entrance)?, writes_to))
     }
 
     /// All that is said to it.

@@ -71,7 +71,8 @@ impl Pair {
         phase: Duration,
     ) -> Result<Self, DemoError> {
         let sender = ground.lab.enter(source, || {
-            let socket = UdpSocket::bind("127.0.0.1:0")?;
+            let from = if through.ip().is_loopback() { "127.0.0.1:0" } else { "0.0.0.0:0" };
+            let socket = UdpSocket::bind(from)?;
             socket.connect(through)?;
             socket.set_nonblocking(true)?;
             Ok::<_, io::Error>(socket)

@@ -313,10 +313,14 @@ impl NodeConfig {
         operators: Vec<OperatorPublicKey>,
     ) -> Result<Self, NodeError> {
         let section: RelaySection = section("packet", packet)?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        // Flows that are to help each other must be on one thread.
+        let usual = || match section.coding.across_gateways {
+            true => 1,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        };
         let bare = Self::bare(section.listen, identity);
         Ok(Self {
-            workers: section.workers.unwrap_or_else(cores),
+            workers: section.workers.unwrap_or_else(usual),
             operators,
             neighbours: section.relays.into_iter().collect(),
             policy: RelayPolicy {

@@ -201,7 +201,7 @@ impl Engine {
             scratch: Vec::new(),
             sealed: Vec::new(),
             original: Vec::new(),
-            services: Services::new(now, &config),
+            services: Services::new(now, &config)?,
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             drops_counted: 0,

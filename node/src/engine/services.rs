@@ -5,8 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 
 use tradewind_grant::PublicIdentity;
+use tradewind_net::entropy;
 use tradewind_packet::egress::{Egress, EgressConfig};
 use tradewind_packet::event::{Event, Way};
 use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
@@ -44,17 +46,19 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn new(now: Now, config: &NodeConfig) -> Self {
+    /// # Errors
+    /// When the system has no entropy.
+    pub(super) fn new(now: Now, config: &NodeConfig) -> io::Result<Self> {
         let arq = config.repeats_copies.then(Arq::default);
         let uplink = config.copying.uplink();
-        Self {
+        Ok(Self {
             sender: Sender::new(SenderConfig { arq, uplink }),
             receiver: Receiver::new(now.steady, ReceiverConfig::default()),
             ingress: Ingress::new(IngressConfig {
                 coding: config.services.coding,
                 acknowledging: Some(Acknowledging::default()),
-                // Another process may have served under this identity before.
-                first_block: now.unix.as_nanos(),
+                // Another process may have served under this identity before, by whatever clock.
+                first_block: u64::from_be_bytes(entropy::bytes()?) / 2,
             }),
             egress: Egress::new(EgressConfig::default()),
             ends: Ends::default(),
@@ -62,7 +66,7 @@ impl Services {
             served: BTreeMap::new(),
             tenants: BTreeMap::new(),
             next_tenant: 0,
-        }
+        })
     }
 
     /// When the first of the machines is to be called.

@@ -15,6 +15,10 @@ const MOST_UNANSWERED: u32 = 8;
 /// And nothing was heard of it for so long. Chosen: some recoveries.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
+/// Time between two words that a receiver is offline, while its flows go on being coded. Chosen: an ingress relay that has not heard the first
+/// codes for nobody until then.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// All receivers.
 #[derive(Debug, Clone)]
 pub(super) struct Receivers {
@@ -31,6 +35,8 @@ struct State {
     heard: Timestamp,
     unanswered: u32,
     is_online: bool,
+    /// When it was last told that it is offline.
+    told: Timestamp,
 }
 
 impl Receivers {
@@ -46,6 +52,7 @@ impl Receivers {
             heard: Timestamp::ZERO,
             unanswered: 0,
             is_online: true,
+            told: Timestamp::ZERO,
         };
         self.states.entry(peer).or_insert_with(fresh).flows.push(flow);
     }
@@ -86,7 +93,20 @@ impl Receivers {
         let is_gone = state.unanswered >= MOST_UNANSWERED && now.since(state.heard) >= SILENT_FOR;
         let was_online = state.is_online;
         state.is_online = was_online && !is_gone;
+        state.told = now;
         was_online && is_gone
+    }
+
+    /// Whether it is to be told again that a receiver is offline.
+    fn is_absence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
+        let Some(state) = self.states.get_mut(&peer).filter(|state| !state.is_online) else {
+            return false;
+        };
+        let is_due = now.since(state.told) >= TOLD_EVERY;
+        if is_due {
+            state.told = now;
+        }
+        is_due
     }
 
     fn flows(&self, peer: Peer) -> &[FlowNumber] {
@@ -95,6 +115,14 @@ impl Receivers {
 }
 
 impl Egress {
+    /// A repair packet has come for a flow: where its receiver is offline, the ingress relay has not heard so.
+    pub(super) fn tell_absence_again(&mut self, now: Timestamp, flow: FlowNumber) {
+        let Some(receiver) = self.flows.get(&flow).map(|flow| flow.receiver) else { return };
+        if self.receivers.is_absence_due(now, receiver) {
+            self.tell_presence(receiver, false);
+        }
+    }
+
     /// Tells the ingress relays of a receiver's flows whether it answers.
     pub(super) fn tell_presence(&mut self, receiver: Peer, is_online: bool) {
         for flow in self.receivers.flows(receiver) {

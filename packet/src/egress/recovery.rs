@@ -30,6 +30,7 @@ impl Egress {
         self.blocks.insert(now, key, repair)?;
         self.set_expiry(now);
         for packet in repair.members.packets() {
+            self.tell_absence_again(now, packet.flow);
             self.serve_those_waiting(now, packet);
             if repair.scope == Scope::InStream {
                 self.overtake_helpers(packet);
