@@ -2,6 +2,8 @@
 //!
 //! An ICMP error belongs to the packet that it tells of, whichever router says it: what it says goes back the way of that packet, so that
 //! hosts learn what the path beyond a gateway takes, and that a host is not there.
+//!
+//! A packet can also be told to say that it has met congestion.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -59,6 +61,27 @@ fn told_of(packet: &[u8]) -> Option<&[u8]> {
         _ => None,
     };
     message?.get(ERROR..)
+}
+
+/// Says in the header that the packet has met congestion, if its ends understand that [RFC 3168].
+pub(crate) fn mark_congestion(packet: &mut [u8]) {
+    const MET: u8 = 0b11;
+    let is_understood = |bits: u8| matches!(bits, 0b01 | 0b10);
+    match packet {
+        [0x40..=0x4f, service, ..] if is_understood(*service & MET) => {
+            let before = *service;
+            *service |= MET;
+            let added = u16::from(*service - before);
+            if let Some([high, low]) = packet.get(10..12) {
+                // The checksum is of the ones' complement: what the header gains, it loses [RFC 1624].
+                let (sum, borrows) = u16::from_be_bytes([*high, *low]).overflowing_sub(added);
+                let sum = sum - u16::from(borrows);
+                packet[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+        [0x60..=0x6f, service, ..] if is_understood(*service >> 4 & MET) => *service |= MET << 4,
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -121,5 +144,37 @@ mod tests {
             }
         }
         assert_eq!(ends(&[0; 60]), None);
+    }
+
+    /// What the sixteen-bit words of a header come to, its checksum included: all ones when that is right.
+    fn sum(header: &[u8]) -> u16 {
+        let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        ((sum & 0xffff) + (sum >> 16)) as u16
+    }
+
+    #[test]
+    fn congestion_is_told_to_those_who_understand_and_the_checksum_stays_right() {
+        for (before, after) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11)] {
+            for code_point in 0..64 {
+                let mut packet = v4(6, CLIENT, SERVER, &[7; 9]);
+                packet[1] = code_point << 2 | before;
+                let checksum = !sum(&packet[..V4]);
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+                mark_congestion(&mut packet);
+                assert_eq!(packet[1], code_point << 2 | after);
+                assert_eq!(sum(&packet[..V4]), 0xffff, "{code_point} {before}");
+                let mut packet = v6(6, [1; 16], [2; 16], &[7; 9]);
+                packet[..2]
+                    .copy_from_slice(&[0x60 | code_point >> 2, code_point << 6 | before << 4 | 5]);
+                mark_congestion(&mut packet);
+                let expected = [0x60 | code_point >> 2, code_point << 6 | after << 4 | 5];
+                assert_eq!(packet[..2], expected);
+            }
+        }
+        for length in 0..V4 {
+            mark_congestion(&mut [0x42; V4][..length]);
+        }
     }
 }

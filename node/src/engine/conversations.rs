@@ -161,7 +161,12 @@ impl Engine {
         };
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
-            None => self.send_far(now, far, carriage, &message),
+            None => {
+                let sealed = self.send_far(now, far, carriage, &message);
+                if let (Some(bytes), Some(route)) = (sealed, self.routes.get_mut(at)) {
+                    route.sent = [route.sent[0] + 1, route.sent[1] + bytes as u64];
+                }
+            }
         }
     }
 
@@ -179,7 +184,9 @@ impl Engine {
         let message = Message::Datagram { conversation: inbound.conversation, payload };
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
-            None => self.send_far(now, far, carriage, &message),
+            None => {
+                self.send_far(now, far, carriage, &message);
+            }
         }
     }
 
@@ -202,22 +209,26 @@ impl Engine {
         conversation
     }
 
-    /// Seals a message end to end and sends it over the ways that its conversation wants and that are alive.
+    /// Seals a message end to end and sends it over the ways that its conversation wants and that are alive; its bytes then, `None` when it could not be
+    /// sealed.
     pub(super) fn send_far(
         &mut self,
         now: Now,
         peer: PeerId,
         carriage: Carriage,
         message: &Message<'_>,
-    ) {
+    ) -> Option<usize> {
         let mut sealed = std::mem::take(&mut self.sealed);
-        if self.seal_far(peer, &mut sealed, |out| message.write(out)) {
+        let is_sealed = self.seal_far(peer, &mut sealed, |out| message.write(out));
+        if is_sealed {
             add(&self.counts.taken, 1);
             self.send_ways(now, peer, carriage, &sealed);
         } else {
             add(&self.counts.refused, 1);
         }
+        let bytes = is_sealed.then_some(sealed.len());
         self.sealed = sealed;
+        bytes
     }
 
     /// Seals what `write` appends for a far endpoint; `false` when it is too long, or no session is open.
@@ -354,6 +365,17 @@ impl Engine {
         self.inbound_ids.insert((far, conversation), id);
         self.fars.entry(far).or_default();
         Some(id)
+    }
+
+    /// Whether what comes in a conversation with `peer` are whole packets, for a TUN device.
+    pub(super) fn is_of_whole_packets(&self, peer: PeerId, conversation: u32) -> bool {
+        if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
+            let local = self.inbound.get(*id).map(|inbound| &inbound.local);
+            return matches!(local, Some(Local::Device(_)));
+        }
+        let outbound = self.outbound.get(conversation);
+        let route = outbound.and_then(|outbound| self.leading_to(outbound.route, peer));
+        route.is_some_and(|route| route.local.tunnel().is_some())
     }
 
     /// Whether a conversation with `peer` ends here.

@@ -72,6 +72,8 @@ pub(crate) struct Route {
     first: Option<PeerId>,
     flow: FlowId,
     next_open: Timestamp,
+    /// Datagrams that nobody numbers, and their bytes as they were sealed.
+    pub(super) sent: [u64; 2],
     /// Conversations by who has them, and with whom.
     pub(super) sources: BTreeMap<(SocketAddr, SocketAddr), u32>,
 }
@@ -155,7 +157,7 @@ impl Engine {
         let (course, next_open) = (course.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let (far, first, end) = (nobody(), None, None);
-        let (hops, sources) = (Vec::new(), BTreeMap::new());
+        let (hops, sent, sources) = (Vec::new(), [0; 2], BTreeMap::new());
         let route = Route {
             local,
             part,
@@ -168,6 +170,7 @@ impl Engine {
             first,
             flow,
             next_open,
+            sent,
             sources,
         };
         let salt = self.next_salt();

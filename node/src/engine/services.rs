@@ -258,9 +258,12 @@ impl Engine {
             sealed.extend_from_slice(delivery.payload);
             let opened = self.sessions.handle_datagram(now, BACK, &mut sealed);
             if let Some(Opened { peer, payload }) = opened
-                && let Ok(Message::Numbered { message, .. }) = Message::parse(&sealed[payload])
+                && let Ok(Message::Numbered { message, .. }) =
+                    Message::parse(&sealed[payload.clone()])
             {
-                self.converse(now, peer, message);
+                let message = payload.end - message.len()..payload.end;
+                self.mark_recovered(peer, &mut sealed[message.clone()]);
+                self.converse(now, peer, &sealed[message]);
             }
         }
         self.original = sealed;

@@ -17,7 +17,7 @@ use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::{Offloads, Tun};
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::Service;
+use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::Engine;
@@ -147,6 +147,24 @@ impl Engine {
         match self.kept.get(&(to, from)).copied() {
             Some(id) => self.take_reply(now, id, Written::by(from), packet),
             None => add(&self.counts.refused, 1),
+        }
+    }
+
+    /// A packet that came back was lost on the Internet, and its sender will not notice: the packet itself tells of congestion, where its ends
+    /// understand that.
+    pub(super) fn mark_recovered(&self, peer: PeerId, message: &mut [u8]) {
+        let (is_whole, bytes) = match Message::parse(message) {
+            Ok(Message::Datagram { conversation, payload }) => {
+                (self.is_of_whole_packets(peer, conversation), payload.len())
+            }
+            Ok(Message::First { to, from, payload, .. }) => {
+                (whole_packets(from, to).is_some(), payload.len())
+            }
+            _ => return,
+        };
+        if is_whole {
+            let begin = message.len() - bytes;
+            ip::mark_congestion(&mut message[begin..]);
         }
     }
 

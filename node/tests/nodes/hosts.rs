@@ -14,7 +14,7 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, descriptors, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
-use super::{grant, identity};
+use super::{grant, identity, operator};
 
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,24 +103,30 @@ pub fn connected_to(server: &str) -> UdpSocket {
     socket
 }
 
-/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`.
+/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`. With a `[relay]` in place of its parts
+/// it is a relay.
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
-    let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
-    let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
-    let number = if is_near { 1 } else { 4 };
-    let grant = is_near.then(|| grant(identity(1).public(), destinations));
-    let config =
-        NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant);
-    let node = Node::start(config.unwrap()).unwrap();
+    let node = Node::start(config_of(&config, destinations)).unwrap();
     println!("ready");
     let _ended = std::io::stdin().read_to_end(&mut Vec::new());
     drop(node);
     true
 }
 
-/// A gateway, which does not outlive the test.
+fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {
+    if let Some(relay) = config.get("relay") {
+        return NodeConfig::of_relay(relay, identity(2), vec![operator().public()]).unwrap();
+    }
+    let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
+    let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
+    let number = if is_near { 1 } else { 4 };
+    let grant = is_near.then(|| grant(identity(1).public(), destinations));
+    NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant).unwrap()
+}
+
+/// A gateway or relay, which does not outlive the test.
 pub struct Process(Child);
 
 impl Process {

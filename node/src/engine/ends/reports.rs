@@ -138,6 +138,7 @@ impl Engine {
             true => "as configured",
             false => "the path over the relays does not answer",
         };
+        let [packets, bytes] = route.sent;
         FlowStatus {
             direction: Direction::Sent,
             far: self.name_of(route.far),
@@ -145,8 +146,8 @@ impl Engine {
             to: None,
             service: name(if is_as_wanted { wanted } else { Service::Direct }).to_owned(),
             why: why.to_owned(),
-            packets: 0,
-            bytes: 0,
+            packets,
+            bytes,
             copies: 0,
             resent: 0,
             fared: None,
