@@ -100,6 +100,9 @@ fn an_application_that_knows_nothing_gets_its_answers_directly() {
         world.until("the answer", |world| world.round_trip(number));
     }
     assert_eq!(world.relays[0].snapshot().forwarded, 0);
+    world.until("the count of packets", |world| {
+        world.near.report().flows.iter().any(|flow| flow.packets >= 100 && flow.bytes > 0)
+    });
 }
 
 #[test]

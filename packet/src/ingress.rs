@@ -38,7 +38,7 @@ pub enum Sharing {
     /// With its own only.
     #[default]
     Own,
-    /// With those of all who allow it, too.
+    /// With those of all tenants that the relay's operator lets share, too.
     Any,
 }
 
