@@ -136,11 +136,11 @@ impl Outcome<'_> {
             let gains = ratios(&direct, &took);
             let paper = strategy.paper.get(&pair.name).copied();
             let note = format!("{}; {}", via_text(&tries[best]), mean_rate_note(&direct, &took));
-            let name = case(&best_of(&strategy.name, tries.len()));
-            let gain = Row::of_median(&name, paper, &gains, "x", &note);
-            rows.push(gain.drawn_at(spot(0, &strategy.name)));
-            let fct = Row::of_median(&name, None, &took, "s", "");
-            rows.push(fct.drawn_at(spot(1, &strategy.name)));
+            let name = best_of(&strategy.name, tries.len());
+            let gain = Row::of_median(&case(&name), paper, &gains, "x", &note);
+            rows.push(gain.drawn_at(spot(0, &name)));
+            let fct = Row::of_median(&case(&name), None, &took, "s", "");
+            rows.push(fct.drawn_at(spot(1, &name)));
             if tries.len() > 1 {
                 rows.extend(self.tries_rows(times, cell(index), strategy, &tries, &direct, &case));
             }
