@@ -379,8 +379,8 @@ impl Lab<'_> {
 
 /// Chains of relays beside chains of HAProxy, which not every machine has.
 fn chains(lab: &Lab) -> Verdict {
-    let there = Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null());
-    match there.status() {
+    let mut haproxy = Command::new("haproxy");
+    match haproxy.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => experiment(lab, "stream-chains", &CHAINS),
         _ => Verdict::Skipped("HAProxy is not installed (`make setup-bench`)".into()),
     }
