@@ -22,8 +22,9 @@
 //!  16 N  one tag for each hop: keyed hash of the transcript, with the key that the gateway shares
 //!        with that relay
 //! ---- rewritten at every hop ----
-//!     1  hop that this copy of the header is for, from 0; 128 more when the neighbour may stripe the
-//!        leg: further connections may join the session then, see `join`
+//!     1  hop that this copy of the header is for, from 0; whether the neighbour may stripe the leg, so
+//!        that further connections may join the session, see `join`; and for how long relays may dial
+//!        the next one, see `terms`
 //!    16  neighbour's tag: keyed hash of transcript, tags and hop, with the key that the dialling
 //!        neighbour (the gateway for hop 0, else the relay of the hop before) shares with this relay
 //! ```
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use tradewind_units::{FlowId, Timestamp};
 
 use crate::pair::{TAG_BYTES, Tag};
+use crate::terms::Terms;
 use crate::token::GRANT_LIMIT;
 use crate::wire::{Reader, from_unix_ms, put_socket_addr, unix_ms};
 use crate::{
@@ -56,8 +58,6 @@ const MAGIC: [u8; 4] = *b"TWH\x01";
 const LENGTH_AT: usize = 4;
 /// The changing end: hop and neighbour's tag.
 pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
-/// Added to the hop where the neighbour may stripe the leg.
-const MAY_STRIPE: u8 = 0x80;
 /// What says that a header is a probe, in place of a destination's kind.
 const KIND_PROBE: u8 = 0;
 /// A probe for a one-letter flow over one hop, with a grant of no length.
@@ -238,8 +238,7 @@ pub struct ReceivedHeader<'a> {
     /// The gateway's tags, one for each hop.
     pub(crate) tags: &'a [u8],
     pub(crate) hop: u8,
-    /// Whether the neighbour may stripe the leg.
-    pub(crate) may_stripe: bool,
+    pub(crate) terms: Terms,
     pub(crate) neighbour_tag: Tag,
 }
 
@@ -272,8 +271,7 @@ impl<'a> ReceivedHeader<'a> {
         let hops = route.hops().len();
         let tags = reader.take(hops * TAG_BYTES, "gateway's tags")?;
         let at = reader.at();
-        let byte = reader.u8("hop")?;
-        let (hop, may_stripe) = (byte & !MAY_STRIPE, byte & MAY_STRIPE != 0);
+        let (hop, terms) = Terms::of_byte(reader.u8("hop")?);
         if usize::from(hop) >= hops {
             return Err(GrantError::Malformed { what: "hop", at });
         }
@@ -281,7 +279,7 @@ impl<'a> ReceivedHeader<'a> {
         reader.end("end of the header")?;
         let fixed = Fixed { issued_at, nonce, flow, destination, grant, route };
         let grant_id = GrantId::of(grant);
-        Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, may_stripe, neighbour_tag })
+        Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, terms, neighbour_tag })
     }
 
     /// Checks the signature of the grant that the header brings: the dearest of a relay's checks, and
@@ -303,11 +301,6 @@ impl<'a> ReceivedHeader<'a> {
         let at = usize::from(self.hop) * TAG_BYTES;
         self.tags[at..at + TAG_BYTES].try_into().expect("one tag for each hop was read")
     }
-}
-
-/// The byte that says which hop a copy of the header is for, and whether its leg may be striped.
-pub(crate) const fn hop_byte(hop: u8, may_stripe: bool) -> u8 {
-    if may_stripe { hop | MAY_STRIPE } else { hop }
 }
 
 /// A grant whose signature was found true.

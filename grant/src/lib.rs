@@ -17,6 +17,7 @@
 //! | [`verifier`] | relays open headers and pass them on |
 //! | [`reply`] | the authenticated answer to a header |
 //! | [`warm`] | the hello of a connection that is kept ready |
+//! | [`terms`] | what a header says of its leg and of dials after it |
 //! | [`join`] | how further connections join the session of a striped leg |
 //! | [`echo`] | what a probe of a path brings back |
 //! | [`replay`] | which headers were seen before |
@@ -44,6 +45,7 @@ pub mod reply;
 pub mod sealer;
 pub mod signing;
 pub mod spec;
+pub mod terms;
 mod text;
 pub mod token;
 pub mod verifier;
@@ -63,5 +65,6 @@ pub use reply::{Reply, ReplyKey, Status};
 pub use sealer::{Request, SealedHeader, Sealer};
 pub use signing::IdentitySigner;
 pub use spec::GrantSpec;
+pub use terms::{DialLimit, Terms};
 pub use token::{Grant, GrantId, Relays, SignedGrant};
 pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};

@@ -2,8 +2,9 @@
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Fixed, Nonce, Route, hop_byte, put_tail};
+use crate::header::{Fixed, Nonce, Route, put_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys};
+use crate::terms::Terms;
 use crate::{Destination, GrantError, IdentityKey, PublicIdentity, ReplyKey, SignedGrant, warm};
 
 /// What a gateway asks of a route.
@@ -77,25 +78,25 @@ impl Sealer {
         nonce: Nonce,
         request: &Request<'_>,
     ) -> Result<SealedHeader, GrantError> {
-        self.seal_striped(now, nonce, request, false)
+        self.seal_on_terms(now, nonce, request, Terms::default())
     }
 
-    /// The same, which tells the first relay that its leg may be striped if `may_stripe`.
+    /// The same, which tells the first relay `terms`.
     ///
     /// # Errors
     /// As [`Sealer::seal`].
-    pub fn seal_striped(
+    pub fn seal_on_terms(
         &mut self,
         now: Timestamp,
         nonce: Nonce,
         request: &Request<'_>,
-        may_stripe: bool,
+        terms: Terms,
     ) -> Result<SealedHeader, GrantError> {
         let grant = self.grant.unverified();
         grant.check_time(now)?;
         grant.check_use(request.destination, request.route)?;
         let destination = Some(request.destination.clone());
-        let end = (destination, may_stripe);
+        let end = (destination, terms);
         self.seal_fixed(now, nonce, request.flow, end, request.route)
     }
 
@@ -113,7 +114,7 @@ impl Sealer {
         let grant = self.grant.unverified();
         grant.check_time(now)?;
         grant.check_relays(route)?;
-        self.seal_fixed(now, nonce, flow, (None, false), route)
+        self.seal_fixed(now, nonce, flow, (None, Terms::default()), route)
     }
 
     /// As [`Verifier::hello`](crate::Verifier::hello), of this gateway.
@@ -134,7 +135,7 @@ impl Sealer {
         now: Timestamp,
         nonce: Nonce,
         flow: &FlowId,
-        (destination, may_stripe): (Option<Destination>, bool),
+        (destination, terms): (Option<Destination>, Terms),
         route: &Route,
     ) -> Result<SealedHeader, GrantError> {
         let fixed = Fixed {
@@ -153,7 +154,7 @@ impl Sealer {
             bytes.extend_from_slice(&tag);
         }
         let first = self.keys.get(&route.hops()[0].identity)?;
-        let byte = hop_byte(0, may_stripe);
+        let byte = terms.byte(0);
         let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], byte);
         put_tail(&mut bytes, byte, &neighbour_tag);
         Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, hop_byte, replace_tail};
+use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, replace_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
 use crate::replay::REPLAY_LIMIT;
+use crate::terms::Terms;
 use crate::warm::{self, Hello};
 use crate::{
     Destination, Grant, GrantError, GrantId, IdentityKey, Nonce, OperatorPublicKey, PublicIdentity,
@@ -38,8 +39,8 @@ pub struct OpenHeader {
     pub route: Route,
     /// This relay's place on the route, from 0.
     pub hop: usize,
-    /// Whether the neighbour may stripe the leg: further connections may join the session.
-    pub may_stripe: bool,
+    /// What else the neighbour says of the leg, and the gateway of those after it.
+    pub terms: Terms,
     /// The gateway's grant.
     pub grant: Arc<Grant>,
     /// The grant's name, e.g. to count its sessions.
@@ -245,7 +246,7 @@ impl Verifier {
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
             hop,
-            may_stripe: parts.may_stripe,
+            terms: parts.terms,
             grant,
             grant_id: parts.grant_id,
             upstream,
@@ -267,7 +268,7 @@ impl Verifier {
         self.forward_striped(header, false)
     }
 
-    /// The same, which tells the next relay that its leg may be striped if `may_stripe`.
+    /// The same, which tells the next relay that its leg may be striped if `may_stripe`; what the gateway says of dials stays.
     ///
     /// # Errors
     /// As [`Verifier::forward`].
@@ -280,7 +281,7 @@ impl Verifier {
         let key = self.keys.get(&next.identity)?;
         let hop = header.hop as u8 + 1;
         let mut bytes = header.bytes.clone();
-        let byte = hop_byte(hop, may_stripe);
+        let byte = Terms { may_stripe, ..header.terms }.byte(hop);
         let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], byte);
         replace_tail(&mut bytes, byte, &tag);
         Ok(Some(SealedHeader { bytes, downstream: ReplyKey::new(key, header.transcript, hop) }))
@@ -333,7 +334,7 @@ impl Verifier {
         }
         let neighbour = neighbour(&parts.fixed.route, hop, grant);
         let key = self.keys.get(&neighbour)?;
-        let byte = hop_byte(parts.hop, parts.may_stripe);
+        let byte = parts.terms.byte(parts.hop);
         let ours = key.neighbour_tag(&parts.transcript, parts.tags, byte);
         if !tags_match(&ours, &parts.neighbour_tag) {
             return Err(GrantError::WrongNeighbour { hop, neighbour });

@@ -11,8 +11,8 @@ use common::{
 use proptest::prelude::*;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
-    Destination, Grant, GrantError, Hop, IdentityKey, OperatorKey, PublicIdentity, Relays, Request,
-    Route, Sealer, Verifier,
+    Destination, DialLimit, Grant, GrantError, Hop, IdentityKey, OperatorKey, PublicIdentity,
+    Relays, Request, Route, Sealer, Terms, Verifier,
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
@@ -40,6 +40,26 @@ fn a_header_passes_three_relays_and_tells_each_its_place() {
             None => assert_eq!((hop, open.next_hop()), (2, None)),
         }
     }
+}
+
+#[test]
+fn what_the_gateway_says_of_dials_reaches_every_relay_of_the_path() {
+    let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1, 2, 3]));
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    let limit = DialLimit::covering(Duration::from_millis(1200));
+    let terms = Terms { dial_limit: Some(limit), may_stripe: true };
+    let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();
+    let mut header = sealer.seal_on_terms(NOW, nonce(1), &request, terms).unwrap();
+    for hop in 0..3 {
+        let mut relay = verifier(hop + 1);
+        let open = relay.open(NOW, &header.bytes).unwrap();
+        assert_eq!(open.terms.dial_limit, Some(limit), "hop {hop}");
+        assert_eq!(open.terms.may_stripe, hop == 0, "each leg's own neighbour says that");
+        if let Some(next) = relay.forward(&open).unwrap() {
+            header = next;
+        }
+    }
+    assert_eq!(opened(1, &sealed(&[1], TO)).unwrap().terms, Terms::default());
 }
 
 #[test]

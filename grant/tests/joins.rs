@@ -5,7 +5,7 @@ mod common;
 
 use common::{NOW, flow, gateway, nonce, route, sealed, signed_grant, verifier};
 use tradewind_grant::join::{JOIN_BYTES, is_join, session_of};
-use tradewind_grant::{GrantError, JoinKey, Request, Sealer};
+use tradewind_grant::{GrantError, JoinKey, Request, Sealer, Terms};
 
 const TO: &str = "10.1.2.3:443";
 
@@ -14,9 +14,10 @@ fn keys(number: u64) -> (JoinKey, JoinKey) {
     let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1, 2]));
     let request = Request { flow: &flow, destination: &destination, route: &route };
     let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();
-    let header = sealer.seal_striped(NOW, nonce(number), &request, true).unwrap();
+    let terms = Terms { may_stripe: true, ..Terms::default() };
+    let header = sealer.seal_on_terms(NOW, nonce(number), &request, terms).unwrap();
     let open = verifier(1).open(NOW, &header.bytes).unwrap();
-    assert!(open.may_stripe);
+    assert!(open.terms.may_stripe);
     (JoinKey::of(&header.downstream), JoinKey::of(&open.upstream))
 }
 
@@ -57,10 +58,10 @@ fn each_leg_may_be_striped_or_not_and_nobody_in_between_decides() {
     let plain = sealed(&[1, 2], TO);
     let mut relay = verifier(1);
     let open = relay.open(NOW, &plain.bytes).unwrap();
-    assert!(!open.may_stripe);
+    assert!(!open.terms.may_stripe);
     let next = relay.forward_striped(&open, true).unwrap().unwrap();
     let last = verifier(2).open(NOW, &next.bytes).unwrap();
-    assert!(last.may_stripe && last.hop == 1);
+    assert!(last.terms.may_stripe && last.hop == 1);
     assert_eq!(JoinKey::of(&next.downstream).session(), JoinKey::of(&last.upstream).session());
     assert_ne!(JoinKey::of(&next.downstream).session(), JoinKey::of(&plain.downstream).session());
 

@@ -29,6 +29,8 @@ pub use detour::Detour;
 
 /// The upper half of all our marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
+/// The bits of a mark that are that half.
+const KIND_BITS: u32 = 0xffff_0000;
 /// Numbers of interceptions; the bits above are left to others, such as Kubernetes (0x4000, 0x8000).
 const LAST_NUMBER: u32 = 0x3fff;
 /// Marks our routing rules and routes among others' (`proto`); free in iproute2's and FRR's lists.
@@ -253,8 +255,12 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     ];
     if capture.own_host {
         let begins = each(&format!("tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
+        // Also what another interception of the same destinations has begun to take: at an upgrade that one ends before its connections.
+        let goes_on = each(&format!(
+            "ct mark & {KIND_BITS:#x} == {KIND:#x} ct direction original meta mark set {mark:#x}"
+        ));
         chains.push(format!(
-            "chain own {{ type route hook output priority mangle; policy accept; meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; {begins}; ct mark {mark:#x} ct direction original meta mark set {mark:#x}; }}"
+            "chain own {{ type route hook output priority mangle; policy accept; meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; {begins}; {goes_on}; }}"
         ));
     }
     chains
@@ -298,5 +304,7 @@ mod tests {
         assert!(!text.contains("hook output"), "{text}");
         let text = chains(&Capture { own_host: true, ..capture }, KIND | 7).join("\n");
         assert!(text.contains("meta mark 0x54570000 return"), "{text}");
+        let goes_on = "tcp dport 443-443 ct mark & 0xffff0000 == 0x54570000 ct direction original";
+        assert!(text.contains(goes_on), "{text}");
     }
 }

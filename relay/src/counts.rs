@@ -335,6 +335,12 @@ impl Collector for CountsCollector {
         let metric = ConstGauge::new(sum.open as f64);
         metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
 
+        let text = name("resting_pipes");
+        let help = "Pipes that rest until a stream is spliced, two descriptors each";
+        let pipes: usize = self.workers.iter().map(|worker| worker.stock.resting_pipes()).sum();
+        let metric = ConstGauge::new(pipes as f64);
+        metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
+
         self.encode_stripes(&mut encoder, &sum)?;
 
         let text = name("sessions");

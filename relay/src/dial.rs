@@ -61,7 +61,17 @@ pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
 impl Dialler {
     /// Connects to a relay, and makes sure that it is this one where the leg is encrypted.
     pub(crate) async fn dial(&self, hop: &Hop, speaker: Speaker) -> Result<Connection, Failure> {
-        let (address, deadline) = (hop.address, Instant::now() + self.limit);
+        self.dial_within(hop, speaker, self.limit).await
+    }
+
+    /// The same, given up after `limit`, or after that of all dials if it is less.
+    pub(crate) async fn dial_within(
+        &self,
+        hop: &Hop,
+        speaker: Speaker,
+        limit: Duration,
+    ) -> Result<Connection, Failure> {
+        let (address, deadline) = (hop.address, Instant::now() + limit.min(self.limit));
         let leg = self.legs.to(address);
         let stream = self.dial_until(address, speaker, deadline, &leg.early).await?;
         if !leg.is_encrypted {

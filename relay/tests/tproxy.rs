@@ -1,5 +1,5 @@
 //! A transparent gateway between a client and a server that know nothing of it, each in a network namespace of its
-//! own; the gateway is a process, which is told to end and killed.
+//! own; the gateway is a process, which is told to end, killed, and upgraded under load.
 //!
 //! This program is its own child: called with a configuration in the environment it is the gateway.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -8,17 +8,26 @@ mod support;
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use support::{patient, wait_for};
+use tradewind_net::interception::{Capture, Interception, make_transparent};
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sysctl};
 use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
 
-const TEST: &str =
-    "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends";
+type Test = fn(&Hosts);
+const TESTS: [(&str, Test); 3] = [
+    (
+        "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends",
+        Hosts::check,
+    ),
+    ("a_transparent_gateway_is_upgraded_without_a_refused_connection", Hosts::check_upgrade),
+    ("a_connection_that_one_process_was_led_goes_on_at_the_next", Hosts::check_rules_that_change),
+];
 const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
 fn main() {
@@ -26,38 +35,77 @@ fn main() {
         return be_a_gateway(&config);
     }
     if std::env::args().any(|word| word == "--list") {
-        return println!("{TEST}: test");
+        return TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
     }
-    match become_root_inside().and_then(|()| Hosts::new()) {
-        Ok(hosts) => hosts.check(),
-        Err(error) => return println!("SKIPPED {TEST}: {error}"),
+    let root = become_root_inside();
+    for (name, test) in TESTS {
+        match root.as_ref().map_err(ToString::to_string).and_then(|()| Hosts::new()) {
+            Ok(hosts) => test(&hosts),
+            Err(error) => {
+                println!("SKIPPED {name}: {error}");
+                continue;
+            }
+        }
+        println!("test {name} ... ok");
     }
-    println!("test {TEST} ... ok");
 }
 
 fn be_a_gateway(config: &str) {
     let shutdown = Shutdown::on_signals().unwrap();
     let mut gateway = Gateway::bind(&GatewayConfig::parse(config).unwrap()).unwrap();
     gateway.intercept(&shutdown).unwrap();
-    println!("ready");
+    println!("{}", std::process::id());
     gateway.run(&shutdown).unwrap();
 }
 
 /// A gateway, which does not outlive the test.
-struct Process(Child);
+struct Process {
+    child: Child,
+    /// Its successors write here, too.
+    stdout: BufReader<ChildStdout>,
+}
 
 impl Process {
-    fn end(&mut self, signal: &str) {
-        let process = self.0.id().to_string();
-        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
-        self.0.wait().unwrap();
+    fn end(&mut self, with: &str) {
+        assert!(signal(with, self.child.id()));
+        self.child.wait().unwrap();
+    }
+
+    /// The process that says next that its rules are in force.
+    fn ready(&mut self) -> u32 {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A process that is nobody's child any more.
+struct Orphan(u32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ended = signal("-KILL", self.0);
+    }
+}
+
+fn signal(signal: &str, process: u32) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args([signal, &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Sets it when dropped, also by a panic: threads that look at it end.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -72,7 +120,11 @@ const SERVER_V4: &str = "10.88.1.2:9000";
 const SERVER_V6: &str = "[fd88:1::2]:9000";
 
 impl Hosts {
-    fn new() -> Result<Self, NetError> {
+    fn new() -> Result<Self, String> {
+        Self::joined().map_err(|error| error.to_string())
+    }
+
+    fn joined() -> Result<Self, NetError> {
         let [client, middle, server] =
             [Namespace::create()?, Namespace::create()?, Namespace::create()?];
         let links = [(&client, &middle, 0), (&middle, &server, 1)];
@@ -102,8 +154,7 @@ impl Hosts {
     }
 
     fn check(&self) {
-        let listener = self.server.run(|| TcpListener::bind("[::]:9000").unwrap()).unwrap();
-        std::thread::spawn(move || listener.incoming().for_each(|one| answer(one.unwrap())));
+        self.serve();
         // What a gateway that was killed has left, and what is somebody else's.
         let rule = |words: &str| {
             let words: Vec<&str> = words.split(' ').collect();
@@ -138,6 +189,89 @@ impl Hosts {
         assert!(!after.contains("fwmark 0x5457") && after.contains("fwmark 0x9 "), "{after}");
     }
 
+    /// Connections come and go, through the gateway's host and from it, while the next process takes over.
+    fn check_upgrade(&self) {
+        self.serve();
+        let mut gateway = self.gateway();
+        let ways = [(&self.client, SERVER_V4), (&self.client, SERVER_V6)];
+        let ways = [&ways[..], &[(&self.middle, SERVER_V4), (&self.middle, SERVER_V6)]].concat();
+        let long: Vec<TcpStream> = ways.iter().map(|(from, to)| connect(from, to)).collect();
+        let (over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let successor = std::thread::scope(|scope| {
+            let _over = SetAtEnd(&over);
+            let come_and_go = |(from, to): (&Namespace, &str)| {
+                while !over.load(Ordering::Relaxed) {
+                    self.passes_through_the_gateway(from, to);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let load: Vec<_> =
+                ways.iter().map(|way| scope.spawn(move || come_and_go(*way))).collect();
+            let more = || {
+                let before = count.load(Ordering::Relaxed);
+                let broken = || load.iter().any(std::thread::ScopedJoinHandle::is_finished);
+                wait_for("connections", || {
+                    count.load(Ordering::Relaxed) >= before + 200 || broken()
+                });
+                assert!(!broken(), "a connection failed, or went its own way");
+            };
+            more();
+            assert!(signal("-USR2", gateway.child.id()));
+            let successor = Orphan(gateway.ready());
+            more();
+            // The old process serves what it has to its end, and ends then.
+            assert!(gateway.child.try_wait().unwrap().is_none());
+            for mut stream in long {
+                stream.write_all(b"still").unwrap();
+                stream.shutdown(Half::Write).unwrap();
+                let mut told = Vec::new();
+                stream.read_to_end(&mut told).unwrap();
+                assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
+            }
+            assert!(gateway.child.wait().unwrap().success());
+            more();
+            successor
+        });
+        assert!(signal("-TERM", successor.0));
+        wait_for("the rules to go", || !self.traces().contains("tradewind-tproxy-"));
+        for (from, to) in ways {
+            self.goes_its_own_way(from, to);
+        }
+    }
+
+    /// What this host began while the first rules were alone, and what waited for the listener until they were gone.
+    fn check_rules_that_change(&self) {
+        let change = || {
+            let listener = TcpListener::bind(support::loopback()).unwrap();
+            make_transparent(&listener).unwrap();
+            let capture = Capture {
+                destinations: vec![("10.88.1.0".parse().unwrap(), 24, 9000..=9000)],
+                listeners: vec![listener.local_addr().unwrap()],
+                own_host: true,
+            };
+            let first = Interception::set(&capture).unwrap();
+            let mut near = TcpStream::connect(SERVER_V4).unwrap();
+            let _next = Interception::set(&capture).unwrap();
+            drop(first);
+            near.write_all(b"goes on").unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            patient(&far);
+            let mut told = [0; 7];
+            far.read_exact(&mut told).unwrap();
+            assert_eq!(&told, b"goes on");
+        };
+        self.middle.run(change).unwrap();
+    }
+
+    /// Answers whoever comes to the server.
+    fn serve(&self) {
+        let listener = self.server.run(|| TcpListener::bind("[::]:9000").unwrap()).unwrap();
+        let answer = |one: std::io::Result<TcpStream>| {
+            std::thread::spawn(move || answer(one.unwrap()));
+        };
+        std::thread::spawn(move || listener.incoming().for_each(answer));
+    }
+
     fn gateway(&self) -> Process {
         let config = "direct = true
             [routes]
@@ -151,10 +285,10 @@ impl Hosts {
             command.env(CONFIG, config).stdin(Stdio::null()).stdout(Stdio::piped());
             command.spawn().unwrap()
         };
-        let mut process = Process(self.middle.run(start).unwrap());
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let mut child = self.middle.run(start).unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Process { child, stdout };
+        assert_eq!(process.ready(), process.child.id());
         process
     }
 
@@ -201,11 +335,9 @@ impl Hosts {
         from: &Namespace,
         to: &str,
     ) -> (SocketAddr, SocketAddr, (SocketAddr, Vec<u8>)) {
-        let to: SocketAddr = to.parse().unwrap();
-        let mut stream = from.run(|| TcpStream::connect(to)).unwrap().unwrap();
-        patient(&stream);
+        let mut stream = connect(from, to);
         let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-        assert_eq!(ends.1, to);
+        assert_eq!(ends.1.to_string(), to);
         stream.write_all(b"hello").unwrap();
         stream.shutdown(Half::Write).unwrap();
         let mut told = Vec::new();
@@ -214,6 +346,12 @@ impl Hosts {
         let peer = String::from_utf8(told[..split].to_vec()).unwrap().parse().unwrap();
         (ends.0, ends.1, (peer, told[split + 1..].to_vec()))
     }
+}
+
+fn connect(from: &Namespace, to: &str) -> TcpStream {
+    let stream = from.run(|| TcpStream::connect(to)).unwrap().unwrap();
+    patient(&stream);
+    stream
 }
 
 /// Tells the client whom it sees, and all that it got.

@@ -144,7 +144,8 @@ pub(crate) struct Rule {
     pub(crate) show: bool,
 }
 
-/// Groups of strategies, each faster than the one before: the best of each counts.
+/// Groups of strategies, each faster than the one before: the best of each counts, and of a strategy that tries several
+/// chains the one that came out best.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
@@ -154,9 +155,12 @@ pub(crate) struct Order {
     pub(crate) pair: String,
     /// The groups.
     pub(crate) slowest_first: Vec<Vec<String>>,
+    /// Strategies of which the chain counts that their rule puts first, known before anything is measured.
+    #[serde(default)]
+    pub(crate) by_rule: Vec<String>,
 }
 
-/// A strategy that should take at most so much of another's time, whatever the loss.
+/// A strategy that should take at most so much of another's time, whatever the loss; of either the chain that came out best.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
@@ -170,6 +174,8 @@ pub(crate) struct Share {
     pub(crate) of: String,
     /// The share.
     pub(crate) at_most: f64,
+    /// The least share, where the two are to be alike.
+    pub(crate) at_least: Option<f64>,
 }
 
 /// A strategy that should end little after the floor.
@@ -288,6 +294,14 @@ impl Scenario {
             let name = &known.name;
             return Some(format!("strategy `{name}`: hosts: one for each named relay"));
         }
+        let is_wide = |share: &Share| share.at_least.is_none_or(|least| least <= share.at_most);
+        if let Some(share) = self.shares.iter().find(|share| !is_wide(share)) {
+            let most = share.at_most;
+            return Some(format!(
+                "share of `{}`: at_least: expected at most {most}",
+                share.strategy
+            ));
+        }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.strategies.iter().find(|known| !names.insert(&known.name)) {
             return Some(format!("strategy: `{}` is there twice", twice.name));
@@ -300,6 +314,7 @@ impl Scenario {
         let strategies: BTreeSet<&String> =
             self.strategies.iter().map(|known| &known.name).collect();
         let in_orders = self.orders.iter().flat_map(|order| order.slowest_first.iter().flatten());
+        let in_orders = in_orders.chain(self.orders.iter().flat_map(|order| &order.by_rule));
         let in_estimates = self.estimates.iter().flat_map(|known| [&known.strategy, &known.over]);
         let in_trace = self.trace.iter().flat_map(|trace| [&trace.bursty, &trace.even]);
         let in_shares = self.shares.iter().flat_map(|share| [&share.strategy, &share.of]);
@@ -359,6 +374,11 @@ mod tests {
             ("access_share = 0.25", "access_share = 2.0", "access_share: 2 given"),
             ("[\"split 3\"]", "[\"split 9\"]", "no strategy `split 9`"),
             ("{ Mumbai-SF = 1.4 }", "{ Delhi-SF = 1.4 }", "no pair `Delhi-SF`"),
+            (
+                "paper = \"forwarding < splitting at one",
+                "by_rule = [\"x\"]\npaper = \"f",
+                "no strategy `x`",
+            ),
             ("name = \"split 1\"", "name = \"split 2\"", "`split 2` is there twice"),
             ("name = \"split 1\"", "name = \"split 1\"\nhosts = [\"a\"]", "one for each named"),
         ] {

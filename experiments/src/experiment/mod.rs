@@ -265,15 +265,8 @@ const NAMED: [(&str, &str); 12] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 7] = [
-    "cp-real",
-    "cdd-fair",
-    "jq-mobile",
-    "packet-failover",
-    "rt-ramp",
-    "stream-first-byte",
-    "stream-failover",
-];
+const WITHOUT_PLOTS: [&str; 6] =
+    ["cp-real", "jq-mobile", "packet-failover", "rt-ramp", "stream-first-byte", "stream-failover"];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {

@@ -60,6 +60,8 @@ struct Scenario {
     every_s: f64,
     settle_s: f64,
     watch_s: f64,
+    /// The same of the leg between relays, beyond what a session may take: what hangs there is to fail, and not to be mended.
+    inner_watch_s: f64,
     longest_return_s: f64,
     slow_rtt: String,
 }
@@ -68,11 +70,14 @@ impl Scenario {
     fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let spans = [scenario.settle_s, scenario.watch_s, scenario.longest_return_s];
+        let least_inner_s = (PATIENCE + UNDER_WAY).as_secs_f64();
         let what = if scenario.paths[0].len() < 2 || scenario.paths[1].is_empty() {
             "paths: two, the first over at least two relays, the second over at least one"
                 .to_owned()
         } else if !(0.01..=1.0).contains(&scenario.every_s) {
             "every_s: 0.01 to 1".to_owned()
+        } else if !(least_inner_s..=60.0).contains(&scenario.inner_watch_s) {
+            format!("inner_watch_s: {least_inner_s} to 60")
         } else if !spans.iter().all(|span| (1.0..=60.0).contains(span)) {
             "settle_s, watch_s, longest_return_s: 1 to 60".to_owned()
         } else {
@@ -117,6 +122,8 @@ struct Left {
     after_s: f64,
     /// Sessions since the change that failed.
     failed: usize,
+    /// Sessions that failed which had begun before the change, by [`UNDER_WAY`] at most.
+    caught: usize,
     /// Sessions that came after that last one.
     since: usize,
 }
@@ -298,7 +305,7 @@ impl Field<'_> {
         let restored = self.alter(first, "loss=0")?;
         let returned = self.wait_for_return(restored)?;
         let middle_dies = self.alter(middle, "loss=1")?;
-        self.wait(scenario.watch_s)?;
+        self.wait(scenario.inner_watch_s)?;
         let middle_restored = self.alter(middle, "loss=0")?;
         let returned = [returned, self.wait_for_return(middle_restored)?];
         let slows = self.alter(first, &scenario.rtt_setting())?;
@@ -397,8 +404,11 @@ fn left_after(
     let within: Vec<&Session> =
         sessions.iter().filter(|session| begin.contains(&session.at)).collect();
     let last = within.iter().filter(|session| !has_left(session)).map(|session| session.at).max();
+    let before = span.start.saturating_sub(UNDER_WAY)..span.start;
+    let caught = sessions.iter().filter(|it| before.contains(&it.at) && it.from.is_none()).count();
     Left {
         after_s: last.map_or(0.0, |at| (at - span.start).as_secs_f64()),
+        caught,
         failed: within.iter().filter(|session| session.from.is_none()).count(),
         since: within.iter().filter(|session| last.is_none_or(|last| session.at > last)).count(),
     }
@@ -420,7 +430,7 @@ fn record(
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
-    let (mut rows, mut findings) = (Vec::new(), Vec::new());
+    let (mut rows, mut findings, mut all_failed) = (Vec::new(), Vec::new(), Vec::new());
     let dead = |path| scenario.dead_within(topology, path);
     let middle = "the first dies behind its first relay, the second takes over";
     let changes: [(&str, Duration, OfRepeat); 4] = [
@@ -432,15 +442,22 @@ fn record(
     for (name, within, of) in changes {
         let lefts: Vec<Left> = repeats.iter().map(of).collect();
         let after: Vec<f64> = lefts.iter().map(|left| left.after_s).collect();
-        let failed: usize = lefts.iter().map(|left| left.failed).sum();
+        let sum = |of: fn(&Left) -> usize| lefts.iter().map(of).sum::<usize>();
+        let (failed, caught) = (sum(|left| left.failed), sum(|left| left.caught));
         let latest = after.iter().copied().fold(f64::NAN, f64::max);
-        let note = format!("{failed} sessions failed that began in that time");
+        let note = format!(
+            "{failed} sessions failed that began after it, {caught} that were opening when it came"
+        );
         rows.push(Row::of_median(&format!("{name}: left after"), None, &after, "s", &note));
         let within_s = within.as_secs_f64();
         let holds = latest <= within_s && lefts.iter().all(|left| left.since >= RETURNED);
         let says = format!("{name}: new sessions avoid it within {within_s:.1} s");
         findings.push(Finding::new(&says, holds, format!("within {latest:.2} s at the latest")));
+        all_failed.push(failed);
     }
+    let says = "no session fails that begins after a path has died or slowed down";
+    let ours = format!("by change, in their order: {all_failed:?} sessions");
+    findings.push(Finding::new(says, all_failed.iter().all(|failed| *failed == 0), ours));
     let taken = repeats.iter().map(|repeat| repeat.taken_first).min().unwrap_or(0);
     let says = "before anything breaks, sessions come over the first path";
     findings.insert(0, Finding::new(says, taken >= RETURNED, format!("{taken} at least")));
@@ -486,6 +503,9 @@ mod tests {
         let short = TEXT.replace("[\"relay-near\", \"relay-far\"]", "[\"relay-near\"]");
         let error = Scenario::parse(&short).unwrap_err().to_string();
         assert!(error.contains("at least two relays"), "{error}");
+        let short = TEXT.replace("inner_watch_s = 7", "inner_watch_s = 5");
+        let error = Scenario::parse(&short).unwrap_err().to_string();
+        assert!(error.contains("inner_watch_s: 6 to 60"), "{error}");
         let strange = TEXT.replace("420 ms", "420");
         let error = Scenario::parse(&strange).unwrap_err().to_string();
         assert!(error.contains("slow_rtt"), "{error}");
@@ -502,7 +522,7 @@ mod tests {
         let sessions =
             [session(900, false), session(1000, true), session(1400, false), session(1500, true)];
         let left = left_after(&sessions, ms(1000)..ms(3000), &|session| session.from.is_some());
-        assert_eq!((left.after_s, left.failed, left.since), (0.4, 1, 1));
+        assert_eq!((left.after_s, left.failed, left.caught, left.since), (0.4, 1, 1, 1));
         let left = left_after(&sessions, ms(1450)..ms(3000), &|session| session.from.is_some());
         assert_eq!((left.after_s, left.failed, left.since), (0.0, 0, 1));
     }

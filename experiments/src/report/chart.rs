@@ -12,6 +12,8 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
+/// From one row of the legend to the next.
+const LEGEND_ROW: f64 = 16.0;
 /// Colours that people of all kinds of sight tell apart (Okabe and Ito).
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"];
@@ -90,7 +92,7 @@ impl Chart {
             }
         };
         let ends = points().flat_map(|point| point.interval.map_or([point.y; 2], |(a, b)| [a, b]));
-        let y = Axis::linear(ends.chain([0.0]), HEIGHT - BOTTOM, TOP);
+        let y = Axis::linear(ends.chain([0.0]), HEIGHT - BOTTOM, self.top());
         let _ = writeln!(svg, "<g transform=\"translate(0 {top})\">");
         let heavy = " font-size=\"15\" font-weight=\"bold\"";
         text(svg, (LEFT, 24.0), "start", &self.title, heavy);
@@ -136,23 +138,42 @@ impl Chart {
         }
     }
 
-    fn legend(&self, svg: &mut String) {
+    /// Where each line's name begins, and in which row of the legend: at the right if all fit in one.
+    fn legend_places(&self) -> Vec<(f64, usize)> {
         let width = |line: &Line| 34.0 + 7.0 * line.name.chars().count() as f64;
         let all: f64 = self.lines.iter().map(width).sum();
-        let mut left = (WIDTH - RIGHT - all).max(LEFT);
-        for (index, line) in self.lines.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
+        let (mut left, mut row) = ((WIDTH - RIGHT - all).max(LEFT), 0);
+        let mut places = Vec::new();
+        for line in &self.lines {
+            if left > LEFT && left + width(line) > WIDTH - RIGHT + 0.5 {
+                (left, row) = (LEFT, row + 1);
+            }
+            places.push((left, row));
+            left += width(line);
+        }
+        places
+    }
+
+    /// Where the plot begins, below the legend.
+    fn top(&self) -> f64 {
+        let rows = self.legend_places().last().map_or(0, |(_, row)| *row);
+        TOP + LEGEND_ROW * rows as f64
+    }
+
+    fn legend(&self, svg: &mut String) {
+        for (index, (line, (left, row))) in self.lines.iter().zip(self.legend_places()).enumerate()
+        {
+            let (colour, top) = (COLOURS[index % COLOURS.len()], 34.0 + LEGEND_ROW * row as f64);
             let _ = writeln!(
                 svg,
-                "<rect x=\"{left:.1}\" y=\"34\" width=\"10\" height=\"10\" fill=\"{colour}\"/>"
+                "<rect x=\"{left:.1}\" y=\"{top}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>"
             );
-            text(svg, (left + 16.0, 44.0), "start", &line.name, "");
-            left += width(line);
+            text(svg, (left + 16.0, top + 10.0), "start", &line.name, "");
         }
     }
 
     fn axes(&self, svg: &mut String, x: &Axis, y: &Axis) {
-        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        let (top, bottom, right) = (self.top(), HEIGHT - BOTTOM, WIDTH - RIGHT);
         for tick in y.ticks() {
             let at = y.place(tick);
             let _ = writeln!(svg, "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>");
@@ -165,11 +186,11 @@ impl Chart {
         }
         let _ = writeln!(
             svg,
-            "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#222\"/>"
+            "<path d=\"M{LEFT} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"#222\"/>"
         );
         text(svg, (f64::midpoint(LEFT, right), HEIGHT - 14.0), "middle", &self.x_label, "");
-        let turned = format!(" transform=\"rotate(-90 18 {0})\"", f64::midpoint(TOP, bottom));
-        text(svg, (18.0, f64::midpoint(TOP, bottom)), "middle", &self.y_label, &turned);
+        let turned = format!(" transform=\"rotate(-90 18 {0})\"", f64::midpoint(top, bottom));
+        text(svg, (18.0, f64::midpoint(top, bottom)), "middle", &self.y_label, &turned);
     }
 
     fn x_ticks(&self, axis: &Axis) -> Vec<(f64, String)> {
@@ -308,6 +329,29 @@ mod tests {
                 assert!(!svg.contains("<x>"));
                 assert!(page(&chart).contains(&svg));
             }
+        }
+    }
+
+    #[test]
+    fn a_legend_that_is_too_long_goes_on_in_the_next_row_and_the_plot_begins_below_it() {
+        let line = |length: usize| Line { name: "x".repeat(length), points: Vec::new() };
+        let of = |lines: Vec<Line>| Chart {
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            scale: Scale::Names,
+            lines,
+        };
+        let short = of(vec![line(10), line(10)]);
+        assert_eq!(short.legend_places(), [(532.0, 0), (636.0, 0)]);
+        assert_eq!(short.top(), TOP);
+        let long = of(vec![line(30), line(40), line(50), line(5)]);
+        let rows: Vec<usize> = long.legend_places().iter().map(|(_, row)| *row).collect();
+        assert_eq!(rows, [0, 0, 1, 1]);
+        assert_eq!(long.top(), TOP + LEGEND_ROW);
+        let ends = long.legend_places().into_iter().zip(&long.lines);
+        for ((left, _), line) in ends {
+            assert!(left + 7.0 * line.name.len() as f64 <= WIDTH, "{left}");
         }
     }
 

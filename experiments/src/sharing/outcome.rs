@@ -1,16 +1,24 @@
 //! What sharing came to: completion times beside the least possible, and what everybody sent again.
 
+use std::collections::BTreeSet;
+
 use tradewind_model::statistics::{mean, median};
 use tradewind_units::{Bandwidth, Duration};
 use tradewind_wan::Topology;
 
 use super::repeat::{BesideSample, Outcome};
 use super::scenario::{Alone, Scenario};
-use crate::experiment::{Finding, Record, Row, RunOptions};
+use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::lab_run::round_trip;
+use crate::report::chart::Scale;
 
 /// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
 const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
+
+/// The figures' places.
+const ALONE: usize = 0;
+const BESIDE_TIMES: usize = 1;
+const BESIDE_RATES: usize = 2;
 
 /// What of the scenario is not in the topology.
 pub(super) fn check(scenario: &Scenario, topology: &Topology) -> Option<String> {
@@ -64,7 +72,26 @@ pub(super) fn record(
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
     assumptions.push("the least time counts handshakes of all legs that are not warm, one round trip, and the file at the link's rate".to_owned());
-    Record::of_tables(&scenario.name, assumptions, (rows, findings))
+    let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
+    Record { figures: figures(scenario), ..tables }
+}
+
+/// By [`ALONE`], [`BESIDE_TIMES`] and [`BESIDE_RATES`].
+fn figures(scenario: &Scenario) -> Vec<Figure> {
+    let figure = |title: String, x_label: &str, y_label: &str| Figure {
+        title,
+        x_label: x_label.to_owned(),
+        y_label: y_label.to_owned(),
+        scale: Scale::Names,
+    };
+    let alone = format!("{} alone on the link, until the last has ended", scenario.size);
+    let times = "beside others: completion times, medians".to_owned();
+    let rates = "beside others: what their long downloads get".to_owned();
+    vec![
+        figure(alone, "downloads at once", "seconds"),
+        figure(times, "who comes", "seconds"),
+        figure(rates, "who comes", "Mbit/s"),
+    ]
 }
 
 /// A case of those alone on the link.
@@ -94,10 +121,21 @@ impl Case<'_> {
             _ => String::new(),
         };
         let per_cent: Vec<f64> = self.again(self.index).iter().map(|share| share * 100.0).collect();
+        let took =
+            Row::of_median(&format!("alone: {name}: {which}"), None, &self.times(), "s", &note);
         [
-            Row::of_median(&format!("alone: {name}: {which}"), None, &self.times(), "s", &note),
+            took.drawn_at(self.spot()),
             Row::of(&format!("alone: {name}: sent again"), None, &per_cent, "%", ""),
         ]
+    }
+
+    /// By how many there are at once; a way to start is one line for all of these.
+    fn spot(&self) -> Spot {
+        let Alone { name, flows, .. } = self.case;
+        let fewer: BTreeSet<u16> =
+            self.scenario.alone.iter().map(|case| case.flows).filter(|it| it < flows).collect();
+        let line = name.strip_prefix(&format!("{flows} x ")).unwrap_or(name).to_owned();
+        Spot { figure: ALONE, line, x: fewer.len() as f64, x_name: flows.to_string() }
     }
 
     fn near(&self, least: f64) -> Option<Finding> {
@@ -125,28 +163,27 @@ fn beside_rows(repeats: &[Outcome], index: usize, name: &str) -> Vec<Row> {
         repeats.iter().map(|repeat| value(&repeat.beside[index])).collect()
     };
     let case = |what: &str| format!("others, beside {name}: {what}");
+    let spot = |figure: usize, line: &str| Spot {
+        figure,
+        line: line.to_owned(),
+        x: index as f64,
+        x_name: name.to_owned(),
+    };
+    let row = |what: &str, values: &[f64], unit: &str, figure: usize| {
+        Row::of_median(&case(what), None, values, unit, "").drawn_at(spot(figure, what))
+    };
+    let slowest = |it: &BesideSample| it.short_s.iter().copied().fold(f64::NAN, f64::max);
     let mut rows = vec![
-        Row::of_median(&case("long downloads"), None, &of(|it| it.long_mbps), "Mbit/s", ""),
+        row("long downloads", &of(|it| it.long_mbps), "Mbit/s", BESIDE_RATES),
         Row::of(&case("long downloads sent again"), None, &of(|it| it.long_again * 100.0), "%", ""),
-        Row::of_median(
-            &case("short download, median"),
-            None,
-            &of(|it| median(&it.short_s)),
-            "s",
-            "",
-        ),
-        Row::of_median(
-            &case("short download, slowest"),
-            None,
-            &of(|it| it.short_s.iter().copied().fold(f64::NAN, f64::max)),
-            "s",
-            "",
-        ),
+        row("short download, median", &of(|it| median(&it.short_s)), "s", BESIDE_TIMES),
+        row("short download, slowest", &of(slowest), "s", BESIDE_TIMES),
     ];
     if repeats.iter().any(|repeat| !repeat.beside[index].fct_s.is_empty()) {
         let mine = |what: &str| format!("{name}, beside others: {what}");
         let again = of(|it| it.again * 100.0);
-        rows.push(Row::of_median(&mine("time"), None, &of(|it| median(&it.fct_s)), "s", ""));
+        let took = Row::of_median(&mine("time"), None, &of(|it| median(&it.fct_s)), "s", "");
+        rows.push(took.drawn_at(spot(BESIDE_TIMES, "newcomer's download")));
         rows.push(Row::of(&mine("sent again"), None, &again, "%", ""));
     }
     rows
@@ -197,4 +234,43 @@ fn no_more_again(paper: &str, mine: &[f64], theirs: &[f64]) -> Finding {
         its_mean * 100.0
     );
     Finding::new(paper, bound <= 1.0, ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::Catalogue;
+
+    use super::super::repeat::AloneSample;
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_stands_by_how_many_come_at_once_and_by_who_comes() {
+        let text = include_str!("../../../scenarios/cdd-fair.toml");
+        let scenario = Scenario::parse(text).unwrap();
+        let topology = include_str!("../../../scenarios/cdd-fair-wan.toml");
+        let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
+        let alone = scenario
+            .alone
+            .iter()
+            .map(|case| AloneSample { fct_s: vec![0.5; usize::from(case.flows)], again: 0.0 });
+        let beside = scenario.beside.newcomers.iter().map(|newcomer| BesideSample {
+            fct_s: newcomer.leg.iter().map(|_| 1.0).collect(),
+            again: 0.0,
+            long_mbps: 100.0,
+            long_again: 0.0,
+            short_s: vec![0.2, 0.3, 0.7],
+        });
+        let repeat = Outcome { alone: alone.collect(), beside: beside.collect() };
+        let record = record(&scenario, &topology, &RunOptions::of_tests(), &[repeat]);
+        let charts = record.charts();
+        let [alone, times, rates] = &charts[..] else { panic!("{} figures", charts.len()) };
+        let lines: Vec<(&str, Vec<&str>)> = (alone.lines.iter())
+            .map(|line| (&line.name[..], line.points.iter().map(|at| &at.name[..]).collect()))
+            .collect();
+        assert_eq!(lines[0], ("Cubic from 10 segments", vec!["1", "8"]));
+        assert_eq!(lines[4], ("paced-start", vec!["8"]));
+        assert_eq!(times.lines[0].points.len(), 4);
+        assert_eq!(times.lines[2].points.len(), 3, "nobody's download is not there");
+        assert_eq!(rates.lines[0].points[0].name, "nobody");
+    }
 }

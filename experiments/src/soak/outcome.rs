@@ -19,8 +19,9 @@ const TOLD: usize = 5;
 /// Memory that a process may gain from the second rest to the last: as a share, and in bytes beyond it.
 const GAIN: f64 = 0.1;
 const GAIN_BYTES: f64 = 4e6;
-/// Descriptors that a process may gain: pipes that rest until they are used again, two each, for each worker.
-const GAIN_DESCRIPTORS: u64 = 2 * 64 * 2;
+/// Descriptors that a process may gain beyond those of connections and pipes that rest, which it tells. Chosen: a handful, so that one which is
+/// lost every few minutes shows.
+const GAIN_DESCRIPTORS: u64 = 32;
 
 /// A round and the rest after it.
 pub(super) struct Round {

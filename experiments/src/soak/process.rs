@@ -37,9 +37,9 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Descriptors, but for those of connections that rest, on either side.
+    /// Descriptors, but for those of connections that rest, on either side, and of pipes that do.
     pub(super) const fn descriptors_in_use(&self) -> u64 {
-        self.descriptors.saturating_sub(self.resting + self.told.ready)
+        self.descriptors.saturating_sub(self.resting + self.told.ready + 2 * self.told.pipes)
     }
 
     /// Whether it has an outcome for each connection that it accepted, but for those that rest.
@@ -59,6 +59,8 @@ pub(super) struct Told {
     pub(super) open: u64,
     /// To the next relay, ready for a session.
     pub(super) ready: u64,
+    /// Pipes that rest until they are used again.
+    pub(super) pipes: u64,
 }
 
 impl Told {
@@ -77,6 +79,8 @@ impl Told {
                 told.open += value;
             } else if name.ends_with("_warm_resting") {
                 told.ready += value;
+            } else if name.ends_with("_resting_pipes") {
+                told.pipes += value;
             }
         }
         told
@@ -187,8 +191,8 @@ mod tests {
     fn a_page_of_metrics_is_added_up() {
         let page = "HTTP/1.1 200 OK\r\n\r\n# HELP x_accepted Connections\nx_accepted_total 7\n\
                     x_sessions_total{outcome=\"ended\"} 4\nx_sessions_total{outcome=\"broken\"} 2\n\
-                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\nx_warm_resting 3\n";
-        assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1, ready: 3 });
+                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\nx_warm_resting 3\nx_resting_pipes 2.0\n";
+        assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1, ready: 3, pipes: 2 });
     }
 
     #[test]
@@ -201,9 +205,9 @@ mod tests {
             told,
             resting,
         };
-        let told = Told { accepted: 9, ended: 7, open: 2, ready: 3 };
+        let told = Told { accepted: 9, ended: 7, open: 2, ready: 3, pipes: 4 };
         assert!(sample(told, 2).is_accounted());
-        assert_eq!(sample(told, 2).descriptors_in_use(), 15);
+        assert_eq!(sample(told, 2).descriptors_in_use(), 7);
         assert!(!sample(told, 1).is_accounted());
         let lost = Told { ended: 6, ..told };
         assert!(!sample(lost, 2).is_accounted());

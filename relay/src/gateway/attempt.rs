@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::time::timeout;
 use tradewind_grant::forbidden::{Class, class_of};
 use tradewind_grant::{
-    Destination, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status,
+    Destination, DialLimit, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status, Terms,
 };
 
 use super::paths::{RelayPath, Routing, Way, order};
@@ -189,7 +189,7 @@ impl GatewayService {
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<Path, NotOpen> {
-        let header = match self.seal(wanted, path) {
+        let header = match self.seal(wanted, path, has_next) {
             Ok(header) => header,
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
@@ -206,9 +206,10 @@ impl GatewayService {
         let at = hops.get(reply.hop).unwrap_or(&hops[0]).address;
         let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
         let failure = Failure::new(reply.status, message);
-        if is_the_paths_fault(&reply, hops.len() - 1) {
+        let last_hop = hops.len() - 1;
+        if is_the_paths_fault(&reply, last_hop, has_next) {
             self.blame(path, &failure);
-        } else if is_the_last_legs_fault(&reply) {
+        } else if is_the_last_legs_fault(&reply, last_hop) {
             path.unreached.note(wanted.destination, self.routes.now());
         }
         match reply.dialled {
@@ -346,14 +347,21 @@ impl GatewayService {
         }
     }
 
-    fn seal(&self, wanted: &Wanted<'_>, path: &RelayPath) -> Result<SealedHeader, Failure> {
+    fn seal(
+        &self,
+        wanted: &Wanted<'_>,
+        path: &RelayPath,
+        has_next: bool,
+    ) -> Result<SealedHeader, Failure> {
         let (flow, destination) = (&wanted.entrance.flow, wanted.destination);
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();
-        self.with_sealer(|sealer, nonce| {
-            sealer.seal_striped(unix_now(), nonce, &request, may_stripe)
-        })
+        // Where one relay is all, nobody dials a next one; where there is no other path, a slow dial is better than none.
+        let limits = has_next && path.route.hops().len() > 1;
+        let dial_limit = limits.then(|| DialLimit::covering(path.health().inner_dial_limit()));
+        let terms = Terms { may_stripe, dial_limit };
+        self.with_sealer(|sealer, nonce| sealer.seal_on_terms(unix_now(), nonce, &request, terms))
     }
 
     /// Seals something with a fresh nonce.
@@ -383,19 +391,21 @@ pub(super) const fn is_own_fault(failure: &Failure) -> bool {
     matches!(failure.status, Status::Internal | Status::Overloaded | Status::GrantRefused)
 }
 
-/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its rules.
-fn is_the_paths_fault(reply: &Reply, last_hop: usize) -> bool {
+/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its rules. A dial that was given up
+/// early because there is another path may have lost one packet: probes tell whether the leg is dead.
+fn is_the_paths_fault(reply: &Reply, last_hop: usize, has_next: bool) -> bool {
     match reply.status {
         Status::Draining | Status::NextHopFailed | Status::NextHopRefused => true,
         Status::Overloaded => !reply.dialled,
-        Status::ConnectionRefused | Status::Unreachable | Status::TimedOut => reply.hop < last_hop,
+        Status::ConnectionRefused | Status::Unreachable => reply.hop < last_hop,
+        Status::TimedOut => reply.hop < last_hop && (reply.dialled || !has_next),
         _ => false,
     }
 }
 
 /// Whether a reply, which is not of the path's fault, tells that the leg to the destination leads nowhere.
-const fn is_the_last_legs_fault(reply: &Reply) -> bool {
-    matches!(reply.status, Status::Unreachable | Status::TimedOut)
+const fn is_the_last_legs_fault(reply: &Reply, last_hop: usize) -> bool {
+    matches!(reply.status, Status::Unreachable | Status::TimedOut) && reply.hop >= last_hop
 }
 
 #[cfg(test)]
@@ -406,14 +416,24 @@ mod tests {
     fn a_destination_that_fails_is_not_the_paths_fault_and_a_leg_that_fails_is() {
         let reply = |status, hop| Reply::failed(status, hop, "");
         for status in [Status::ConnectionRefused, Status::Unreachable, Status::TimedOut] {
-            assert!(is_the_paths_fault(&reply(status, 0), 1), "{status}");
-            assert!(!is_the_paths_fault(&reply(status, 1), 1), "{status}");
+            assert!(is_the_paths_fault(&reply(status, 0), 1, false), "{status}");
+            assert!(!is_the_paths_fault(&reply(status, 1), 1, false), "{status}");
         }
         for status in [Status::DestinationRefused, Status::NameNotFound, Status::GrantRefused] {
-            assert!(!is_the_paths_fault(&reply(status, 0), 1), "{status}");
+            assert!(!is_the_paths_fault(&reply(status, 0), 1, false), "{status}");
         }
-        assert!(is_the_paths_fault(&reply(Status::Draining, 0), 0));
-        assert!(is_the_paths_fault(&reply(Status::Overloaded, 1).before_dial(), 1));
-        assert!(!is_the_paths_fault(&reply(Status::Overloaded, 1), 1));
+        assert!(is_the_paths_fault(&reply(Status::Draining, 0), 0, true));
+        assert!(is_the_paths_fault(&reply(Status::Overloaded, 1).before_dial(), 1, true));
+        assert!(!is_the_paths_fault(&reply(Status::Overloaded, 1), 1, true));
+    }
+
+    #[test]
+    fn a_dial_between_relays_that_was_given_up_early_is_nobodys_fault() {
+        let late = Reply::failed(Status::TimedOut, 0, "").before_dial();
+        assert!(!is_the_paths_fault(&late, 1, true) && !is_the_last_legs_fault(&late, 1));
+        assert!(is_the_paths_fault(&late, 1, false));
+        assert!(is_the_paths_fault(&Reply::failed(Status::TimedOut, 0, ""), 1, true), "silent");
+        assert!(is_the_paths_fault(&Reply::failed(Status::ConnectionRefused, 0, ""), 1, true));
+        assert!(is_the_last_legs_fault(&Reply::failed(Status::TimedOut, 1, ""), 1));
     }
 }

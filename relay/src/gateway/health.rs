@@ -32,7 +32,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 const LEAST_PATIENCE: Duration = Duration::from_millis(750);
 /// Wait for the first answer ever, when no round trip is known. Chosen.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
-/// Longest dial of a first relay while there is another path. Chosen: as a dead path is to be left.
+/// Longest dial of a relay while there is another path. Chosen: as a dead path is to be left.
 const LEAST_DIAL: Duration = Duration::from_secs(1);
 /// Round trips that must agree before a path is slow. Chosen: a lost packet delays one or two.
 const SLOW_SAMPLES: usize = 3;
@@ -239,6 +239,12 @@ impl Health {
     /// How long the dial of the first relay may take while there is another path.
     pub(super) fn dial_limit(&self) -> Duration {
         self.legs.first().map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
+    }
+
+    /// How long relays of the path may dial the next one while there is another path: as the first one may be dialled.
+    pub(super) fn inner_dial_limit(&self) -> Duration {
+        let longest = self.legs.iter().skip(1).max();
+        longest.map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
     }
 
     /// How long a probe may wait: with the interval, a dead path is known after one second or three round trips.
@@ -517,6 +523,16 @@ mod tests {
         );
         path.health.set_alternative(None);
         assert_eq!(path.run(ms(5000), Some(ms(300))), State::Good);
+    }
+
+    #[test]
+    fn a_dial_is_waited_for_as_long_as_its_leg_takes_and_a_second_at_least() {
+        let mut health = Health::new(Timestamp::ZERO);
+        assert_eq!((health.dial_limit(), health.inner_dial_limit()), (ms(1000), ms(1000)));
+        health.due(0, Timestamp::ZERO);
+        let legs = vec![ms(20), ms(200), ms(450)];
+        health.answered(0, Timestamp::ZERO, Timestamp::ZERO + ms(670), legs);
+        assert_eq!((health.dial_limit(), health.inner_dial_limit()), (ms(1000), ms(1350)));
     }
 
     #[test]

@@ -207,6 +207,16 @@ impl Collector for PathsCollector {
             }
         }
 
+        let help = "Round trip of one leg of a path at the last probe; leg 1 is the gateway's";
+        let mut family = encoder.encode_descriptor("gateway_leg_rtt", help, unit, gauge)?;
+        for path in watched() {
+            let (name, legs) = (path.name(), path.health().legs().to_vec());
+            for (index, rtt) in legs.into_iter().enumerate() {
+                let labels = [("path", name.clone()), ("leg", (index + 1).to_string())];
+                ConstGauge::new(rtt.as_secs_f64()).encode(family.encode_family(&labels)?)?;
+            }
+        }
+
         let help = "Sessions that went on to another path before their destination was dialled";
         let metric = ConstCounter::new(self.0.retries());
         let counter = MetricType::Counter;

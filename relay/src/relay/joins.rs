@@ -17,7 +17,7 @@ impl RelayService {
     /// Lets connections join the session of `header`, before its neighbour hears that the path is open.
     pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
         let offer = || self.joinable.offer(&header.upstream, header.neighbour());
-        header.may_stripe.then(offer)
+        header.terms.may_stripe.then(offer)
     }
 
     /// Gives a connection that joins a session to it, wherever that is, and stays until it is over.

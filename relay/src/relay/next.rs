@@ -1,8 +1,9 @@
 //! The connection to the next relay of a session: warm or fresh, and what its reply allows to be tried elsewhere.
 
 use std::io;
+use std::time::Duration;
 
-use tradewind_grant::{OpenHeader, Reply, SealedHeader, Status};
+use tradewind_grant::{DialLimit, OpenHeader, Reply, SealedHeader, Status};
 
 use super::{Dial, RelayService};
 use crate::connection::Connection;
@@ -99,7 +100,9 @@ impl RelayService {
         let (fresh, warm) = match warm {
             Some(warm) => (None, Some(warm)),
             None => {
-                let dialled = self.dialler.dial(&hop, Speaker::Us).await;
+                // A gateway that has another path wants to hear of a dead leg in time to take it.
+                let wanted = header.terms.dial_limit.map_or(Duration::MAX, DialLimit::duration);
+                let dialled = self.dialler.dial_within(&hop, Speaker::Us, wanted).await;
                 (Some(dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?), None)
             }
         };

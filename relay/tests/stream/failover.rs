@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_desired::{Encryption, Hop, Route, RouteTable};
 use tradewind_relay::gateway::report::{Source, WayReport};
 use tradewind_relay::{GatewayConfig, PathsReport, survey};
 
@@ -44,15 +44,20 @@ fn goes_through(gateway: &Running, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes of {}", back.len(), bytes.len());
 }
 
-/// What the gateway tells about the ways of its default rule.
-fn ways(gateway: &Running) -> Vec<WayReport> {
+/// A page of the gateway's metrics port.
+fn page(gateway: &Running, name: &str) -> String {
     let address = gateway.handle.metrics_addr().unwrap();
     let mut stream = connect(address);
-    write!(stream, "GET /paths?to=198.51.100.1:80 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    write!(stream, "GET {name} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    let report: PathsReport = serde_json::from_str(body).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// What the gateway tells about the ways of its default rule.
+fn ways(gateway: &Running) -> Vec<WayReport> {
+    let report = page(gateway, "/paths?to=198.51.100.1:80");
+    let report: PathsReport = serde_json::from_str(&report).unwrap();
     assert_eq!((report.source, report.rules.len()), (Source::Gateway, 1));
     report.rules.into_iter().next().unwrap().ways
 }
@@ -91,6 +96,10 @@ fn probes_find_every_leg_and_the_first_path_is_taken() {
     assert_eq!(ways[0].legs_ms.len(), 3, "{ways:?}");
     assert!(ways[0].chosen && ways[0].rtt_ms.unwrap() < 5000.0, "{ways:?}");
     assert_eq!((ways[2].kind.as_str(), &ways[2].state), ("direct", &None));
+    let metrics = page(&gateway, "/metrics");
+    let legs = metrics.lines().filter(|line| line.contains("_gateway_leg_rtt_seconds{"));
+    let of_first = legs.filter(|line| line.matches(" > ").count() == 2);
+    assert_eq!(of_first.count(), 3, "{metrics}");
     goes_through(&gateway, &content(300_000));
     wait_for("the session", || relays[0].handle.snapshot().outcome("ended") == 1);
 }
@@ -146,6 +155,22 @@ fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
     let relays = [relay(), relay()];
     let routes =
         vec![Route::Relays(vec![relays[0].hop("first"), gone]), over(&relays[1], "second")];
+    let gateway = Running::gateway(&config(routes, echo()));
+    goes_through(&gateway, &content(20_000));
+    wait_for("the session", || relays[1].handle.snapshot().outcome("ended") == 1);
+}
+
+#[test]
+fn a_leg_between_relays_that_is_silent_is_given_up_in_time_where_there_is_another_path() {
+    // It accepts and says nothing: a handshake there never ends, and the relay itself would wait for an hour.
+    let (told, _untold) = mpsc::channel();
+    let (hole, _) = impostor(move |stream| told.send(stream).unwrap_or_default());
+    let mut patient = relay_config();
+    patient.timeouts.dial = Duration::from_secs(3600);
+    patient.leg.dial.encryption = Some(Encryption::Tls);
+    let relays = [Running::relay(&patient), relay()];
+    let routes =
+        vec![Route::Relays(vec![relays[0].hop("first"), hole]), over(&relays[1], "second")];
     let gateway = Running::gateway(&config(routes, echo()));
     goes_through(&gateway, &content(20_000));
     wait_for("the session", || relays[1].handle.snapshot().outcome("ended") == 1);

@@ -1,0 +1,88 @@
+//! What a hop header says beside whom it is for, in the byte that is rewritten at every hop: whether the neighbour may stripe the leg, and for
+//! how long relays may dial the next one.
+//!
+//! ```text
+//! bits  field
+//!    3  hop that this copy of the header is for, from 0
+//!    4  half seconds for which a relay may dial the next one; 0: as long as it is configured to
+//!    1  whether the neighbour may stripe the leg
+//! ```
+//!
+//! A gateway that has another path states the limit: whoever waits longer for a dead leg has lost that path's time, too.
+
+use tradewind_units::Duration;
+
+const HOP: u8 = 0x07;
+const LIMIT_AT: u32 = 3;
+const LIMIT: u8 = 0x0f;
+const MAY_STRIPE: u8 = 0x80;
+
+/// How long relays may dial the next one: half seconds, from one to fifteen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DialLimit(u8);
+
+impl DialLimit {
+    const UNIT: Duration = Duration::from_millis(500);
+
+    /// The least that is not below `limit`, or the longest there is, 7.5 s.
+    #[must_use]
+    pub fn covering(limit: Duration) -> Self {
+        let units = limit.as_nanos().div_ceil(Self::UNIT.as_nanos());
+        Self(units.clamp(1, u128::from(LIMIT)) as u8)
+    }
+
+    /// As a time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        Self::UNIT * u32::from(self.0)
+    }
+}
+
+/// What is said of a leg, and of those after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether the neighbour may stripe the leg: further connections may join the session.
+    pub may_stripe: bool,
+    /// How long relays may dial the next one, where the gateway has another path.
+    pub dial_limit: Option<DialLimit>,
+}
+
+impl Terms {
+    /// The byte that says these of a header for `hop`, which is below [`HOP_LIMIT`](crate::header::HOP_LIMIT).
+    pub(crate) fn byte(self, hop: u8) -> u8 {
+        let limit = self.dial_limit.map_or(0, |limit| limit.0);
+        hop | limit << LIMIT_AT | if self.may_stripe { MAY_STRIPE } else { 0 }
+    }
+
+    /// The hop and what else a byte says.
+    pub(crate) fn of_byte(byte: u8) -> (u8, Self) {
+        let limit = byte >> LIMIT_AT & LIMIT;
+        let dial_limit = (limit > 0).then_some(DialLimit(limit));
+        (byte & HOP, Self { may_stripe: byte & MAY_STRIPE != 0, dial_limit })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::HOP_LIMIT;
+
+    #[test]
+    fn each_byte_says_one_thing_and_hops_have_room() {
+        for byte in 0..=u8::MAX {
+            let (hop, terms) = Terms::of_byte(byte);
+            assert_eq!(terms.byte(hop), byte);
+        }
+        assert_eq!(usize::from(HOP) + 1, HOP_LIMIT);
+    }
+
+    #[test]
+    fn a_limit_is_rounded_up_and_has_a_longest() {
+        let ms = Duration::from_millis;
+        for (asked, said) in
+            [(0, 500), (500, 500), (501, 1000), (1000, 1000), (1801, 2000), (99_000, 7500)]
+        {
+            assert_eq!(DialLimit::covering(ms(asked)).duration(), ms(said), "{asked} ms");
+        }
+    }
+}
