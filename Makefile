@@ -61,8 +61,8 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet --example planner_times
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session jumpstart_control jumpstart_config
-fuzz: setup ## fuzz every parser of foreign input, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
+FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session packet_services packet_parcel jumpstart_control jumpstart_config
+fuzz: setup ## fuzz every parser of foreign input and the packet machines, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \
 	  found=$(TARGET_DIR)/fuzz-found/$$target; mkdir -p $$found; \

@@ -1,7 +1,7 @@
 //! Feeds a fuzz target's corpus to its check on the stable compiler: shared by the tests `corpus` of the crates that are fuzzed.
 
 /// Feeds every file of one target's corpus, in the order of their names.
-pub(crate) fn replay(target: &str, check: fn(&[u8])) {
+pub(crate) fn replay(target: &str, mut check: impl FnMut(&[u8])) {
     let directory = format!("{}/../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let listed = std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{directory}: {e}"));
     let mut files: Vec<_> = listed.map(|entry| entry.expect("a readable folder").path()).collect();

@@ -1,8 +1,18 @@
-//! How fast packets are coded, beside another library: `cargo run --release -p tradewind-fec --example fec_speed`.
+//! How fast packets are coded, beside other libraries: `cargo run --release -p tradewind-fec --example fec_speed`.
 //!
-//! For blocks of k packets of some bytes with r repair packets it prints the time that one packet takes, in nanoseconds: to add it to a
-//! block's repair packets by every kernel that this processor has and by reed-solomon-erasure, shard by shard; and to recover r lost
-//! packets, by lost packet. Medians of several rounds, in turns.
+//! For blocks of k packets of some bytes with r repair packets it prints two tables of the time that one packet takes, in nanoseconds: to add it to a
+//! block's repair packets, by every kernel that this processor has and by every library; and to recover r lost packets, by lost packet. Medians
+//! of several rounds, in turns.
+//!
+//! | library | code | how |
+//! |---|---|---|
+//! | ours | GF(2^8), Cauchy, first row XOR | packet by packet |
+//! | reed-solomon-erasure | GF(2^8) | packet by packet |
+//! | rustfs-erasure-codec | GF(2^8), with all its SIMD | packet by packet |
+//! | fec-rs | GF(2^8) | packet by packet |
+//! | reed-solomon-simd | GF(2^16), transforms | whole blocks: it needs all packets before it begins |
+//!
+//! Each of them picks the best instructions that it has for this processor.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -12,7 +22,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use reed_solomon_erasure::galois_8::ReedSolomon;
+use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use tradewind_fec::{Decoder, Encoder, Kernel};
 
 /// k, r and bytes: what the paper uses (512 B), and full packets.
@@ -22,19 +32,79 @@ const ROUNDS: usize = 15;
 /// What a round of one contender takes at least.
 const SPAN: Duration = Duration::from_millis(20);
 
-fn main() {
-    let kernels = Kernel::available();
-    let names: Vec<String> = kernels.iter().map(|kernel| format!("{kernel:?}")).collect();
-    println!("ns per packet to add | {} | peer | recover, ours | peer", names.join(" | "));
-    for (sources, repairs, bytes) in CASES {
-        let packets: Vec<Vec<u8>> = (0..sources).map(|index| vec![index as u8; bytes]).collect();
-        let mut contenders: Vec<Box<dyn FnMut() -> usize>> = Vec::new();
-        for &kernel in &kernels {
-            contenders.push(Box::new(encode_ours(packets.clone(), repairs, kernel)));
+/// Does its work once; how many packets that was.
+type Contender = Box<dyn FnMut() -> usize>;
+
+/// A library that adds packets to repair packets one by one.
+trait Peer {
+    const NAME: &str;
+    fn of(sources: usize, repairs: usize) -> Self;
+    fn add(&self, index: usize, packet: &[u8], repairs: &mut [Vec<u8>]);
+    fn restore(&self, block: &mut [Option<Vec<u8>>]);
+}
+
+/// The three libraries have one interface, each its own types of it.
+macro_rules! peer {
+    ($name:literal, $codec:ty) => {
+        impl Peer for $codec {
+            const NAME: &str = $name;
+
+            fn of(sources: usize, repairs: usize) -> Self {
+                Self::new(sources, repairs).expect("a possible code")
+            }
+
+            fn add(&self, index: usize, packet: &[u8], repairs: &mut [Vec<u8>]) {
+                self.encode_single_sep(index, packet, repairs).expect("shards fit");
+            }
+
+            fn restore(&self, block: &mut [Option<Vec<u8>>]) {
+                self.reconstruct_data(block).expect("enough arrived");
+            }
         }
-        contenders.push(Box::new(encode_theirs(packets.clone(), repairs)));
-        contenders.push(Box::new(recover_ours(packets.clone(), repairs)));
-        contenders.push(Box::new(recover_theirs(packets, repairs)));
+    };
+}
+
+peer!("reed-solomon-erasure", reed_solomon_erasure::galois_8::ReedSolomon);
+peer!("rustfs-erasure-codec", rustfs_erasure_codec::galois_8::ReedSolomon);
+peer!("fec-rs", fec_rs::ReedSolomon);
+
+fn main() {
+    println!("ns per packet to add");
+    table(|packets, repairs| {
+        let mut contenders: Vec<(String, Contender)> = Vec::new();
+        for kernel in Kernel::available() {
+            let contender = encode_ours(packets.clone(), repairs, kernel);
+            contenders.push((format!("ours, {kernel:?}"), Box::new(contender)));
+        }
+        contenders
+            .push(encode_theirs::<reed_solomon_erasure::galois_8::ReedSolomon>(&packets, repairs));
+        contenders
+            .push(encode_theirs::<rustfs_erasure_codec::galois_8::ReedSolomon>(&packets, repairs));
+        contenders.push(encode_theirs::<fec_rs::ReedSolomon>(&packets, repairs));
+        contenders.push(("reed-solomon-simd".to_owned(), Box::new(encode_whole(packets, repairs))));
+        contenders
+    });
+    println!("ns per lost packet to recover");
+    table(|packets, repairs| {
+        vec![
+            ("ours".to_owned(), Box::new(recover_ours(packets.clone(), repairs))),
+            recover_theirs::<reed_solomon_erasure::galois_8::ReedSolomon>(&packets, repairs),
+            recover_theirs::<rustfs_erasure_codec::galois_8::ReedSolomon>(&packets, repairs),
+            recover_theirs::<fec_rs::ReedSolomon>(&packets, repairs),
+            ("reed-solomon-simd".to_owned(), Box::new(recover_whole(packets, repairs))),
+        ]
+    });
+}
+
+/// Prints a line for each case, and a column for each of its contenders.
+fn table(contenders_for: impl Fn(Vec<Vec<u8>>, usize) -> Vec<(String, Contender)>) {
+    for (place, (sources, repairs, bytes)) in CASES.into_iter().enumerate() {
+        let packets: Vec<Vec<u8>> = (0..sources).map(|index| vec![index as u8; bytes]).collect();
+        let (names, mut contenders): (Vec<String>, Vec<Contender>) =
+            contenders_for(packets, repairs).into_iter().unzip();
+        if place == 0 {
+            println!("block | {}", names.join(" | "));
+        }
         let medians = in_turns(&mut contenders);
         let cells: Vec<String> = medians.iter().map(|nanos| format!("{nanos:.0}")).collect();
         println!("k={sources} r={repairs} {bytes} B | {}", cells.join(" | "));
@@ -53,14 +123,27 @@ fn encode_ours(packets: Vec<Vec<u8>>, repairs: usize, kernel: Kernel) -> impl Fn
     }
 }
 
-fn encode_theirs(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize {
-    let codec = ReedSolomon::new(packets.len(), repairs).expect("a possible code");
+fn encode_theirs<P: Peer + 'static>(packets: &[Vec<u8>], repairs: usize) -> (String, Contender) {
+    let (packets, codec) = (packets.to_vec(), P::of(packets.len(), repairs));
     let mut parity = vec![vec![0; packets[0].len()]; repairs];
-    move || {
+    let encode = move || {
         for (index, packet) in packets.iter().enumerate() {
-            codec.encode_single_sep(index, packet, &mut parity).expect("shards fit");
+            codec.add(index, packet, &mut parity);
         }
         black_box(&parity);
+        packets.len()
+    };
+    (P::NAME.to_owned(), Box::new(encode))
+}
+
+fn encode_whole(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize {
+    let mut encoder =
+        ReedSolomonEncoder::new(packets.len(), repairs, packets[0].len()).expect("a possible code");
+    move || {
+        for packet in &packets {
+            encoder.add_original_shard(packet).expect("shards fit");
+        }
+        black_box(encoder.encode().expect("all are there").recovery(0));
         packets.len()
     }
 }
@@ -81,25 +164,42 @@ fn recover_ours(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize 
     move || black_box(decoder.recover()).expect("enough arrived").len()
 }
 
-fn recover_theirs(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize {
-    let codec = ReedSolomon::new(packets.len(), repairs).expect("a possible code");
-    let mut shards = packets;
-    shards.resize(shards.len() + repairs, vec![0; shards[0].len()]);
-    codec.encode(&mut shards).expect("shards fit");
-    let whole: Vec<Option<Vec<u8>>> = shards.into_iter().map(Some).collect();
-    let mut block = whole;
-    move || {
+fn recover_theirs<P: Peer + 'static>(packets: &[Vec<u8>], repairs: usize) -> (String, Contender) {
+    let codec = P::of(packets.len(), repairs);
+    let mut parity = vec![vec![0; packets[0].len()]; repairs];
+    for (index, packet) in packets.iter().enumerate() {
+        codec.add(index, packet, &mut parity);
+    }
+    let mut block: Vec<Option<Vec<u8>>> = packets.iter().cloned().chain(parity).map(Some).collect();
+    let recover = move || {
         for shard in block.iter_mut().take(repairs) {
             *shard = None;
         }
-        codec.reconstruct_data(&mut block).expect("enough arrived");
+        codec.restore(&mut block);
         black_box(&block);
         repairs
+    };
+    (P::NAME.to_owned(), Box::new(recover))
+}
+
+fn recover_whole(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize {
+    let (sources, bytes) = (packets.len(), packets[0].len());
+    let parity = reed_solomon_simd::encode(sources, repairs, &packets).expect("a possible code");
+    let mut decoder = ReedSolomonDecoder::new(sources, repairs, bytes).expect("a possible code");
+    move || {
+        for (index, packet) in packets.iter().enumerate().skip(repairs) {
+            decoder.add_original_shard(index, packet).expect("shards fit");
+        }
+        for (index, repair) in parity.iter().enumerate() {
+            decoder.add_recovery_shard(index, repair).expect("shards fit");
+        }
+        let restored = decoder.decode().expect("enough arrived");
+        black_box(restored.restored_original_iter().count())
     }
 }
 
 /// The median time per packet of each contender, in nanoseconds.
-fn in_turns(contenders: &mut [Box<dyn FnMut() -> usize>]) -> Vec<f64> {
+fn in_turns(contenders: &mut [Contender]) -> Vec<f64> {
     let mut times = vec![Vec::new(); contenders.len()];
     for _ in 0..ROUNDS {
         for (contender, times) in contenders.iter_mut().zip(&mut times) {

@@ -6,5 +6,7 @@
 mod cast;
 #[path = "../../packet/tests/fuzzed/mod.rs"]
 mod fuzzed;
+#[path = "../../packet/tests/script/mod.rs"]
+mod script;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::session(data));

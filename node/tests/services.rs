@@ -102,9 +102,14 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
     wire.lose_each(world.near.address(), 5);
     world.until("requests", &mut next, |world| world.relays[1].snapshot().answered > 20);
     wire.lose_each(world.near.address(), 0);
-    // Until what was asked for has been answered.
-    let first = next;
-    world.until("quiet", &mut next, |world| world.sides[0].has_of(first..first + 100) == 100);
+    // Until what was asked for has been answered, and for a hundred packets nothing more was.
+    let asked = || world.sides[0].far.snapshot().asked;
+    let mut asked_before = u64::MAX;
+    while asked() != asked_before {
+        asked_before = asked();
+        let first = next;
+        world.until("quiet", &mut next, |world| world.sides[0].has_of(first..first + 100) == 100);
+    }
     let said = wire.weather.lock().unwrap().back.clone();
     let relay = world.relays[1].address();
     let is_sealed = |datagram: &[u8]| [0x14, 0x15].contains(&datagram[0]);
@@ -123,9 +128,10 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
         let after = world.relays[1].snapshot();
         after.duplicates >= before.duplicates + count && after.dropped >= before.dropped + count
     });
-    // What was answered, the receiver itself has asked for; it may have asked more since.
-    let asked = world.sides[0].far.snapshot().asked;
-    assert!(world.relays[1].snapshot().answered <= asked, "{}", world.told());
+    // Nothing was answered, but for what the receiver itself has asked since, as it may on a busy machine.
+    let answered = world.relays[1].snapshot().answered - before.answered;
+    let asked = asked() - asked_before;
+    assert!(answered <= asked, "{answered} answers, {asked} asked for: {}", world.told());
 }
 
 #[test]

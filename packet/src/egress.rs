@@ -29,7 +29,7 @@ use crate::event::{DropReason, Event, Failure, TimerReason, Way};
 use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{Means, Message, Nack, Service, Source};
 use crate::outbox::{Outbox, Transmit};
-use crate::store::{Keep, Store};
+use crate::store::{Held, Keep, Store};
 use crate::timers::Timers;
 pub use blocks::KeepBlocks;
 use blocks::{BlockKey, Blocks};
@@ -271,6 +271,7 @@ impl Egress {
             return Err(DropReason::OverBudget);
         }
         self.outbox.tell(Event::Asked { flow: nack.flow, items });
+        self.let_go(now);
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
             self.ask(now, (PacketId { flow: nack.flow, sequence }, from));
@@ -366,12 +367,17 @@ impl Egress {
         }
     }
 
-    fn expire(&mut self, now: Timestamp) {
-        self.is_expiry_set = false;
+    /// Lets go of what is kept too long: with each request, so that none is answered with it, and by a timer.
+    fn let_go(&mut self, now: Timestamp) {
         self.cache.expire(now);
         for recovery in self.blocks.expire(now) {
             self.recoveries.remove(&recovery);
         }
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        self.is_expiry_set = false;
+        self.let_go(now);
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
         while let Some((at, wish)) = self.asked_order.front().copied() {
@@ -383,6 +389,17 @@ impl Egress {
         }
         if !(self.cache.is_empty() && self.blocks.is_empty() && self.asked.is_empty()) {
             self.set_expiry(now);
+        }
+    }
+
+    /// What is kept: packets, repair packets and their blocks, and what receivers asked for.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held {
+            packets: self.cache.len(),
+            bytes: self.cache.bytes() + self.blocks.bytes(),
+            blocks: self.blocks.len(),
+            requests: self.asked.len(),
         }
     }
 

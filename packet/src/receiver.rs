@@ -27,7 +27,7 @@ use crate::event::{DropReason, Event, TimerReason, Way};
 use crate::id::{FlowNumber, Genuine, PacketId, Peer};
 use crate::message::{Means, Message, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
-use crate::store::Store;
+use crate::store::{Held, Store};
 use crate::timers::Timers;
 use crate::window::{Seen, WINDOW};
 pub use config::{Delivery, ReceiverConfig, ReceiverFlow};
@@ -393,6 +393,18 @@ impl Receiver {
             } else {
                 self.outbox.drop(DropReason::OverBudget);
             }
+        }
+    }
+
+    /// What is kept: packets to lend, blocks to solve, and what this receiver and others asked for.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let missing: usize = self.flows.values().map(|state| state.missing.len()).sum();
+        Held {
+            packets: self.lent.len(),
+            bytes: self.lent.bytes(),
+            blocks: self.flows.values().map(|state| state.blocks.len()).sum(),
+            requests: missing + self.waiting.len(),
         }
     }
 

@@ -19,6 +19,19 @@ pub struct Keep {
     pub packets: usize,
 }
 
+/// What a machine keeps at a time, in numbers: for those who watch its bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Packets.
+    pub packets: usize,
+    /// Bytes of packets and repair packets.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: usize,
+    /// What was asked for, by others or of others.
+    pub requests: usize,
+}
+
 /// The packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
@@ -96,9 +109,13 @@ impl Store {
     }
 
     /// Packets kept.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     fn place_of(&self, packet: PacketId) -> Result<usize, usize> {

@@ -4,6 +4,9 @@
 
 mod cast;
 mod fuzzed;
+mod fuzzed_parcel;
+mod meeting;
+mod script;
 
 #[path = "../../fuzz/replay.rs"]
 mod replay;
@@ -13,4 +16,9 @@ use replay::replay;
 #[test]
 fn the_corpus_of_sessions_holds() {
     replay("packet_session", fuzzed::session);
+}
+
+#[test]
+fn the_corpus_of_parcels_holds() {
+    replay("packet_parcel", fuzzed_parcel::parcels);
 }

@@ -41,7 +41,8 @@ pub(crate) fn run(traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Res
     let length = u16::try_from(bytes).context("a payload has at most 64 KB")?.to_be_bytes();
     let head = [CHANNEL, length].concat();
     let introduce = |port: &UdpPort| introduce(port, to, far).expect("coturn relays on loopback");
-    let way = Way::straight(to, &end).introduced(&head, &introduce);
+    let first = [to];
+    let way = Way::straight(&first, &end).introduced(&head, &introduce);
     let now = |reached| (reached, cpu::of_process(server.child.id()));
     let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;

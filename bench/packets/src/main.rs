@@ -1,21 +1,27 @@
-//! `jq-scale`: what one thread of a relay carries, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
+//! `jq-scale`: what a relay carries by a thread, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
 //! tradewind-bench-packets [seconds]`.
 //!
 //! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams
-//! (recvmmsg, sendmmsg). A relay between two gateways also decrypts, looks up and encrypts ([`services`]): it forwards every
+//! (recvmmsg, sendmmsg). A relay between gateways also decrypts, looks up and encrypts ([`services`]): it forwards every
 //! packet, or takes copies of all, which it keeps (caching) or makes repair packets of (coding). [`coturn`] relays the same, in plain,
 //! with one thread for packets; where it is not installed it is left out, and that is said. The load comes as trains of 32
-//! datagrams of one flow, or as single datagrams of 64 flows in turn.
+//! datagrams of one flow, or as single datagrams of 64 flows in turn; a gateway makes trains of either before they reach the relay, so that there is a
+//! relay that is fed one by one, too. One relay has two workers, and a gateway for each.
 //!
-//! Printed: datagrams that arrived a second, and datagrams handled by a second of the CPU time of the one thread that is measured (of
+//! Printed: datagrams that arrived a second, and datagrams handled by a second of the CPU time of the threads that are measured (of
 //! coturn's process), which holds when others share its cores; and that figure over the better bare loop's. Medians of five rounds, everything in
-//! turns, after one round that is not counted.
+//! turns, after one round that is not counted. Then what a core codes when it does nothing else ([`alone`]), how long a relay takes to bring packets back
+//! ([`recovery`]), and a line for each bar, met or missed ([`bars`]).
 
 #![allow(clippy::expect_used, reason = "a bench on loopback has no one to hand errors to")]
 
+mod alone;
+mod bars;
 mod coturn;
 mod cpu;
 mod loops;
+mod nodes;
+mod recovery;
 mod services;
 mod traffic;
 
@@ -24,7 +30,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use loops::Loop;
-use services::Carried;
+use services::{Carried, Feed};
 use traffic::Traffic;
 
 const ROUNDS: usize = 5;
@@ -32,19 +38,23 @@ const ROUNDS: usize = 5;
 const BYTES: [usize; 2] = [512, 1300];
 
 /// What is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Loop(Loop),
-    Relay(Carried),
+    Relay(Carried, Feed),
     Coturn,
 }
 
-const SUBJECTS: [Subject; 6] = [
+const SUBJECTS: [Subject; 10] = [
     Subject::Loop(Loop::Trains),
     Subject::Loop(Loop::Batches),
-    Subject::Relay(Carried::Forwarding),
-    Subject::Relay(Carried::Caching),
-    Subject::Relay(Carried::Coding),
+    Subject::Relay(Carried::Forwarding, Feed::Gateway),
+    Subject::Relay(Carried::Caching, Feed::Gateway),
+    Subject::Relay(Carried::Coding, Feed::Gateway),
+    Subject::Relay(Carried::Forwarding, Feed::Apart),
+    Subject::Relay(Carried::Caching, Feed::Apart),
+    Subject::Relay(Carried::Coding, Feed::Apart),
+    Subject::Relay(Carried::Forwarding, Feed::TwoGateways),
     Subject::Coturn,
 ];
 
@@ -55,11 +65,27 @@ struct Outcome {
     handled_a_cpu_second: f64,
 }
 
+/// What a subject's rounds came to.
+struct Line {
+    subject: Subject,
+    bytes: usize,
+    traffic: Traffic,
+    medians: Outcome,
+    of_bare: f64,
+}
+
 impl Subject {
     fn name(self) -> String {
         match self {
             Self::Loop(kind) => format!("bare loop, {}", format!("{kind:?}").to_lowercase()),
-            Self::Relay(service) => format!("relay, {}", format!("{service:?}").to_lowercase()),
+            Self::Relay(service, feed) => {
+                let fed = match feed {
+                    Feed::Gateway => "",
+                    Feed::Apart => ", fed one by one",
+                    Feed::TwoGateways => ", two workers",
+                };
+                format!("relay, {}{fed}", format!("{service:?}").to_lowercase())
+            }
             Self::Coturn => "coturn".to_owned(),
         }
     }
@@ -67,7 +93,7 @@ impl Subject {
     fn run(self, traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Result<Outcome> {
         match self {
             Self::Loop(kind) => Ok(loops::run(kind, traffic, bytes, span)),
-            Self::Relay(service) => services::run(service, traffic, bytes, span),
+            Self::Relay(service, feed) => services::run((service, feed), traffic, bytes, span),
             Self::Coturn => coturn::run(traffic, bytes, span),
         }
     }
@@ -85,30 +111,59 @@ fn main() -> anyhow::Result<()> {
     println!(
         "bytes | traffic | what | arrived a second | handled by a second of CPU | of a bare loop"
     );
+    let mut lines = Vec::new();
     for bytes in BYTES {
         for traffic in [Traffic::Trains, Traffic::Singles] {
-            let mut outcomes = vec![Vec::new(); subjects.len()];
-            for round in 0..=ROUNDS {
-                for (subject, outcomes) in subjects.iter().zip(&mut outcomes) {
-                    let outcome = subject.run(traffic, bytes, span)?;
-                    if round > 0 {
-                        outcomes.push(outcome);
-                    }
-                }
-            }
-            let handled = |outcomes: &[Outcome]| median(outcomes, |it| it.handled_a_cpu_second);
-            let bare = handled(&outcomes[0]).max(handled(&outcomes[1]));
-            for (subject, outcomes) in subjects.iter().zip(&outcomes) {
-                let (name, arrived) = (subject.name(), median(outcomes, |it| it.arrived_a_second));
-                let handled = handled(outcomes);
-                let of_bare = handled / bare;
-                println!(
-                    "{bytes} | {traffic:?} | {name} | {arrived:.0} | {handled:.0} | {of_bare:.2}"
-                );
+            lines.extend(measure(&subjects, traffic, bytes, span)?);
+        }
+    }
+    println!();
+    let (sources, repairs, bytes) = alone::BLOCK;
+    let coded = alone::run(span);
+    let what = format!("k = {sources}, {repairs} repair packets, {bytes} bytes");
+    println!("coding alone, {what}: {coded:.0} packets by a second of CPU");
+    for carried in [Carried::Caching, Carried::Coding] {
+        let took = recovery::run(carried)?;
+        let at = |part: usize| took[(took.len() - 1) * part / 100].as_secs_f64() * 1e6;
+        let (name, median, tail) = (format!("{carried:?}").to_lowercase(), at(50), at(99));
+        println!("from request to answer, {name}: median {median:.0} us, 99 % within {tail:.0} us");
+    }
+    println!();
+    bars::judge(&lines);
+    Ok(())
+}
+
+/// Runs and prints all subjects under one load.
+fn measure(
+    subjects: &[Subject],
+    traffic: Traffic,
+    bytes: usize,
+    span: Duration,
+) -> anyhow::Result<Vec<Line>> {
+    let mut outcomes = vec![Vec::new(); subjects.len()];
+    for round in 0..=ROUNDS {
+        for (subject, outcomes) in subjects.iter().zip(&mut outcomes) {
+            let outcome = subject.run(traffic, bytes, span)?;
+            if round > 0 {
+                outcomes.push(outcome);
             }
         }
     }
-    Ok(())
+    let medians: Vec<Outcome> = outcomes
+        .iter()
+        .map(|outcomes| Outcome {
+            arrived_a_second: median(outcomes, |it| it.arrived_a_second),
+            handled_a_cpu_second: median(outcomes, |it| it.handled_a_cpu_second),
+        })
+        .collect();
+    let bare = medians[0].handled_a_cpu_second.max(medians[1].handled_a_cpu_second);
+    let lines = subjects.iter().zip(medians).map(|(subject, medians)| {
+        let Outcome { arrived_a_second: arrived, handled_a_cpu_second: handled } = medians;
+        let (name, of_bare) = (subject.name(), handled / bare);
+        println!("{bytes} | {traffic:?} | {name} | {arrived:.0} | {handled:.0} | {of_bare:.2}");
+        Line { subject: *subject, bytes, traffic, medians, of_bare }
+    });
+    Ok(lines.collect())
 }
 
 fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {

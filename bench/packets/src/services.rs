@@ -1,56 +1,158 @@
-//! A relay with one worker between two gateways, and what that worker's CPU time is worth.
+//! A relay between gateways, and what its workers' CPU time is worth.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path};
+use tradewind_node::{Node, NodeConfig};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
-use tradewind_units::Timestamp;
 
+use crate::loops::Apart;
+use crate::nodes::{FAR, RELAY, near, plain};
 use crate::traffic::{self, Traffic, Way, port};
 use crate::{Outcome, cpu};
 
 /// What the relay does with packets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carried {
     Forwarding,
     Caching,
     Coding,
 }
 
+impl Carried {
+    /// How a gateway orders that.
+    pub(crate) fn carriage(self) -> Carriage {
+        let (service, paths) = match self {
+            Self::Forwarding => (Service::Forwarding, Paths::Overlay),
+            Self::Caching => (Service::Caching, Paths::Both),
+            Self::Coding => (Service::Coding, Paths::Both),
+        };
+        Carriage { service, paths, budget_ms: 3000 }
+    }
+}
+
+/// How packets come to the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feed {
+    /// In the trains that one gateway makes of them.
+    Gateway,
+    /// One by one, from one gateway.
+    Apart,
+    /// From two gateways, to a worker each.
+    TwoGateways,
+}
+
 /// Until a path must be open.
 const PATIENCE: Duration = Duration::from_secs(20);
-const LOOPBACK: &str = "127.0.0.0/8:*";
+/// Gateways that are tried until one comes to a worker of its own: the kernel hashes addresses.
+const MOST_TRIES: usize = 32;
+
+/// A near gateway, and what stands between it and the relay.
+struct Gateway {
+    /// Ends before what it sends through.
+    node: Node,
+    _apart: Option<Apart>,
+}
+
+/// The relay while it is measured.
+struct Relay {
+    node: Node,
+    /// Its workers.
+    threads: Vec<u32>,
+}
+
+impl Relay {
+    fn start(workers: usize) -> anyhow::Result<Self> {
+        let before = cpu::threads(std::process::id())?;
+        let node = Node::start(NodeConfig { workers, ..plain(RELAY, &[]) })?;
+        let after = cpu::threads(std::process::id())?;
+        let threads: Vec<u32> = after.difference(&before).copied().collect();
+        if threads.len() < workers {
+            bail!("the relay has {} threads, expected {workers}", threads.len());
+        }
+        Ok(Self { node, threads })
+    }
+
+    /// The CPU time that each worker has had.
+    fn times(&self) -> anyhow::Result<Vec<Duration>> {
+        let process = std::process::id();
+        self.threads.iter().map(|thread| cpu::of_thread(process, *thread)).collect()
+    }
+
+    /// Which worker does most while a gateway's packets come.
+    fn worker_of(&self, gateway: &Gateway) -> anyhow::Result<usize> {
+        let before = self.times()?;
+        open(gateway.node.local_addresses()[0], &self.node)?;
+        let after = self.times()?;
+        let spent = after.iter().zip(before).map(|(after, before)| *after - before);
+        let most = spent.enumerate().max_by_key(|(_, spent)| *spent);
+        most.map(|(worker, _)| worker).context("a relay has workers")
+    }
+
+    /// Starts gateways until each worker has one.
+    fn gateways(&self, carried: Carried, feed: Feed, ends: Ends) -> anyhow::Result<Vec<Gateway>> {
+        let mut gateways: Vec<Option<Gateway>> = self.threads.iter().map(|_| None).collect();
+        for number in (FAR + 1..).take(MOST_TRIES) {
+            let gateway = start_gateway(number, carried, feed, (self.node.address(), ends))?;
+            let worker = self.worker_of(&gateway)?;
+            gateways[worker].get_or_insert(gateway);
+            if gateways.iter().all(Option::is_some) {
+                return Ok(gateways.into_iter().flatten().collect());
+            }
+        }
+        bail!("{MOST_TRIES} gateways came to one worker");
+    }
+}
+
+/// Where the far gateway is, and where it delivers.
+#[derive(Clone, Copy)]
+struct Ends {
+    far: SocketAddr,
+    end: SocketAddr,
+}
 
 /// One round.
 ///
 /// # Errors
 /// When a node does not start, or nothing comes through.
 pub(crate) fn run(
-    carried: Carried,
+    (carried, feed): (Carried, Feed),
     traffic: Traffic,
     bytes: usize,
     span: Duration,
 ) -> anyhow::Result<Outcome> {
     let end = port(UdpOptions::default());
-    let far = Node::start(plain(3, &[2]))?;
-    let before = cpu::threads(std::process::id())?;
-    let relay = Node::start(plain(2, &[]))?;
-    let after = cpu::threads(std::process::id())?;
-    let thread = *after.difference(&before).next().context("the relay has no thread")?;
-    let near = Node::start(near(carried, &far, &relay, end.address())?)?;
-    let entrance = near.local_addresses()[0];
-    open(entrance, &relay)?;
-    let now = |_| (relay.snapshot().received, cpu::of_thread(std::process::id(), thread));
-    let way = Way::straight(entrance, &end);
+    let far = Node::start(plain(FAR, &[RELAY]))?;
+    let relay = Relay::start(if feed == Feed::TwoGateways { 2 } else { 1 })?;
+    let ends = Ends { far: far.address(), end: end.address() };
+    let gateways = relay.gateways(carried, feed, ends)?;
+    let entrances: Vec<SocketAddr> =
+        gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
+    let now = |_| (relay.node.snapshot().received, relay.times());
+    let way = Way::straight(&entrances, &end);
     let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
-    let cpu = (cpu_after? - cpu_before?).as_secs_f64();
+    let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
+    let cpu = (all(cpu_after?) - all(cpu_before?)).as_secs_f64();
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
+}
+
+fn start_gateway(
+    number: u8,
+    carried: Carried,
+    feed: Feed,
+    (relay, Ends { far, end }): (SocketAddr, Ends),
+) -> anyhow::Result<Gateway> {
+    let mut apart = (feed == Feed::Apart).then(|| Apart::to(relay));
+    let first_hop = apart.as_ref().map_or(relay, |apart| apart.address);
+    let node = Node::start(near(number, carried.carriage(), (first_hop, far), &[end])?)?;
+    if let Some(apart) = &mut apart {
+        apart.carry_for(node.address());
+    }
+    Ok(Gateway { node, _apart: apart })
 }
 
 /// Sends until the relay takes what comes.
@@ -66,58 +168,4 @@ fn open(entrance: SocketAddr, relay: &Node) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
-}
-
-fn identity(number: u8) -> IdentityKey {
-    IdentityKey::from_entropy([number; 32])
-}
-
-fn operator() -> OperatorKey {
-    OperatorKey::from_entropy([99; 32])
-}
-
-fn hop(node: &Node, number: u8) -> Hop {
-    Hop { address: node.address(), identity: identity(number).public() }
-}
-
-/// A node that delivers and sends to loopback and has no path of its own.
-fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
-    let rules = vec![LOOPBACK.parse().expect("a rule")];
-    let policy = RelayPolicy {
-        destinations: rules.clone(),
-        next_hops: rules,
-        allow_loopback: true,
-        never: Vec::new(),
-    };
-    let relays = neighbours.iter().map(|number| identity(*number).public());
-    let (listen, operators) = (SocketAddr::from(([127, 0, 0, 1], 0)), vec![operator().public()]);
-    NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
-}
-
-/// The near gateway: one path over the relay to what listens at `to`.
-fn near(carried: Carried, far: &Node, relay: &Node, to: SocketAddr) -> anyhow::Result<NodeConfig> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let grant = Grant {
-        gateway: identity(1).public(),
-        not_before: Timestamp::ZERO + now.saturating_sub(Duration::from_secs(60)),
-        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
-        sessions: None,
-        relays: Relays::Any,
-        destinations: vec![LOOPBACK.parse()?],
-    };
-    let (service, paths) = match carried {
-        Carried::Forwarding => (Service::Forwarding, Paths::Overlay),
-        Carried::Caching => (Service::Caching, Paths::Both),
-        Carried::Coding => (Service::Coding, Paths::Both),
-    };
-    let course = Course {
-        far: hop(far, 3).into(),
-        relays: vec![hop(relay, 2)].into(),
-        carriage: Carriage { service, paths, budget_ms: 3000 },
-        bearable_loss: None,
-        copies: None,
-    };
-    let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to };
-    let path = Path { entrance, course };
-    Ok(NodeConfig { grant: Some(grant.sign(&operator())?), paths: vec![path], ..plain(1, &[]) })
 }

@@ -13,7 +13,7 @@ const TRAIN: usize = 32;
 pub(crate) const WAIT: Duration = Duration::from_millis(20);
 
 /// How datagrams come.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// Many in a row of one flow.
     Trains,
@@ -48,7 +48,8 @@ pub(crate) fn port(options: UdpOptions) -> UdpPort {
 /// Where a load goes.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
-    to: SocketAddr,
+    /// To one of these in turn.
+    to: &'a [SocketAddr],
     end: &'a UdpPort,
     /// What stands before each payload.
     head: &'a [u8],
@@ -57,8 +58,8 @@ pub(crate) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// To `to`, which passes it on to `end` as it is.
-    pub(crate) fn straight(to: SocketAddr, end: &'a UdpPort) -> Self {
+    /// To these in turn, which pass it on to `end` as it is.
+    pub(crate) fn straight(to: &'a [SocketAddr], end: &'a UdpPort) -> Self {
         Self { to, end, head: &[], introduce: &|_| {} }
     }
 
@@ -125,10 +126,12 @@ fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
 
 fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: Way<'_>, stop: &AtomicBool) {
     let mut outgoing = SendBatch::new(1);
+    let mut turns = way.to.iter().cycle();
     while !stop.load(Ordering::Relaxed) {
         for port in ports {
+            let Some(to) = turns.next() else { return };
             for _ in 0..traffic.in_a_row() {
-                if let Some(room) = outgoing.push(way.to, way.head.len() + bytes) {
+                if let Some(room) = outgoing.push(*to, way.head.len() + bytes) {
                     room[..way.head.len()].copy_from_slice(way.head);
                 }
             }

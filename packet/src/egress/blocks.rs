@@ -108,6 +108,15 @@ impl Blocks {
         self.blocks.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of repair packets.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn covering(&self, packet: PacketId) -> Option<Cover> {
         self.cover.get(&packet).copied()
     }

@@ -19,6 +19,12 @@ pub(super) struct Waiting {
     requests: BTreeMap<PacketId, (HelpRequest, Timestamp)>,
 }
 
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+}
+
 impl Receiver {
     pub(super) fn take_help_request(
         &mut self,
@@ -35,6 +41,8 @@ impl Receiver {
         if !self.lends.take(now, 1) {
             return Err(DropReason::OverBudget);
         }
+        // Where a flow has paused nothing else lets go of what is too old.
+        self.lent.expire(now);
         if let Some(payload) = self.lent.get(packet) {
             self.outbox.send(from, &Message::HelpAnswer { request, payload });
             self.outbox.tell(Event::Helped(packet));

@@ -56,6 +56,10 @@ impl Missing {
         (self.round_trip, self.patience) = (round_trip, patience);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     fn place(&self, sequence: u64) -> Result<usize, usize> {
         match self.list.back() {
             Some(last) if last.sequence < sequence => Err(self.list.len()),

@@ -27,6 +27,10 @@ struct Block {
 }
 
 impl Blocks {
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// A packet of the flow has come: it may be what a block waited for.
     pub(super) fn add_source(
         &mut self,

@@ -1,7 +1,9 @@
-//! All machines of some flows, joined by wires without delay: who loses what is the test's choice.
+//! All machines of some flows, joined by wires: who loses what, and what comes when, is the test's choice.
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow};
 use tradewind_packet::event::{Event, Way};
@@ -17,6 +19,9 @@ use tradewind_units::{Duration, Timestamp};
 pub const INGRESS: Peer = Peer(1);
 pub const EGRESS: Peer = Peer(2);
 
+/// Rounds of messages in which one moment's end. Chosen: the longest way, a request, help and what is brought back, is shorter.
+const MOST_ROUNDS: u32 = 64;
+
 pub fn sender_of(flow: u64) -> Peer {
     Peer(100 + u32::try_from(flow).unwrap())
 }
@@ -27,6 +32,14 @@ pub fn receiver_of(flow: u64) -> Peer {
 
 pub fn id(flow: u64, sequence: u64) -> PacketId {
     PacketId { flow: FlowNumber(flow), sequence }
+}
+
+pub fn egress_flow(flow: u64) -> EgressFlow {
+    EgressFlow { ingress: INGRESS, receiver: receiver_of(flow) }
+}
+
+pub fn receiver_flow(flow: u64, round_trip: Duration, patience: Duration) -> ReceiverFlow {
+    ReceiverFlow { sender: sender_of(flow), egress: Some(EGRESS), round_trip, patience }
 }
 
 pub fn ms(millis: u64) -> Duration {
@@ -43,13 +56,12 @@ pub fn payload(packet: PacketId) -> Vec<u8> {
     (0..20 + mixed % 50).map(|n| (n * 31).wrapping_add(mixed) as u8).collect()
 }
 
-/// Knows what senders seal.
-#[derive(Debug, Clone)]
-pub struct Seal;
+/// Knows what senders have sealed.
+struct Seal<'a>(&'a BTreeSet<PacketId>);
 
-impl Genuine for Seal {
+impl Genuine for Seal<'_> {
     fn is_genuine(&self, packet: PacketId, bytes: &[u8]) -> bool {
-        bytes == payload(packet)
+        self.0.contains(&packet) && bytes == payload(packet)
     }
 }
 
@@ -60,7 +72,12 @@ pub enum Fate {
     Lost,
     /// It goes as these bytes.
     Altered(Vec<u8>),
+    /// It comes so much later, once for each span.
+    Later(Vec<Duration>),
 }
+
+/// A datagram: from, to, bytes.
+pub type Datagram = (Peer, Peer, Vec<u8>);
 
 pub struct Cast {
     pub now: Timestamp,
@@ -68,11 +85,16 @@ pub struct Cast {
     pub ingress: Ingress,
     pub egress: Egress,
     pub receivers: Vec<Receiver>,
+    /// What senders have sealed.
+    pub sealed: BTreeSet<PacketId>,
     /// What receivers delivered, in order.
     pub delivered: Vec<(PacketId, Way, bool)>,
     pub events: Vec<(Peer, Event)>,
-    /// Every datagram that was sent: from, to, bytes.
-    pub wire: Vec<(Peer, Peer, Vec<u8>)>,
+    /// Every datagram that was sent, and every one that was handed over, and when.
+    pub wire: Vec<Datagram>,
+    pub arrived: Vec<(Timestamp, Datagram)>,
+    /// What is on its way, by when it comes, its place on the wire, and which of its copies it is.
+    under_way: BTreeMap<(Timestamp, usize, usize), Datagram>,
 }
 
 pub struct Setting {
@@ -84,6 +106,7 @@ pub struct Setting {
     pub in_stream: Option<InStream>,
     pub arq: bool,
     pub egress: EgressConfig,
+    pub receiver: ReceiverConfig,
 }
 
 impl Setting {
@@ -98,17 +121,30 @@ impl Setting {
             in_stream: None,
             arq: false,
             egress: EgressConfig::default(),
+            receiver: ReceiverConfig::default(),
+        }
+    }
+
+    pub fn ingress(&self, first_block: u64) -> Ingress {
+        let acknowledging = self.arq.then(Acknowledging::default);
+        Ingress::new(IngressConfig { coding: self.coding, acknowledging, first_block })
+    }
+
+    pub fn ingress_flow(&self, flow: u64) -> IngressFlow {
+        IngressFlow {
+            sender: sender_of(flow),
+            egress: EGRESS,
+            tenant: Tenant(1),
+            sharing: Sharing::Own,
+            most: Service::Forwarding,
+            in_stream: self.in_stream,
         }
     }
 }
 
 impl Cast {
     pub fn new(setting: &Setting) -> Self {
-        let mut ingress = Ingress::new(IngressConfig {
-            coding: setting.coding,
-            acknowledging: setting.arq.then(Acknowledging::default),
-            first_block: 7,
-        });
+        let mut ingress = setting.ingress(7);
         let mut egress = Egress::new(setting.egress);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         for flow in 0..setting.flows {
@@ -123,31 +159,26 @@ impl Cast {
                 copies: setting.copies,
             };
             sender.set_flow(number, at_sender).unwrap();
-            let at_ingress = IngressFlow {
-                sender: sender_of(flow),
-                egress: EGRESS,
-                tenant: Tenant(1),
-                sharing: Sharing::Own,
-                most: Service::Forwarding,
-                in_stream: setting.in_stream,
-            };
-            ingress.set_flow(number, at_ingress).unwrap();
-            let at_egress = EgressFlow { ingress: INGRESS, receiver: receiver_of(flow) };
-            egress.set_flow(number, at_egress).unwrap();
-            let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default());
-            let at_receiver = ReceiverFlow {
-                sender: sender_of(flow),
-                egress: Some(EGRESS),
-                round_trip: ms(100),
-                patience: ms(100),
-            };
-            receiver.add_flow(number, at_receiver).unwrap();
+            ingress.set_flow(number, setting.ingress_flow(flow)).unwrap();
+            egress.set_flow(number, egress_flow(flow)).unwrap();
+            let mut receiver = Receiver::new(Timestamp::ZERO, setting.receiver);
+            receiver.add_flow(number, receiver_flow(flow, ms(100), ms(100))).unwrap();
             senders.push(sender);
             receivers.push(receiver);
         }
-        let (delivered, events, wire) = (Vec::new(), Vec::new(), Vec::new());
-        let now = Timestamp::ZERO;
-        Self { now, senders, ingress, egress, receivers, delivered, events, wire }
+        Self {
+            now: Timestamp::ZERO,
+            senders,
+            ingress,
+            egress,
+            receivers,
+            sealed: BTreeSet::new(),
+            delivered: Vec::new(),
+            events: Vec::new(),
+            wire: Vec::new(),
+            arrived: Vec::new(),
+            under_way: BTreeMap::new(),
+        }
     }
 
     /// Sends the next packet of a flow.
@@ -158,12 +189,14 @@ impl Cast {
     pub fn send_as(&mut self, flow: u64, class: Class) -> PacketId {
         let sender = &mut self.senders[usize::try_from(flow).unwrap()];
         let packet = sender.next_packet(FlowNumber(flow)).unwrap();
+        self.sealed.insert(packet);
         sender.send(self.now, FlowNumber(flow), class, &payload(packet)).unwrap()
     }
 
     /// All that happens at once.
     pub fn settle(&mut self, fate: &mut dyn FnMut(Peer, Peer, &Message<'_>) -> Fate) {
-        loop {
+        for round in 0.. {
+            assert!(round < MOST_ROUNDS, "messages without end");
             let mut sent = Vec::new();
             for (flow, sender) in (0..).zip(&mut self.senders) {
                 while let Some(transmit) = sender.poll_transmit() {
@@ -189,6 +222,12 @@ impl Cast {
                 match fate(from, to, &message) {
                     Fate::Goes => self.hand_over(from, to, &bytes),
                     Fate::Altered(altered) => self.hand_over(from, to, &altered),
+                    Fate::Later(spans) => {
+                        for (copy, span) in spans.into_iter().enumerate() {
+                            let place = (self.now + span, self.wire.len(), copy);
+                            self.under_way.insert(place, (from, to, bytes.clone()));
+                        }
+                    }
                     Fate::Lost => {}
                 }
                 self.wire.push((from, to, bytes));
@@ -203,8 +242,12 @@ impl Cast {
             INGRESS => self.ingress.handle_datagram(self.now, from, bytes),
             EGRESS => self.egress.handle_datagram(self.now, from, bytes),
             Peer(100..200) => self.senders[place(100)].handle_datagram(self.now, from, bytes),
-            _ => self.receivers[place(200)].handle_datagram(self.now, from, bytes, &Seal),
+            _ => {
+                let seal = Seal(&self.sealed);
+                self.receivers[place(200)].handle_datagram(self.now, from, bytes, &seal);
+            }
         }
+        self.arrived.push((self.now, (from, to, bytes.to_vec())));
     }
 
     fn collect(&mut self) {
@@ -241,8 +284,18 @@ impl Cast {
         fate: &mut dyn FnMut(Peer, Peer, &Message<'_>) -> Fate,
     ) {
         self.settle(fate);
-        while let Some(due) = self.next_deadline().filter(|due| *due <= until) {
+        loop {
+            let arrival = self.under_way.keys().next().map(|(at, ..)| *at);
+            let due = self.next_deadline().into_iter().chain(arrival).min();
+            let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = self.now.max(due);
+            while let Some(first) = self.under_way.first_entry() {
+                if first.key().0 > self.now {
+                    break;
+                }
+                let (from, to, bytes) = first.remove();
+                self.hand_over(from, to, &bytes);
+            }
             for sender in &mut self.senders {
                 sender.handle_timeout(self.now);
             }
@@ -251,6 +304,8 @@ impl Cast {
             for receiver in &mut self.receivers {
                 receiver.handle_timeout(self.now);
             }
+            let next = self.next_deadline();
+            assert!(next.is_none_or(|next| next > self.now), "what was due is due again: {next:?}");
             self.settle(fate);
         }
         self.now = until;

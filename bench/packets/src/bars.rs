@@ -1,0 +1,52 @@
+//! What was to be reached, and whether it was.
+
+use crate::services::{Carried, Feed};
+use crate::{Line, Subject};
+
+/// Packets of 512 bytes that a thread of the paper's carried a second [JQ B]: forwarding and caching, and coding.
+const PAPERS: [(Carried, f64); 3] =
+    [(Carried::Forwarding, 170_000.0), (Carried::Caching, 170_000.0), (Carried::Coding, 65_000.0)];
+const PAPERS_BYTES: usize = 512;
+/// Twice as much as the paper's; nine tenths of a bare loop; of what a worker handles alone, what each of two does. Chosen.
+const TIMES_PAPERS: f64 = 2.0;
+const OF_BARE: f64 = 0.9;
+const OF_ONE_WORKER: f64 = 0.9;
+
+fn tell(what: &str, least: f64, found: f64, digits: usize) {
+    let is_met = if found >= least { "met" } else { "missed" };
+    println!("bar: {what}: at least {least:.digits$}, found {found:.digits$}: {is_met}");
+}
+
+/// A line for each bar. What holds for several loads holds for the worst of them.
+pub(crate) fn judge(lines: &[Line]) {
+    for feed in [Feed::Gateway, Feed::Apart] {
+        for (carried, papers) in PAPERS {
+            let subject = Subject::Relay(carried, feed);
+            let theirs = |line: &&Line| line.subject == subject && line.bytes == PAPERS_BYTES;
+            let least = |of: fn(&Line) -> f64| {
+                lines.iter().filter(theirs).map(of).fold(f64::INFINITY, f64::min)
+            };
+            let (name, bar) = (subject.name(), TIMES_PAPERS * papers);
+            let handled = least(|line| line.medians.handled_a_cpu_second);
+            tell(&format!("{name}, {PAPERS_BYTES} bytes, by a second of CPU"), bar, handled, 0);
+            let arrived = least(|line| line.medians.arrived_a_second);
+            tell(&format!("{name}, {PAPERS_BYTES} bytes, arrived a second"), bar, arrived, 0);
+        }
+    }
+    for line in lines {
+        let Subject::Relay(_, feed) = line.subject else { continue };
+        let what = format!("{}, {} bytes, {:?}", line.subject.name(), line.bytes, line.traffic);
+        if feed != Feed::TwoGateways {
+            tell(&format!("{what}, of a bare loop"), OF_BARE, line.of_bare, 2);
+            continue;
+        }
+        let alone = lines.iter().find(|other| {
+            other.subject == Subject::Relay(Carried::Forwarding, Feed::Gateway)
+                && (other.bytes, other.traffic) == (line.bytes, line.traffic)
+        });
+        if let Some(alone) = alone {
+            let found = line.medians.handled_a_cpu_second / alone.medians.handled_a_cpu_second;
+            tell(&format!("{what}, by a second of CPU, of one worker"), OF_ONE_WORKER, found, 2);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Relays and gateways on loopback, and grants for them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
+use tradewind_node::{Course, Entrance, NodeConfig, Path};
+use tradewind_packet::message::Carriage;
+use tradewind_units::Timestamp;
+
+const LOOPBACK: &str = "127.0.0.0/8:*";
+/// The far gateway's number and the relay's; others are near gateways'.
+pub(crate) const FAR: u8 = 3;
+pub(crate) const RELAY: u8 = 2;
+
+fn identity(number: u8) -> IdentityKey {
+    IdentityKey::from_entropy([number; 32])
+}
+
+fn operator() -> OperatorKey {
+    OperatorKey::from_entropy([99; 32])
+}
+
+fn hop(address: SocketAddr, number: u8) -> Hop {
+    Hop { address, identity: identity(number).public() }
+}
+
+/// A node that delivers and sends to loopback and has no path of its own.
+pub(crate) fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
+    let rules = vec![LOOPBACK.parse().expect("a rule")];
+    let policy = RelayPolicy {
+        destinations: rules.clone(),
+        next_hops: rules,
+        allow_loopback: true,
+        never: Vec::new(),
+    };
+    let relays = neighbours.iter().map(|number| identity(*number).public());
+    let (listen, operators) = (SocketAddr::from(([127, 0, 0, 1], 0)), vec![operator().public()]);
+    NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
+}
+
+/// The near gateway of that number: paths over the relay to what listens at each of `to`.
+///
+/// # Errors
+/// When a grant cannot be made.
+pub(crate) fn near(
+    number: u8,
+    carriage: Carriage,
+    (relay, far): (SocketAddr, SocketAddr),
+    to: &[SocketAddr],
+) -> anyhow::Result<NodeConfig> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let grant = Grant {
+        gateway: identity(number).public(),
+        not_before: Timestamp::ZERO + now.saturating_sub(Duration::from_secs(60)),
+        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec![LOOPBACK.parse()?],
+    };
+    let course = Course {
+        far: hop(far, FAR).into(),
+        relays: vec![hop(relay, RELAY)].into(),
+        carriage,
+        bearable_loss: None,
+        copies: None,
+    };
+    let path = |to: &SocketAddr| {
+        let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to: *to };
+        Path { entrance, course: course.clone() }
+    };
+    let (paths, grant) = (to.iter().map(path).collect(), Some(grant.sign(&operator())?));
+    Ok(NodeConfig { grant, paths, ..plain(number, &[]) })
+}

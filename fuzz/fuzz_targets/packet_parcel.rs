@@ -1,0 +1,12 @@
+//! Parcels of the rendezvous as receivers open them, and what relays and both ends are told about them.
+
+#![no_main]
+
+#[path = "../../packet/tests/fuzzed_parcel/mod.rs"]
+mod fuzzed_parcel;
+#[path = "../../packet/tests/meeting/mod.rs"]
+mod meeting;
+#[path = "../../packet/tests/script/mod.rs"]
+mod script;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed_parcel::parcels(data));

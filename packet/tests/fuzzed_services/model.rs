@@ -1,0 +1,266 @@
+//! What must hold whatever happens: the set of packets sent, who has what of them, and what each was asked for.
+//!
+//! - Receivers deliver what was sent, as it was sent, each packet once. (That it is as it was sent the cast checks.)
+//! - A receiver lends what it has delivered, and not for longer than it says. An egress relay brings back from its cache what its ingress relay sent there, as it was, and
+//!   not longer ago than the cache keeps.
+//! - Nobody says more than what it heard and its budgets allow: requests, answers to them, help, acknowledgements, copies, repair packets.
+//! - What is kept stays within its bounds.
+
+use std::collections::BTreeMap;
+
+use tradewind_packet::budget::Allowance;
+use tradewind_packet::egress::{EgressConfig, MOST_ANSWERS};
+use tradewind_packet::id::{PacketId, Peer};
+use tradewind_packet::message::{Means, Message, Service};
+use tradewind_packet::receiver::ReceiverConfig;
+use tradewind_packet::sender::Arq;
+use tradewind_units::Timestamp;
+
+use crate::flows::*;
+
+/// Most of what a receiver keeps for one flow: packets that it misses and blocks that it may solve.
+const MOST_MISSING: usize = 512;
+const MOST_OPEN_BLOCKS: usize = 16;
+/// Most requests of others that a receiver remembers.
+const MOST_WAITING: usize = 1024;
+
+/// A kind of message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Source,
+    Copy,
+    Repair,
+    Nack,
+    HelpRequest,
+    HelpAnswer,
+    Recovered,
+    Acknowledgement,
+    Feedback,
+    Presence,
+    Question,
+    Answer,
+    Other,
+}
+
+fn kind_of(message: &Message<'_>) -> Kind {
+    match message {
+        Message::Source(_) => Kind::Source,
+        Message::Copy { .. } => Kind::Copy,
+        Message::Repair(_) => Kind::Repair,
+        Message::Nack(_) => Kind::Nack,
+        Message::HelpRequest(_) => Kind::HelpRequest,
+        Message::HelpAnswer { .. } => Kind::HelpAnswer,
+        Message::Recovered { .. } => Kind::Recovered,
+        Message::Acknowledgement(_) => Kind::Acknowledgement,
+        Message::Feedback(_) => Kind::Feedback,
+        Message::Presence { .. } => Kind::Presence,
+        Message::Keepalive { is_answer: false, .. } => Kind::Question,
+        Message::Keepalive { is_answer: true, .. } => Kind::Answer,
+        _ => Kind::Other,
+    }
+}
+
+/// How many messages of a kind went from whom to whom, and the packets that requests named.
+#[derive(Default)]
+struct Tally {
+    messages: BTreeMap<(Peer, Peer, Kind), u64>,
+    items: BTreeMap<(Peer, Peer), u64>,
+}
+
+impl Tally {
+    fn add(&mut self, from: Peer, to: Peer, message: &Message<'_>) {
+        *self.messages.entry((from, to, kind_of(message))).or_default() += 1;
+        if let Message::Nack(nack) = message {
+            *self.items.entry((from, to)).or_default() += nack.ranges.sequences().count() as u64;
+        }
+    }
+
+    fn of(&self, from: Peer, to: Peer, kind: Kind) -> u64 {
+        self.messages.get(&(from, to, kind)).copied().unwrap_or_default()
+    }
+
+    /// From whomever.
+    fn to(&self, to: Peer, kind: impl Fn(Kind) -> bool) -> u64 {
+        let theirs = self.messages.iter().filter(|((_, other, is), _)| *other == to && kind(*is));
+        theirs.map(|(_, count)| count).sum()
+    }
+
+    fn items(&self, from: Peer, to: Peer) -> u64 {
+        self.items.get(&(from, to)).copied().unwrap_or_default()
+    }
+}
+
+pub(super) struct Model {
+    egress: EgressConfig,
+    receiver: ReceiverConfig,
+    /// How often the egress relay has started: each time with full budgets.
+    egress_starts: u64,
+    /// How much of the cast's records was read.
+    read: (usize, usize, usize),
+    said: Tally,
+    heard: Tally,
+    /// What receivers have, and since when at the latest.
+    delivered: BTreeMap<PacketId, Timestamp>,
+    /// What the ingress relay, or whoever spoke for it, had kept, and when.
+    kept: BTreeMap<PacketId, Vec<(Timestamp, Vec<u8>)>>,
+    recovered: BTreeMap<(PacketId, Peer), u64>,
+}
+
+impl Model {
+    pub(super) fn new(setting: &Setting) -> Self {
+        Self {
+            egress: setting.egress,
+            receiver: setting.receiver,
+            egress_starts: 1,
+            read: (0, 0, 0),
+            said: Tally::default(),
+            heard: Tally::default(),
+            delivered: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            recovered: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn egress_starts_again(&mut self) {
+        self.egress_starts += 1;
+    }
+
+    /// Reads what has happened since `began`, and checks that it may.
+    pub(super) fn check(&mut self, cast: &Cast, began: Timestamp) {
+        let (arrived, wire, delivered) = self.read;
+        for (at, (from, to, bytes)) in &cast.arrived[arrived..] {
+            if let Ok(message) = Message::parse(bytes) {
+                self.hear(*at, *from, *to, &message);
+            }
+        }
+        for (packet, ..) in &cast.delivered[delivered..] {
+            assert!(cast.sealed.contains(packet), "{packet:?} was never sent");
+            let before = self.delivered.insert(*packet, cast.now);
+            assert_eq!(before, None, "{packet:?} was delivered twice");
+        }
+        for (from, to, bytes) in &cast.wire[wire..] {
+            let message = Message::parse(bytes).expect("machines speak well");
+            self.judge(began, *from, *to, &message);
+            self.said.add(*from, *to, &message);
+        }
+        self.read = (cast.arrived.len(), cast.wire.len(), cast.delivered.len());
+        for flow in 0..cast.senders.len() as u64 {
+            self.check_flow(cast, flow);
+        }
+        self.check_relays(cast);
+        self.check_bounds(cast);
+    }
+
+    fn hear(&mut self, at: Timestamp, from: Peer, to: Peer, message: &Message<'_>) {
+        self.heard.add(from, to, message);
+        if let (INGRESS, EGRESS, Message::Source(source)) = (from, to, message)
+            && source.service == Service::Caching
+        {
+            let kept = self.kept.entry(source.packet).or_default();
+            kept.push((at, source.payload.to_vec()));
+        }
+    }
+
+    /// A machine has said something after `began`.
+    fn judge(&mut self, began: Timestamp, from: Peer, to: Peer, message: &Message<'_>) {
+        match message {
+            Message::HelpAnswer { request, payload: lent } => {
+                let packet = request.packet;
+                assert_eq!((to, from), (EGRESS, receiver_of(packet.flow.0)), "{message:?}");
+                let since = self.delivered.get(&packet);
+                let is_there = since.is_some_and(|since| *since + self.receiver.lend.age >= began);
+                assert!(is_there, "{packet:?} is not there to be lent");
+                assert_eq!(*lent, payload(packet), "{packet:?} is lent altered");
+            }
+            Message::Recovered { packet, means, payload: brought } => {
+                assert_eq!((from, to), (EGRESS, receiver_of(packet.flow.0)), "{message:?}");
+                let kept = self.kept.get(packet).map_or(&[][..], |kept| &kept[..]);
+                let is_that = |(at, bytes): &(Timestamp, Vec<u8>)| {
+                    bytes == brought && *at + self.egress.cache.age >= began
+                };
+                let may_be = *means != Means::Cache || kept.iter().any(is_that);
+                assert!(may_be, "{packet:?} is not what was kept");
+                *self.recovered.entry((*packet, to)).or_default() += 1;
+            }
+            Message::HelpRequest(request) => {
+                assert_eq!((from, to), (EGRESS, receiver_of(request.packet.flow.0)));
+            }
+            Message::Nack(nack) => {
+                assert_eq!((from, to), (receiver_of(nack.flow.0), EGRESS));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the two ends of a flow say, and what is said to them.
+    fn check_flow(&self, cast: &Cast, flow: u64) {
+        let (sender, receiver) = (sender_of(flow), receiver_of(flow));
+        let sent = cast.sealed.iter().filter(|packet| packet.flow.0 == flow).count() as u64;
+        let most = |allowance: Allowance, starts: u64| {
+            let filled = cast.now.as_nanos() * u64::from(allowance.per_second) / 1_000_000_000;
+            starts * u64::from(allowance.burst) + filled
+        };
+        let (said, heard, starts) = (&self.said, &self.heard, self.egress_starts);
+
+        assert!(said.of(sender, receiver, Kind::Source) <= sent);
+        let tries = 1 + u64::from(Arq::default().most_resends);
+        assert!(said.of(sender, INGRESS, Kind::Copy) <= tries * sent);
+        let copies = heard.of(sender, INGRESS, Kind::Copy);
+        // One at once, and one when its timer runs out.
+        assert!(said.of(INGRESS, sender, Kind::Acknowledgement) <= 2 * copies);
+
+        assert!(said.items(receiver, EGRESS) <= most(self.receiver.asks, 1), "requests");
+        let granted = heard.items(receiver, EGRESS).min(most(self.egress.asks, starts));
+        let answers =
+            said.of(EGRESS, receiver, Kind::Recovered) + said.of(EGRESS, receiver, Kind::Repair);
+        assert!(answers <= u64::from(MOST_ANSWERS) * granted, "{answers} answers for {granted}");
+        let for_help = said.of(EGRESS, receiver, Kind::HelpRequest);
+        assert!(for_help <= most(self.egress.helps, starts), "{for_help} requests for help");
+        let asked = heard.of(EGRESS, receiver, Kind::HelpRequest);
+        let helped = said.of(receiver, EGRESS, Kind::HelpAnswer);
+        assert!(helped <= asked.min(most(self.receiver.lends, 1)), "{helped} lent for {asked}");
+        let forwarded = heard.of(INGRESS, EGRESS, Kind::Source);
+        assert!(said.of(EGRESS, receiver, Kind::Source) <= forwarded);
+        assert!(said.of(receiver, sender, Kind::Feedback) <= cast.now.as_nanos() / 1_000_000_000);
+    }
+
+    /// What relays say to each other, and what they answer to anybody.
+    fn check_relays(&self, cast: &Cast) {
+        let (said, heard) = (&self.said, &self.heard);
+        let copies = heard.to(INGRESS, |kind| kind == Kind::Copy);
+        let onward =
+            said.of(INGRESS, EGRESS, Kind::Source) + said.of(INGRESS, EGRESS, Kind::Repair);
+        // At most a repair packet for each packet, of its own flow's block and of the other.
+        assert!(onward <= 2 * copies, "{onward} packets for {copies}");
+        // One for a sign of life or a return, one when a helper has gone.
+        let words = heard.to(EGRESS, |_| true);
+        assert!(said.of(EGRESS, INGRESS, Kind::Presence) <= 2 * words);
+        for ((from, to, kind), count) in &said.messages {
+            if *kind == Kind::Answer {
+                assert!(*count <= heard.of(*to, *from, Kind::Question), "{from:?} to {to:?}");
+            }
+            assert_ne!(*kind, Kind::Other);
+        }
+        // What is remembered of a request goes when all that could answer it has gone.
+        let age = self.egress.cache.age.max(self.egress.blocks.age);
+        let lives = self.egress_starts + 1 + (cast.now.as_nanos() / age.as_nanos() as u64);
+        for (wish, answers) in &self.recovered {
+            assert!(*answers <= u64::from(MOST_ANSWERS) * lives, "{wish:?}: {answers} answers");
+        }
+    }
+
+    fn check_bounds(&self, cast: &Cast) {
+        let (held, config) = (cast.egress.held(), &self.egress);
+        assert!(held.packets <= config.cache.packets && held.blocks <= config.blocks.blocks);
+        let most = config.cache.bytes.as_u64() + config.blocks.bytes.as_u64();
+        assert!(held.bytes <= most, "{held:?}");
+        let granted: u64 = self.heard.items.values().sum();
+        assert!(held.requests as u64 <= granted, "{held:?}");
+        for receiver in &cast.receivers {
+            let (held, lend) = (receiver.held(), self.receiver.lend);
+            assert!(held.packets <= lend.packets && held.bytes <= lend.bytes.as_u64(), "{held:?}");
+            assert!(held.requests <= MOST_MISSING + MOST_WAITING, "{held:?}");
+            assert!(held.blocks <= MOST_OPEN_BLOCKS, "{held:?}");
+        }
+    }
+}
