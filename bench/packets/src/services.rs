@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path};
+use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Timestamp;
@@ -116,6 +116,7 @@ fn near(carried: Carried, far: &Node, relay: &Node, to: SocketAddr) -> anyhow::R
         carriage: Carriage { service, paths, budget_ms: 3000 },
         bearable_loss: None,
         copies: None,
+        assumed: Assumed::default(),
     };
     let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to };
     let path = Path { entrance, course };

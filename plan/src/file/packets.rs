@@ -20,6 +20,8 @@ use crate::service::Demand;
 const MOST_PACKET_FLOWS: usize = 1_000;
 /// How long a flow lasts that does not say: as in the paper's example `[JQ 5.1.1]`.
 const SPAN: Duration = Duration::from_secs(3600);
+/// Longest latency budget: what a gateway tells the far one.
+const MOST_BUDGET: Duration = Duration::from_secs(65);
 /// Share of packets that may be lost or late, as a gateway's `[[packet]]` takes it: above it paths count as lossy `[JQ 5.2]`.
 const BEARABLE_LOSS: f64 = 0.001;
 /// What the Internet loses where nothing is said of its leg: the upper end of what is typical `[JQ 1]`.
@@ -113,6 +115,10 @@ fn stated(
         })?,
     };
     let (rate, packet) = rate_and_packet(section, source)?;
+    if section.budget > MOST_BUDGET {
+        let problem = "a `budget` of at most 65 s: gateways take no longer one";
+        return Err(source.refuse_at(&section.from, problem));
+    }
     if section.budget.is_zero() || section.span.is_some_and(|span| span.is_zero()) {
         let problem = "a `budget` and a `span` above zero";
         return Err(source.refuse_at(&section.from, problem));
