@@ -186,10 +186,11 @@ fn percentiles_storage_uplinks_and_ingress_are_counted() {
     let entering = ingress.ingress_relay.as_usd() - plain.ingress_relay.as_usd();
     assert!((entering - 0.0675).abs() < 1e-8, "{entering}");
     let monthly = with(
-        "at = [{ cloud = \"aws\", usd_per_hour = 1 }, { region = \"aws:ap-southeast-2\", egress = { usd_per_mbps = 73 } }]",
+        "at = [{ cloud = \"aws\", usd_per_hour = 1 }, { region = \"aws:eu-west-1\", egress = { usd_per_mbps = 7.3 } }]",
         "",
     );
-    assert!((monthly.ingress_relay.as_usd() - 0.15).abs() < 1e-9, "{monthly:?}");
+    // What was lost is a hundredth of the rate, for one of 730 hours.
+    assert!((monthly.egress_relay.as_usd() - 0.000_15).abs() < 1e-9, "{monthly:?}");
     assert!((monthly.compute.as_usd() - 0.02).abs() < 1e-9, "{monthly:?}");
 }
 

@@ -460,7 +460,7 @@ impl PathSection {
             || self.coding.is_some()
             || !self.budget.0.is_zero()
         {
-            let problem = "expected no `budget`, `ways`, `bearable_loss` or `copies`: packets wait";
+            let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
             return refused("packet", problem);
         }
         let relay = match relays.0 {
