@@ -10,6 +10,7 @@ use tradewind_units::FlowId;
 
 use crate::output::{self, Format, Outcome, table};
 use crate::plan::kept::Kept;
+use crate::plan::packets::explain as explain_packets;
 use crate::plan::refuse_bad_files;
 use crate::plan::show::prices;
 
@@ -36,7 +37,18 @@ pub(crate) fn run(args: &ExplainArgs) -> Outcome {
 
 fn explained(args: &ExplainArgs) -> Outcome {
     let name = args.plan.display().to_string();
-    let Kept { read, problem, plan } = Kept::read(&args.plan, args.problem.as_deref())?;
+    let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
+    let mut of_packets = packets.iter().flat_map(|packets| &packets.flows);
+    if let Some(flow) = of_packets.find(|flow| flow.id == args.flow) {
+        match args.output {
+            Format::Json => output::json(flow)?,
+            Format::Table => {
+                explain_packets(flow)?;
+                prices(&read.file.inputs.prices)?;
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let explanation = explain(&problem, &plan, &args.flow).with_context(|| name.clone())?;
     match args.output {
         Format::Json => output::json(&explanation)?,

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`compile`](mod@compile) | from a plan to route tables and legs |
+//! | [`packets`] | from packet flows to `[[packet]]` and `[packet]` sections |
 //! | [`legs`] | from the legs that a plan counts on to profiles |
 //! | [`route_table`] | which path a gateway puts a flow on |
 //! | [`profile`] | how the connections of a leg are set up |
@@ -13,11 +14,15 @@
 pub mod compile;
 pub mod connections;
 pub mod legs;
+pub mod packets;
 pub mod profile;
 pub mod route_table;
 
 pub use compile::{Desired, DesiredGateway, Fallbacks, Inventory, compile};
 pub use connections::Connections;
 pub use legs::{LegTo, ProcessLegs};
+pub use packets::{
+    DesiredPackets, GatewayPacket, PacketEnds, PacketInventory, RelayPacket, compile_packets,
+};
 pub use profile::{Encryption, LegProfile};
 pub use route_table::{DesiredError, Hop, Route, RouteTable};

@@ -76,6 +76,9 @@ pub enum DesiredError {
     /// A plan holds a flow that nobody described.
     #[error("flow `{0}` is planned, but its ends are not known")]
     UnknownFlow(tradewind_units::FlowId),
+    /// A price of packet flows is missing.
+    #[error(transparent)]
+    Model(#[from] tradewind_model::ModelError),
     /// A plan whose flows share legs, which relays carry once each for every flow.
     #[error(
         "the plan counts on {count} shared legs, which save ${:.2} of egress, but relays send each flow by itself: \

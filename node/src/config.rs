@@ -14,7 +14,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::rendezvous::DepotConfig;
 use tradewind_packet::sender::select::Rules;
 use tradewind_packet::sender::{Copies, Paths};
-use tradewind_units::{Bandwidth, Duration, PricePerGb, Ratio};
+use tradewind_units::{Bandwidth, Duration, Money, PricePerGb, Ratio};
 
 use crate::NodeError;
 use crate::membership::Members;
@@ -91,6 +91,36 @@ pub struct Course {
     pub bearable_loss: Option<Ratio>,
     /// Which packets are copied to the relays; `None`: all.
     pub copies: Option<Chosen>,
+    /// What the choice of its service counts on.
+    pub assumed: Assumed,
+}
+
+/// What the choice of a service counts on that no node can measure: what its relays charge, and how they code.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Assumed {
+    /// What each service costs.
+    pub costs: ServiceCosts,
+    /// Longest that the first relay keeps a block of several flows open.
+    pub coding_within: Duration,
+}
+
+impl Default for Assumed {
+    /// As relays code that are told nothing.
+    fn default() -> Self {
+        RelayServices::default().assumed()
+    }
+}
+
+/// What each service costs beside the others: dollars for each GB of the flow, or any other unit; the Internet alone costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceCosts {
+    /// By coding.
+    pub coding: Money,
+    /// By caching.
+    pub caching: Money,
+    /// By forwarding.
+    pub forwarding: Money,
 }
 
 /// Where a far endpoint is.
@@ -265,6 +295,8 @@ impl Default for RelayServices {
 /// Most repair packets of a block, and most packets.
 const MOST_REPAIRS: usize = 8;
 const MOST_SOURCES: usize = 32;
+/// Longest that a block may be open. Chosen: no latency budget is longer.
+const MOST_WITHIN: Duration = Duration::from_secs(10);
 /// The largest differentiated services code point.
 const MOST_DSCP: u8 = 63;
 /// How long copies may leave faster than the uplink bears. Chosen: less than what queues before most access links.
@@ -424,7 +456,23 @@ impl Course {
     }
 }
 
+/// What leaves relays for each byte of a flow by caching, and by forwarding `[JQ 3]`.
+const CACHED: f64 = 1.0;
+const FORWARDED: f64 = 2.0;
+
 impl RelayServices {
+    /// What a flow may count on whose relays code like this and whose prices nobody tells: costs are the parts of its bytes that leave
+    /// relays `[JQ 3]`.
+    pub(crate) fn assumed(&self) -> Assumed {
+        let rate = |repairs: u8, packets: u8| f64::from(repairs) / f64::from(packets.max(1));
+        let in_stream = self.in_stream.map_or(0.0, |coding| rate(coding.repairs, coding.packets));
+        let coded = rate(self.coding.repairs, self.coding.packets) + in_stream;
+        let [coding, caching, forwarding] =
+            [coded, CACHED, FORWARDED].map(|part| Money::from_usd(part).unwrap_or(Money::ZERO));
+        let costs = ServiceCosts { coding, caching, forwarding };
+        Assumed { costs, coding_within: self.coding.cross_stream_within }
+    }
+
     fn check(&self) -> Result<(), NodeError> {
         let is_right = |repairs: u8, packets: u8| {
             (1..=MOST_REPAIRS).contains(&usize::from(repairs))
@@ -436,6 +484,10 @@ impl RelayServices {
             || in_stream.is_some_and(|coding| !is_right(coding.repairs, coding.packets))
         {
             let problem = "expected 1 to 8 repair packets for 1 to 32 packets".to_owned();
+            return Err(NodeError::Config { key: "coding", problem });
+        }
+        if coding.cross_stream_within.is_zero() || coding.cross_stream_within > MOST_WITHIN {
+            let problem = "expected `within` above 0 and at most 10 s".to_owned();
             return Err(NodeError::Config { key: "coding", problem });
         }
         Ok(())

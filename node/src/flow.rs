@@ -17,7 +17,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Chosen, Course, Far, Via, bearable_loss, budget_ms};
+use crate::config::{Assumed, Chosen, Course, Far, Via, bearable_loss, budget_ms};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::{Node, NodeError};
@@ -39,6 +39,8 @@ pub struct FlowOptions {
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
     pub bearable_loss: Ratio,
+    /// What the choice counts on.
+    pub assumed: Assumed,
     /// Which packets are copied to the relays, beside those that are sent as vital ([`Flow::send_vital`]); `None`: all.
     pub copies: Option<Chosen>,
     /// Judges each packet that is sent, where packets are chosen: whether it is vital.
@@ -70,18 +72,19 @@ impl FlowOptions {
     pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
         let (far, relays) = (far.into(), relays.into());
         let (service, bearable_loss) = (None, bearable_loss());
-        Self { far, relays, service, bearable_loss, copies: None, judge: None }
+        let assumed = Assumed::default();
+        Self { far, relays, service, bearable_loss, assumed, copies: None, judge: None }
     }
 
     fn course(self, budget: Duration) -> Result<Course, NodeError> {
-        let Self { far, relays, service, bearable_loss, copies, judge } = self;
+        let Self { far, relays, service, bearable_loss, assumed, copies, judge } = self;
         let mut copies = copies.or_else(|| judge.map(|_| Chosen::default()));
         copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
         let service = service.unwrap_or(Service::Direct);
         let carriage = Carriage { service, paths: Paths::Both, budget_ms: budget_ms(budget)? };
         let bearable_loss = is_auto.then_some(bearable_loss);
-        let course = Course { far, relays, carriage, bearable_loss, copies };
+        let course = Course { far, relays, carriage, bearable_loss, copies, assumed };
         course.check()?;
         course.copies.iter().try_for_each(|chosen| chosen.check(false))?;
         Ok(course)

@@ -50,8 +50,8 @@ use tradewind_net::interception::{Interception, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
 pub use config::{
-    Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember, NodeConfig,
-    Path, RelayServices, Rendezvous, Taken, Tunnel, Via,
+    Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
+    NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::*;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken, Tunnel};
+use tradewind_node::{
+    Assumed, Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken, Tunnel,
+};
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -49,6 +51,7 @@ fn world_through(
                 carriage,
                 bearable_loss: None,
                 copies: None,
+                assumed: Assumed::default(),
             },
         }],
         ..plain(1, loopback(), &[])
@@ -165,6 +168,7 @@ fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
             carriage: over(Paths::Overlay),
             bearable_loss: None,
             copies: None,
+            assumed: Assumed::default(),
         },
     };
     let alive = path(vec![hop(relays[0].address(), 2)]);
@@ -227,6 +231,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         carriage: Carriage::DIRECT,
         bearable_loss: None,
         copies: None,
+        assumed: Assumed::default(),
     };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),

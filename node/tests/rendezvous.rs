@@ -292,7 +292,7 @@ fn what_is_wrong_is_told_in_one_line() {
     assert_eq!(refused(section(at, at, "keep = '25 h'")), "keep: expected 1 s to 24 h");
     assert_eq!(
         refused(section(at, at, "budget = '1 s'")),
-        "packet: expected no `budget`, `ways`, `bearable_loss` or `copies`: packets wait"
+        "packet: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait"
     );
     assert_eq!(
         refused(section(at, at, "").replace("relays = [", "relays = [] # ")),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
 use crate::forecast;
+use crate::packets::PacketPlan;
 use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, SharedLeg, optional_seconds};
 use crate::problem::{Objective, Problem};
 use crate::solver::SolveError;
@@ -159,6 +160,9 @@ pub struct Answer {
     /// The forecast that the flows are from, where they are expected and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
+    /// Services and relays of the packet flows; left out where the problem has none. The plan's own costs and budget are the streams'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketPlan>,
     /// The problem, in files that are to be explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Asked>,
@@ -227,6 +231,7 @@ impl Answer {
             saved: None,
             prices_dated: None,
             forecast: None,
+            packets: None,
             problem: None,
         }
     }

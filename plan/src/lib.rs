@@ -11,6 +11,7 @@
 //! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
 //! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
 //! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
+//! | [`packets`] | packet flows: the cheapest packet service for each, over the streams' relays where they help |
 //! | [`trees`] | what flows of one content share: legs of a distribution tree |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
@@ -22,6 +23,7 @@ pub mod candidates;
 pub mod explain;
 pub mod file;
 pub mod forecast;
+pub mod packets;
 mod packing;
 pub mod plan;
 pub mod problem;
@@ -34,6 +36,7 @@ pub mod verify;
 pub use answer::{Answer, Status};
 pub use candidates::Candidate;
 pub use explain::{Explanation, explain};
+pub use packets::{PacketFlow, PacketPlan, Packets};
 pub use plan::{Plan, PlannedFlow, PlannedRelay, SharedLeg};
 pub use problem::{
     Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,

@@ -217,6 +217,22 @@ impl Plan {
         })
     }
 
+    /// The plan of a problem without streams ([`Problem::without_streams`]).
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            solver: "none".to_owned(),
+            relays: Vec::new(),
+            flows: Vec::new(),
+            shared_legs: Vec::new(),
+            cost: Money::ZERO,
+            total_fct: Duration::ZERO,
+            bound: Duration::ZERO,
+            bound_cost: Money::ZERO,
+        }
+    }
+
     /// Egress that shared legs save.
     #[must_use]
     pub fn saved(&self) -> Money {
@@ -335,7 +351,7 @@ fn named_relays(problem: &Problem, counts: &[usize]) -> Vec<Vec<PlannedRelay>> {
 }
 
 /// The name of the relay with this number in a region: `gcp:europe-north1.1` is the first.
-fn relay_id(region: &RegionId, number: usize) -> RelayId {
+pub(crate) fn relay_id(region: &RegionId, number: usize) -> RelayId {
     RelayId::new(format!("{region}.{}", number + 1)).expect("a problem's regions leave room")
 }
 

@@ -262,6 +262,20 @@ impl Problem {
         Ok(problem)
     }
 
+    /// A problem whose packet flows ([`crate::packets`]) are all that is to be carried: it has no streams, and [`Plan::nothing`] is its plan.
+    ///
+    /// # Errors
+    /// As those of [`Problem::new`], but that there are no flows.
+    ///
+    /// [`Plan::nothing`]: crate::Plan::nothing
+    pub fn without_streams(inputs: Inputs) -> Result<Self, ProblemError> {
+        check::places(&inputs)?;
+        let offers = offers(&inputs);
+        let (shares, candidates) = (Vec::new(), Vec::new());
+        let inputs = Inputs { flows: Vec::new(), ..inputs };
+        Ok(Self { inputs, offers, shares, candidates, left_out: Vec::new(), trees: Vec::new() })
+    }
+
     /// The same problem over the relays that run and no others: its budget is cut to what the dearest paths come to,
     /// and any further relay costs more than that.
     ///

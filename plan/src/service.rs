@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_units::{Duration, Money, Ratio};
 
+/// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to close.
+pub const DETECTION: Duration = Duration::from_millis(5);
+
 /// What a flow needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
@@ -16,6 +19,16 @@ pub struct Demand {
     pub budget: Duration,
     /// Share of packets that may be lost or late.
     pub bearable: Ratio,
+}
+
+impl Demand {
+    /// Whether a service meets it whose slowest packets arrive after `delivery`, where the Internet loses `loss`.
+    #[must_use]
+    pub fn is_met(&self, service: PacketService, delivery: Duration, loss: Ratio) -> bool {
+        let is_bearable =
+            service != PacketService::Direct || loss.as_f64() <= self.bearable.as_f64();
+        delivery <= self.budget && is_bearable
+    }
 }
 
 /// One service for one flow.
@@ -59,14 +72,8 @@ pub fn choose(
             _ => *costs.get(&service)?,
         };
         let delivery = path.delivery(service).unwrap_or(path.internet);
-        let is_bearable =
-            service != PacketService::Direct || loss.as_f64() <= demand.bearable.as_f64();
-        Some(ServiceOffer {
-            service,
-            delivery,
-            cost,
-            meets: delivery <= demand.budget && is_bearable,
-        })
+        let meets = demand.is_met(service, delivery, loss);
+        Some(ServiceOffer { service, delivery, cost, meets })
     };
     let mut offers: Vec<ServiceOffer> = PacketService::ALL.into_iter().filter_map(offer).collect();
     offers.sort_by_key(|offer| (offer.cost, offer.delivery, offer.service));

@@ -392,6 +392,10 @@ fn the_schema_has_every_key_that_the_reader_has() {
         ("[[egress.pair]]\nzzz = 1", "/properties/egress/properties/pair/items/properties"),
         ("[running]\nzzz = 1", "/properties/running/properties"),
         ("[[running.relay]]\nzzz = 1", "/properties/running/properties/relay/items/properties"),
+        ("[[packet_flow]]\nzzz = 1", "/properties/packet_flow/items/properties"),
+        ("[packets]\nzzz = 1", "/properties/packets/properties"),
+        ("[packets]\ncoding = { zzz = 1 }", "/properties/packets/properties/coding/properties"),
+        ("[[packets.at]]\nzzz = 1", "/properties/packets/properties/at/items/properties"),
         ("[[running.path]]\nzzz = 1", "/properties/running/properties/path/items/properties"),
     ];
     for (text, place) in sections {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
-use tradewind_node::{Course, Entrance, NodeConfig, Path};
+use tradewind_node::{Assumed, Course, Entrance, NodeConfig, Path};
 use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
 
@@ -64,6 +64,7 @@ pub(crate) fn near(
         carriage,
         bearable_loss: None,
         copies: None,
+        assumed: Assumed::default(),
     };
     let path = |to: &SocketAddr| {
         let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to: *to };

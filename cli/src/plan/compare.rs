@@ -68,6 +68,7 @@ fn is_zero(count: &usize) -> bool {
 pub(super) fn run(args: &CompareArgs) -> Outcome {
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
+    read.tell_of_streams_alone();
     let problem = match read.problem()? {
         Ok(problem) => problem,
         Err(reason) => {

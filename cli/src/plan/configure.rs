@@ -1,6 +1,6 @@
 //! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,11 +8,14 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use toml::{Table, Value};
 use tradewind_desired::{
-    Desired, Fallbacks, Hop, Inventory, LegProfile, ProcessLegs, Route, compile,
+    Desired, DesiredGateway, DesiredPackets, Fallbacks, Hop, Inventory, LegProfile, PacketEnds,
+    PacketInventory, ProcessLegs, Route, compile, compile_packets,
 };
 use tradewind_grant::Destination;
 use tradewind_relay::{GatewayConfig, RelayConfig};
 use tradewind_units::FlowId;
+
+mod packets;
 
 use super::kept::Kept;
 use super::problem::BadFile;
@@ -23,13 +26,13 @@ use crate::output::{self, Outcome, read_text};
 pub(crate) struct ConfigureArgs {
     /// The plan, as `tradewind plan --out` wrote it
     plan: PathBuf,
-    /// Where its relays listen, and what its flows' destinations are
+    /// Where its relays listen, what its flows' destinations are, and where its packet flows come in and go
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
     /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Files of the same names with all that no plan says, such as identities; of those, `routes` and `leg` are replaced
+    /// Files of the same names with all that no plan says, such as identities; of those, `routes` and `leg` are replaced, and `[packet]` and `[[packet]]` are added to
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
     /// The problem, instead of the one that the plan's file holds
@@ -42,9 +45,17 @@ pub(crate) struct ConfigureArgs {
 #[serde(deny_unknown_fields)]
 struct InventoryText {
     /// Relays that run, by the plan's names for them.
+    #[serde(default)]
     relay: Vec<Hop>,
     /// Where each flow goes.
+    #[serde(default)]
     destinations: BTreeMap<FlowId, Destination>,
+    /// Where relays take packets, by the plan's names for them.
+    #[serde(default)]
+    packet_relay: Vec<Hop>,
+    /// Where each packet flow comes in and goes.
+    #[serde(default)]
+    packet: Vec<PacketEnds>,
     /// What a relayed flow may fall back to; nothing when absent.
     #[serde(default)]
     fallback: FallbackText,
@@ -61,11 +72,17 @@ struct FallbackText {
 }
 
 pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
-    let Kept { problem, plan, .. } = Kept::read(&args.plan, args.problem.as_deref())?;
-    let inventory = read_inventory(&args.inventory)?;
-    let desired = compile(&plan, problem.flows(), &problem.inputs().legs, &inventory)
-        .with_context(|| args.inventory.display().to_string())?;
-    let files = files(&desired, args.base.as_deref())?;
+    let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
+    let (inventory, of_packets) = read_inventory(&args.inventory)?;
+    let place = || args.inventory.display().to_string();
+    let inputs = problem.inputs();
+    let desired = compile(&plan, problem.flows(), &inputs.legs, &inventory).with_context(place)?;
+    let of_packets = match &packets {
+        Some(planned) => compile_packets(&read.file.packets, inputs, &plan, planned, &of_packets)
+            .with_context(place)?,
+        None => DesiredPackets::default(),
+    };
+    let files = files(&desired, &of_packets, args.base.as_deref())?;
     let mut places = files.iter().map(|(name, _)| args.out.join(name));
     if let Some(there) = places.find(|file| args.base.is_none() && file.exists()) {
         bail!(
@@ -81,7 +98,7 @@ pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_inventory(file: &Path) -> anyhow::Result<Inventory> {
+fn read_inventory(file: &Path) -> anyhow::Result<(Inventory, PacketInventory)> {
     let bad = |problem: String| BadFile(format!("{}: {problem}", file.display()));
     let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;
     let told: InventoryText = toml::from_str(&text).map_err(|error| {
@@ -99,38 +116,75 @@ fn read_inventory(file: &Path) -> anyhow::Result<Inventory> {
             return Err(bad(format!("relay `{}` is there twice", twice.name)).into());
         }
     }
-    Ok(inventory)
+    let mut of_packets = PacketInventory::default();
+    for relay in told.packet_relay {
+        if let Some(twice) = of_packets.relays.insert(relay.name.clone(), relay) {
+            return Err(bad(format!("packet relay `{}` is there twice", twice.name)).into());
+        }
+    }
+    for ends in told.packet {
+        if let Some(twice) = of_packets.flows.insert(ends.flow.clone(), ends) {
+            return Err(bad(format!("packet flow `{}` is there twice", twice.flow)).into());
+        }
+    }
+    Ok((inventory, of_packets))
 }
 
 /// All that is to be written, by file; what stands on a base is a whole configuration, and was tried as one.
-fn files(desired: &Desired, base: Option<&Path>) -> anyhow::Result<Vec<(String, Table)>> {
+fn files(
+    desired: &Desired,
+    of_packets: &DesiredPackets,
+    base: Option<&Path>,
+) -> anyhow::Result<Vec<(String, Table)>> {
     let mut files = Vec::new();
-    for (site, gateway) in &desired.gateways {
+    let sites: BTreeSet<_> = desired.gateways.keys().chain(of_packets.gateways.keys()).collect();
+    for site in sites {
         let name = format!("gateway-{site}.toml");
         let (mut table, stands) = read_base(base, &name)?;
-        table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
-        if gateway.routes.routes().any(|route| *route == Route::Direct) {
-            table.insert("direct".to_owned(), Value::Boolean(true));
+        if let Some(gateway) = desired.gateways.get(site) {
+            set_routes(&mut table, gateway)?;
         }
-        let mut legs = legs(&gateway.legs)?;
-        // Applications dial it as they like.
-        legs.remove("accept");
-        set_legs(&mut table, legs);
+        if let Some(flows) = of_packets.gateways.get(site) {
+            packets::set_gateway(&mut table, flows).with_context(|| name.clone())?;
+        }
         if stands {
-            GatewayConfig::parse(&toml::to_string(&table)?).with_context(|| name.clone())?;
+            let config = GatewayConfig::parse(&toml::to_string(&table)?);
+            let config = config.with_context(|| name.clone())?;
+            packets::check_gateway(&config).with_context(|| name.clone())?;
         }
         files.push((name, table));
     }
-    for (relay, relay_legs) in &desired.relays {
+    let relays: BTreeSet<_> = desired.relays.keys().chain(of_packets.relays.keys()).collect();
+    for relay in relays {
         let name = format!("relay-{relay}.toml");
         let (mut table, stands) = read_base(base, &name)?;
-        set_legs(&mut table, legs(relay_legs)?);
+        if let Some(relay_legs) = desired.relays.get(relay) {
+            set_legs(&mut table, legs(relay_legs)?);
+        }
+        if let Some(packet) = of_packets.relays.get(relay) {
+            packets::set_relay(&mut table, packet).with_context(|| name.clone())?;
+        }
         if stands {
-            RelayConfig::parse(&toml::to_string(&table)?).with_context(|| name.clone())?;
+            let config = RelayConfig::parse(&toml::to_string(&table)?);
+            let config = config.with_context(|| name.clone())?;
+            packets::check_relay(&config).with_context(|| name.clone())?;
         }
         files.push((name, table));
     }
     Ok(files)
+}
+
+/// A gateway's routes and legs.
+fn set_routes(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()> {
+    table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
+    if gateway.routes.routes().any(|route| *route == Route::Direct) {
+        table.insert("direct".to_owned(), Value::Boolean(true));
+    }
+    let mut legs = legs(&gateway.legs)?;
+    // Applications dial it as they like.
+    legs.remove("accept");
+    set_legs(table, legs);
+    Ok(())
 }
 
 /// The file to start from, and whether there is one.

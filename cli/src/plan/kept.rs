@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use tradewind_plan::{Answer, Plan, Problem, verify};
+use tradewind_plan::{Answer, PacketPlan, Plan, Problem, verify};
 
 use super::problem::{BadFile, Read};
 use crate::output::{self, read_text};
@@ -13,6 +13,8 @@ pub(crate) struct Kept {
     pub(crate) read: Read,
     pub(crate) problem: Problem,
     pub(crate) plan: Plan,
+    /// What it says of packet flows.
+    pub(crate) packets: Option<PacketPlan>,
 }
 
 impl Kept {
@@ -38,6 +40,12 @@ impl Kept {
         if let Some(first) = verify(&problem, &plan).first() {
             bail!("{name}: it is no plan for {}: {first}", read.asked.file);
         }
-        Ok(Self { read, problem, plan })
+        let packets = answer.packets;
+        if let Some(packets) = &packets
+            && let Some(first) = read.file.packets.verify(problem.inputs(), &plan, packets).first()
+        {
+            bail!("{name}: it is no plan for {}: {first}", read.asked.file);
+        }
+        Ok(Self { read, problem, plan, packets })
     }
 }

@@ -4,6 +4,7 @@ mod compare;
 mod configure;
 mod expected;
 pub(crate) mod kept;
+pub(crate) mod packets;
 pub(crate) mod problem;
 mod regret;
 pub(crate) mod show;
@@ -17,7 +18,7 @@ use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tradewind_experiments::crew::Threads;
 use tradewind_plan::solver::{self, Limits};
-use tradewind_plan::{Answer, Problem, Status, verify};
+use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
 
 use crate::output::file::write_whole;
@@ -158,10 +159,10 @@ fn one(args: &PlanArgs) -> Outcome {
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
     let mut answer = match read.problem()? {
-        Ok(problem) => {
+        Ok(problem) => packets::joint(&read, problem, &args.algorithm.algorithm, |problem| {
             let left = begun.left_of(args.asked.deadline);
-            solve(&problem, &args.algorithm.algorithm, left)?
-        }
+            solve(problem, &args.algorithm.algorithm, left)
+        })?,
         Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
     };
     answer.forecast.clone_from(&read.forecast);
@@ -181,6 +182,9 @@ fn one(args: &PlanArgs) -> Outcome {
 fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Result<Answer> {
     let chosen =
         solver::by_name(algorithm).with_context(|| format!("no algorithm `{algorithm}`"))?;
+    if problem.flows().is_empty() {
+        return Ok(Answer::new(problem, algorithm, Ok(Plan::nothing()), Duration::ZERO)?);
+    }
     let start = Begun::now();
     let time_left = || start.left_of(deadline);
     let should_stop = || time_left().is_zero();

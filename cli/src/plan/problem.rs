@@ -90,6 +90,15 @@ impl Read {
         Ok(Self { asked, file, forecast: None })
     }
 
+    /// Says that a command has nothing to do with the packet flows of the file, if it has some.
+    pub(crate) fn tell_of_streams_alone(&self) {
+        if !self.file.packets.flows.is_empty() {
+            output::say(
+                "note: packet flows are left out here: costs and budgets are those of the streams",
+            );
+        }
+    }
+
     /// Says what the figures rest on, where that is no measurement.
     pub(crate) fn tell(&self) {
         let guessed = self.file.legs_by_distance;
@@ -109,7 +118,11 @@ impl Read {
 
     /// The problem, or why it has no plan whatever the algorithm.
     pub(crate) fn problem(&self) -> Result<Result<Problem, String>, BadFile> {
-        match Problem::new(self.file.inputs.clone()) {
+        let inputs = self.file.inputs.clone();
+        let is_of_packets = inputs.flows.is_empty() && !self.file.packets.flows.is_empty();
+        let made =
+            if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
+        match made {
             Ok(problem) => Ok(Ok(problem)),
             Err(error @ (ProblemError::NoPath { .. } | ProblemError::Deadline { .. })) => {
                 Ok(Err(error.to_string()))

@@ -4,6 +4,7 @@ use tradewind_model::cost::Prices;
 use tradewind_plan::{Answer, Objective, SharedLeg, Status};
 use tradewind_units::{Duration, Money, RelayId};
 
+use super::packets;
 use super::problem::Read;
 use crate::output::{self, table};
 
@@ -22,6 +23,11 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
             vec![group.region.to_string(), group.relay_type.to_string(), count]
         })
         .collect();
+    if answer.flows.is_empty() {
+        // Packet flows are all that there is.
+        packets::show(answer)?;
+        return prices(&read.file.inputs.prices);
+    }
     if relays.is_empty() {
         output::line("no relays: every flow goes direct")?;
     } else {
@@ -53,6 +59,7 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     for line in summary(answer) {
         output::line(line)?;
     }
+    packets::show(answer)?;
     prices(&read.file.inputs.prices)
 }
 

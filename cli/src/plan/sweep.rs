@@ -84,6 +84,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     let form = args.out.as_deref().map(Form::of).transpose().map_err(BadFile)?;
     let begun = Begun::now();
     let read = args.asked.read(Some(args.from))?;
+    read.tell_of_streams_alone();
     let problem = match read.problem()? {
         Ok(problem) => problem,
         Err(reason) => {

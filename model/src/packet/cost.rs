@@ -37,6 +37,13 @@ impl Tariff {
     /// No charge, as of what enters a cloud.
     pub const FREE: Self = Self::PerGb(PricePerGb::FREE);
 
+    /// What each GB costs, in dollars: by the 95th percentile too it is the same whatever the rate, for a flow is charged its rate for its
+    /// time alone.
+    #[must_use]
+    pub fn usd_per_gb(self) -> f64 {
+        self.usd(1e9, Duration::from_secs(1))
+    }
+
     /// What `bytes` within `span` cost, in dollars.
     fn usd(self, bytes: f64, span: Duration) -> f64 {
         match self {
@@ -116,17 +123,23 @@ impl CodingRates {
 }
 
 /// What a service costs a flow over its whole span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PacketCost {
     /// Traffic in and out at the ingress relay.
+    #[serde(rename = "ingress_relay_usd")]
     pub ingress_relay: Money,
     /// The same at the egress relay.
+    #[serde(rename = "egress_relay_usd")]
     pub egress_relay: Money,
     /// Both machines' shares.
+    #[serde(rename = "compute_usd")]
     pub compute: Money,
     /// What the egress relay keeps.
+    #[serde(rename = "storage_usd")]
     pub storage: Money,
     /// Copies on the sender's uplink.
+    #[serde(rename = "uplink_usd")]
     pub uplink: Money,
 }
 
@@ -149,6 +162,15 @@ struct Volumes {
 }
 
 impl Volumes {
+    /// The same where one relay is both: what would pass between them does not, and all that enters does so from outside.
+    fn at_one(service: PacketService, stream: &Stream, coding: &CodingRates) -> Self {
+        let two = Self::of(service, stream, coding);
+        let [_, between] = two.ingress;
+        let [entering, leaving] = two.egress;
+        let ingress = [two.ingress[0], 0.0];
+        Self { ingress, egress: [(entering - between).max(0.0), leaving], kept: two.kept }
+    }
+
     fn of(service: PacketService, stream: &Stream, coding: &CodingRates) -> Self {
         let bytes = stream.rate.volume_in(stream.span).as_u64() as f64;
         let lost = bytes * stream.loss.as_f64();
@@ -187,10 +209,37 @@ pub fn packet_cost(
     ingress: &RelayTariff,
     egress: &RelayTariff,
 ) -> Result<PacketCost, UnitError> {
+    let volumes = Volumes::of(service, stream, coding);
+    cost_of(&volumes, service, stream, coding, ingress, egress)
+}
+
+/// What `service` costs `stream` over one relay, which is ingress and egress relay at once: nothing passes between relays, and one machine
+/// is paid. What enters counts at the ingress relay, what receivers get and say at the egress relay `[JQ 3.5]`.
+///
+/// # Errors
+/// When the sum is beyond what money can express.
+pub fn packet_cost_at_one(
+    service: PacketService,
+    stream: &Stream,
+    coding: &CodingRates,
+    relay: &RelayTariff,
+) -> Result<PacketCost, UnitError> {
+    let volumes = Volumes::at_one(service, stream, coding);
+    let once = RelayTariff { vm_hour: Money::ZERO, ..*relay };
+    cost_of(&volumes, service, stream, coding, &once, relay)
+}
+
+fn cost_of(
+    volumes: &Volumes,
+    service: PacketService,
+    stream: &Stream,
+    coding: &CodingRates,
+    ingress: &RelayTariff,
+    egress: &RelayTariff,
+) -> Result<PacketCost, UnitError> {
     if service == PacketService::Direct {
         return Ok(PacketCost::default());
     }
-    let volumes = Volumes::of(service, stream, coding);
     let traffic = |tariff: &RelayTariff, [entering, leaving]: [f64; 2]| {
         let usd =
             tariff.ingress.usd(entering, stream.span) + tariff.egress.usd(leaving, stream.span);
@@ -305,6 +354,37 @@ mod tests {
         assert!((caching.uplink.as_usd() - 1.5).abs() < 1e-9);
         let forwarding = cost(PacketService::Forwarding, &kept, [&relay(0.02), &egress]);
         assert_eq!((forwarding.storage, forwarding.uplink), (Money::ZERO, Money::ZERO));
+    }
+
+    #[test]
+    fn over_one_relay_nothing_is_paid_between_relays() {
+        let mut relay = relay(0.1);
+        relay.ingress = per_gb(0.01);
+        let stream = stream(0.01);
+        let over_one =
+            |service| packet_cost_at_one(service, &stream, &CodingRates::paper(), &relay).unwrap();
+        let near = |money, expected: f64| (cents(money) - expected).abs() < 1e-6;
+        // 0.675 GB, of which one per cent is lost; a request has 64 bytes for each packet of 1,000.
+        let forwarding = over_one(PacketService::Forwarding);
+        assert!(near(forwarding.ingress_relay, 0.675), "{forwarding:?}");
+        assert!(near(forwarding.egress_relay, 6.75), "{forwarding:?}");
+        let caching = over_one(PacketService::Caching);
+        assert!(near(caching.egress_relay, 0.0675 + 0.000_432), "{caching:?}");
+        // Nine helpers are asked, and lend as many packets.
+        let coding = over_one(PacketService::Coding);
+        let entering = (0.000_432 + 9.0 * 0.006_75) * 1.0;
+        let leaving = (0.006_75 + 9.0 * 0.000_432) * 10.0;
+        assert!(near(coding.ingress_relay, 0.675), "{coding:?}");
+        assert!((cents(coding.egress_relay) - entering - leaving).abs() < 1e-3, "{coding:?}");
+        assert!(near(coding.compute, 2.6 * 0.095), "one machine: {coding:?}");
+    }
+
+    #[test]
+    fn each_gb_by_percentile_costs_the_same_at_any_rate() {
+        let monthly = Tariff::Percentile { usd_per_mbps: 730.0 };
+        // A GB is 8,000 Mbit, and an hour of one Mbit/s, a dollar, is 3,600.
+        assert!((monthly.usd_per_gb() - 8000.0 / 3600.0).abs() < 1e-9);
+        assert!((per_gb(0.09).usd_per_gb() - 0.09).abs() < 1e-12);
     }
 
     #[test]

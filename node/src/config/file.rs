@@ -16,9 +16,9 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in_plain_words};
 
 use super::{
-    ANY_PORT, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
-    NodeConfig, Path, RelayServices, Rendezvous, Taken, Tunnel, Via, bearable_loss, budget_ms,
-    rendezvous,
+    ANY_PORT, Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group,
+    GroupMember, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
+    bearable_loss, budget_ms, rendezvous,
 };
 use crate::NodeError;
 
@@ -62,12 +62,14 @@ struct PricesSection {
     to_endpoints: PricePerGb,
 }
 
-/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for.
+/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for; of a `[[packet]]`: what relays are told of that.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct CodingSection {
     cross_stream: Option<[u8; 2]>,
     in_stream: Option<[u8; 2]>,
+    #[serde(with = "as_text::option")]
+    within: Option<Duration>,
     across_gateways: bool,
 }
 
@@ -80,10 +82,25 @@ impl CodingSection {
         if let Some([repairs, packets]) = self.in_stream {
             services.in_stream = (repairs > 0).then_some(InStream { packets, repairs });
         }
+        if let Some(within) = self.within {
+            services.coding.cross_stream_within = within;
+        }
         if self.across_gateways {
             services.sharing = Sharing::Any;
         }
         services
+    }
+
+    /// What a `[[packet]]` counts on whose relays code like this, and charge `costs` if that is told.
+    fn assumed(&self, costs: Option<ServiceCosts>) -> Result<Assumed, NodeError> {
+        let services = self.resolve();
+        if self.across_gateways {
+            let problem = "expected `across_gateways` only at relays".to_owned();
+            return Err(NodeError::Config { key: "coding", problem });
+        }
+        services.check()?;
+        let assumed = services.assumed();
+        Ok(Assumed { costs: costs.unwrap_or(assumed.costs), ..assumed })
     }
 }
 
@@ -105,6 +122,8 @@ struct PathSection {
     #[serde(default)]
     budget: Budget,
     bearable_loss: Option<Ratio>,
+    costs: Option<ServiceCosts>,
+    coding: Option<CodingSection>,
     copies: Option<CopiesSection>,
     keep: Option<Keep>,
 }
@@ -407,6 +426,12 @@ impl PathSection {
                 return Err(NodeError::Config { key: "bearable_loss", problem });
             }
         };
+        if wanted != Wanted::Auto && (self.costs.is_some() || self.coding.is_some()) {
+            let key = if self.costs.is_some() { "costs" } else { "coding" };
+            let problem = "expected only with `service = \"auto\"`".to_owned();
+            return Err(NodeError::Config { key, problem });
+        }
+        let assumed = self.coding.unwrap_or_default().assumed(self.costs)?;
         let entrance = match (self.listen, self.to, self.tproxy, self.tun) {
             (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
             (None, None, Some(taken), None) => Entrance::Taken(taken),
@@ -422,7 +447,8 @@ impl PathSection {
         }
         let (far, relays) = (self.far.placed()?, self.relays.0);
         let copies = self.copies.map(CopiesSection::resolve);
-        Ok(Path { entrance, course: Course { far, relays, carriage, bearable_loss, copies } })
+        let course = Course { far, relays, carriage, bearable_loss, copies, assumed };
+        Ok(Path { entrance, course })
     }
 
     fn resolve_deposits(self) -> Result<Deposits, NodeError> {
@@ -434,9 +460,11 @@ impl PathSection {
         if self.ways.is_some()
             || self.bearable_loss.is_some()
             || self.copies.is_some()
+            || self.costs.is_some()
+            || self.coding.is_some()
             || !self.budget.0.is_zero()
         {
-            let problem = "expected no `budget`, `ways`, `bearable_loss` or `copies`: packets wait";
+            let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
             return refused("packet", problem);
         }
         let relay = match relays.0 {

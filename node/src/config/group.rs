@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tradewind_packet::message::{Carriage, Service};
 
-use super::{Course, Far, Via};
+use super::{Assumed, Course, Far, Via};
 use crate::NodeError;
 
 /// Most members of a group. Chosen: each packet leaves so many times over the Internet.
@@ -38,7 +38,17 @@ impl Group {
         self.members.iter().map(|member| {
             let GroupMember { far, to, relays } = member.clone();
             let carriage = self.carriage;
-            (to, Course { far, relays, carriage, bearable_loss: None, copies: None })
+            (
+                to,
+                Course {
+                    far,
+                    relays,
+                    carriage,
+                    bearable_loss: None,
+                    copies: None,
+                    assumed: Assumed::default(),
+                },
+            )
         })
     }
 

@@ -15,7 +15,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::{Engine, TICK, now};
-use crate::config::{Course, NodeConfig};
+use crate::config::{Assumed, Course, NodeConfig};
 use crate::counts::Counts;
 use crate::flow::Flow;
 use crate::mailbox::{Desk, Held, Mailbox, Order};
@@ -73,7 +73,7 @@ pub(super) fn gateway(number: u8) -> NodeConfig {
 pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> Course {
     let carriage = Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
     let (far, relays) = (far.into(), relays.into());
-    Course { far, relays, carriage, bearable_loss: None, copies: None }
+    Course { far, relays, carriage, bearable_loss: None, copies: None, assumed: Assumed::default() }
 }
 
 /// Some engines, by number, at one time.

@@ -122,7 +122,10 @@ impl Route {
         let Carriage { service, budget_ms, .. } = self.carriage();
         let budget = Duration::from_millis(budget_ms.into());
         match (self.course.bearable_loss, service) {
-            (Some(loss), _) => Some(Choice::Selected(Box::new(Selection::new(budget, loss)))),
+            (Some(loss), _) => {
+                let selection = Selection::new(budget, loss, self.course.assumed);
+                Some(Choice::Selected(Box::new(selection)))
+            }
             (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
             // Where some packets are chosen, all are numbered.
             (None, Service::Forwarding) if self.course.copies.is_some() => Some(Choice::Configured),

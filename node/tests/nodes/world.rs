@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tradewind_grant::Hop;
-use tradewind_node::{Course, Entrance, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path, RelayServices};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Ratio;
@@ -107,6 +107,7 @@ fn world_through(
                 carriage,
                 bearable_loss,
                 copies: None,
+                assumed: Assumed::default(),
             },
         });
         behind.push((far, wire, sink));

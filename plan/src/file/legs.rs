@@ -9,14 +9,14 @@ use std::ops::Range;
 use tradewind_model::leg::{Loss, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Leg, RttModel};
-use tradewind_units::{Bandwidth, Duration, Segments};
+use tradewind_units::{Bandwidth, Duration, Segments, SiteId};
 
 use super::error::FileError;
 use super::flows::PlacedFlow;
 use super::pairs::{Pair, Stated, connections, smaller};
 use super::places::{Places, window};
 use super::text::{File, LegSection, QuickStart};
-use crate::problem::{Legs, MAX_RELAYS, Place};
+use crate::problem::{Flow, Legs, MAX_RELAYS, Place};
 
 /// Most legs. Chosen: they take some 200 bytes each.
 const MOST_LEGS: usize = 2_000_000;
@@ -27,11 +27,25 @@ pub(super) struct Built {
     pub(super) by_distance: usize,
 }
 
+/// Where something starts and ends, and where the file speaks of it.
+pub(super) struct Ends {
+    pub(super) from: SiteId,
+    pub(super) to: SiteId,
+    pub(super) span: Range<usize>,
+}
+
+impl Ends {
+    pub(super) fn of(placed: &PlacedFlow) -> Self {
+        let Flow { source, destination, .. } = &placed.flow;
+        Self { from: source.clone(), to: destination.clone(), span: placed.span.clone() }
+    }
+}
+
 /// Every leg that some path of some flow may take.
 pub(super) fn legs(
     file: &File,
     places: &Places<'_>,
-    flows: &[PlacedFlow],
+    carried: &[Ends],
     stated: &Stated,
     max_relays: usize,
 ) -> Result<Built, FileError> {
@@ -41,22 +55,21 @@ pub(super) fn legs(
     }
     let mut builder = Builder { file, places, stated, legs: Legs::new(), by_distance: 0 };
     let mut seen = BTreeSet::new();
-    for placed in flows {
-        let (from, to) = (&placed.flow.source, &placed.flow.destination);
-        builder.add(Place::Site(from.clone()), Place::Site(to.clone()), &placed.span)?;
+    for Ends { from, to, span } in carried {
+        builder.add(Place::Site(from.clone()), Place::Site(to.clone()), span)?;
         if max_relays == 0 {
             continue;
         }
         if seen.insert((from, true)) {
             for region in &places.regions {
                 let relay = Place::Relay(region.clone());
-                builder.add(Place::Site(from.clone()), relay, &placed.span)?;
+                builder.add(Place::Site(from.clone()), relay, span)?;
             }
         }
         if seen.insert((to, false)) {
             for region in &places.regions {
                 let relay = Place::Relay(region.clone());
-                builder.add(relay, Place::Site(to.clone()), &placed.span)?;
+                builder.add(relay, Place::Site(to.clone()), span)?;
             }
         }
     }

@@ -9,6 +9,7 @@
 //! | `tables`, `pairs` | CSV tables and `[[pair]]` sections |
 //! | `probes` | reports of `tradewind probe` |
 //! | `legs` | a leg for each hop that some path may take |
+//! | `packets` | packet flows, and what relays cost them |
 //! | `terms` | relay types, prices, what runs already |
 //!
 //! Tables are files of their own; the caller reads them, for nothing here touches a disk.
@@ -20,6 +21,7 @@ use tradewind_model::Catalogue;
 use tradewind_units::{FlowId, Money, RegionId};
 
 use crate::forecast::PastFlow;
+use crate::packets::Packets;
 use crate::problem::Inputs;
 
 mod draw;
@@ -27,6 +29,7 @@ mod error;
 mod flows;
 mod legs;
 mod logged;
+mod packets;
 mod pairs;
 mod places;
 mod probes;
@@ -38,6 +41,7 @@ pub use error::FileError;
 pub use logged::Log;
 
 use error::Source;
+use legs::Ends;
 use places::Places;
 
 /// The budget of a file that names none: no plan costs more.
@@ -52,6 +56,8 @@ pub struct ProblemFile {
     pub name: Option<String>,
     /// The problem.
     pub inputs: Inputs,
+    /// Its packet flows, and what they cost.
+    pub packets: Packets,
     /// Legs whose round-trip time is the distance model's guess.
     pub legs_by_distance: usize,
     /// Flows whose running path passes a region that is no candidate: they leave it, whatever the plan.
@@ -103,12 +109,15 @@ fn read(
     let places = Places::read(&file, source, own.as_ref().unwrap_or(catalogue))?;
     let robust = robust(&file, source)?;
     let past = log.map(|log| log.read(&places)).transpose()?.unwrap_or_default();
-    let flows = flows::flows(&file, &places, log.is_some())?;
+    let flows = flows::flows(&file, &places, log.is_some() || !file.packet_flow.is_empty())?;
+    let packet_ends = packets::ends(&file, &places)?;
     let carried = logged::pairs(&past, &places);
     let carried = if log.is_some() { &carried } else { &flows };
+    let carried: Vec<Ends> = carried.iter().map(Ends::of).chain(packet_ends).collect();
     let max_relays = legs::max_relays(&file, &places)?;
     let stated = pairs::stated(&file, &places, &tables, robust)?;
-    let built = legs::legs(&file, &places, carried, &stated, max_relays)?;
+    let built = legs::legs(&file, &places, &carried, &stated, max_relays)?;
+    let packets = packets::packets(&file, &places, &flows, &built.legs)?;
     let relay_types = terms::relay_types(&file, &places)?;
     let running = terms::running(&file, &places, &relay_types, &flows, max_relays)?;
     let prices = terms::prices(&file, &places, &tables)?;
@@ -135,7 +144,8 @@ fn read(
     let running = inputs.running.paths.iter();
     let must_move = running.filter(|(_, path)| gone(path)).map(|(flow, _)| flow.clone()).collect();
     let legs_by_distance = built.by_distance;
-    Ok((ProblemFile { name: file.name, inputs, legs_by_distance, must_move, tables }, past))
+    let name = file.name;
+    Ok((ProblemFile { name, inputs, packets, legs_by_distance, must_move, tables }, past))
 }
 
 /// The texts of all tables, each read once.

@@ -13,6 +13,7 @@ use tradewind_units::{
     Segments, SiteId, time::as_text,
 };
 
+use crate::packets::BlockCoding;
 use crate::problem::Objective;
 
 /// The whole file.
@@ -54,6 +55,10 @@ pub(super) struct File {
     pub(super) egress: EgressSection,
     #[serde(default)]
     pub(super) running: RunningSection,
+    #[serde(default)]
+    pub(super) packet_flow: Vec<Spanned<PacketFlowSection>>,
+    #[serde(default)]
+    pub(super) packets: PacketsSection,
 }
 
 /// Reports of probes that ran at one place.
@@ -175,6 +180,7 @@ pub(super) struct SiteSection {
     pub(super) egress_cap: Option<Bandwidth>,
     pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
     pub(super) window: Option<Spanned<Bytes>>,
+    pub(super) uplink: Option<Spanned<TariffSection>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -308,4 +314,62 @@ pub(super) struct RunningRelay {
 pub(super) struct RunningPath {
     pub(super) flow: Spanned<FlowId>,
     pub(super) regions: Vec<Spanned<RegionId>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PacketFlowSection {
+    pub(super) id: Option<Spanned<FlowId>>,
+    pub(super) from: Spanned<SiteId>,
+    pub(super) to: Spanned<SiteId>,
+    pub(super) rate: Option<Spanned<Bandwidth>>,
+    pub(super) packet: Option<Spanned<Bytes>>,
+    pub(super) packets_per_second: Option<Spanned<f64>>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) span: Option<Duration>,
+    #[serde(with = "as_text")]
+    pub(super) budget: Duration,
+    pub(super) bearable_loss: Option<Ratio>,
+    pub(super) internet_loss: Option<Ratio>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) helper_rtt: Option<Duration>,
+}
+
+/// What holds for all packet flows.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PacketsSection {
+    #[serde(default, with = "as_text::option")]
+    pub(super) detection: Option<Duration>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) kept: Option<Duration>,
+    pub(super) coding: Option<Spanned<BlockCoding>>,
+    pub(super) usd_per_hour: Option<Money>,
+    pub(super) flows_per_machine: Option<Spanned<u32>>,
+    pub(super) ingress: Option<Spanned<TariffSection>>,
+    pub(super) egress: Option<Spanned<TariffSection>>,
+    pub(super) storage_usd_per_gb_hour: Option<Money>,
+    #[serde(default)]
+    pub(super) at: Vec<Spanned<PacketsAtSection>>,
+}
+
+/// What relays cost in one region or cloud, before what holds for all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PacketsAtSection {
+    pub(super) region: Option<Spanned<RegionId>>,
+    pub(super) cloud: Option<Spanned<String>>,
+    pub(super) usd_per_hour: Option<Money>,
+    pub(super) flows_per_machine: Option<Spanned<u32>>,
+    pub(super) ingress: Option<Spanned<TariffSection>>,
+    pub(super) egress: Option<Spanned<TariffSection>>,
+    pub(super) storage_usd_per_gb_hour: Option<Money>,
+}
+
+/// How traffic is billed: by volume, or by the 95th percentile of a month.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TariffSection {
+    pub(super) usd_per_gb: Option<PricePerGb>,
+    pub(super) usd_per_mbps: Option<Money>,
 }

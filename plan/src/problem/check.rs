@@ -112,6 +112,11 @@ pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
 /// Refuses what makes no sense by itself.
 pub(super) fn inputs(inputs: &Inputs) -> Result<(), ProblemError> {
     flows(inputs)?;
+    places(inputs)
+}
+
+/// Refuses regions and relay types that make no sense by themselves.
+pub(super) fn places(inputs: &Inputs) -> Result<(), ProblemError> {
     regions(inputs)?;
     if inputs.relay_types.is_empty() {
         return Err(ProblemError::NoRelayTypes);

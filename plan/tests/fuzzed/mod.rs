@@ -6,7 +6,7 @@ use tradewind_model::Catalogue;
 use tradewind_plan::file::{FileError, Log};
 use tradewind_plan::forecast::{History, past_period, regret};
 use tradewind_plan::solver::{self, Greedy, Limits, SolveError};
-use tradewind_plan::{Problem, file, verify};
+use tradewind_plan::{Plan, Problem, file, verify};
 use tradewind_units::Duration;
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
@@ -35,8 +35,9 @@ pub(crate) fn plan_problem(data: &[u8]) {
         Ok(read) => read,
         Err(error) => return one_line(&error),
     };
+    packet_flows(&read);
     let inputs = read.inputs;
-    assert!(!inputs.flows.is_empty(), "a problem has flows");
+    assert!(!(inputs.flows.is_empty() && read.packets.flows.is_empty()), "a problem has flows");
     if inputs.flows.len() > MOST_FLOWS || inputs.legs.len() > MOST_LEGS || inputs.max_relays > 2 {
         return;
     }
@@ -48,6 +49,21 @@ pub(crate) fn plan_problem(data: &[u8]) {
     };
     let violations = plan.map(|plan| verify(&problem, &plan)).unwrap_or_default();
     assert!(violations.is_empty(), "{violations:?}");
+}
+
+/// Packet flows have a plan that holds, or there is none, told in one line.
+fn packet_flows(read: &file::ProblemFile) {
+    let nothing = Plan::nothing();
+    if read.packets.flows.len() > MOST_FLOWS || read.inputs.legs.len() > MOST_LEGS {
+        return;
+    }
+    match read.packets.plan(&read.inputs, Some(&nothing)) {
+        Ok(plan) => {
+            let violations = read.packets.verify(&read.inputs, &nothing, &plan);
+            assert!(violations.is_empty(), "{violations:?}");
+        }
+        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+    }
 }
 
 fn one_line(error: &FileError) {

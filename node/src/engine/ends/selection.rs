@@ -1,5 +1,5 @@
 //! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`, by the delays of its paths, and then by what
-//! its receiver reports (`tradewind_plan::service`).
+//! its receiver reports (`tradewind_plan::service`). What services cost is told (`costs` of a `[[packet]]`), or taken to be what leaves relays.
 //!
 //! How far the receiver is from its relay is not measured here: members are told (`super::super::members`), and where nobody tells it is taken to be as
 //! far as the sender from its own.
@@ -7,21 +7,17 @@
 use std::collections::BTreeMap;
 
 use tradewind_model::packet::{PacketPath, PacketService};
-use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Feedback, Service};
-use tradewind_plan::service::{Demand, Report, ServiceKeeper, choose};
-use tradewind_units::{Duration, Money, Ratio};
+use tradewind_plan::service::{DETECTION, Demand, Report, ServiceKeeper, choose};
+use tradewind_units::{Duration, Ratio};
 
-/// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to close.
-const DETECTION: Duration = Duration::from_millis(5);
-/// What leaves relays for each byte of a flow, in the order of services: by coding at its default rates, by caching, by forwarding `[JQ 3]`.
-const PARTS: [(PacketService, f64); 3] =
-    [(PacketService::Coding, 0.4), (PacketService::Caching, 1.0), (PacketService::Forwarding, 2.0)];
+use crate::config::{Assumed, ServiceCosts};
 
 /// The choice for one flow.
 #[derive(Debug)]
 pub(in super::super) struct Selection {
     demand: Demand,
+    assumed: Assumed,
     keeper: Option<ServiceKeeper>,
     why: &'static str,
 }
@@ -38,9 +34,9 @@ pub(super) struct RoundTrips {
 }
 
 impl Selection {
-    pub(in super::super) fn new(budget: Duration, bearable: Ratio) -> Self {
+    pub(in super::super) fn new(budget: Duration, bearable: Ratio, assumed: Assumed) -> Self {
         let why = "its paths are not measured yet";
-        Self { demand: Demand { budget, bearable }, keeper: None, why }
+        Self { demand: Demand { budget, bearable }, assumed, keeper: None, why }
     }
 
     pub(super) fn why(&self) -> &'static str {
@@ -68,11 +64,14 @@ impl Selection {
             receiver_access: far_access,
             helper_access: far_access,
             detection: DETECTION,
-            encoding: Coding::default().cross_stream_within,
+            encoding: self.assumed.coding_within,
         };
-        let cost = |part| Money::from_usd(part).unwrap_or(Money::ZERO);
-        let costs: BTreeMap<_, _> =
-            PARTS.into_iter().map(|(service, part)| (service, cost(part))).collect();
+        let ServiceCosts { coding, caching, forwarding } = self.assumed.costs;
+        let costs = BTreeMap::from([
+            (PacketService::Coding, coding),
+            (PacketService::Caching, caching),
+            (PacketService::Forwarding, forwarding),
+        ]);
         let choice = choose(self.demand, &path, Ratio::ZERO, &costs);
         self.why = match choice.meets {
             true => "the cheapest within its budget",
@@ -114,8 +113,12 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn within(budget: Duration) -> Selection {
+        Selection::new(budget, Ratio::new(0.01).unwrap(), Assumed::default())
+    }
+
     fn begun(budget: u64) -> (Selection, Service) {
-        let mut selection = Selection::new(ms(budget), Ratio::new(0.01).unwrap());
+        let mut selection = within(ms(budget));
         // 80 ms one way over the Internet, 90 over the relays, 5 of them to the first.
         let service = selection.begin(measured(None));
         (selection, service)
@@ -149,7 +152,7 @@ mod tests {
         assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
         assert_eq!(selection.why(), "a cheaper one lost too much or came late");
         // Where the receiver is far from its relay, only forwarding is fast enough.
-        let mut selection = Selection::new(ms(150), Ratio::new(0.01).unwrap());
+        let mut selection = within(ms(150));
         selection.begin(measured(Some(ms(120))));
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
@@ -157,5 +160,52 @@ mod tests {
         let (mut selection, _) = begun(115);
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Caching));
+    }
+
+    /// The services that a flow comes to whose Internet loses more and more.
+    fn ladder(assumed: Assumed) -> Vec<Service> {
+        let mut selection = Selection::new(ms(300), Ratio::new(0.01).unwrap(), assumed);
+        let mut ladder = vec![selection.begin(measured(None))];
+        ladder.extend((0..10).filter_map(|_| selection.observe(&told(50))));
+        ladder
+    }
+
+    #[test]
+    fn services_stand_in_the_order_of_what_they_are_told_to_cost() {
+        let by_parts = ladder(Assumed::default());
+        let all = [Service::Direct, Service::Coding, Service::Caching, Service::Forwarding];
+        assert_eq!(by_parts, all, "by what leaves relays");
+        let usd = |usd| tradewind_units::Money::from_usd(usd).unwrap();
+        // The last relay's cloud asks much, the first one's nothing: requests to helpers cost more than copies.
+        let costs = ServiceCosts { coding: usd(0.03), caching: usd(0.01), forwarding: usd(0.09) };
+        let by_costs = ladder(Assumed { costs, ..Assumed::default() });
+        assert_eq!(
+            by_costs,
+            [Service::Direct, Service::Caching, Service::Coding, Service::Forwarding]
+        );
+    }
+
+    #[test]
+    fn blocks_that_are_open_for_long_make_coding_slow() {
+        // 80 ms, 5 to notice, 10 to ask, 10 for helpers, and what is left of a block's time when the request is there.
+        let first_bought = |coding_within| {
+            let assumed = Assumed { coding_within, ..Assumed::default() };
+            let mut selection = Selection::new(ms(130), Ratio::new(0.01).unwrap(), assumed);
+            selection.begin(measured(None));
+            selection.observe(&told(50));
+            selection.observe(&told(50))
+        };
+        assert_eq!(first_bought(ms(10)), Some(Service::Coding));
+        assert_eq!(first_bought(ms(60)), Some(Service::Caching));
+    }
+
+    #[test]
+    fn the_planner_takes_relays_to_code_as_they_do() {
+        let planned = tradewind_plan::packets::BlockCoding::default();
+        let relays = crate::RelayServices::default();
+        assert_eq!(planned.cross_stream, [relays.coding.repairs, relays.coding.packets]);
+        let in_stream = relays.in_stream.unwrap();
+        assert_eq!(planned.in_stream, [in_stream.repairs, in_stream.packets]);
+        assert_eq!(planned.within, Assumed::default().coding_within);
     }
 }

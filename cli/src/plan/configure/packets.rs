@@ -1,0 +1,63 @@
+//! What a plan's packet flows add to the configurations of gateways and relays, and whether the packet plane would take those.
+
+use anyhow::Context as _;
+use toml::{Table, Value};
+use tradewind_desired::{GatewayPacket, RelayPacket};
+use tradewind_grant::IdentityKey;
+use tradewind_node::NodeConfig;
+use tradewind_relay::{GatewayConfig, RelayConfig};
+
+/// Puts `flows` into a gateway's `[[packet]]`: what has the same `listen` is replaced, all else of the base stays.
+pub(super) fn set_gateway(table: &mut Table, flows: &[GatewayPacket]) -> anyhow::Result<()> {
+    let packets = table.entry("packet").or_insert_with(|| Value::Array(Vec::new()));
+    let packets = packets.as_array_mut().context("packet: expected `[[packet]]`")?;
+    for flow in flows {
+        let listen = flow.listen.to_string();
+        packets.retain(|other| other.get("listen").and_then(Value::as_str) != Some(&listen));
+        packets.push(Value::try_from(flow)?);
+    }
+    Ok(())
+}
+
+/// Puts what packet flows need into a relay's `[packet]`: its coding and prices are replaced, neighbours are added to those of the base,
+/// and all else of it stays.
+pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Result<()> {
+    let planned = Table::try_from(packet)?;
+    let there = table.entry("packet").or_insert_with(|| Value::Table(Table::new()));
+    let there = there.as_table_mut().context("packet: expected `[packet]`")?;
+    for (key, value) in planned {
+        match (there.get_mut(&key), value) {
+            (Some(Value::Array(known)), Value::Array(more)) => {
+                for one in more {
+                    if !known.contains(&one) {
+                        known.push(one);
+                    }
+                }
+            }
+            // Sharing between gateways is the operator's to allow.
+            (Some(Value::Table(known)), Value::Table(more)) => known.extend(more),
+            (Some(_), _) if key == "listen" => {}
+            (_, value) => drop(there.insert(key, value)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a gateway's packet sections make sense; whose identity it is does not matter to that.
+pub(super) fn check_gateway(config: &GatewayConfig) -> anyhow::Result<()> {
+    let endpoint = config.packet_endpoint.as_ref();
+    NodeConfig::of_gateway(&config.packet, endpoint, anybody(), config.grant.clone())?;
+    Ok(())
+}
+
+/// The same for a relay's.
+pub(super) fn check_relay(config: &RelayConfig) -> anyhow::Result<()> {
+    if let Some(packet) = &config.packet {
+        NodeConfig::of_relay(packet, anybody(), config.operators.clone())?;
+    }
+    Ok(())
+}
+
+fn anybody() -> IdentityKey {
+    IdentityKey::from_entropy([1; 32])
+}

@@ -1,0 +1,181 @@
+//! Packet flows in `tradewind plan`, `explain` and `plan configure`, as a user calls them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod common;
+
+use std::path::Path;
+
+use common::Files;
+use serde_json::Value;
+use tradewind_grant::IdentityKey;
+use tradewind_node::{Far, NodeConfig, Via};
+use tradewind_relay::{GatewayConfig, RelayConfig};
+use tradewind_units::{Duration, Money};
+
+/// A stream that pays for a relay in London, and a call that had better go over it.
+const JOINT: &str = r#"budget_usd = 1.0
+regions = ["gcp:europe-west2"]
+rtt_tables = ["rtt.csv"]
+site = [{ id = "a" }, { id = "b" }, { id = "c" }]
+flow = [{ id = "far", from = "a", to = "b", volume = "2 GB" }]
+[[packet_flow]]
+id = "call"
+from = "a"
+to = "b"
+rate = "1.5 Mbit/s"
+packet = "1 kB"
+budget = "300 ms"
+[egress]
+usd_per_gb = 0.08
+"#;
+
+fn joint(test: &str) -> Files {
+    let files = Files::new(test);
+    files.write("p.toml", JOINT);
+    files.write("rtt.csv", common::RTTS);
+    files
+}
+
+#[test]
+fn streams_and_packet_flows_are_planned_and_explained_in_one_view() {
+    let files = joint("packet-flows");
+    let plan = files.json("plan --problem p.toml -o json --out plan.json");
+    let call = &plan["packets"]["flows"][0];
+    assert_eq!((&call["id"], &call["path"]), (&"call".into(), &plan["flows"][0]["path"]));
+    assert_eq!(plan["packets"]["relays"], serde_json::json!([]), "the stream's relay will do");
+    assert_eq!(call["costs"]["compute_usd"], 0.0, "and its machine is paid");
+    let services = call["services"].as_array().unwrap();
+    let verdicts: Vec<&str> = services.iter().map(|one| one["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts.iter().filter(|verdict| **verdict == "taken").count(), 1, "{plan}");
+    assert_eq!(verdicts[0], "lossy", "a hundredth is lost");
+    let usd = |value: &Value| value.as_f64().unwrap();
+    let spent = usd(&plan["cost_usd"]) + usd(&plan["packets"]["cost_usd"]);
+    assert!(usd(&plan["budget_usd"]) < 1.0 && spent <= 1.0, "{plan}");
+
+    let table = files.prints("plan --problem p.toml");
+    assert!(table.contains("packet flow") && table.contains("together $"), "{table}");
+    assert_eq!(&files.json("explain plan.json call -o json"), call);
+    let told = files.prints("explain plan.json call");
+    assert!(told.contains("loses too much") && told.contains("machines $0.0000"), "{told}");
+    let forged =
+        files.read("plan.json").replacen("\"compute_usd\": 0.0", "\"compute_usd\": 0.1", 1);
+    files.write("forged.json", forged);
+    files.refuses_with("explain forged.json call", 1, "forged.json: it is no plan for p.toml: ");
+    let compared = files.run("plan compare --problem p.toml");
+    assert!(common::text(&compared.stderr).contains("packet flows are left out"), "{compared:?}");
+}
+
+#[test]
+fn packet_flows_may_be_all_there_is_and_have_no_plan() {
+    let files = joint("packets-alone");
+    let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
+    let alone = JOINT.replace(stream, "");
+    assert_ne!(alone, JOINT);
+    files.write("p.toml", &alone);
+    let plan = files.json("plan --problem p.toml -o json --out plan.json");
+    assert_eq!((&plan["status"], &plan["flows"]), (&"optimal".into(), &serde_json::json!([])));
+    assert_eq!(plan["packets"]["relays"][0]["id"], "gcp:europe-west2.1");
+    assert!(files.prints("plan --problem p.toml").contains("for packet flows alone"));
+    files.prints("explain plan.json call");
+
+    files.write("late.toml", alone.replace("300 ms", "90 ms"));
+    files.refuses_with(
+        "plan --problem late.toml",
+        1,
+        "late.toml: infeasible: packet flow `call`: no service meets its budget of 90.0 ms: the fastest, forwarding over gcp:europe-west2, \
+         takes 100.0 ms",
+    );
+    files.refuses_with(
+        "plan --problem p.toml --budget 0.0001",
+        1,
+        "p.toml: limited: packet flows: they cost $",
+    );
+}
+
+#[test]
+fn packet_sections_are_written_with_prices_and_costs() {
+    let files = joint("packet-sections");
+    files.prints("plan --problem p.toml --out plan.json");
+    let public = |seed: u8| IdentityKey::from_entropy([seed; 32]).public();
+    let (relay, far) = (public(2), public(3));
+    let inventory = format!(
+        "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
+        [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\nidentity = '{relay}'
+        [destinations]\nfar = '198.51.100.9:443'
+        [[packet]]\nflow = 'call'\nlisten = '127.0.0.1:5004'\nto = '10.0.0.7:5004'
+        far = {{ address = '192.0.2.9:7001', identity = '{far}' }}\n"
+    );
+    files.write("inventory.toml", &inventory);
+    files.prints("plan configure plan.json --inventory inventory.toml --out new");
+    let read = |name: &str| -> toml::Table { files.read(name).parse().unwrap() };
+    let gateway = read("new/gateway-a.toml");
+    let packets = gateway["packet"].as_array().unwrap();
+    let node =
+        NodeConfig::of_gateway(packets, None, IdentityKey::from_entropy([1; 32]), None).unwrap();
+    let course = &node.paths[0].course;
+    assert!(matches!(&course.far, Far::At(hop) if hop.identity == far), "{course:?}");
+    assert!(matches!(&course.relays, Via::Relays(relays) if relays[0].identity == relay));
+    assert_eq!(course.carriage.budget_ms, 300);
+    assert!(course.bearable_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
+    // Over one relay everything is forwarded at its egress price; what is lost is a hundredth, and helpers are asked for it.
+    let usd = |usd| Money::from_usd(usd).unwrap();
+    let costs = course.assumed.costs;
+    assert_eq!((costs.forwarding, costs.caching), (usd(0.08), usd(0.0008)));
+    assert!(costs.caching < costs.coding && costs.coding < costs.forwarding, "{costs:?}");
+    assert_eq!(course.assumed.coding_within, Duration::from_millis(30));
+    let packet = &read("new/relay-gcp:europe-west2.1.toml")["packet"];
+    let node = NodeConfig::of_relay(packet, IdentityKey::from_entropy([2; 32]), vec![]).unwrap();
+    assert_eq!(node.listen, "0.0.0.0:7001".parse().unwrap());
+    assert!((node.services.to_endpoints.as_usd_per_gb() - 0.08).abs() < 1e-12);
+    assert_eq!(node.policy.next_hops.len(), 1);
+
+    // What a base says stays, but for what the plan says anew.
+    std::fs::create_dir(files.0.join("base")).unwrap();
+    let operator = files.prints("keygen operator op.key");
+    files.write(
+        "base/relay-gcp:europe-west2.1.toml",
+        format!(
+            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\n[packet]\nlisten = '192.0.2.1:7001'
+            next_hops = ['192.0.2.50:7001']\ncoding = {{ across_gateways = true, in_stream = [0, 1] }}",
+            operator.trim()
+        ),
+    );
+    files.prints("plan configure plan.json --inventory inventory.toml --out new --base base");
+    let text = files.read("new/relay-gcp:europe-west2.1.toml");
+    let config = RelayConfig::parse(&text).unwrap();
+    let packet = config.packet.as_ref().unwrap();
+    assert_eq!(packet["listen"].as_str(), Some("192.0.2.1:7001"));
+    assert_eq!(packet["next_hops"].as_array().unwrap().len(), 2);
+    assert_eq!(packet["coding"]["across_gateways"].as_bool(), Some(true));
+    assert_eq!(packet["coding"]["in_stream"][0].as_integer(), Some(1));
+
+    let planned = format!("{inventory}service = 'planned'\n");
+    files.write("inventory.toml", planned);
+    files.prints("plan configure plan.json --inventory inventory.toml --out planned");
+    let gateway = read("planned/gateway-a.toml");
+    let section = &gateway["packet"][0];
+    let kept: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
+    assert_eq!(section["service"].as_str(), kept["packets"]["flows"][0]["service"].as_str());
+    assert!(section.get("costs").is_none() && section.get("bearable_loss").is_none());
+    assert!(GatewayConfig::parse(&files.read("planned/gateway-a.toml")).is_err(), "a part of one");
+
+    files.write("inventory.toml", inventory.replace("flow = 'call'", "flow = 'other'"));
+    files.refuses_with(
+        "plan configure plan.json --inventory inventory.toml --out other",
+        1,
+        "inventory.toml: flow `call` is planned, but its ends are not known",
+    );
+}
+
+#[test]
+fn the_example_is_planned() {
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let file = house.join("scenarios/plan/calls.toml").display().to_string();
+    let files = Files::new("calls");
+    let plan = files.json(&["plan", "--problem", &file, "-o", "json"]);
+    let flows = plan["packets"]["flows"].as_array().unwrap();
+    let services: Vec<&str> = flows.iter().map(|flow| flow["service"].as_str().unwrap()).collect();
+    assert_eq!(services[2], "direct", "its loss can be borne");
+    assert!(services[..2].iter().all(|service| *service != "direct"), "{services:?}");
+}

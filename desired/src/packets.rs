@@ -1,0 +1,255 @@
+//! From the packet flows of a plan to what gateways and relays are told of them: `[[packet]]` and `[packet]` of docs/packet.md, with the
+//! prices that the plan was made by.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use tradewind_grant::{Destination, DestinationRule, Hop as Neighbour, PublicIdentity};
+use tradewind_model::packet::{PacketService, Tariff};
+use tradewind_model::{Egress, ModelError};
+use tradewind_plan::packets::{BlockCoding, PacketFlow, PlannedPacketFlow, ServiceCosts};
+use tradewind_plan::{Inputs, PacketPlan, Packets, Plan};
+use tradewind_units::{Duration, FlowId, PricePerGb, Ratio, RegionId, RelayId, SiteId, time};
+
+use crate::{DesiredError, Hop};
+
+/// The highest price of a GB that configurations take, in dollars.
+const MOST_USD_PER_GB: f64 = 100.0;
+
+/// What a plan leaves open of its packet flows.
+#[derive(Debug, Clone, Default)]
+pub struct PacketInventory {
+    /// Where relays take packets, by the plan's name for them.
+    pub relays: BTreeMap<RelayId, Hop>,
+    /// Where each flow comes in and goes.
+    pub flows: BTreeMap<FlowId, PacketEnds>,
+}
+
+/// Where a packet flow comes in and goes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketEnds {
+    /// The flow.
+    pub flow: FlowId,
+    /// Where applications write to, at the near gateway.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
+    pub listen: SocketAddr,
+    /// Where the far gateway delivers.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
+    pub to: SocketAddr,
+    /// The far gateway.
+    pub far: FarGateway,
+    /// Who chooses the service while the flow runs.
+    #[serde(default)]
+    pub service: Chooser,
+}
+
+/// A far gateway: where it is and who, or its id among the members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected `{ address = .., identity = .. }`, or the id of a member")]
+pub enum FarGateway {
+    /// Here.
+    At(Neighbour),
+    /// Where the members say.
+    Member(String),
+}
+
+/// Who chooses the service of a packet flow while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chooser {
+    /// The gateway, by what it measures and its receiver reports, and by the plan's costs.
+    #[default]
+    Auto,
+    /// The plan.
+    Planned,
+}
+
+/// `[[packet]]` of a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GatewayPacket {
+    /// Where applications write to.
+    pub listen: SocketAddr,
+    to: SocketAddr,
+    service: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ways: Option<&'static str>,
+    #[serde(with = "time::as_text::option", skip_serializing_if = "Option::is_none")]
+    budget: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bearable_loss: Option<Ratio>,
+    far: FarGateway,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    relays: Vec<Neighbour>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    costs: Option<ServiceCosts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coding: Option<BlockCoding>,
+}
+
+/// `[packet]` of a relay.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RelayPacket {
+    /// Where it listens: as the inventory names it, on all addresses.
+    pub listen: SocketAddr,
+    /// Relays that send through it.
+    pub relays: Vec<PublicIdentity>,
+    /// Relays and far gateways that it sends to.
+    pub next_hops: Vec<DestinationRule>,
+    coding: BlockCoding,
+    usd_per_gb: RelayEgress,
+}
+
+/// What a relay's cloud charges for what leaves it: of several receivers the dearest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+struct RelayEgress {
+    to_relays: PricePerGb,
+    to_endpoints: PricePerGb,
+}
+
+/// What all gateways and relays are told of packet flows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DesiredPackets {
+    /// The gateway of each source.
+    pub gateways: BTreeMap<SiteId, Vec<GatewayPacket>>,
+    /// Each relay that a packet flow takes.
+    pub relays: BTreeMap<RelayId, RelayPacket>,
+}
+
+/// What gateways and relays should run of `plan`, made for `packets` beside the `streams`.
+///
+/// # Errors
+/// When the inventory lacks a flow or a relay of it, or a price is missing.
+pub fn compile_packets(
+    packets: &Packets,
+    inputs: &Inputs,
+    streams: &Plan,
+    plan: &PacketPlan,
+    inventory: &PacketInventory,
+) -> Result<DesiredPackets, DesiredError> {
+    let mut desired = DesiredPackets::default();
+    for planned in &plan.flows {
+        let unknown = || DesiredError::UnknownFlow(planned.id.clone());
+        let flow = packets.flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
+        let ends = inventory.flows.get(&planned.id).ok_or_else(unknown)?;
+        let relay = |id: &RelayId| {
+            let route = format!("packet flow `{}`", planned.id);
+            let missing = || DesiredError::UnknownRelay { route, relay: id.clone() };
+            inventory.relays.get(id).ok_or_else(missing)
+        };
+        let hops: Vec<&Hop> = planned.path.iter().map(relay).collect::<Result<_, _>>()?;
+        let gateway = desired.gateways.entry(flow.source.clone()).or_default();
+        gateway.push(gateway_packet(packets.coding, flow, planned, ends, &hops));
+        for (at, hop) in hops.iter().enumerate() {
+            let told = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {
+                listen: any_address(hop.address),
+                relays: Vec::new(),
+                next_hops: Vec::new(),
+                coding: packets.coding,
+                usd_per_gb: RelayEgress::default(),
+            });
+            let before = at.checked_sub(1).and_then(|before| hops.get(before));
+            let next = hops.get(at + 1);
+            told.take(before.copied(), next.copied(), &ends.far);
+            let region = |id: &RelayId| region_of(streams, plan, id);
+            let Some(here) = region(&hop.name) else { continue };
+            let there = next.and_then(|next| region(&next.name));
+            told.usd_per_gb.take(packets, inputs, (here, there), &flow.destination)?;
+        }
+    }
+    Ok(desired)
+}
+
+fn gateway_packet(
+    coding: BlockCoding,
+    flow: &PacketFlow,
+    planned: &PlannedPacketFlow,
+    ends: &PacketEnds,
+    hops: &[&Hop],
+) -> GatewayPacket {
+    let neighbour = |hop: &&Hop| Neighbour { address: hop.address, identity: hop.identity };
+    // Without relays there is nothing to choose.
+    let is_auto = ends.service == Chooser::Auto && !hops.is_empty();
+    let service = match planned.service {
+        _ if is_auto => "auto",
+        PacketService::Direct => "direct",
+        PacketService::Coding => "coding",
+        PacketService::Caching => "caching",
+        PacketService::Forwarding => "forwarding",
+    };
+    GatewayPacket {
+        listen: ends.listen,
+        to: ends.to,
+        service,
+        // As the plan counts: in the place of the Internet.
+        ways: (service == "forwarding").then_some("relays"),
+        budget: (!hops.is_empty()).then_some(flow.demand.budget),
+        bearable_loss: is_auto.then_some(flow.demand.bearable),
+        far: ends.far.clone(),
+        relays: hops.iter().map(neighbour).collect(),
+        costs: planned.usd_per_gb.filter(|_| is_auto),
+        coding: is_auto.then_some(coding),
+    }
+}
+
+impl RelayPacket {
+    /// Takes in a flow that comes from a relay, or from a gateway, which shows its grant, and goes on.
+    fn take(&mut self, before: Option<&Hop>, next: Option<&Hop>, far: &FarGateway) {
+        if let Some(before) = before.map(|hop| hop.identity)
+            && !self.relays.contains(&before)
+        {
+            self.relays.push(before);
+        }
+        let address = match (next, far) {
+            (Some(next), _) => next.address,
+            (None, FarGateway::At(far)) => far.address,
+            // Its address is the members' to tell.
+            (None, FarGateway::Member(_)) => return,
+        };
+        let rule = Destination::Address(address).as_rule();
+        if !self.next_hops.contains(&rule) {
+            self.next_hops.push(rule);
+        }
+    }
+}
+
+impl RelayEgress {
+    fn take(
+        &mut self,
+        packets: &Packets,
+        inputs: &Inputs,
+        (here, there): (&RegionId, Option<&RegionId>),
+        destination: &SiteId,
+    ) -> Result<(), ModelError> {
+        let price = |to: Egress<'_>| packets.egress(inputs, here, to).map(by_volume);
+        if let Some(there) = there {
+            self.to_relays = self.to_relays.max(price(Egress::Region(there))?);
+        } else {
+            let inside = inputs.site_regions.get(destination);
+            let to = inside.map_or(Egress::Internet, Egress::Region);
+            self.to_endpoints = self.to_endpoints.max(price(to)?);
+        }
+        Ok(())
+    }
+}
+
+/// A tariff as relays take it: dollars for each GB.
+fn by_volume(tariff: Tariff) -> PricePerGb {
+    PricePerGb::from_usd_per_gb(tariff.usd_per_gb().min(MOST_USD_PER_GB)).unwrap_or_default()
+}
+
+fn region_of<'a>(streams: &'a Plan, plan: &'a PacketPlan, id: &RelayId) -> Option<&'a RegionId> {
+    let of_streams = streams.relays.iter().find(|relay| relay.id == *id);
+    let added = || plan.relays.iter().find(|relay| relay.id == *id).map(|relay| &relay.region);
+    of_streams.map(|relay| &relay.region).or_else(added)
+}
+
+/// All addresses of the same family, at the same port.
+fn any_address(known: SocketAddr) -> SocketAddr {
+    let unspecified: std::net::IpAddr = match known {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(unspecified, known.port())
+}

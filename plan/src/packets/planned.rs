@@ -1,0 +1,255 @@
+//! The choice for each packet flow: the cheapest of all ways that meet its demand, and what speaks against the others `[JQ 3.3]`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tradewind_model::packet::{PacketCost, PacketService};
+use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
+
+use super::rooms::Rooms;
+use super::ways::{BOUGHT, Ground, Over, Way};
+use super::{Fastest, PacketError, PacketFlow, Packets};
+use crate::plan::Plan;
+use crate::problem::Inputs;
+
+/// A relay that packet flows take and streams do not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketRelay {
+    /// Its name: the region's and a number.
+    pub id: RelayId,
+    /// Where it runs.
+    pub region: RegionId,
+    /// What it is.
+    pub relay_type: RelayTypeId,
+    /// Whether it runs already: its machine costs nothing more.
+    pub runs: bool,
+}
+
+/// Why a service was taken or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PacketVerdict {
+    /// It was taken.
+    Taken,
+    /// It would do, and costs more, or comes later for the same money.
+    Dearer,
+    /// Its slowest packets come after the budget.
+    Late,
+    /// More packets are lost than can be borne.
+    Lossy,
+}
+
+/// What came of one service: its cheapest way that would do, or its fastest where none does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsideredService {
+    /// Which.
+    pub service: PacketService,
+    /// Over which relays.
+    pub regions: Vec<RegionId>,
+    /// When its slowest packets arrive: lost ones, with caching and coding.
+    #[serde(rename = "delivery_s", with = "time::as_seconds")]
+    pub delivery: Duration,
+    /// What it costs over the flow's span.
+    #[serde(rename = "cost_usd")]
+    pub cost: Money,
+    /// Why it was taken or not.
+    pub verdict: PacketVerdict,
+}
+
+/// What the services would cost over a flow's relays, in dollars for each GB of the flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceCosts {
+    /// By coding.
+    pub coding: Money,
+    /// By caching.
+    pub caching: Money,
+    /// By forwarding.
+    pub forwarding: Money,
+}
+
+/// How a packet flow is carried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedPacketFlow {
+    /// The flow.
+    pub id: FlowId,
+    /// Its service.
+    pub service: PacketService,
+    /// Its relays, in order: of the streams' plan, or among those that packet flows add; none: direct.
+    pub path: Vec<RelayId>,
+    /// When its slowest packets arrive: lost ones, with caching and coding.
+    #[serde(rename = "delivery_s", with = "time::as_seconds")]
+    pub delivery: Duration,
+    /// When they must.
+    #[serde(rename = "budget_s", with = "time::as_seconds")]
+    pub budget: Duration,
+    /// Share of its packets that the Internet is expected to lose.
+    pub internet_loss: Ratio,
+    /// What it costs over its span.
+    #[serde(rename = "cost_usd")]
+    pub cost: Money,
+    /// What for.
+    pub costs: PacketCost,
+    /// What the services would cost over these relays; none without relays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_gb: Option<ServiceCosts>,
+    /// What came of each service.
+    pub services: Vec<ConsideredService>,
+}
+
+/// Services and relays of all packet flows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketPlan {
+    /// Relays to run beside those of the streams, by region and number.
+    pub relays: Vec<PacketRelay>,
+    /// Flows, in the problem's order.
+    pub flows: Vec<PlannedPacketFlow>,
+    /// What all of them cost, each over its span.
+    #[serde(rename = "cost_usd")]
+    pub cost: Money,
+}
+
+impl Packets {
+    /// The cheapest service for each flow, over relays of the streams' plan where that is cheaper; without such a plan over machines of
+    /// which nothing is paid.
+    ///
+    /// Equal inputs give equal plans: of several ways that cost the same the fastest is taken, then the simplest service, then one relay
+    /// before two, then the regions that stand first.
+    ///
+    /// # Errors
+    /// When no service meets a flow's demand, a price is missing, or there is more money than can be expressed.
+    pub fn plan(&self, inputs: &Inputs, streams: Option<&Plan>) -> Result<PacketPlan, PacketError> {
+        let ground = Ground::new(self, inputs);
+        let mut rooms = Rooms::new(self, inputs, streams);
+        let planned = |flow| planned(&ground, &mut rooms, flow);
+        let flows: Vec<_> = self.flows.iter().map(planned).collect::<Result<_, _>>()?;
+        let cost = flows.iter().map(|flow: &PlannedPacketFlow| flow.cost).sum();
+        Ok(PacketPlan { relays: rooms.added(), flows, cost })
+    }
+}
+
+fn planned(
+    ground: &Ground<'_>,
+    rooms: &mut Rooms<'_>,
+    flow: &PacketFlow,
+) -> Result<PlannedPacketFlow, PacketError> {
+    let ends = ground.ends(flow);
+    let ways = ground.ways(flow, &ends, rooms.carries(flow.rate));
+    let is_paid = |region: &RegionId| rooms.is_paid(region, flow.rate);
+    let considered = considered(ground, flow, &ways, &is_paid)?;
+    let meeting = considered.values().filter(|one| one.meets);
+    let Some(chosen) = meeting.min_by_key(|one| one.rank()).copied() else {
+        let (flow, budget) = (flow.id.clone(), flow.demand.budget);
+        return Err(PacketError::NoService { flow, budget, fastest: fastest(ground, &ways) });
+    };
+    let Way { service, over, delivery } = chosen.way;
+    let services = considered.values().map(|one| told(ground.inputs, flow, one, service)).collect();
+    let usd_per_gb = usd_per_gb(ground, flow, over, &is_paid)?;
+    let regions = over.regions(ground.inputs);
+    let path = regions.iter().map(|region| rooms.take(region, flow)).collect::<Option<_>>();
+    Ok(PlannedPacketFlow {
+        id: flow.id.clone(),
+        service,
+        // A way over relays is there only where some relay carries the flow.
+        path: path.unwrap_or_default(),
+        delivery,
+        budget: flow.demand.budget,
+        internet_loss: flow.loss,
+        cost: chosen.cost.total(),
+        costs: chosen.cost,
+        usd_per_gb,
+        services,
+    })
+}
+
+/// A service's best way so far.
+#[derive(Clone, Copy)]
+struct Considered {
+    way: Way,
+    cost: PacketCost,
+    meets: bool,
+}
+
+impl Considered {
+    /// What the way that is taken has least of.
+    fn rank(&self) -> (Money, Duration, PacketService, Over) {
+        (self.cost.total(), self.way.delivery, self.way.service, self.way.over)
+    }
+}
+
+/// Each service's cheapest way that meets the demand, or its fastest where none does; ways that do not are not priced.
+fn considered(
+    ground: &Ground<'_>,
+    flow: &PacketFlow,
+    ways: &[Way],
+    is_paid: &impl Fn(&RegionId) -> bool,
+) -> Result<BTreeMap<PacketService, Considered>, PacketError> {
+    let cost = |way: &Way| ground.cost(flow, way.service, way.over, is_paid);
+    let mut best: BTreeMap<PacketService, Considered> = BTreeMap::new();
+    for way in ways.iter().filter(|way| flow.demand.is_met(way.service, way.delivery, flow.loss)) {
+        let one = Considered { way: *way, cost: cost(way)?, meets: true };
+        let known = best.entry(way.service).or_insert(one);
+        if one.rank() < known.rank() {
+            *known = one;
+        }
+    }
+    let mut late: BTreeMap<PacketService, &Way> = BTreeMap::new();
+    for way in ways.iter().filter(|way| !best.contains_key(&way.service)) {
+        let known = late.entry(way.service).or_insert(way);
+        if (way.delivery, way.over) < (known.delivery, known.over) {
+            *known = way;
+        }
+    }
+    for (service, way) in late {
+        best.insert(service, Considered { way: *way, cost: cost(way)?, meets: false });
+    }
+    Ok(best)
+}
+
+/// The fastest way, over relays if there is one: over the Internet alone lost packets never come, however fast it is.
+fn fastest(ground: &Ground<'_>, ways: &[Way]) -> Option<Fastest> {
+    let is_last = |way: &Way| way.service == PacketService::Direct;
+    let way = ways.iter().min_by_key(|way| (is_last(way), way.delivery, way.service, way.over))?;
+    let regions = way.over.regions(ground.inputs);
+    Some(Fastest { service: way.service, regions, delivery: way.delivery })
+}
+
+fn told(
+    inputs: &Inputs,
+    flow: &PacketFlow,
+    one: &Considered,
+    taken: PacketService,
+) -> ConsideredService {
+    let Way { service, over, delivery } = one.way;
+    let verdict = match one.meets {
+        true if service == taken => PacketVerdict::Taken,
+        true => PacketVerdict::Dearer,
+        false if delivery > flow.demand.budget => PacketVerdict::Late,
+        false => PacketVerdict::Lossy,
+    };
+    let (regions, cost) = (over.regions(inputs), one.cost.total());
+    ConsideredService { service, regions, delivery, cost, verdict }
+}
+
+/// What each service would cost over these relays, for each GB of the flow.
+fn usd_per_gb(
+    ground: &Ground<'_>,
+    flow: &PacketFlow,
+    over: Over,
+    is_paid: &impl Fn(&RegionId) -> bool,
+) -> Result<Option<ServiceCosts>, PacketError> {
+    let gigabytes = flow.rate.volume_in(flow.span).as_gb();
+    if over == Over::Nothing || gigabytes <= 0.0 {
+        return Ok(None);
+    }
+    let each = |service| -> Result<Money, PacketError> {
+        let cost = ground.cost(flow, service, over, is_paid)?.total();
+        Ok(Money::from_usd(cost.as_usd() / gigabytes)?)
+    };
+    let [coding, caching, forwarding] = BOUGHT.map(each);
+    Ok(Some(ServiceCosts { coding: coding?, caching: caching?, forwarding: forwarding? }))
+}

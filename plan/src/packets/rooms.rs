@@ -1,0 +1,154 @@
+//! Relays that packet flows may take: those that the streams buy and those that run already, whose machines cost nothing more, as far as
+//! they have room; and those that packet flows add, of which each pays a share `[JQ Table 2]`.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Bandwidth, RegionId, RelayId};
+
+use super::planned::PacketRelay;
+use super::{PacketFlow, Packets};
+use crate::plan::{Plan, relay_id};
+use crate::problem::{Inputs, RelayType};
+
+/// A relay and what it still carries.
+struct Room {
+    relay: PacketRelay,
+    /// The streams' plan has it: it is no relay of the packet flows'.
+    is_streams: bool,
+    /// Its machine costs nothing more.
+    is_paid: bool,
+    left_bps: u64,
+    left_flows: u32,
+    is_taken: bool,
+}
+
+impl Room {
+    fn fits(&self, rate: Bandwidth) -> bool {
+        self.left_bps >= rate.as_bps() && self.left_flows > 0
+    }
+}
+
+/// All relays by region.
+pub(super) struct Rooms<'a> {
+    packets: &'a Packets,
+    inputs: &'a Inputs,
+    by_region: BTreeMap<RegionId, Vec<Room>>,
+}
+
+impl<'a> Rooms<'a> {
+    /// The relays of the streams' plan, and what else runs; without a plan there are none yet.
+    pub(super) fn new(packets: &'a Packets, inputs: &'a Inputs, streams: Option<&Plan>) -> Self {
+        let mut rooms = Self { packets, inputs, by_region: BTreeMap::new() };
+        if let Some(plan) = streams {
+            let loads = loads(inputs, plan);
+            for relay in &plan.relays {
+                let of_type = inputs.relay_types.iter().find(|known| known.id == relay.relay_type);
+                let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
+                let load = loads.get(&relay.id).copied().unwrap_or_default();
+                rooms.by_region.entry(relay.region.clone()).or_default().push(Room {
+                    relay: PacketRelay {
+                        id: relay.id.clone(),
+                        region: relay.region.clone(),
+                        relay_type: relay.relay_type.clone(),
+                        runs: false,
+                    },
+                    is_streams: true,
+                    is_paid: true,
+                    left_bps: capacity.saturating_sub(load),
+                    left_flows: u32::MAX,
+                    is_taken: false,
+                });
+            }
+            rooms.add_running(plan);
+        }
+        rooms
+    }
+
+    /// Relays that run and that the streams' plan has no use for.
+    fn add_running(&mut self, plan: &Plan) {
+        for ((region, id), count) in &self.inputs.running.relays {
+            let is_one =
+                |relay: &&crate::PlannedRelay| relay.region == *region && relay.relay_type == *id;
+            let planned = plan.relays.iter().filter(is_one).count();
+            let Some(of_type) = self.inputs.relay_types.iter().find(|known| known.id == *id) else {
+                continue;
+            };
+            // A flow takes one relay of a region: more than there are flows are not needed.
+            for _ in planned..*count.min(&(planned + self.packets.flows.len())) {
+                self.add(region, of_type, true);
+            }
+        }
+    }
+
+    fn add(&mut self, region: &RegionId, of_type: &RelayType, runs: bool) {
+        let rooms = self.by_region.entry(region.clone()).or_default();
+        let is_new = |id: &RelayId| rooms.iter().all(|room| room.relay.id != *id);
+        let numbers = (rooms.len()..).map(|number| relay_id(region, number));
+        let Some(id) = numbers.into_iter().find(is_new) else { return };
+        let shared_by = self.packets.prices.get(region).map_or(1, |prices| prices.flows);
+        rooms.push(Room {
+            relay: PacketRelay { id, region: region.clone(), relay_type: of_type.id.clone(), runs },
+            is_streams: false,
+            is_paid: runs,
+            left_bps: of_type.capacity.as_bps(),
+            left_flows: if runs { u32::MAX } else { shared_by },
+            is_taken: false,
+        });
+    }
+
+    /// Whether some relay can carry so much.
+    pub(super) fn carries(&self, rate: Bandwidth) -> bool {
+        self.inputs.relay_types.iter().any(|known| known.capacity >= rate)
+    }
+
+    /// Whether a machine with room in the region costs nothing more.
+    pub(super) fn is_paid(&self, region: &RegionId, rate: Bandwidth) -> bool {
+        let rooms = self.by_region.get(region).map_or(&[][..], Vec::as_slice);
+        rooms.iter().any(|room| room.is_paid && room.fits(rate))
+    }
+
+    /// Puts a flow on a relay in the region: a paid one, one that other packet flows share, or another.
+    pub(super) fn take(&mut self, region: &RegionId, flow: &PacketFlow) -> Option<RelayId> {
+        let rate = flow.rate;
+        let fits = |rooms: &[Room]| {
+            let paid = rooms.iter().position(|room| room.is_paid && room.fits(rate));
+            paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
+        };
+        let there = self.by_region.get(region).and_then(|rooms| fits(rooms));
+        if there.is_none() {
+            let inputs = self.inputs;
+            let of_type = inputs.relay_types.iter().find(|known| known.capacity >= rate)?;
+            self.add(region, of_type, false);
+        }
+        let rooms = self.by_region.get_mut(region)?;
+        let at = there.unwrap_or(rooms.len().checked_sub(1)?);
+        let room = rooms.get_mut(at)?;
+        room.left_bps = room.left_bps.saturating_sub(rate.as_bps());
+        room.left_flows = room.left_flows.saturating_sub(1);
+        room.is_taken = true;
+        Some(room.relay.id.clone())
+    }
+
+    /// The relays that are to run beside those of the streams.
+    pub(super) fn added(self) -> Vec<PacketRelay> {
+        let rooms = self.by_region.into_values().flatten();
+        rooms.filter(|room| room.is_taken && !room.is_streams).map(|room| room.relay).collect()
+    }
+}
+
+/// What the streams take of each relay, in bit/s: their mean rates [CP V-B].
+pub(super) fn loads(inputs: &Inputs, plan: &Plan) -> BTreeMap<RelayId, u64> {
+    let volumes: BTreeMap<_, _> = inputs.flows.iter().map(|flow| (&flow.id, flow.volume)).collect();
+    let mut loads: BTreeMap<RelayId, u64> = BTreeMap::new();
+    for flow in &plan.flows {
+        let rate = volumes
+            .get(&flow.id)
+            .and_then(|volume| Bandwidth::from_transfer(*volume, flow.fct))
+            .map_or(u64::MAX, Bandwidth::as_bps);
+        for relay in &flow.path {
+            let load = loads.entry(relay.clone()).or_default();
+            *load = load.saturating_add(rate);
+        }
+    }
+    loads
+}

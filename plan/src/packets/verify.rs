@@ -1,0 +1,159 @@
+//! What is wrong with a plan of packet flows, worked out from the problem and the streams' plan.
+//!
+//! It asks the model for delays and costs as the planner does, and works out paths, machines that are paid, loads and sums anew.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{FlowId, RegionId, RelayId};
+
+use super::planned::{PacketPlan, PlannedPacketFlow};
+use super::rooms::loads;
+use super::ways::{Ground, Over};
+use super::{PacketFlow, Packets};
+use crate::plan::Plan;
+use crate::problem::Inputs;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PacketViolation {
+    /// Not the problem's flows, each once and in order.
+    #[error("packet flows: not those of the problem, each once and in its order")]
+    Flows,
+    /// A path over a relay that nobody runs, or that there is no such way over.
+    #[error("packet flow `{0}`: no such service over such relays")]
+    Path(FlowId),
+    /// Packets that do not come when the plan says, or not in time.
+    #[error("packet flow `{0}`: its packets do not come as planned, or not within its demand")]
+    Delivery(FlowId),
+    /// A cost other than the prices make it.
+    #[error("packet flow `{0}`: it costs something else than planned")]
+    Cost(FlowId),
+    /// A relay that carries more than it can, streams included.
+    #[error("relay `{0}`: packet flows ask more of it than it can carry")]
+    Overloaded(RelayId),
+    /// A relay that is named twice, is not on offer, runs no more than stated, or that no packet flow takes.
+    #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
+    Relay(RelayId),
+    /// The sum is not that of the flows.
+    #[error("packet flows: their costs do not come to the plan's sum")]
+    Sum,
+}
+
+impl Packets {
+    /// All that is wrong with `plan` beside the streams' plan.
+    #[must_use]
+    pub fn verify(
+        &self,
+        inputs: &Inputs,
+        streams: &Plan,
+        plan: &PacketPlan,
+    ) -> Vec<PacketViolation> {
+        let same = self.flows.iter().map(|flow| &flow.id);
+        if !same.eq(plan.flows.iter().map(|flow| &flow.id)) {
+            return vec![PacketViolation::Flows];
+        }
+        let mut wrong = wrong_relays(self, inputs, streams, plan);
+        let ground = Ground::new(self, inputs);
+        for (flow, planned) in self.flows.iter().zip(&plan.flows) {
+            wrong.extend(wrong_flow(&ground, streams, plan, flow, planned));
+        }
+        if plan.cost != plan.flows.iter().map(|flow| flow.cost).sum() {
+            wrong.push(PacketViolation::Sum);
+        }
+        wrong
+    }
+}
+
+/// The region of a relay, and whether its machine is paid.
+fn known<'a>(
+    streams: &'a Plan,
+    plan: &'a PacketPlan,
+    id: &RelayId,
+) -> Option<(&'a RegionId, bool)> {
+    let of_streams = streams.relays.iter().find(|relay| relay.id == *id);
+    let added = || plan.relays.iter().find(|relay| relay.id == *id);
+    let of_streams = of_streams.map(|relay| (&relay.region, true));
+    of_streams.or_else(|| added().map(|relay| (&relay.region, relay.runs)))
+}
+
+fn wrong_flow(
+    ground: &Ground<'_>,
+    streams: &Plan,
+    plan: &PacketPlan,
+    flow: &PacketFlow,
+    planned: &PlannedPacketFlow,
+) -> Option<PacketViolation> {
+    let id = || flow.id.clone();
+    let relays: Option<Vec<(&RegionId, bool)>> =
+        planned.path.iter().map(|relay| known(streams, plan, relay)).collect();
+    let place = |region: &RegionId| ground.inputs.regions.iter().position(|known| known == region);
+    let Some(relays) = relays else { return Some(PacketViolation::Path(id())) };
+    let places: Option<Vec<usize>> = relays.iter().map(|(region, _)| place(region)).collect();
+    let over = match places.as_deref() {
+        Some([]) => Over::Nothing,
+        Some([one]) => Over::One(*one),
+        Some([first, last]) => Over::Two(*first, *last),
+        _ => return Some(PacketViolation::Path(id())),
+    };
+    let delivery = ground.delivery(flow, &ground.ends(flow), planned.service, over);
+    let Some(delivery) = delivery else { return Some(PacketViolation::Path(id())) };
+    let is_same = delivery.abs_diff(planned.delivery).as_micros() <= 1;
+    if !is_same || !flow.demand.is_met(planned.service, delivery, flow.loss) {
+        return Some(PacketViolation::Delivery(id()));
+    }
+    let is_paid = |region: &RegionId| relays.contains(&(region, true));
+    let cost = ground.cost(flow, planned.service, over, is_paid);
+    let is_right = cost.is_ok_and(|cost| cost == planned.costs && cost.total() == planned.cost);
+    (!is_right).then(|| PacketViolation::Cost(id()))
+}
+
+fn wrong_relays(
+    packets: &Packets,
+    inputs: &Inputs,
+    streams: &Plan,
+    plan: &PacketPlan,
+) -> Vec<PacketViolation> {
+    let mut wrong = Vec::new();
+    let mut loads = loads(inputs, streams);
+    let mut flows: BTreeMap<&RelayId, u32> = BTreeMap::new();
+    for (flow, planned) in packets.flows.iter().zip(&plan.flows) {
+        for relay in &planned.path {
+            let load = loads.entry(relay.clone()).or_default();
+            *load = load.saturating_add(flow.rate.as_bps());
+            *flows.entry(relay).or_default() += 1;
+        }
+    }
+    let of_streams = streams.relays.iter().map(|relay| (&relay.id, &relay.relay_type));
+    let added = plan.relays.iter().map(|relay| (&relay.id, &relay.relay_type));
+    for (id, relay_type) in of_streams.chain(added) {
+        let of_type = inputs.relay_types.iter().find(|known| known.id == *relay_type);
+        let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
+        let is_asked = flows.contains_key(id);
+        if is_asked && loads.get(id).is_some_and(|load| *load > capacity) {
+            wrong.push(PacketViolation::Overloaded(id.clone()));
+        }
+    }
+    for (at, relay) in plan.relays.iter().enumerate() {
+        let is_twice = plan.relays[..at].iter().any(|other| other.id == relay.id)
+            || streams.relays.iter().any(|other| other.id == relay.id);
+        let taken = flows.get(&relay.id).copied().unwrap_or_default();
+        let most = packets.prices.get(&relay.region).map_or(0, |prices| prices.flows);
+        let has_room = taken > 0 && (relay.runs || taken <= most);
+        if is_twice || !has_room || (relay.runs && runs_too_many(inputs, streams, plan, at)) {
+            wrong.push(PacketViolation::Relay(relay.id.clone()));
+        }
+    }
+    wrong
+}
+
+/// Whether more relays are said to run than do, up to that at this place.
+fn runs_too_many(inputs: &Inputs, streams: &Plan, plan: &PacketPlan, at: usize) -> bool {
+    let relay = &plan.relays[at];
+    let key = (relay.region.clone(), relay.relay_type.clone());
+    let running = inputs.running.relays.get(&key).copied().unwrap_or_default();
+    let is_one = |region: &RegionId, relay_type| (region, relay_type) == (&key.0, &key.1);
+    let of_streams = streams.relays.iter().filter(|one| is_one(&one.region, &one.relay_type));
+    let added = plan.relays[..=at].iter();
+    let added = added.filter(|one| one.runs && is_one(&one.region, &one.relay_type));
+    of_streams.count() + added.count() > running
+}

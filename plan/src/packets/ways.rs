@@ -1,0 +1,169 @@
+//! All ways of a packet flow: each service over each relay or pair of relays, with when its slowest packets arrive and what it costs
+//! `[JQ 5.1, Tables 1 and 2]`.
+//!
+//! One-way delays are half of the problem's round trips. A leg that the problem does not know, or has blocked, is not taken: without the
+//! Internet path there is forwarding alone.
+
+use tradewind_model::Egress;
+use tradewind_model::packet::cost::packet_cost_at_one;
+use tradewind_model::packet::{PacketCost, PacketPath, PacketService, cost::packet_cost};
+use tradewind_units::{Duration, RegionId};
+
+use super::{MOST_RELAYS, PacketError, PacketFlow, Packets};
+use crate::problem::{Inputs, Place};
+
+/// The relays of a way, by their regions' places among the candidates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Over {
+    Nothing,
+    One(usize),
+    Two(usize, usize),
+}
+
+impl Over {
+    pub(super) fn regions(self, inputs: &Inputs) -> Vec<RegionId> {
+        let region = |at: usize| inputs.regions[at].clone();
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::One(at) => vec![region(at)],
+            Self::Two(first, last) => vec![region(first), region(last)],
+        }
+    }
+}
+
+/// A service over some relays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) service: PacketService,
+    pub(super) over: Over,
+    /// When its slowest packets arrive.
+    pub(super) delivery: Duration,
+}
+
+/// The services that take relays.
+pub(super) const BOUGHT: [PacketService; 3] =
+    [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
+
+/// One-way delays between all candidate regions, and what there is to ask of them.
+pub(super) struct Ground<'a> {
+    pub(super) packets: &'a Packets,
+    pub(super) inputs: &'a Inputs,
+    /// By first and last relay.
+    between: Vec<Vec<Option<Duration>>>,
+}
+
+/// One-way delays of a flow: over the Internet, and between its ends and each candidate region.
+pub(super) struct Ends {
+    internet: Option<Duration>,
+    first: Vec<Option<Duration>>,
+    last: Vec<Option<Duration>>,
+}
+
+impl<'a> Ground<'a> {
+    pub(super) fn new(packets: &'a Packets, inputs: &'a Inputs) -> Self {
+        let relay = |region: &RegionId| Place::Relay(region.clone());
+        let from = |from: &RegionId| {
+            inputs.regions.iter().map(|to| one_way(inputs, relay(from), relay(to))).collect()
+        };
+        let has_pairs = inputs.max_relays >= MOST_RELAYS && !packets.flows.is_empty();
+        let between =
+            if has_pairs { inputs.regions.iter().map(from).collect() } else { Vec::new() };
+        Self { packets, inputs, between }
+    }
+
+    pub(super) fn ends(&self, flow: &PacketFlow) -> Ends {
+        let site = |site| Place::Site(site);
+        let (from, to) = (site(flow.source.clone()), site(flow.destination.clone()));
+        let regions = if self.inputs.max_relays == 0 { &[][..] } else { &self.inputs.regions };
+        let relays = || regions.iter().map(|region| Place::Relay(region.clone()));
+        Ends {
+            first: relays().map(|relay| one_way(self.inputs, from.clone(), relay)).collect(),
+            last: relays().map(|relay| one_way(self.inputs, relay, to.clone())).collect(),
+            internet: one_way(self.inputs, from, to),
+        }
+    }
+
+    /// Every way of a flow; those over relays only where `has_relays`.
+    pub(super) fn ways(&self, flow: &PacketFlow, ends: &Ends, has_relays: bool) -> Vec<Way> {
+        let direct =
+            |delivery| Way { service: PacketService::Direct, over: Over::Nothing, delivery };
+        let mut ways: Vec<Way> = ends.internet.map(direct).into_iter().collect();
+        if !has_relays {
+            return ways;
+        }
+        let count = ends.first.len();
+        for first in 0..count {
+            for over in std::iter::once(Over::One(first))
+                .chain((0..count).map(|last| Over::Two(first, last)))
+            {
+                let delivery = |service| self.delivery(flow, ends, service, over);
+                let way = |service| Some(Way { service, over, delivery: delivery(service)? });
+                ways.extend(BOUGHT.into_iter().filter_map(way));
+            }
+        }
+        ways
+    }
+
+    /// When the slowest packets arrive; `None` where there is no such way.
+    pub(super) fn delivery(
+        &self,
+        flow: &PacketFlow,
+        ends: &Ends,
+        service: PacketService,
+        over: Over,
+    ) -> Option<Duration> {
+        let (first, last, between) = match over {
+            Over::Nothing => return ends.internet.filter(|_| service == PacketService::Direct),
+            Over::One(at) => (at, at, Duration::ZERO),
+            Over::Two(first, last) if first == last => return None,
+            Over::Two(first, last) => (first, last, *self.between.get(first)?.get(last)?.as_ref()?),
+        };
+        let internet = match service {
+            PacketService::Forwarding => Duration::ZERO,
+            _ => ends.internet?,
+        };
+        let receiver_access = (*ends.last.get(last)?)?;
+        let path = PacketPath {
+            internet,
+            source_access: (*ends.first.get(first)?)?,
+            between_relays: between,
+            receiver_access,
+            helper_access: flow.helper_rtt.map_or(receiver_access, |rtt| rtt / 2),
+            detection: self.packets.detection,
+            encoding: self.packets.coding.within,
+        };
+        path.delivery(service)
+    }
+
+    /// What a service costs over these relays; `is_paid` tells of a region whether the machine there costs nothing more.
+    pub(super) fn cost(
+        &self,
+        flow: &PacketFlow,
+        service: PacketService,
+        over: Over,
+        is_paid: impl Fn(&RegionId) -> bool,
+    ) -> Result<PacketCost, PacketError> {
+        let destination = self.inputs.site_regions.get(&flow.destination);
+        let to_receiver = destination.map_or(Egress::Internet, Egress::Region);
+        let (stream, coding) = (self.packets.stream(flow), self.packets.coding.rates());
+        let tariff = |at: usize, to: Egress<'_>| {
+            let region = &self.inputs.regions[at];
+            self.packets.relay_tariff(self.inputs, region, to, is_paid(region))
+        };
+        Ok(match over {
+            Over::Nothing => PacketCost::default(),
+            Over::One(at) => {
+                packet_cost_at_one(service, &stream, &coding, &tariff(at, to_receiver)?)?
+            }
+            Over::Two(first, last) => {
+                let ingress = tariff(first, Egress::Region(&self.inputs.regions[last]))?;
+                packet_cost(service, &stream, &coding, &ingress, &tariff(last, to_receiver)?)?
+            }
+        })
+    }
+}
+
+/// Half of the round trip between two places, if that is known.
+fn one_way(inputs: &Inputs, from: Place, to: Place) -> Option<Duration> {
+    inputs.legs.get(&(from, to)).map(|leg| leg.rtt / 2)
+}
