@@ -121,23 +121,34 @@ fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericEr
 /// What the egress relay keeps is paid for.
 fn storage(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let price = scenario.open.storage_usd_per_gb_hour;
-    let mut most = Money::ZERO;
+    let ends = [&scenario.example[0], &scenario.example[1]];
+    let stored = |service, kept_s: f64| -> Result<f64, NumericError> {
+        let terms = Terms { storage: (price, Duration::from_secs_f64(kept_s)), ..Terms::LIST };
+        let cost = scenario.cost(service, ends, scenario.usual_loss_percent, &terms)?;
+        Ok(cents(cost.storage))
+    };
     for kept_s in &scenario.open.kept_s {
-        let terms = Terms { storage: (price, Duration::from_secs_f64(*kept_s)), ..Terms::LIST };
         for service in [PacketService::Coding, PacketService::Caching] {
-            let ends = [&scenario.example[0], &scenario.example[1]];
-            let cost = scenario.cost(service, ends, scenario.usual_loss_percent, &terms)?;
             let case = format!("{service}: storage of packets kept for {kept_s} s");
             let note = format!("at {price} dollars for a GB and hour");
-            push(record, &case, cents(cost.storage), "cents/h", &note);
-            most = most.max(cost.storage);
+            push(record, &case, stored(service, *kept_s)?, "cents/h", &note);
         }
     }
-    let traffic = total(scenario, PacketService::Caching, &Terms::LIST)?;
+    let kept = &scenario.open.kept_s;
+    let (Some(shortest), Some(longest)) =
+        (kept.iter().copied().reduce(f64::min), kept.iter().copied().reduce(f64::max))
+    else {
+        return Ok(());
+    };
+    let [least, most] = [shortest, longest].map(|kept_s| stored(PacketService::Caching, kept_s));
+    let (least, most) = (least?, most?);
+    let all = cents(total(scenario, PacketService::Caching, &Terms::LIST)?);
     record.findings.push(Finding::new(
-        "storage may be left out of the costs",
-        most.as_usd() < 0.1 * traffic.as_usd(),
-        format!("{:.2} cents at most, caching without it costs {:.2}", cents(most), cents(traffic)),
+        "storage may be left out of the costs of recovery",
+        least < 0.01 * all,
+        format!(
+            "caching's is {least:.4} cents of {all:.2} for packets kept for {shortest} s, and {most:.2} more for {longest} s"
+        ),
     ));
     Ok(())
 }

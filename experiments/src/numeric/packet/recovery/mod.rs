@@ -123,6 +123,11 @@ fn values(runs: &[Found], measure: impl Fn(&Found) -> Option<f64>) -> Vec<f64> {
     runs.iter().filter_map(measure).collect()
 }
 
+/// Of how many losses figures are.
+fn counted(runs: &[Found]) -> String {
+    format!("n = {} losses", runs.iter().map(|found| found.losses.len()).sum::<usize>())
+}
+
 fn all_recovered(found: &Found) -> Option<f64> {
     recovered(found.losses.iter())
 }
@@ -136,8 +141,7 @@ fn within(found: &Found, limit: f64) -> Option<f64> {
 fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     let name = line(arq);
     let paper = |value: f64| (!arq).then_some(value);
-    let count =
-        format!("n = {} losses", runs.iter().map(|found| found.losses.len()).sum::<usize>());
+    let count = counted(runs);
     let mut row = |case: &str, paper: Option<f64>, values: Vec<f64>, unit: &str| {
         if !values.is_empty() {
             let case = format!("{case}, {name}");
@@ -251,7 +255,8 @@ fn sweep(found: &[(Case, Vec<Found>)], record: &mut Record) {
         let line = line(*arq).to_owned();
         let case = format!("recovered, {percent} % of losses on access paths, {line}");
         let spot = Spot { figure: 0, line, x: percent, x_name: format!("{percent} %") };
-        record.rows.push(Row::of(&case, None, &values, "% of losses", "").drawn_at(spot));
+        let row = Row::of(&case, None, &values, "% of losses", &counted(runs));
+        record.rows.push(row.drawn_at(spot));
     }
 }
 

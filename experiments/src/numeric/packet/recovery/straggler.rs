@@ -9,7 +9,7 @@ use tradewind_units::Duration;
 
 use super::stragglers::Helpers;
 use super::{
-    Case, Found, Loss, Scenario as Network, all_recovered, find, recovered, share, values,
+    Case, Found, Loss, Scenario as Network, all_recovered, counted, find, recovered, share, values,
 };
 use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::numeric::repeats::{Threads, each};
@@ -186,8 +186,7 @@ fn name(repairs: u8) -> String {
 }
 
 fn rows(scenario: &Scenario, pairs: &Pairs, record: &mut Record) {
-    let count = pairs.more.iter().map(|found| found.losses.len()).sum::<usize>();
-    let note = format!("n = {count} losses");
+    let note = counted(&pairs.more);
     let place = pairs.name();
     let mut row = |case: &str, paper: Option<f64>, values: Vec<f64>, unit: &str| {
         if !values.is_empty() {
@@ -243,7 +242,8 @@ fn sweep(scenario: &Scenario, swept: &[&Pairs], record: &mut Record) {
             let (line, x_name) = (name(repairs), format!("{percent} %"));
             let case = format!("recovered, {x_name} of answers late or never, {line}");
             let spot = Spot { figure: 0, line, x: percent, x_name };
-            record.rows.push(Row::of(&case, None, &values, "% of losses", "").drawn_at(spot));
+            let row = Row::of(&case, None, &values, "% of losses", &counted(runs));
+            record.rows.push(row.drawn_at(spot));
         }
     }
     for pairs in swept {
