@@ -181,6 +181,28 @@ fn coding_is_the_cheapest_packet_service_at_usual_losses() {
 }
 
 #[test]
+fn what_the_paper_leaves_open_of_costs_is_told() {
+    let record = changed("jq-cost", &[], 1);
+    let value = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
+    // 1.5 Mbit/s for one of 730 hours at 10 dollars a month, at both relays, and two machines' shares.
+    let percentile = value("forwarding, by 95th percentile at 10 dollars a Mbit/s");
+    assert!((percentile - (2.0 * 1.5 * 1000.0 / 730.0 + 0.19)).abs() < 0.001, "{percentile}");
+    // 0.675 GB for an hour at two cents, and a fifth of it.
+    assert!((value("caching: storage of packets kept for 3600 s") - 1.35).abs() < 0.001);
+    assert!((value("coding: storage of packets kept for 3600 s") - 0.27).abs() < 0.001);
+    // Forwarding has no second copy.
+    let dear = value("forwarding, access link at 0.5 dollars a GB");
+    assert!((dear - value("forwarding, access link at 0.05 dollars a GB")).abs() < 1e-9);
+    let copies = value("coding, access link at 0.5 dollars a GB")
+        - value("coding, access link at 0.05 dollars a GB");
+    assert!((copies - 0.675 * 45.0).abs() < 0.001, "{copies}");
+    // To another cloud traffic costs what it costs to the Internet: 11.4 cents a GB instead of 9.8.
+    let [one, two] = ["aws:eu-west-1", "gcp:europe-west1"]
+        .map(|to| value(&format!("caching, aws:ap-southeast-2 to {to}")));
+    assert!((two - one - 0.675 * (11.4 - 9.8 + 0.01 * (12.0 - 9.0))).abs() < 0.01, "{one} {two}");
+}
+
+#[test]
 fn equal_seeds_give_equal_records_and_other_seeds_others() {
     let run = |seed| {
         let small = by_name("cp-flows").unwrap().scenario.replace("flows = 60", "flows = 6");
@@ -238,6 +260,8 @@ fn bad_scenarios_are_refused_with_file_and_place() {
     assert!(refused("trn-scope", "gain = 1.5", "gain = 0").contains("gain: 0 given"));
     assert!(refused("trn-scope", "aws:us-east-1", "aws:us-west-1").contains("each once"));
     assert!(refused("cdd-rtt", "relays_of = \"aws\"", "relays_of = \"moon\"").contains("`moon`"));
+    assert!(refused("jq-cost", "kept_s = [0.3,", "kept_s = [nan,").contains("open.kept_s: NaN"));
+    assert!(refused("jq-cost", "gcp:europe-west1", "gcp:moon1").contains("`gcp:moon1`"));
     assert!(refused("rt-model", "share = 0.54", "share = 0.1").contains("exceeding"));
     assert!(refused("rt-cmax", "senders = 34", "senders = 35").contains("senders: 35"));
     assert!(refused("rt-traffic", "[\"5 min\", \"2 h\"]", "[\"5 moons\"]").contains("keep_idle"));

@@ -403,6 +403,18 @@ const ALL: &[Experiment] = &[
         PacketRecovery,
         "what coding recovers of what paths lose, with and without ARQ on access paths"
     ),
+    numeric!(
+        "jq-fec",
+        "JQ 5.2",
+        PacketFec,
+        "what coding recovers beside repair packets on the direct path"
+    ),
+    numeric!(
+        "jq-straggler",
+        "JQ 5.2",
+        PacketStraggler,
+        "one repair packet across flows against two, where helpers answer late or not at all"
+    ),
     lab!(
         "jq-recovery-lab",
         "JQ 5.2",

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tradewind_grant::{
     DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant,
 };
+use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, HostId};
 
 use super::Ground;
@@ -86,6 +87,8 @@ struct EndpointSection<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     uplink: Option<Bandwidth>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<&'a Copies>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tun: Option<FarDevice>,
 }
 
@@ -99,12 +102,20 @@ struct FlowSection<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    copies: Option<CopiesSection>,
+    copies: Option<&'a Copies>,
 }
 
-#[derive(Serialize)]
-struct CopiesSection {
-    dscp: [u8; 1],
+/// Which packets are copied to the relays: those that one of these rules chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Copies {
+    /// Those marked with one of these code points.
+    pub(crate) dscp: Vec<u8>,
+    /// Those that open a TCP connection, of packets that are taken whole.
+    pub(crate) tcp_syn: bool,
+    /// Those after which nothing follows for so long.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub(crate) last_after: Option<Duration>,
 }
 
 /// Where a near gateway's applications come in.
@@ -168,16 +179,17 @@ pub(crate) struct Carriage<'a> {
     /// Its latency budget; the gateway's default when absent.
     pub(crate) budget: Option<Duration>,
     /// Which packets are copied; all when absent.
-    pub(crate) copies: Option<Chosen>,
+    pub(crate) copies: Option<&'a Copies>,
+    /// What copies may take of the uplink; any when absent.
+    pub(crate) uplink: Option<Bandwidth>,
 }
 
-/// Which packets are copied to the relays.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Chosen {
-    /// Those that are marked so.
-    pub(crate) dscp: u8,
-    /// What their copies may take of the uplink.
-    pub(crate) uplink: Bandwidth,
+/// A far gateway that takes all of a host's packets.
+pub(crate) struct Whole<'a> {
+    /// Whose.
+    pub(crate) near: &'a Party,
+    /// Which packets of the replies are copied; all when absent.
+    pub(crate) replies: Option<&'a Copies>,
 }
 
 impl Party {
@@ -229,8 +241,8 @@ impl Party {
         })
     }
 
-    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly; of `near`'s host all packets, if it
-    /// is told.
+    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly; of a host all packets, if it
+    /// is told which.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -239,9 +251,10 @@ impl Party {
         ground: &Ground,
         operator: &OperatorKey,
         relays: &[PublicIdentity],
-        near: Option<&Self>,
+        whole: Option<Whole<'_>>,
     ) -> Result<Service, DemoError> {
-        let tun = near.map(|near| FarDevice { name: DEVICE, sources: [near.all()] });
+        let copies = whole.as_ref().and_then(|whole| whole.replies);
+        let tun = whole.map(|whole| FarDevice { name: DEVICE, sources: [whole.near.all()] });
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,
             operators: vec![operator.public().to_string()],
@@ -249,6 +262,7 @@ impl Party {
             destinations: vec![HOSTS],
             repeat_copies: true,
             uplink: None,
+            copies,
             tun,
         };
         self.start(ground, "gateway", |identity_file| GatewayText {
@@ -332,7 +346,7 @@ impl Party {
             relays: carriage.relays,
             service: carriage.service,
             budget: carriage.budget.map(|budget| format!("{} ms", budget.as_millis())),
-            copies: carriage.copies.map(|copies| CopiesSection { dscp: [copies.dscp] }),
+            copies: carriage.copies,
         };
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,
@@ -340,7 +354,8 @@ impl Party {
             relays: &[],
             destinations: Vec::new(),
             repeat_copies: carriage.repeat_copies,
-            uplink: carriage.copies.map(|copies| copies.uplink),
+            uplink: carriage.uplink,
+            copies: None,
             tun: None,
         };
         self.start(ground, "gateway", |identity_file| GatewayText {

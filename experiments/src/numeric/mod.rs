@@ -6,7 +6,7 @@
 //! | [`formula`] | `cp-model`, its numeric half [CP IV-C] |
 //! | [`scope`] | `trn-scope` \[TRN\] |
 //! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
-//! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\], `jq-recovery` in simulation \[JQ 5.2\] |
+//! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\], `jq-recovery` in simulation, `jq-fec`, `jq-straggler` \[JQ 5.2\] |
 //! | [`rounds`] | `rt-model` [RT II-B] |
 //! | [`fleet`] | `rt-cmax`, `rt-traffic` [RT IV-B1] |
 //!
@@ -77,6 +77,10 @@ pub enum Kind {
     PacketCost,
     /// `jq-recovery`
     PacketRecovery,
+    /// `jq-fec`
+    PacketFec,
+    /// `jq-straggler`
+    PacketStraggler,
     /// `rt-model`
     Rounds,
     /// `rt-cmax`
@@ -155,6 +159,17 @@ pub(crate) fn run(
             &experiment.read(options, packet::recovery::Scenario::parse)?,
             &mut job,
         )?,
+        Kind::PacketFec => {
+            let scenario = experiment.read(options, packet::recovery::fec::Scenario::parse)?;
+            let network = read_network(experiment, options, &scenario.network)?;
+            packet::recovery::fec::run(&scenario, &network, &mut job)?
+        }
+        Kind::PacketStraggler => {
+            let scenario =
+                experiment.read(options, packet::recovery::straggler::Scenario::parse)?;
+            let network = read_network(experiment, options, &scenario.network)?;
+            packet::recovery::straggler::run(&scenario, &network, &mut job)?
+        }
         Kind::Rounds => rounds::run(&experiment.read(options, rounds::Scenario::parse)?, &mut job)?,
         Kind::Cmax => {
             let scenario = experiment.read(options, fleet::cmax::Scenario::parse)?;
@@ -180,6 +195,8 @@ pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
         Kind::PacketDelay => packet::delay::Scenario::parse(text).map(drop),
         Kind::PacketCost => packet::cost::Scenario::parse(text).map(drop),
         Kind::PacketRecovery => packet::recovery::Scenario::parse(text).map(drop),
+        Kind::PacketFec => packet::recovery::fec::Scenario::parse(text).map(drop),
+        Kind::PacketStraggler => packet::recovery::straggler::Scenario::parse(text).map(drop),
         Kind::Rounds => rounds::Scenario::parse(text).map(drop),
         Kind::Cmax => fleet::cmax::Scenario::parse(text).map(drop),
         Kind::Traffic => fleet::busy::Scenario::parse(text).map(drop),
@@ -190,6 +207,16 @@ pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
         | Kind::UseCases
         | Kind::RunTime => placement::Scenario::parse(text).map(drop),
     }
+}
+
+/// The network of an experiment on that of `jq-recovery`.
+fn read_network(
+    experiment: &Experiment,
+    options: &RunOptions,
+    name: &str,
+) -> Result<packet::recovery::Scenario, ExperimentError> {
+    let text = experiment.beside(options, name)?;
+    experiment.read(options, |_| packet::recovery::Scenario::parse(&text))
 }
 
 fn read_table(options: &RunOptions) -> Result<Option<RttTable>, ExperimentError> {

@@ -17,7 +17,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
-use crate::lab_run::packets::{Carriage, Chosen, Coding, Party};
+use crate::lab_run::packets::{Carriage, Coding, Copies, Party};
 use crate::lab_run::process::Service;
 use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
@@ -248,14 +248,16 @@ fn start(
         far.relay(ground, &operator, &[relays[0].identity], coding)?,
         callee.far_gateway(ground, &operator, &[relays[1].identity], None)?,
     ];
-    let copies = (arm == Arm::ChosenCopied).then_some(Chosen { dscp: MARK, uplink: phone.copies });
+    let marked = Copies { dscp: vec![MARK], ..Copies::default() };
+    let are_chosen = arm == Arm::ChosenCopied;
     let carriage = Carriage {
         service: if arm == Arm::Direct { "direct" } else { "caching" },
         relays: &relays,
         far: &callee,
         repeat_copies: true,
         budget: Some(Duration::from_secs_f64(scenario.budget_ms / 1e3)),
-        copies,
+        copies: are_chosen.then_some(&marked),
+        uplink: are_chosen.then_some(phone.copies),
     };
     let (gateway, entrance) = caller.near_gateway(ground, &operator, &carriage)?;
     services.push(gateway);

@@ -221,6 +221,7 @@ fn start(
             repeat_copies: arq,
             budget: None,
             copies: None,
+            uplink: None,
         };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
         services.push(gateway);

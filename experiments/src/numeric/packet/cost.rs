@@ -1,5 +1,7 @@
 //! `jq-cost`: what each packet service costs a flow, by where it runs, how much the Internet loses, and whether ingress is free
-//! [JQ 5.1.1].
+//! [JQ 5.1.1]; and what the paper leaves open [JQ 7]: see [`open`].
+
+mod open;
 
 use serde::Deserialize;
 use tradewind_model::packet::cost::packet_cost;
@@ -8,6 +10,8 @@ use tradewind_model::packet::{
 };
 use tradewind_model::{Continent, Egress};
 use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, Ratio, RegionId};
+
+use open::Open;
 
 use super::PARTS;
 use crate::experiment::{Figure, Finding, Record, Row, Spot};
@@ -46,6 +50,31 @@ pub struct Scenario {
     pub usual_loss_percent: f64,
     /// What ingress might cost one day, dollars for each GB.
     pub ingress_usd_per_gb: Vec<f64>,
+    /// What the paper leaves open.
+    pub open: Open,
+}
+
+/// What differs from a cloud's list prices for traffic.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// What enters a relay, dollars for each GB.
+    ingress_usd: f64,
+    /// What leaves a relay, where that is not by list.
+    egress: Option<Tariff>,
+    /// What keeping a GB for an hour costs, in dollars, and how long packets are kept.
+    storage: (f64, Duration),
+    /// What copies cost on the sender's uplink.
+    uplink: Tariff,
+}
+
+impl Terms {
+    /// None.
+    const LIST: Self = Self {
+        ingress_usd: 0.0,
+        egress: None,
+        storage: (0.0, Duration::ZERO),
+        uplink: Tariff::FREE,
+    };
 }
 
 impl Scenario {
@@ -78,6 +107,7 @@ impl Scenario {
             let cloud = &scenario.relays_of;
             return wrong(format!("relays_of: `{cloud}` has not two regions in the catalogue"));
         }
+        scenario.open.check()?;
         Ok(scenario)
     }
 
@@ -89,30 +119,32 @@ impl Scenario {
         }
     }
 
-    fn stream(&self, loss_percent: f64) -> Result<Stream, NumericError> {
+    fn stream(&self, loss_percent: f64, terms: &Terms) -> Result<Stream, NumericError> {
         Ok(Stream {
             rate: self.rate,
             span: Duration::from_secs(3600),
             packet: self.packet,
             loss: Ratio::new(loss_percent / 100.0).map_err(nothing)?,
-            uplink: Tariff::FREE,
-            kept: Duration::ZERO,
+            uplink: terms.uplink,
+            kept: terms.storage.1,
         })
     }
 
     fn tariffs(
         &self,
         ends: [&RegionId; 2],
-        ingress_usd: f64,
+        terms: &Terms,
     ) -> Result<[RelayTariff; 2], NumericError> {
-        let ingress = Tariff::PerGb(PricePerGb::from_usd_per_gb(ingress_usd).map_err(nothing)?);
+        let ingress = per_gb(terms.ingress_usd)?;
+        let storage_gb_hour = Money::from_usd(terms.storage.0).map_err(nothing)?;
         let relay = |from: &RegionId, to: Egress<'_>| -> Result<RelayTariff, NumericError> {
+            let listed = Tariff::PerGb(catalogue().egress_price(from, to)?);
             Ok(RelayTariff {
                 ingress,
-                egress: Tariff::PerGb(catalogue().egress_price(from, to)?),
+                egress: terms.egress.unwrap_or(listed),
                 vm_hour: self.vm_usd_per_hour,
                 flows_per_vm: self.flows_per_vm,
-                storage_gb_hour: Money::ZERO,
+                storage_gb_hour,
             })
         };
         Ok([relay(ends[0], Egress::Region(ends[1]))?, relay(ends[1], Egress::Internet)?])
@@ -123,35 +155,48 @@ impl Scenario {
         service: PacketService,
         ends: [&RegionId; 2],
         loss_percent: f64,
-        ingress_usd: f64,
+        terms: &Terms,
     ) -> Result<PacketCost, NumericError> {
-        let [ingress, egress] = self.tariffs(ends, ingress_usd)?;
-        let stream = self.stream(loss_percent)?;
+        let [ingress, egress] = self.tariffs(ends, terms)?;
+        let stream = self.stream(loss_percent, terms)?;
         packet_cost(service, &stream, &self.coding(), &ingress, &egress).map_err(nothing)
     }
 
     /// The loss from which on coding costs more than caching or forwarding, in per cent; 100 when it never does.
     fn threshold(&self, ends: [&RegionId; 2]) -> Result<f64, NumericError> {
         let is_cheapest = |loss: f64| -> Result<bool, NumericError> {
-            let total =
-                |service| Ok::<_, NumericError>(self.cost(service, ends, loss, 0.0)?.total());
+            let total = |service| {
+                Ok::<_, NumericError>(self.cost(service, ends, loss, &Terms::LIST)?.total())
+            };
             let coding = total(PacketService::Coding)?;
             Ok(coding <= total(PacketService::Caching)?
                 && coding <= total(PacketService::Forwarding)?)
         };
-        let (mut below, mut above) = (0.0, 100.0);
-        if is_cheapest(above)? {
-            return Ok(above);
-        }
-        if !is_cheapest(below)? {
-            return Ok(below);
-        }
-        for _ in 0..30 {
-            let middle = (below + above) / 2.0;
-            if is_cheapest(middle)? { below = middle } else { above = middle }
-        }
-        Ok(below)
+        up_to(100.0, is_cheapest)
     }
+}
+
+/// The value up to which something holds, from 0 to `most`; 0 when it never does, `most` when always.
+fn up_to(
+    most: f64,
+    holds: impl Fn(f64) -> Result<bool, NumericError>,
+) -> Result<f64, NumericError> {
+    let (mut below, mut above) = (0.0, most);
+    if holds(above)? {
+        return Ok(above);
+    }
+    if !holds(below)? {
+        return Ok(below);
+    }
+    for _ in 0..30 {
+        let middle = (below + above) / 2.0;
+        if holds(middle)? { below = middle } else { above = middle }
+    }
+    Ok(below)
+}
+
+fn per_gb(usd: f64) -> Result<Tariff, NumericError> {
+    Ok(Tariff::PerGb(PricePerGb::from_usd_per_gb(usd).map_err(nothing)?))
 }
 
 fn nothing(error: impl std::fmt::Display) -> NumericError {
@@ -195,6 +240,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         .collect();
     thresholds(scenario, &pairs, &mut record)?;
     ingress(scenario, &pairs, &mut record)?;
+    open::tell(scenario, &mut record)?;
     Ok(record)
 }
 
@@ -210,7 +256,7 @@ fn example(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
     });
     let usual = scenario.usual_loss_percent;
     for (service, paper) in BOUGHT.into_iter().zip([1.32, 6.62, 6.62]) {
-        let cost = scenario.cost(service, ends, usual, 0.0)?;
+        let cost = scenario.cost(service, ends, usual, &Terms::LIST)?;
         let case = format!("{service}: ingress relay's traffic");
         record.rows.push(Row::of(
             &case,
@@ -221,13 +267,13 @@ fn example(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
         ));
     }
     for (service, paper) in BOUGHT.into_iter().zip([0.51, 0.19, 0.19]) {
-        let cost = scenario.cost(service, ends, usual, 0.0)?;
+        let cost = scenario.cost(service, ends, usual, &Terms::LIST)?;
         let case = format!("{service}: machines");
         record.rows.push(Row::of(&case, Some(paper), &[cents(cost.compute)], "cents/h", ""));
     }
     for service in BOUGHT {
         for (index, loss) in scenario.loss_percent.iter().enumerate() {
-            let cost = scenario.cost(service, ends, *loss, 0.0)?;
+            let cost = scenario.cost(service, ends, *loss, &Terms::LIST)?;
             let spot = Spot {
                 figure: 0,
                 line: service.to_string(),
@@ -240,7 +286,8 @@ fn example(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
                 .push(Row::of(&case, None, &[cents(cost.total())], "cents/h", "").drawn_at(spot));
         }
     }
-    let total = |service| Ok::<_, NumericError>(scenario.cost(service, ends, usual, 0.0)?.total());
+    let total =
+        |service| Ok::<_, NumericError>(scenario.cost(service, ends, usual, &Terms::LIST)?.total());
     let [coding, caching, forwarding] = [total(BOUGHT[0])?, total(BOUGHT[1])?, total(BOUGHT[2])?];
     record.findings.push(Finding::new(
         "coding is the cheapest, caching next, and traffic dwarfs machines",
@@ -286,9 +333,10 @@ fn ingress(
 ) -> Result<(), NumericError> {
     let usual = scenario.usual_loss_percent;
     let average = |service, price: f64| -> Result<f64, NumericError> {
+        let terms = Terms { ingress_usd: price, ..Terms::LIST };
         let costs: Result<Vec<f64>, NumericError> = pairs
             .iter()
-            .map(|[a, b]| Ok(cents(scenario.cost(service, [&a.0, &b.0], usual, price)?.total())))
+            .map(|[a, b]| Ok(cents(scenario.cost(service, [&a.0, &b.0], usual, &terms)?.total())))
             .collect();
         Ok(mean(&costs?))
     };

@@ -29,6 +29,8 @@ pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
         | Kind::PacketRecovery
         | Kind::Rounds
         | Kind::Cmax
+        | Kind::PacketFec
+        | Kind::PacketStraggler
         | Kind::Traffic => Vec::new(),
     };
     all.into_iter().flatten().collect()

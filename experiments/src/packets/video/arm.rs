@@ -156,6 +156,7 @@ pub(super) fn start(
             repeat_copies: true,
             budget,
             copies: None,
+            uplink: None,
         };
         let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
         services.push(gateway);

@@ -37,6 +37,8 @@ pub(super) struct Likeness {
     pub(super) psnr_db: Vec<Option<f64>>,
     /// Structural similarity.
     pub(super) ssim: Vec<Option<f64>>,
+    /// VMAF, 0 to 100; empty where ffmpeg has no filter for it.
+    pub(super) vmaf: Vec<Option<f64>>,
 }
 
 /// The video, encoded.
@@ -44,6 +46,8 @@ pub(super) struct Clip {
     scratch: Scratch,
     video: Video,
     length: Duration,
+    /// Whether ffmpeg tells VMAF.
+    pub(super) has_vmaf: bool,
     /// How near its own frames are to the source's: what is reached without losses.
     pub(super) lossless: Likeness,
 }
@@ -63,6 +67,14 @@ pub(super) fn check() -> Result<(), DemoError> {
     }
     let why = "it is not installed (Debian package ffmpeg; `make setup-bench` installs it)";
     Err(DemoError::Program { name: PROGRAM.into(), why: why.into() })
+}
+
+/// Whether ffmpeg was built with VMAF; Debian's is not.
+fn has_vmaf() -> bool {
+    let mut command = Command::new(PROGRAM);
+    command.args(["-hide_banner", "-filters"]).stdin(Stdio::null());
+    let filters = command.output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&filters).split_whitespace().any(|word| word == "libvmaf")
 }
 
 fn quiet(command: &mut Command) {
@@ -89,8 +101,8 @@ impl Clip {
         command.args(["-bufsize", &room, "-x264-params", &of_codec]);
         command.arg(scratch.file(CLIP));
         Task::start(command, "ffmpeg-encode", &scratch)?.end(LONGEST * 5, stop)?;
-        let mut clip =
-            Self { scratch, video: video.clone(), length, lossless: Likeness::default() };
+        let (video, lossless) = (video.clone(), Likeness::default());
+        let mut clip = Self { scratch, video, length, has_vmaf: has_vmaf(), lossless };
         clip.lossless = clip.compare(&clip.scratch.file(CLIP), Duration::ZERO, stop)?;
         Ok(clip)
     }
@@ -162,24 +174,23 @@ impl Clip {
         quiet(&mut command);
         command.args(["-f", "lavfi", "-t", &seconds(self.length), "-i", &self.video.source]);
         // What is written is not to begin at zero again.
-        command.args(["-copyts", "-itsoffset", &seconds(later), "-i"]).arg(received).args([
-            "-lavfi",
-            "[0:v]format=yuv420p,settb=1/90000,split[a][b];[1:v]settb=1/90000,split[c][d];\
-             [a][c]psnr=stats_file=psnr.log[e];[b][d]ssim=stats_file=ssim.log[f]",
-        ]);
-        command.args(["-map", "[e]", "-f", "null", "-", "-map", "[f]", "-f", "null", "-"]);
+        command
+            .args(["-copyts", "-itsoffset", &seconds(later), "-i"])
+            .arg(received)
+            .args(["-lavfi", &graph(self.has_vmaf)]);
+        for output in &["[e]", "[f]", "[g]"][..if self.has_vmaf { 3 } else { 2 }] {
+            command.args(["-map", output, "-f", "null", "-"]);
+        }
         Task::start(command, "ffmpeg-compare", &self.scratch)?.end(LONGEST * 5, stop)?;
         let frames = (self.length.as_secs_f64() * self.video.frames_per_s).round() as usize;
-        let values = |log: &str, key| -> Result<Vec<Option<f64>>, DemoError> {
+        let read = |log: &str| {
             let path = self.scratch.file(log);
-            let text = std::fs::read_to_string(&path)
-                .map_err(|source| DemoError::File { path, source })?;
-            Ok(values(&text, key, frames))
+            std::fs::read_to_string(&path).map_err(|source| DemoError::File { path, source })
         };
-        Ok(Likeness {
-            psnr_db: values("psnr.log", "psnr_avg:")?,
-            ssim: values("ssim.log", "All:")?,
-        })
+        let psnr_db = values(&read("psnr.log")?, "psnr_avg:", frames);
+        let ssim = values(&read("ssim.log")?, "All:", frames);
+        let vmaf = if self.has_vmaf { vmaf(&read("vmaf.json")?, &psnr_db) } else { Vec::new() };
+        Ok(Likeness { psnr_db, ssim, vmaf })
     }
 }
 
@@ -215,6 +226,35 @@ fn seconds(span: Duration) -> String {
     format!("{:.3}", span.as_secs_f64())
 }
 
+/// The filters that compare the source, first, with what was received.
+///
+/// VMAF takes the time of what was received, the others that of the source: for VMAF the received frames are laid over the source's, so that
+/// one that is missing is the one before it again.
+fn graph(has_vmaf: bool) -> String {
+    let [source, received, last] = if has_vmaf {
+        [
+            "split=4[a][b][x][y]",
+            "split=3[c][d][z]",
+            ";[x][z]overlay=format=yuv420,format=yuv420p[s];[s][y]libvmaf=log_fmt=json:log_path=vmaf.json[g]",
+        ]
+    } else {
+        ["split[a][b]", "split[c][d]", ""]
+    };
+    format!(
+        "[0:v]format=yuv420p,settb=1/90000,{source};[1:v]settb=1/90000,{received};\
+         [a][c]psnr=stats_file=psnr.log[e];[b][d]ssim=stats_file=ssim.log[f]{last}"
+    )
+}
+
+/// The values of VMAF's log; `None` where `known` has none: before anything was received the source was compared with itself.
+fn vmaf(log: &str, known: &[Option<f64>]) -> Vec<Option<f64>> {
+    let log: serde_json::Value = serde_json::from_str(log).unwrap_or_default();
+    let value = |(place, known): (usize, &Option<f64>)| {
+        known.and_then(|_| log["frames"][place]["metrics"]["vmaf"].as_f64())
+    };
+    known.iter().enumerate().map(value).collect()
+}
+
 /// What follows `key` in each line, for `frames` frames: a filter begins with the first frame for which both videos have one.
 fn values(log: &str, key: &str, frames: usize) -> Vec<Option<f64>> {
     let value = |line: &str| -> Option<f64> {
@@ -244,5 +284,15 @@ mod tests {
         assert_eq!(values(ssim, "All:", 1), [Some(0.993_148)]);
         assert_eq!(values("", "All:", 2), [None, None]);
         assert_eq!(values("nonsense", "All:", 1), [None]);
+        let log = r#"{"version": "3.0.0", "frames": [{"frameNum": 0, "metrics": {"vmaf": 100.0}},
+            {"frameNum": 1, "metrics": {"integer_motion": 0.1, "vmaf": 96.25}}]}"#;
+        assert_eq!(vmaf(log, &[None, Some(40.0), Some(41.0)]), [None, Some(96.25), None]);
+        assert_eq!(vmaf("nonsense", &[Some(40.0)]), [None]);
+    }
+
+    #[test]
+    fn vmaf_is_asked_for_where_there_is_a_filter() {
+        assert!(graph(true).contains("libvmaf") && graph(true).contains("psnr"));
+        assert!(!graph(false).contains("vmaf") && graph(false).ends_with("[f]"));
     }
 }

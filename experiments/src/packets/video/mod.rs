@@ -46,6 +46,8 @@ const POOR_DB: f64 = 30.0;
 const DRAWN_PERCENT: [f64; 5] = [5.0, 25.0, 50.0, 75.0, 95.0];
 /// Videos count as alike whose mean PSNR differs by no more.
 const ALIKE_DB: f64 = 1.0;
+/// The same by VMAF. Chosen: about what half of all viewers notice.
+const ALIKE_VMAF: f64 = 6.0;
 /// Voice calls, whose opinions differ by no more.
 const ALIKE_MOS: f64 = 0.2;
 /// A video that an outage hits has lost at least this much of its PSNR.
@@ -106,9 +108,14 @@ fn told(scenario: &Scenario, options: &RunOptions, stage: &Stage<'_>, missing: u
     } else {
         ""
     };
+    let vmaf = if stage.clip.has_vmaf {
+        ""
+    } else {
+        "; without VMAF, for which this ffmpeg has no filter (libvmaf)"
+    };
     let quick = if options.quick { " (quick: shorter, and without some ways)" } else { "" };
     format!(
-        "{usual_s} s with usual losses after {settle_s} s to settle, then {outage_s} s of outage{quick}; {}{without}",
+        "{usual_s} s with usual losses after {settle_s} s to settle, then {outage_s} s of outage{quick}; {}{without}{vmaf}",
         scenario.runs.told(options)
     )
 }
@@ -137,9 +144,11 @@ fn poor(seen: &Seen) -> f64 {
 type Measure = (&'static str, &'static str, fn(&Outcome, usize) -> f64);
 
 const OPINION: &str = "voice: MOS";
-const MEASURES: [Measure; 11] = [
+const VMAF: &str = "video: mean VMAF";
+const MEASURES: [Measure; 12] = [
     ("video: mean PSNR", "dB", |it, part| mean(&it.seen[part].psnr_db)),
     ("video: mean SSIM", "", |it, part| mean(&it.seen[part].ssim)),
+    (VMAF, "of 100", |it, part| mean(&it.seen[part].vmaf)),
     ("video: frames below 30 dB", "% of frames", |it, part| poor(&it.seen[part])),
     ("video: frames late", "% of frames", |it, part| {
         share(it.seen[part].late, it.seen[part].frames)
@@ -170,8 +179,16 @@ fn record(
     let lossless: Vec<f64> = clip.lossless.psnr_db.iter().flatten().copied().collect();
     let lossless = mean(&lossless);
     let mut rows = vec![Row::of("video: mean PSNR, without losses", None, &[lossless], "dB", "")];
+    if clip.has_vmaf {
+        let vmaf: Vec<f64> = clip.lossless.vmaf.iter().flatten().copied().collect();
+        let case = format!("{VMAF}, without losses");
+        rows.push(Row::of(&case, None, &[mean(&vmaf)], "of 100", ""));
+    }
     for (part, part_name) in PARTS.iter().enumerate() {
         for (name, unit, measure) in MEASURES {
+            if name == VMAF && !clip.has_vmaf {
+                continue;
+            }
             for arm in arms {
                 let values: Vec<f64> =
                     of_arm(all, *arm).iter().map(|outcome| measure(outcome, part)).collect();
@@ -273,6 +290,12 @@ fn findings(all: &[Outcome], lossless: f64) -> Vec<Finding> {
         let ours = format!("{coding:.1} dB, {forwarding:.1} with forwarding");
         findings.push(Finding::new(says, coding >= forwarding - ALIKE_DB, ours));
     }
+    let vmaf = |arm| over(arm, |it| mean(&it.seen[OUTAGE].vmaf)).filter(|vmaf| vmaf.is_finite());
+    if let (Some(coding), Some(forwarding)) = (vmaf(Arm::Coding), vmaf(Arm::Forwarding)) {
+        let says = "so it does by VMAF (ours)";
+        let ours = format!("{coding:.1} of 100, {forwarding:.1} with forwarding");
+        findings.push(Finding::new(says, coding >= forwarding - ALIKE_VMAF, ours));
+    }
     if let (Some(coding), Some(forwarding)) = (opinion(Arm::Coding), opinion(Arm::Forwarding)) {
         let says = "so it does for voice (ours)";
         let ours = format!("MOS {coding:.2}, {forwarding:.2} with forwarding");
@@ -354,6 +377,18 @@ mod tests {
         let said = findings(&bad, 40.5);
         assert!(said.iter().all(|finding| !finding.holds), "{said:?}");
         assert_eq!(findings(&good[..1], 40.5).len(), 1);
+        // Where ffmpeg tells VMAF, a sentence more.
+        let with_vmaf = |vmaf: f64, outcome: &Outcome| {
+            let mut outcome = outcome.clone();
+            outcome.seen[OUTAGE].vmaf = vec![vmaf; 4];
+            outcome
+        };
+        for (coding, holds) in [(90.0, true), (80.0, false)] {
+            let all = [with_vmaf(coding, &good[1]), with_vmaf(95.0, &good[2])];
+            let said = findings(&all, 40.5);
+            let finding = said.iter().find(|finding| finding.paper.contains("VMAF")).unwrap();
+            assert_eq!(finding.holds, holds, "{finding:?}");
+        }
         let rows = relative(&good);
         assert_eq!(rows.iter().map(|row| row.ours).collect::<Vec<_>>(), [25.0, 40.0]);
         assert!(relative(&good[..2]).is_empty());

@@ -36,6 +36,8 @@ const LAST_ONES: Duration = Duration::from_millis(200);
 pub(super) struct Seen {
     pub(super) psnr_db: Vec<f64>,
     pub(super) ssim: Vec<f64>,
+    /// 0 to 100; empty where ffmpeg tells none.
+    pub(super) vmaf: Vec<f64>,
     /// Frames, and those that were late or broken.
     pub(super) frames: usize,
     pub(super) late: usize,
@@ -194,6 +196,7 @@ impl Stage<'_> {
             frame,
             psnr_db: of(&likeness.psnr_db, index),
             ssim: of(&likeness.ssim, index),
+            vmaf: self.clip.has_vmaf.then(|| of(&likeness.vmaf, index)),
         });
         Ok(judged.collect())
     }
@@ -206,6 +209,7 @@ impl Stage<'_> {
         Seen {
             psnr_db: such.iter().map(|judged| judged.psnr_db).collect(),
             ssim: such.iter().map(|judged| judged.ssim).collect(),
+            vmaf: such.iter().filter_map(|judged| judged.vmaf).collect(),
             frames: such.len(),
             late: count(Arrival::Late),
             broken: count(Arrival::Broken),
@@ -226,6 +230,7 @@ struct Judged {
     frame: Frame,
     psnr_db: f64,
     ssim: f64,
+    vmaf: Option<f64>,
 }
 
 /// What was done to the network, and what it says.

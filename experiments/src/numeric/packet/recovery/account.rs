@@ -25,6 +25,8 @@ pub(crate) struct Loss {
     pub(crate) way: Option<Way>,
     /// Its path.
     pub(crate) path: usize,
+    /// Its place among the packets of its path and span.
+    pub(crate) place: usize,
     /// Its burst's place among all bursts.
     pub(crate) burst: usize,
 }
@@ -39,34 +41,40 @@ impl Loss {
 /// All losses of paths whose packets fared so.
 pub(crate) fn losses(paths: &[(Path, Vec<Fate>)]) -> Vec<Loss> {
     let mut all = Vec::new();
-    let mut bursts = 0;
+    gather(paths, &mut all);
+    all
+}
+
+/// Adds those of another span to `all`.
+pub(super) fn gather(paths: &[(Path, Vec<Fate>)], all: &mut Vec<Loss>) {
+    let mut bursts = all.last().map_or(0, |loss| loss.burst + 1);
     for (index, (path, fates)) in paths.iter().enumerate() {
-        let mut burst: Vec<&Fate> = Vec::new();
-        let mut end = |burst: &mut Vec<&Fate>| {
+        let mut burst: Vec<(usize, &Fate)> = Vec::new();
+        let mut end = |burst: &mut Vec<(usize, &Fate)>| {
             let length = burst.len();
             let class =
                 CLASSES.iter().position(|(_, least, most)| (*least..=*most).contains(&length));
             let Some(class) = class else { return };
-            for fate in burst.drain(..) {
+            for (place, fate) in burst.drain(..) {
                 let due = fate.sent + path.internet;
                 let took = fate.back.map_or(Duration::ZERO, |at| at.since(due));
                 let round_trips = took.as_secs_f64() / (2.0 * path.internet.as_secs_f64());
                 let after = fate.back.map(|_| round_trips);
                 let (on_access, way) = (!fate.copied, fate.way);
-                all.push(Loss { class, on_access, after, took, way, path: index, burst: bursts });
+                let (path, burst) = (index, bursts);
+                all.push(Loss { class, on_access, after, took, way, path, place, burst });
             }
             bursts += 1;
         };
-        for fate in fates {
+        for (place, fate) in fates.iter().enumerate() {
             if fate.came {
                 end(&mut burst);
             } else {
-                burst.push(fate);
+                burst.push((place, fate));
             }
         }
         end(&mut burst);
     }
-    all
 }
 
 /// How many of `losses` are recovered, in per cent; `None` without any.

@@ -2,11 +2,17 @@
 //!
 //! The machines are those of `packet`, the paths those of `wan`. What is lost, on the wide area and on access paths, is our assumption,
 //! stated in the scenario; how much of it is lost on access paths is swept, with and without repeating copies there.
+//!
+//! On the same network: `jq-fec` ([`fec`]) sets coding beside repair packets on the direct path, `jq-straggler` ([`straggler`]) two
+//! repair packets of several flows beside one.
 
 mod account;
+pub mod fec;
 mod machines;
 mod paths;
 mod scenario;
+pub mod straggler;
+mod stragglers;
 mod world;
 
 use tradewind_packet::event::Way;
@@ -16,15 +22,32 @@ use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::numeric::repeats::{Threads, each};
 use crate::numeric::{Job, NumericError, mean, record};
 use crate::report::chart::Scale;
+use account::gather;
 pub(crate) use account::{CLASSES, Loss, losses, recovered, share};
 pub(crate) use paths::{Path, network};
 pub use scenario::{Group, Scenario};
 pub(crate) use world::Fate;
 
+use stragglers::Helpers;
 use world::{Coded, Outcome};
 
-/// What one run is asked: a share of access losses, and whether copies are repeated.
-type Case = (f64, bool);
+/// What one run is asked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Case {
+    /// Share of all losses that happens on access paths.
+    access: f64,
+    /// Whether copies are repeated that access paths lose.
+    arq: bool,
+    /// How helpers answer.
+    helpers: Helpers,
+}
+
+impl Case {
+    /// With helpers that answer at once.
+    fn prompt(access: f64, arq: bool) -> Self {
+        Self { access, arq, helpers: Helpers::default() }
+    }
+}
 
 /// A run's losses and costs.
 struct Found {
@@ -39,28 +62,18 @@ struct Found {
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let mut scenario = scenario.clone();
     let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
-    if job.options.quick {
-        let (long, short) = (scenario.on_s, scenario.on_quick_s);
-        scenario.on_s = short;
-        record.assumptions.push(format!("quick: senders send for {short} s instead of {long}"));
-    }
+    scenario.shorten(job.options.quick, &mut record);
     let seeds = scenario.runs.seeds(job.options);
-    let mut cases: Vec<Case> = [false, true].map(|arq| (scenario.access_share, arq)).into();
-    for share in &scenario.access_sweep {
-        if *share != scenario.access_share {
-            cases.extend([(*share, false), (*share, true)]);
-        }
-    }
+    let usual = scenario.access_share;
+    let others = scenario.access_sweep.iter().filter(|share| **share != usual);
+    let shares = [usual].into_iter().chain(others.copied());
     let mut found = Vec::new();
-    for (access, arq) in cases {
-        let with = if arq { "with" } else { "without" };
-        let percent = access * 100.0;
-        let step = format!("{}: {percent} % of losses on access paths, {with} ARQ", scenario.name);
-        let runs = each(&step, &seeds, Threads::All, job, |seed| {
-            let outcome = world::run(&scenario, access, arq, seed)?;
-            Ok(Found { losses: losses(&outcome.paths), outcome })
-        })?;
-        found.push(((access, arq), runs));
+    for case in shares.flat_map(|share| [false, true].map(|arq| Case::prompt(share, arq))) {
+        let percent = case.access * 100.0;
+        let arq = line(case.arq);
+        let step = format!("{}: {percent} % of losses on access paths, {arq}", scenario.name);
+        let runs = each(&step, &seeds, Threads::All, job, |seed| find(&scenario, case, seed))?;
+        found.push((case, runs));
     }
     record.figures = vec![Figure {
         title: "losses recovered within one round trip".to_owned(),
@@ -68,15 +81,22 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         y_label: "recovered (%)".to_owned(),
         scale: Scale::Linear,
     }];
-    for ((_, arq), runs) in &found[..2] {
-        rows(&scenario, *arq, runs, &mut record);
+    for (case, runs) in &found[..2] {
+        rows(&scenario, case.arq, runs, &mut record);
     }
     sweep(&found, &mut record);
     findings(&scenario, &found, &mut record);
     Ok(record)
 }
 
-/// Every path of one run, and what became of its packets.
+/// One run of a case.
+fn find(scenario: &Scenario, case: Case, seed: u64) -> Result<Found, NumericError> {
+    let mut losses = Vec::new();
+    let outcome = world::run(scenario, case, seed, &mut |paths| gather(paths, &mut losses))?;
+    Ok(Found { losses, outcome })
+}
+
+/// Every path of one run, and what became of the packets that it sent in the first span.
 ///
 /// # Errors
 /// When the network makes no sense.
@@ -85,7 +105,13 @@ pub(crate) fn simulate(
     arq: bool,
     seed: u64,
 ) -> Result<Vec<(Path, Vec<Fate>)>, NumericError> {
-    Ok(world::run(scenario, scenario.access_share, arq, seed)?.paths)
+    let (mut first, case) = (Vec::new(), Case::prompt(scenario.access_share, arq));
+    world::run(scenario, case, seed, &mut |paths| {
+        if first.is_empty() {
+            first = paths.to_vec();
+        }
+    })?;
+    Ok(first)
 }
 
 fn line(arq: bool) -> &'static str {
@@ -95,6 +121,11 @@ fn line(arq: bool) -> &'static str {
 /// The values of all runs that have one.
 fn values(runs: &[Found], measure: impl Fn(&Found) -> Option<f64>) -> Vec<f64> {
     runs.iter().filter_map(measure).collect()
+}
+
+/// Of how many losses figures are.
+fn counted(runs: &[Found]) -> String {
+    format!("n = {} losses", runs.iter().map(|found| found.losses.len()).sum::<usize>())
 }
 
 fn all_recovered(found: &Found) -> Option<f64> {
@@ -110,9 +141,11 @@ fn within(found: &Found, limit: f64) -> Option<f64> {
 fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     let name = line(arq);
     let paper = |value: f64| (!arq).then_some(value);
+    let count = counted(runs);
     let mut row = |case: &str, paper: Option<f64>, values: Vec<f64>, unit: &str| {
         if !values.is_empty() {
-            record.rows.push(Row::of(&format!("{case}, {name}"), paper, &values, unit, ""));
+            let case = format!("{case}, {name}");
+            record.rows.push(Row::of(&case, paper, &values, unit, &count));
         }
     };
     let of_losses = "% of losses";
@@ -135,7 +168,7 @@ fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     row("within 0.25 RTT", None, values(runs, |found| within(found, 0.25)), of_recovered);
     let first = |found: &Found| {
         let of_first =
-            |loss: &&Loss| found.outcome.paths[loss.path].0.group == 0 && loss.is_recovered();
+            |loss: &&Loss| found.outcome.paths[loss.path].group == 0 && loss.is_recovered();
         share(
             found.losses.iter().filter(of_first).map(|loss| loss.took <= Duration::from_millis(75)),
         )
@@ -212,9 +245,8 @@ fn full_overhead(found: &Found) -> Option<f64> {
 
 fn sweep(found: &[(Case, Vec<Found>)], record: &mut Record) {
     let mut cases: Vec<&(Case, Vec<Found>)> = found.iter().collect();
-    cases
-        .sort_by(|(a, _), (b, _)| (a.1, a.0).partial_cmp(&(b.1, b.0)).expect("shares are numbers"));
-    for ((access, arq), runs) in cases {
+    cases.sort_by(|(a, _), (b, _)| a.arq.cmp(&b.arq).then(a.access.total_cmp(&b.access)));
+    for (Case { access, arq, .. }, runs) in cases {
         let values = values(runs, all_recovered);
         if values.is_empty() {
             continue;
@@ -223,7 +255,8 @@ fn sweep(found: &[(Case, Vec<Found>)], record: &mut Record) {
         let line = line(*arq).to_owned();
         let case = format!("recovered, {percent} % of losses on access paths, {line}");
         let spot = Spot { figure: 0, line, x: percent, x_name: format!("{percent} %") };
-        record.rows.push(Row::of(&case, None, &values, "% of losses", "").drawn_at(spot));
+        let row = Row::of(&case, None, &values, "% of losses", &counted(runs));
+        record.rows.push(row.drawn_at(spot));
     }
 }
 

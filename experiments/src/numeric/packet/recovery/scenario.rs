@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use tradewind_units::{Duration, RegionId, time::duration_from_millis};
 
+use crate::experiment::Record;
 use crate::numeric::{Runs, catalogue};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -37,7 +38,7 @@ pub struct Scenario {
     pub on_quick_s: f64,
     /// Mean time between, exponential.
     pub off_mean_s: f64,
-    /// How often they send.
+    /// How often they send: each path so many spans.
     pub cycles: u32,
     /// From packet to packet.
     pub interval_ms: f64,
@@ -135,6 +136,23 @@ impl Scenario {
             return wrong(format!("groups: `{id}` is not in the catalogue"));
         }
         Ok(scenario)
+    }
+
+    /// A quick run sends for less time. The record tells for how long its paths send.
+    pub(super) fn shorten(&mut self, is_quick: bool, record: &mut Record) {
+        let long = self.on_s;
+        if is_quick {
+            self.on_s = self.on_quick_s;
+        }
+        let paths: usize = self.groups.iter().map(|group| group.paths).sum();
+        let (cycles, span) = (self.cycles, self.on_s);
+        let each = self.on().as_nanos() / self.interval().as_nanos();
+        let packets = each * paths as u128 * u128::from(cycles);
+        let times = if cycles == 1 { "once".to_owned() } else { format!("{cycles} times") };
+        let quick = if is_quick { format!(" (quick: instead of {long} s)") } else { String::new() };
+        record.assumptions.push(format!(
+            "in each run each path sends {times} for {span} s{quick}, {packets} packets in all; the paper's sent so once an hour for 3 to 5 weeks"
+        ));
     }
 
     pub(crate) fn interval(&self) -> Duration {

@@ -13,8 +13,7 @@ fn scenario(on_s: f64) -> Scenario {
 }
 
 fn found(scenario: &Scenario, arq: bool, seed: u64) -> Found {
-    let outcome = world::run(scenario, scenario.access_share, arq, seed).unwrap();
-    Found { losses: losses(&outcome.paths), outcome }
+    find(scenario, Case::prompt(scenario.access_share, arq), seed).unwrap()
 }
 
 fn of_class(found: &Found, class: usize, on_access: bool) -> impl Iterator<Item = &Loss> {
@@ -69,12 +68,29 @@ fn losses_are_as_the_scenario_draws_them() {
 fn a_run_is_the_same_each_time_and_another_seed_is_another_run() {
     let scenario = Scenario { on_s: 1.0, ..scenario(1.0) };
     let trace = |seed: u64| -> Vec<Vec<Fate>> {
-        let outcome = found(&scenario, true, seed).outcome;
-        outcome.paths.into_iter().map(|(_, fates)| fates).collect()
+        let paths = simulate(&scenario, true, seed).unwrap();
+        paths.into_iter().map(|(_, fates)| fates).collect()
     };
     let (first, again, other) = (trace(1), trace(1), trace(2));
     assert_eq!(format!("{first:?}"), format!("{again:?}"));
     assert_ne!(format!("{first:?}"), format!("{other:?}"));
+}
+
+#[test]
+fn what_is_lost_in_each_span_is_gathered() {
+    let usual = scenario(2.0);
+    let spans = Scenario { cycles: 3, off_mean_s: 6.0, ..usual.clone() };
+    let (one, three) = (found(&usual, false, 1), found(&spans, false, 1));
+    assert_eq!(three.outcome.traffic.packets, 3 * one.outcome.traffic.packets);
+    // The first span is that of the shorter run; the others are counted from their own beginning on, in bursts of their own.
+    let identity = |loss: &Loss| (loss.path, loss.place, loss.burst);
+    let first: Vec<_> = one.losses.iter().map(identity).collect();
+    let all: Vec<_> = three.losses.iter().map(identity).collect();
+    assert!(all.len() > first.len() && all[..first.len()] == first);
+    assert!(all.iter().all(|(_, place, _)| *place < 200));
+    assert!(all.is_sorted_by_key(|(.., burst)| *burst));
+    let back = |found: &Found| found.losses.iter().filter(|loss| loss.is_recovered()).count();
+    assert!(back(&three) > back(&one));
 }
 
 #[test]

@@ -11,9 +11,10 @@ use tradewind_packet::message::{Class, Message, Scope, Service};
 use tradewind_units::{Duration, HostId, Timestamp};
 use tradewind_wan::{Bundle, Ecn, HostIndex, Topology, Wan};
 
-use super::Scenario;
 use super::machines::{Marked, Node, ingress_config, new_receiver, new_sender};
 use super::paths::{self, Path};
+use super::stragglers::Stragglers;
+use super::{Case, Scenario};
 use crate::numeric::{NumericError, Random};
 
 /// IP and UDP header, and what a session adds to a message: its name, a counter, a tag.
@@ -44,8 +45,7 @@ impl Fate {
 /// What a run came to.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Every path and what became of its packets.
-    pub(super) paths: Vec<(Path, Vec<Fate>)>,
+    pub(super) paths: Vec<Path>,
     pub(super) blocks: Blocks,
     pub(super) traffic: Traffic,
 }
@@ -88,25 +88,34 @@ struct World<'a> {
     hosts: Vec<[usize; 2]>,
     timers: BinaryHeap<Reverse<(Timestamp, usize)>>,
     armed: Vec<Option<Timestamp>>,
-    paths: Vec<Path>,
-    fates: Vec<Vec<Fate>>,
+    stragglers: Stragglers,
+    /// Every path, and what became of the packets of this span.
+    paths: Vec<(Path, Vec<Fate>)>,
+    /// Packets of the spans before, by path.
+    before: Vec<u64>,
     blocks: Blocks,
     traffic: Traffic,
 }
 
-/// Runs the scenario once: the paths and all losses come from `seed`, so that they are the same with and without `arq`.
+/// Every path, and what became of the packets that it sent in a span.
+pub(super) type Span = [(Path, Vec<Fate>)];
+
+/// Runs the scenario once: the paths and all losses come from `seed`, so that they are the same whatever the case and the coding. What
+/// became of each path's packets is handed to `each_span` whenever the senders have sent for a while, and forgotten.
 pub(super) fn run(
     scenario: &Scenario,
-    access: f64,
-    arq: bool,
+    case: Case,
     seed: u64,
+    each_span: &mut dyn FnMut(&Span),
 ) -> Result<Outcome, NumericError> {
     let mut random = Random::new(seed);
-    let (paths, topology) = paths::network(scenario, access, &mut random)?;
-    let mut world = World::new(scenario, &topology, paths, arq, seed);
+    let (paths, topology) = paths::network(scenario, case.access, &mut random)?;
+    let mut world = World::new(scenario, &topology, paths, case, seed);
     let mut begin = Timestamp::ZERO;
     for _ in 0..scenario.cycles {
         world.on_interval(begin);
+        each_span(&world.paths);
+        world.forget();
         let off = Duration::from_secs_f64(random.exponential(scenario.off_mean_s));
         begin = begin + scenario.on() + off.max(Duration::from_secs(5));
     }
@@ -118,7 +127,7 @@ impl<'a> World<'a> {
         scenario: &'a Scenario,
         topology: &Topology,
         paths: Vec<Path>,
-        arq: bool,
+        Case { arq, helpers, .. }: Case,
         seed: u64,
     ) -> Self {
         let host = |name: String| {
@@ -167,8 +176,9 @@ impl<'a> World<'a> {
             path_of,
             hosts: hosts.into_iter().map(|(_, ends)| ends).collect(),
             timers: BinaryHeap::new(),
-            fates: vec![Vec::new(); paths.len()],
-            paths,
+            stragglers: Stragglers::new(helpers, seed),
+            before: vec![0; paths.len()],
+            paths: paths.into_iter().map(|path| (path, Vec::new())).collect(),
             blocks: Blocks::default(),
             traffic: Traffic::default(),
         }
@@ -182,7 +192,7 @@ impl<'a> World<'a> {
             .paths
             .iter()
             .enumerate()
-            .map(|(index, path)| Reverse((begin + path.phase, index)))
+            .map(|(index, (path, _))| Reverse((begin + path.phase, index)))
             .collect();
         let mut left = vec![count; self.paths.len()];
         while let Some(Reverse((at, index))) = ticks.pop() {
@@ -196,6 +206,21 @@ impl<'a> World<'a> {
         self.run_until(begin + self.scenario.on() + Duration::from_secs(4));
     }
 
+    /// The packets of a span are told of.
+    fn forget(&mut self) {
+        for ((_, fates), before) in self.paths.iter_mut().zip(&mut self.before) {
+            *before += fates.len() as u64;
+            fates.clear();
+        }
+    }
+
+    /// The path of one of this span's packets, and its fate.
+    fn fate(&mut self, index: usize, sequence: u64) -> Option<(&Path, &mut Fate)> {
+        let place = sequence.checked_sub(self.before[index])?;
+        let (path, fates) = &mut self.paths[index];
+        Some((path, fates.get_mut(usize::try_from(place).ok()?)?))
+    }
+
     fn send(&mut self, now: Timestamp, index: usize) {
         let host = self.hosts[index][0];
         let marked = Marked { bytes: self.scenario.payload_bytes };
@@ -205,7 +230,7 @@ impl<'a> World<'a> {
         let packet = sender.next_packet(flow).expect("the sender has this flow");
         marked.payload(packet, &mut payload);
         sender.send(now, flow, Class::Usual, &payload).expect("a payload of usual length");
-        self.fates[index].push(Fate::under_way(now));
+        self.paths[index].1.push(Fate::under_way(now));
         self.traffic.packets += 1;
         self.settle(now, host);
     }
@@ -215,8 +240,12 @@ impl<'a> World<'a> {
         let marked = Marked { bytes: self.scenario.payload_bytes };
         loop {
             let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-            let next = timer.into_iter().chain(self.wan.next_deadline()).min();
+            let others = self.wan.next_deadline().into_iter().chain(self.stragglers.due());
+            let next = timer.into_iter().chain(others).min();
             let Some(now) = next.filter(|at| *at <= limit) else { return };
+            while let Some((from, to, bytes)) = self.stragglers.pop(now) {
+                self.wan.push(now, bundle(from, to, &bytes));
+            }
             while let Some(delivery) = self.wan.pop_due(now) {
                 let (from, to) = (delivery.source, usize::from(delivery.destination.0));
                 self.note_arrival(now, to, &delivery.content);
@@ -257,17 +286,16 @@ impl<'a> World<'a> {
             _ => return,
         };
         let index = usize::try_from(packet.flow.0).expect("few flows");
-        let place = usize::try_from(packet.sequence).expect("few packets");
-        let fate = &mut self.fates[index][place];
-        match self.nodes[to] {
-            Node::Receiver(_) => fate.came = true,
-            // A copy that was sent again comes a round trip later at least.
-            Node::Ingress(_) => {
-                let took = now.since(fate.sent);
-                fate.copied |= took < self.paths[index].source_access.mul_f64(1.5);
-            }
-            Node::Sender(_) | Node::Egress(_) => {}
-        }
+        let [at_receiver, at_ingress] = match self.nodes[to] {
+            Node::Receiver(_) => [true, false],
+            Node::Ingress(_) => [false, true],
+            Node::Sender(_) | Node::Egress(_) => return,
+        };
+        let Some((path, fate)) = self.fate(index, packet.sequence) else { return };
+        fate.came |= at_receiver;
+        // A copy that was sent again comes a round trip later at least.
+        let is_first = now.since(fate.sent) < path.source_access.mul_f64(1.5);
+        fate.copied |= at_ingress && is_first;
     }
 
     /// Takes what a machine has to say after it was called.
@@ -287,7 +315,9 @@ impl<'a> World<'a> {
             }
             Node::Receiver(node) => {
                 while let Some(sent) = node.poll_transmit() {
-                    push(sent.to, sent.bytes);
+                    if !self.stragglers.hold_back(now, host, sent.to, sent.bytes) {
+                        push(sent.to, sent.bytes);
+                    }
                 }
                 while node.poll_delivery().is_some() {}
                 events.extend(std::iter::from_fn(|| node.poll_event()));
@@ -326,9 +356,9 @@ impl<'a> World<'a> {
     fn count(&mut self, now: Timestamp, host: usize, event: Event) {
         match event {
             Event::Delivered { packet, way, .. } if way != Way::Internet => {
-                let place = usize::try_from(packet.sequence).expect("few packets");
-                let fate = &mut self.fates[self.path_of[host]][place];
-                (fate.back, fate.way) = (Some(now), Some(way));
+                if let Some((_, fate)) = self.fate(self.path_of[host], packet.sequence) {
+                    (fate.back, fate.way) = (Some(now), Some(way));
+                }
             }
             Event::BlockClosed { scope, closed, members, repairs, bytes } => {
                 let side = usize::from(scope == Scope::InStream);
@@ -351,7 +381,7 @@ impl<'a> World<'a> {
     }
 
     fn outcome(self) -> Outcome {
-        let paths = self.paths.into_iter().zip(self.fates).collect();
+        let paths = self.paths.into_iter().map(|(path, _)| path).collect();
         Outcome { paths, blocks: self.blocks, traffic: self.traffic }
     }
 }
