@@ -307,20 +307,15 @@ impl Collector for CountsCollector {
         let name = |what: &str| format!("{}_{what}", self.program);
         let counter = MetricType::Counter;
 
-        let text = name("accepted");
-        let help = "Connections accepted";
-        let metric = ConstCounter::new(sum.accepted);
-        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
-
-        let text = name("shed");
-        let help = "Connections closed at once because no descriptor was left";
-        let metric = ConstCounter::new(sum.shed);
-        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
-
-        let text = name("throttled");
-        let help = "Reads that waited for a limit of the rate";
-        let metric = ConstCounter::new(sum.throttled);
-        metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
+        for (what, help, value) in [
+            ("accepted", "Connections accepted", sum.accepted),
+            ("shed", "Connections closed at once because no descriptor was left", sum.shed),
+            ("throttled", "Reads that waited for a limit of the rate", sum.throttled),
+        ] {
+            let text = name(what);
+            let metric = ConstCounter::new(value);
+            metric.encode(encoder.encode_descriptor(&text, help, None, counter)?)?;
+        }
 
         if let Some(held) = self.workers.first().and_then(|worker| worker.held_bytes()) {
             let text = name("held");
