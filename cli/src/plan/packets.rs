@@ -6,6 +6,7 @@ use tradewind_plan::{Answer, Problem, Status};
 use tradewind_units::{Duration, Money, RelayId, time};
 
 use super::problem::{BadFile, Read};
+use super::show::NO_BUDGET_USD;
 use crate::output::{self, table};
 
 /// The streams' answer by `solve`, and that of the packet flows over its relays.
@@ -30,7 +31,11 @@ pub(super) fn joint(
         }
         Err(error) => return Err(refused(error).into()),
     };
-    let problem = problem.with_budget(budget.checked_sub(reserved).unwrap_or_default());
+    // Where there is no budget nothing is taken off it.
+    let problem = match budget.checked_sub(reserved) {
+        Some(left) if budget.as_usd() < NO_BUDGET_USD => problem.with_budget(left),
+        _ => problem,
+    };
     let mut answer = solve(&problem)?;
     if let Some(plan) = answer.plan() {
         let planned = packets.plan(problem.inputs(), Some(&plan)).map_err(refused)?;

@@ -9,7 +9,7 @@ use super::problem::Read;
 use crate::output::{self, table};
 
 /// A budget at or above which there is none.
-const NO_BUDGET_USD: f64 = 1e9;
+pub(super) const NO_BUDGET_USD: f64 = 1e9;
 
 /// A plan's relays, flows and figures, or why there is none.
 pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {

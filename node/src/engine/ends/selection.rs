@@ -113,12 +113,12 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn within(budget: Duration) -> Selection {
+    fn unmeasured(budget: Duration) -> Selection {
         Selection::new(budget, Ratio::new(0.01).unwrap(), Assumed::default())
     }
 
     fn begun(budget: u64) -> (Selection, Service) {
-        let mut selection = within(ms(budget));
+        let mut selection = unmeasured(ms(budget));
         // 80 ms one way over the Internet, 90 over the relays, 5 of them to the first.
         let service = selection.begin(measured(None));
         (selection, service)
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
         assert_eq!(selection.why(), "a cheaper one lost too much or came late");
         // Where the receiver is far from its relay, only forwarding is fast enough.
-        let mut selection = within(ms(150));
+        let mut selection = unmeasured(ms(150));
         selection.begin(measured(Some(ms(120))));
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
