@@ -273,37 +273,11 @@ impl Party {
         })
     }
 
-    /// Starts it as a near gateway; returns where its application writes to.
+    /// Starts it as a near gateway, to which packets of its host come by `taking`; returns where its application writes to.
     ///
     /// # Errors
     /// When it cannot be started.
     pub(crate) fn near_gateway(
-        &self,
-        ground: &Ground,
-        operator: &OperatorKey,
-        carriage: &Carriage<'_>,
-    ) -> Result<(Service, SocketAddr), DemoError> {
-        self.near_by(ground, operator, carriage, Taking::Port)
-    }
-
-    /// The same for all packets that its host sends to the far gateway's.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub(crate) fn near_device(
-        &self,
-        ground: &Ground,
-        operator: &OperatorKey,
-        carriage: &Carriage<'_>,
-    ) -> Result<Service, DemoError> {
-        Ok(self.near_by(ground, operator, carriage, Taking::Tun)?.0)
-    }
-
-    /// The same, by whatever way packets come to it.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub(crate) fn near_by(
         &self,
         ground: &Ground,
         operator: &OperatorKey,

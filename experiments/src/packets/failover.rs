@@ -17,7 +17,7 @@ use super::traffic::{self, Pace, Pair, Seen};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
 use crate::lab_run::checked::Checked;
-use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
+use crate::lab_run::packets::{Carriage, Coding, Party, Taking, Whole};
 use crate::lab_run::process::Service;
 use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue};
@@ -257,7 +257,8 @@ impl Stage {
         let parties = [party("caller")?, party("callee")?, party("near")?, party("far")?];
         let [caller, callee, first, last] = &parties;
         let relays = [first.stop(), last.stop()];
-        let far = callee.far_gateway(ground, &operator, &[relays[1].identity], Some(caller))?;
+        let whole = Whole { near: caller, replies: None };
+        let far = callee.far_gateway(ground, &operator, &[relays[1].identity], Some(whole))?;
         let mut stage = Self {
             victim,
             relays: [None, None],
@@ -277,9 +278,10 @@ impl Stage {
             repeat_copies: true,
             budget: Some(scenario.budget()),
             copies: None,
+            uplink: None,
         };
         let (near, entrance) =
-            caller.near_by(ground, &stage.operator, &carriage, victim.taking())?;
+            caller.near_gateway(ground, &stage.operator, &carriage, victim.taking())?;
         (stage.gateways[0], stage.entrance) = (Some(near), entrance);
         Ok(stage)
     }

@@ -17,7 +17,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
-use crate::lab_run::packets::{Carriage, Coding, Copies, Party};
+use crate::lab_run::packets::{Carriage, Coding, Copies, Party, Taking};
 use crate::lab_run::process::Service;
 use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
@@ -259,7 +259,7 @@ fn start(
         copies: are_chosen.then_some(&marked),
         uplink: are_chosen.then_some(phone.copies),
     };
-    let (gateway, entrance) = caller.near_gateway(ground, &operator, &carriage)?;
+    let (gateway, entrance) = caller.near_gateway(ground, &operator, &carriage, Taking::Port)?;
     services.push(gateway);
     let to = (&callee.host, callee.application());
     let pair = Pair::open(ground, (&caller.host, entrance), to, Duration::ZERO)?;

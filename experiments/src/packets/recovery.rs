@@ -16,7 +16,7 @@ use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
 use crate::lab_run::Ground;
-use crate::lab_run::packets::{Carriage, Coding, Party};
+use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::Service;
 use crate::lab_run::{repeats, service};
 use crate::numeric::packet::recovery::{self, CLASSES, Fate, Loss, Path, recovered, share};
@@ -223,7 +223,7 @@ fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
+        let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage, Taking::Port)?;
         services.push(gateway);
         let to = (&far.host, far.application());
         pairs.push(Pair::open(ground, (&near.host, entrance), to, path.phase)?);

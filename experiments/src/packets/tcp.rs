@@ -21,7 +21,7 @@ use crate::experiment::{
 };
 use crate::lab_run::Ground;
 use crate::lab_run::exchange::lab;
-use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Whole};
+use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
 use crate::lab_run::process::Service;
 use crate::lab_run::{repeats, service};
 use crate::numeric::{NumericError, Runs, catalogue, quantile};
@@ -237,7 +237,7 @@ fn start(
             copies: arm.from_clients.as_ref(),
             uplink: None,
         };
-        services.push(client.near_device(ground, &operator, &carriage)?);
+        services.push(client.near_gateway(ground, &operator, &carriage, Taking::Tun)?.0);
     }
     let begun = Instant::now();
     for (client, server) in ends {

@@ -10,7 +10,7 @@ use super::ffmpeg::{is_installed, listens};
 use super::scenario::Scenario;
 use super::shield::Shield;
 use crate::demo::DemoError;
-use crate::lab_run::packets::{Carriage, Coding, Party};
+use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::Service;
 use crate::lab_run::{Ground, round_trip, service};
 use crate::packets::traffic::Pair;
@@ -158,7 +158,7 @@ pub(super) fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage)?;
+        let (gateway, entrance) = near.near_gateway(ground, &operator, &carriage, Taking::Port)?;
         services.push(gateway);
         ends.push((near.host, entrance, far.application(), far.host));
     }
