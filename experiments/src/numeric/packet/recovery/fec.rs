@@ -34,6 +34,8 @@ pub struct Scenario {
     pub block: usize,
     /// Repair packets for them, from few to many.
     pub repairs: Vec<usize>,
+    /// Other shares of wide-area losses that are bursts, beside the network's: they decide what FEC can do.
+    pub burst_sweep: Vec<f64>,
 }
 
 impl Scenario {
@@ -51,7 +53,9 @@ impl Scenario {
             ("block", scenario.block as f64, 1.0, 32.0),
             ("numbers of repairs", scenario.repairs.len() as f64, 1.0, 8.0),
         ];
-        within(ranges.into_iter().chain(repairs))?;
+        let sweep = scenario.burst_sweep.iter();
+        let sweep = sweep.map(|share| ("burst_sweep", *share, 0.0, 1.0));
+        within(ranges.into_iter().chain(repairs).chain(sweep))?;
         Ok(scenario)
     }
 
@@ -212,6 +216,15 @@ pub fn run(
     paths(scenario, &runs, &mut record);
     episodes(scenario, &runs, cycles, &mut record);
     findings(scenario, &runs, cycles, &mut record);
+    for share in &scenario.burst_sweep {
+        // Outages keep their share.
+        let burst_share = share.min(1.0 - network.outage_share);
+        let other = Network { burst_share, ..network.clone() };
+        let step =
+            format!("{}: {:.0} % of wide-area losses in bursts", scenario.name, 100.0 * share);
+        let runs = each(&step, &seeds, Threads::All, job, |seed| judge(scenario, &other, seed))?;
+        bursts(scenario, burst_share, &runs, cycles, &mut record);
+    }
     Ok(record)
 }
 
@@ -233,12 +246,13 @@ fn figures() -> Vec<Figure> {
 
 /// How much of all losses each way recovers.
 fn rates(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
-    let note = format!("n = {} losses", runs.iter().map(Vec::len).sum::<usize>());
     let mut row = |case: &str, is_back: &dyn Fn(&Judged) -> bool, count: Count| {
         let of = |run: &Vec<Judged>| share(run.iter().filter(|l| l.counts(count)).map(is_back));
         let values: Vec<f64> = runs.iter().filter_map(of).collect();
         if !values.is_empty() {
             let case = format!("recovered: {case}");
+            let counted = runs.iter().flatten().filter(|loss| loss.counts(count)).count();
+            let note = format!("n = {counted} losses");
             record.rows.push(Row::of(&case, None, &values, "% of losses", &note));
         }
     };
@@ -316,6 +330,36 @@ fn episodes(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
             }
         }
     }
+}
+
+/// What else would be told, counted as in the paper, were so many losses bursts.
+fn bursts(
+    scenario: &Scenario,
+    share_of_bursts: f64,
+    runs: &[Vec<Judged>],
+    cycles: u32,
+    record: &mut Record,
+) {
+    let (count, last) = (Count::AsPaper, scenario.repairs.len() - 1);
+    let with = format!("with {:.0} % of wide-area losses in bursts", 100.0 * share_of_bursts);
+    let mut row = |case: String, unit: &str, measure: &dyn Fn(&[Judged]) -> Option<f64>| {
+        let values: Vec<f64> = runs.iter().filter_map(|run| measure(run)).collect();
+        if !values.is_empty() {
+            record.rows.push(Row::of(&format!("{case}, {with}"), None, &values, unit, ""));
+        }
+    };
+    for (fec, repairs) in scenario.repairs.iter().enumerate() {
+        row(format!("recovered: {}", scenario.overhead(*repairs)), "% of losses", &|run| {
+            share(run.iter().map(|loss| loss.repaired[fec]))
+        });
+    }
+    let [least, most] = [0, last].map(|fec| scenario.overhead(scenario.repairs[fec]));
+    row(format!("recovery up by 100 % at least over {least}"), "% of paths", &|run| {
+        risen(run, count, 0, PAPER_LEAST.0)
+    });
+    row(format!("an episode that {most} leaves and coding recovers"), "% of paths", &|run| {
+        beyond_fec(run, count, last, cycles)
+    });
 }
 
 fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut Record) {
@@ -495,6 +539,7 @@ mod tests {
             ("block = 5", "block = 4", "repairs: 5 given, expected 1 to 4"),
             ("cycles = ", "cycles = 0 #", "cycles: 0 given, expected 1 to 10000"),
             ("repairs = [1, 2, 5]", "repairs = []", "numbers of repairs: 0 given"),
+            ("burst_sweep = [", "burst_sweep = [7, ", "burst_sweep: 7 given, expected 0 to 1"),
         ] {
             assert!(TEXT.contains(from), "{from}");
             let error = Scenario::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
