@@ -512,3 +512,42 @@ fn carriage(wanted: Wanted, ways: Option<Ways>, budget: Budget) -> Result<Carria
     };
     Ok(Carriage { service, paths, budget_ms: budget_ms(budget.0)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a `[[packet]]` with these further keys counts on, or why it is refused.
+    fn assumed(keys: &str) -> Result<Assumed, String> {
+        let identity = IdentityKey::from_entropy([2; 32]);
+        let hop = format!("{{ address = '192.0.2.1:7001', identity = '{}' }}", identity.public());
+        let text = format!(
+            "listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\nfar = {hop}\nrelays = [{hop}]\n{keys}"
+        );
+        let packet = toml::Value::Table(text.parse().unwrap());
+        let node = NodeConfig::of_gateway(&[packet], None, identity, None);
+        node.map(|node| node.paths[0].course.assumed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
+        let auto = "service = 'auto'\nbudget = '150 ms'\n";
+        assert_eq!(assumed(auto), Ok(Assumed::default()));
+        let coding = "coding = { cross_stream = [1, 4], in_stream = [0, 1], within = '50 ms' }\n";
+        let told = assumed(&format!("{auto}{coding}")).unwrap();
+        assert_eq!((told.costs.coding.as_usd(), told.coding_within.as_millis()), (0.25, 50));
+        let costs = "costs = { coding = 0.03, caching = 0.01, forwarding = 0.2 }\n";
+        let told = assumed(&format!("{auto}{coding}{costs}")).unwrap();
+        assert_eq!((told.costs.coding.as_usd(), told.coding_within.as_millis()), (0.03, 50));
+        for (keys, expected) in [
+            (format!("service = 'caching'\n{costs}"), "costs: expected only with"),
+            (format!("service = 'coding'\n{coding}"), "coding: expected only with"),
+            (format!("{auto}coding = {{ across_gateways = true }}"), "only at relays"),
+            (format!("{auto}coding = {{ within = '0 s' }}"), "expected `within` above 0"),
+            (format!("{auto}costs = {{ coding = 1 }}"), "missing field `caching`"),
+        ] {
+            let refused = assumed(&keys).unwrap_err();
+            assert!(refused.contains(expected), "{keys}: {refused}");
+        }
+    }
+}
