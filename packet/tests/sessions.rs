@@ -252,6 +252,34 @@ fn a_relay_that_comes_back_is_found_within_two_seconds() {
 }
 
 #[test]
+fn a_relay_whose_distance_is_known_is_found_soon_after_it_has_come_back() {
+    let mut pair = Pair::established();
+    pair.endpoint.ask(at(100), pair.peer, link(RELAY));
+    pair.exchange(at(100));
+    events(&mut pair.endpoint);
+    // It is gone for three seconds.
+    let ask = |pair: &mut Pair, step: u64| {
+        let now = at(100 * step);
+        if step.is_multiple_of(2) {
+            pair.endpoint.ask(now, pair.peer, link(RELAY));
+        }
+        pair.endpoint.handle_timeout(now);
+        now
+    };
+    for step in 2..32 {
+        ask(&mut pair, step);
+        transmits(&mut pair.endpoint);
+    }
+    pair.relay = machine(relay(), &[], Limits::default(), 99);
+    let restored = (32..).find(|step| {
+        let now = ask(&mut pair, *step);
+        pair.exchange(now);
+        events(&mut pair.endpoint).iter().any(|e| matches!(e, Event::Established { .. }))
+    });
+    assert!(restored <= Some(34), "{restored:?}");
+}
+
+#[test]
 fn a_size_probe_is_as_long_as_was_asked_for_and_its_answer_is_short() {
     let mut pair = Pair::established();
     events(&mut pair.endpoint);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tradewind_grant::{Grant, PublicIdentity, SignedGrant};
-use tradewind_units::Timestamp;
+use tradewind_units::{Duration, Timestamp};
 
 use super::cipher::Keys;
 use super::handshake::Initiator;
@@ -48,6 +48,8 @@ pub(super) struct Peer {
     pub(super) questions: VecDeque<Question>,
     /// When something of it was opened last.
     pub(super) heard: Timestamp,
+    /// Of the last question there that was answered.
+    pub(super) round_trip: Option<Duration>,
 }
 
 /// Who began.
@@ -107,6 +109,7 @@ impl Peer {
             coming: None,
             questions: VecDeque::new(),
             heard: now.steady,
+            round_trip: None,
         }
     }
 

@@ -245,6 +245,9 @@ impl Sessions {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
                 let Some(question) = peer.settle(number, link) else { return };
                 let (bytes, round_trip) = (question.bytes, now.steady.since(question.asked));
+                if matches!(link, Link::Internet(_)) {
+                    peer.round_trip = Some(round_trip);
+                }
                 if matches!(link, Link::Internet(_)) && peer.link != link {
                     peer.link = link;
                     self.events.push_back(Event::Moved { peer: peer_id, link });

@@ -9,9 +9,12 @@ use super::super::peer::{Awaited, Peer, PeerId, Phase, Session, Side};
 use super::super::wire::{self, Control, TAG_BYTES};
 use super::{DropReason, Link, Now, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit};
 
-/// Time between two initiations, and time after which an open question means that the neighbour has forgotten its session.
-/// Chosen: a neighbour that comes back is found within two seconds, and no path is longer.
+/// Time between two initiations to a neighbour whose distance is not known, and time after which an open question means that the neighbour has
+/// forgotten its session. Chosen: no path is longer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two initiations to one whose distance is known: three round trips, and at least this, so that it is found soon after it has come back.
+/// Chosen: as often as neighbours are asked whether they are there.
+const LEAST_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Sessions {
     /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed. `None` when as many
@@ -52,7 +55,8 @@ impl Sessions {
             self.sessions.remove(unanswered);
         }
         let Side::Initiator { shown, next_try, cookie } = &mut peer.side else { return };
-        *next_try = now.steady + PATIENCE;
+        let patience = peer.round_trip.map_or(PATIENCE, |round_trip| round_trip * 3);
+        *next_try = now.steady + patience.clamp(LEAST_PATIENCE, PATIENCE);
         cookie.take_if(|(_, since)| now.steady.since(*since) >= COOKIE_TIME);
         let Some(id) = self.sessions.next_id(salt) else { return };
         let payload = payload(now, peer.instance, shown.as_ref());
