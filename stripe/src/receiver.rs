@@ -27,6 +27,8 @@ pub(crate) struct Receiver {
     limit: u64,
     /// The limit that stood when the window last grew.
     grown_at: u64,
+    /// A sender has used up a limit since.
+    was_full: bool,
     total: Option<u64>,
 }
 
@@ -44,6 +46,7 @@ impl Receiver {
             largest: largest.max(FIRST_WINDOW),
             limit: 0,
             grown_at: 0,
+            was_full: false,
             total: None,
         }
     }
@@ -142,15 +145,23 @@ impl Receiver {
         }
     }
 
-    /// A sender has used up what `limit` allowed before it heard of more: while the reader keeps up, it is the window that
-    /// holds the stream back, and it doubles. True when the limit has moved.
+    /// A sender has used up what `limit` allowed before it heard of more. True when the limit has moved.
     pub(crate) fn full(&mut self, limit: u64) -> bool {
-        let keeps_up = self.arrived - self.read <= self.window / 4;
-        if !keeps_up || limit <= self.grown_at || limit > self.limit || self.window >= self.largest
-        {
+        if limit > self.limit {
             return false;
         }
-        self.grown_at = self.limit;
+        self.was_full |= limit > self.grown_at;
+        self.grow()
+    }
+
+    /// While the reader keeps up with a sender that uses up its limits, it is the window that holds the stream back, and it doubles. That
+    /// is looked at with each read: what tells of a used limit comes right behind the bytes that used it. True when the limit has moved.
+    fn grow(&mut self) -> bool {
+        let keeps_up = self.arrived - self.read <= self.window / 4;
+        if !self.was_full || !keeps_up || self.window >= self.largest {
+            return false;
+        }
+        (self.was_full, self.grown_at) = (false, self.limit);
         self.window = (2 * self.window).min(self.largest);
         self.move_limit()
     }
@@ -181,11 +192,13 @@ impl Receiver {
     pub(crate) fn read(&mut self) -> Option<(Bytes, bool)> {
         let bytes = self.ready.pop_front()?;
         self.read += bytes.len() as u64;
+        let has_grown = self.grow();
         // The window that counts is the one that is left where memory has become short.
         let window = self.window.min(self.largest);
         let room = self.read.saturating_add(window);
         let worth = !self.has_all() && room.saturating_sub(self.limit) >= window / 4;
-        Some((bytes, worth && self.move_limit()))
+        let moves = worth && self.move_limit();
+        Some((bytes, has_grown || moves))
     }
 
     pub(crate) fn has_bytes(&self) -> bool {
@@ -265,9 +278,9 @@ mod tests {
                 at += chunk.len() as u64;
             }
             assert!(!receiver.full(limit), "the reader is behind");
+            // Once it has caught up, the window grows without another word; once for each limit.
             while receiver.read().is_some() {}
-            receiver.full(limit);
-            assert!(!receiver.full(limit), "once for each limit");
+            assert!(!receiver.full(limit));
         }
         assert_eq!(receiver.window, 1 << 20);
         // Now nobody reads: the window fills and holds.

@@ -1,5 +1,5 @@
 //! `jq-cost`: what each packet service costs a flow, by where it runs, how much the Internet loses, and whether ingress is free
-//! [JQ 5.1.1]; and what the paper leaves open [JQ 7]: see [`open`].
+//! [JQ 5.1.1]; and what the paper leaves open [JQ 7]: see `open`.
 
 mod open;
 

@@ -1,0 +1,111 @@
+//! What a striped leg carries over connections of a given rate and length, in virtual time: all that they carry together, once its window has grown.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tradewind_stripe::{Config, FIRST_CONNECTION, Frame, Stripe};
+use tradewind_units::Timestamp;
+
+/// A connection's rate, in bytes a millisecond: 48 Mbit/s.
+const RATE: u64 = 6_000;
+/// Bytes that a connection takes beyond what it is sending, as a socket with a low-water mark does.
+const AHEAD: u64 = 256 << 10;
+const LARGEST_WINDOW: u64 = 16 << 20;
+const SENDER: usize = 0;
+const READER: usize = 1;
+
+/// One direction of a connection: frames in order, and when each has arrived, in ms.
+#[derive(Default)]
+struct Wire {
+    frames: VecDeque<(Frame, u64)>,
+    /// Until when it is busy with what it has taken, in bytes at its rate.
+    busy: u64,
+}
+
+impl Wire {
+    fn has_room(&self, now_ms: u64) -> bool {
+        self.busy < now_ms * RATE + AHEAD
+    }
+
+    fn put(&mut self, frame: Frame, now_ms: u64, one_way_ms: u64) {
+        let bytes = match &frame {
+            Frame::Data { payload, .. } => payload.len() as u64,
+            _ => 20,
+        };
+        self.busy = self.busy.max(now_ms * RATE) + bytes;
+        self.frames.push_back((frame, self.busy / RATE + one_way_ms));
+    }
+}
+
+/// Two ends and the connections between them; each direction's wires lead to the end of that number.
+struct Leg {
+    ends: [Stripe; 2],
+    wires: Vec<[Wire; 2]>,
+    one_way_ms: u64,
+}
+
+impl Leg {
+    fn new(connections: u32, one_way_ms: u64) -> Self {
+        let config = Config {
+            chunk: 128 << 10,
+            largest_window: LARGEST_WINDOW,
+            stall: Duration::from_secs(1),
+        };
+        let mut ends = [Stripe::new(config, 0), Stripe::new(config, 0)];
+        for end in &mut ends {
+            (0..connections).for_each(|number| end.add(FIRST_CONNECTION + number, true));
+        }
+        Self { ends, wires: (0..connections).map(|_| Default::default()).collect(), one_way_ms }
+    }
+
+    /// What the reader reads in this millisecond.
+    fn pass(&mut self, now_ms: u64) -> u64 {
+        let now = Timestamp::ZERO + tradewind_units::Duration::from_millis(now_ms);
+        for (number, wires) in (FIRST_CONNECTION..).zip(&mut self.wires) {
+            for (end, wire) in self.ends.iter_mut().zip(wires) {
+                while wire.frames.front().is_some_and(|(_, at)| *at <= now_ms) {
+                    let (frame, _) = wire.frames.pop_front().unwrap();
+                    end.handle(number, now, frame).unwrap();
+                }
+            }
+        }
+        let read = std::iter::from_fn(|| self.ends[READER].read()).map(|bytes| bytes.len() as u64);
+        let read = read.sum();
+        let room = self.ends[SENDER].room();
+        if room > 0 {
+            self.ends[SENDER].write(Bytes::from(vec![7; room]));
+        }
+        for (place, end) in self.ends.iter_mut().enumerate() {
+            end.handle_timeout(now);
+            for (number, wires) in (FIRST_CONNECTION..).zip(&mut self.wires) {
+                let wire = &mut wires[1 - place];
+                while wire.has_room(now_ms) {
+                    let Some(frame) = end.poll_transmit(number, now) else { break };
+                    wire.put(frame, now_ms, self.one_way_ms);
+                }
+            }
+        }
+        read
+    }
+}
+
+#[test]
+fn a_leg_carries_what_its_connections_carry_however_few_and_long_they_are() {
+    for connections in [2, 3, 4, 8] {
+        for one_way_ms in [1, 36, 115, 165] {
+            let mut leg = Leg::new(connections, one_way_ms);
+            let read: Vec<u64> = (1..=10_000).map(|now_ms| leg.pass(now_ms)).collect();
+            let last_second: u64 = read[9_000..].iter().sum();
+            let all = u64::from(connections) * RATE * 1000;
+            // The window moves in quarters.
+            let by_window = LARGEST_WINDOW * 3 / 4 * 1000 / (2 * one_way_ms);
+            let expected = all.min(by_window);
+            assert!(
+                last_second >= expected * 9 / 10,
+                "{connections} connections, {one_way_ms} ms: {last_second} of {expected} bytes a second"
+            );
+        }
+    }
+}
