@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::Files;
 use serde_json::Value;
-use tradewind_grant::IdentityKey;
+use tradewind_grant::{IdentityKey, PublicIdentity};
 use tradewind_node::{Far, NodeConfig, Via};
 use tradewind_relay::{GatewayConfig, RelayConfig};
 use tradewind_units::{Duration, Money};
@@ -93,28 +93,57 @@ fn packet_flows_may_be_all_there_is_and_have_no_plan() {
     );
 }
 
+/// A planned call, and who its gateways and relays are.
+struct Configured {
+    files: Files,
+    inventory: String,
+    relay: PublicIdentity,
+    far: PublicIdentity,
+}
+
+impl Configured {
+    fn new(test: &str) -> Self {
+        let files = joint(test);
+        files.prints("plan --problem p.toml --out plan.json");
+        let public = |seed: u8| IdentityKey::from_entropy([seed; 32]).public();
+        let (relay, far) = (public(2), public(3));
+        let inventory = format!(
+            "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
+            [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\nidentity = '{relay}'
+            [destinations]\nfar = '198.51.100.9:443'
+            [[packet]]\nflow = 'call'\nlisten = '127.0.0.1:5004'\nto = '10.0.0.7:5004'
+            far = {{ address = '192.0.2.9:7001', identity = '{far}' }}\n"
+        );
+        files.write("inventory.toml", &inventory);
+        Self { files, inventory, relay, far }
+    }
+
+    /// Writes the configurations.
+    fn configure(&self, options: &str) {
+        let command = "plan configure plan.json --inventory inventory.toml --out new";
+        self.files.prints(&format!("{command}{options}"));
+    }
+
+    /// One of them.
+    fn text(&self, name: &str) -> String {
+        self.files.read(&format!("new/{name}.toml"))
+    }
+}
+
+const GATEWAY: &str = "gateway-a";
+const RELAY: &str = "relay-gcp:europe-west2.1";
+
 #[test]
 fn packet_sections_are_written_with_prices_and_costs() {
-    let files = joint("packet-sections");
-    files.prints("plan --problem p.toml --out plan.json");
-    let public = |seed: u8| IdentityKey::from_entropy([seed; 32]).public();
-    let (relay, far) = (public(2), public(3));
-    let inventory = format!(
-        "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
-        [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\nidentity = '{relay}'
-        [destinations]\nfar = '198.51.100.9:443'
-        [[packet]]\nflow = 'call'\nlisten = '127.0.0.1:5004'\nto = '10.0.0.7:5004'
-        far = {{ address = '192.0.2.9:7001', identity = '{far}' }}\n"
-    );
-    files.write("inventory.toml", &inventory);
-    files.prints("plan configure plan.json --inventory inventory.toml --out new");
-    let read = |name: &str| -> toml::Table { files.read(name).parse().unwrap() };
-    let gateway = read("new/gateway-a.toml");
+    let configured = Configured::new("packet-sections");
+    configured.configure("");
+    let gateway: toml::Table = configured.text(GATEWAY).parse().unwrap();
     let packets = gateway["packet"].as_array().unwrap();
     let node =
         NodeConfig::of_gateway(packets, None, IdentityKey::from_entropy([1; 32]), None).unwrap();
     let course = &node.paths[0].course;
-    assert!(matches!(&course.far, Far::At(hop) if hop.identity == far), "{course:?}");
+    assert!(matches!(&course.far, Far::At(hop) if hop.identity == configured.far), "{course:?}");
+    let relay = configured.relay;
     assert!(matches!(&course.relays, Via::Relays(relays) if relays[0].identity == relay));
     assert_eq!(course.carriage.budget_ms, 300);
     assert!(course.bearable_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
@@ -124,41 +153,49 @@ fn packet_sections_are_written_with_prices_and_costs() {
     assert_eq!((costs.forwarding, costs.caching), (usd(0.08), usd(0.0008)));
     assert!(costs.caching < costs.coding && costs.coding < costs.forwarding, "{costs:?}");
     assert_eq!(course.assumed.coding_within, Duration::from_millis(30));
-    let packet = &read("new/relay-gcp:europe-west2.1.toml")["packet"];
+    let packet = &configured.text(RELAY).parse::<toml::Table>().unwrap()["packet"];
     let node = NodeConfig::of_relay(packet, IdentityKey::from_entropy([2; 32]), vec![]).unwrap();
     assert_eq!(node.listen, "0.0.0.0:7001".parse().unwrap());
     assert!((node.services.to_endpoints.as_usd_per_gb() - 0.08).abs() < 1e-12);
     assert_eq!(node.policy.next_hops.len(), 1);
+}
 
-    // What a base says stays, but for what the plan says anew.
+#[test]
+fn what_a_base_says_of_packets_stays_but_for_what_the_plan_says_anew() {
+    let configured = Configured::new("packet-base");
+    let files = &configured.files;
     std::fs::create_dir(files.0.join("base")).unwrap();
     let operator = files.prints("keygen operator op.key");
     files.write(
-        "base/relay-gcp:europe-west2.1.toml",
+        &format!("base/{RELAY}.toml"),
         format!(
             "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\n[packet]\nlisten = '192.0.2.1:7001'
             next_hops = ['192.0.2.50:7001']\ncoding = {{ across_gateways = true, in_stream = [0, 1] }}",
             operator.trim()
         ),
     );
-    files.prints("plan configure plan.json --inventory inventory.toml --out new --base base");
-    let text = files.read("new/relay-gcp:europe-west2.1.toml");
+    configured.configure(" --base base");
+    let text = configured.text(RELAY);
     let config = RelayConfig::parse(&text).unwrap();
     let packet = config.packet.as_ref().unwrap();
     assert_eq!(packet["listen"].as_str(), Some("192.0.2.1:7001"));
     assert_eq!(packet["next_hops"].as_array().unwrap().len(), 2);
     assert_eq!(packet["coding"]["across_gateways"].as_bool(), Some(true));
     assert_eq!(packet["coding"]["in_stream"][0].as_integer(), Some(1));
+}
 
-    let planned = format!("{inventory}service = 'planned'\n");
-    files.write("inventory.toml", planned);
-    files.prints("plan configure plan.json --inventory inventory.toml --out planned");
-    let gateway = read("planned/gateway-a.toml");
-    let section = &gateway["packet"][0];
+#[test]
+fn a_service_may_be_written_as_planned_and_unknown_flows_are_refused() {
+    let configured = Configured::new("packet-planned");
+    let (files, inventory) = (&configured.files, &configured.inventory);
+    files.write("inventory.toml", format!("{inventory}service = 'planned'\n"));
+    configured.configure("");
     let kept: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
+    let text = configured.text(GATEWAY);
+    let section = &text.parse::<toml::Table>().unwrap()["packet"][0];
     assert_eq!(section["service"].as_str(), kept["packets"]["flows"][0]["service"].as_str());
     assert!(section.get("costs").is_none() && section.get("bearable_loss").is_none());
-    assert!(GatewayConfig::parse(&files.read("planned/gateway-a.toml")).is_err(), "a part of one");
+    assert!(GatewayConfig::parse(&text).is_err(), "a part of one");
 
     files.write("inventory.toml", inventory.replace("flow = 'call'", "flow = 'other'"));
     files.refuses_with(
