@@ -18,7 +18,7 @@ use crate::jump_start::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
 use crate::nft::Forwarding;
 use crate::sock_diag::{Filter, SockDiag};
-use crate::splice::Pipe;
+use crate::splice::{PIPE_BYTES, Pipe};
 use crate::tcp::{self, FastOpen, SocketOptions};
 use crate::tcp_info::TcpInfo;
 use crate::tun::{Offloads, Tun};
@@ -123,7 +123,7 @@ fn splice() -> Result<String> {
         sender.write_all(&[7; 1000])?;
         receiver.peek(&mut [0])?;
         let mut pipe = Pipe::new()?;
-        pipe.fill_from(&receiver)?;
+        pipe.fill_from(&receiver, PIPE_BYTES)?;
         pipe.drain_to(&back)
     };
     let count = move_some().map_err(refused("splice from a socket to another"))?;

@@ -6,6 +6,7 @@
 //! end of file it read, after the load; the other goes on. Any error ends both.
 
 mod broken;
+mod give_way;
 mod idle;
 mod kept;
 mod leave;
@@ -16,7 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tradewind_net::splice::{MOVE_BYTES, Pipe};
+use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
 
 use crate::connection::Connection;
@@ -30,6 +31,7 @@ use crate::stock::{BUFFER_BYTES, Stock};
 use crate::stripe::Offers;
 use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
+pub(crate) use give_way::GiveWay;
 pub(crate) use idle::IdleLimits;
 use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
 use kept::Kept;
@@ -212,9 +214,9 @@ impl Direction {
                 self.account(memory, to.waits());
             }
             left_this_turn = left_this_turn.saturating_sub(given);
-            if left_this_turn == 0 {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+            let is_bulk = self.bulky() && given >= SPLICE_AT_LEAST_BYTES;
+            if left_this_turn == 0 || (is_bulk && means.give_way.moved()) {
+                return end_turn(cx);
             }
         }
         Poll::Ready(Ok(()))
@@ -274,8 +276,8 @@ impl Direction {
                 && self.last_move >= SPLICE_AT_LEAST_BYTES
                 && from.seal().is_none()
                 && to.seal().is_none();
-            let taken = match by_pipe && most >= MOVE_BYTES {
-                true => self.take_by_pipe(cx, from, to, means),
+            let taken = match by_pipe && most > BUFFER_BYTES {
+                true => self.take_by_pipe(cx, from, to, means, most),
                 false => self.take_by_copy(cx, from, to, means, most),
             };
             if let Some(meter) = &mut self.meter {
@@ -337,12 +339,13 @@ impl Direction {
         from: &Side<'_>,
         to: &Side<'_>,
         means: Means<'_>,
+        most: usize,
     ) -> Result<Option<usize>, MoveError> {
         let Ok(mut pipe) = means.stock.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
             return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
         };
-        let taken = from.try_read_by(|| pipe.fill_from(from));
+        let taken = from.try_read_by(|| pipe.fill_from(from, most));
         if !matches!(taken, Ok(1..)) {
             means.stock.put_pipe(pipe);
             return taken.map(|_| None).map_err(MoveError::Taking);
@@ -413,6 +416,16 @@ impl Load {
     }
 }
 
+/// Pending, and woken once the runtime has looked what has come for other sessions and they had their turn.
+fn end_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let others = pin!(tokio::task::yield_now());
+    match others.poll(cx) {
+        Poll::Pending => {}
+        Poll::Ready(()) => cx.waker().wake_by_ref(),
+    }
+    Poll::Pending
+}
+
 /// Passes an end of file on.
 fn poll_end(cx: &mut Context<'_>, to: &Side<'_>, ending: Ending) -> Poll<io::Result<()>> {
     loop {
@@ -460,6 +473,7 @@ impl Ending {
 pub(crate) struct Means<'a> {
     pub(crate) stock: &'a Stock,
     pub(crate) counts: &'a DirectionCounts,
+    pub(crate) give_way: &'a GiveWay,
     /// The memory, where it is limited.
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }

@@ -14,9 +14,9 @@ use crate::side::Side;
 /// super-packet; larger moves go through a pipe.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Pipes that a worker keeps at rest. Chosen: two directions of 64 sessions that move data in the
-/// same instant; unprivileged users may have four times as many of 256 KiB.
-const MOST_RESTING_PIPES: usize = 64;
+/// Pipes that a worker keeps at rest. Chosen: two directions of 16 sessions that move data in the
+/// same instant; unprivileged users may have four times as many.
+const MOST_RESTING_PIPES: usize = 32;
 
 /// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
 /// never held across a wait.

@@ -10,9 +10,9 @@ use tokio::task::AbortHandle;
 use tradewind_grant::DestinationRule;
 
 use crate::config::{Limits, Share};
-use crate::counts::{Counts, Outcome};
+use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::memory::Memory;
-use crate::pump::Means;
+use crate::pump::{GiveWay, Means};
 use crate::quota::{Members, Meter, Place, Rate, Source};
 use crate::session::Session;
 use crate::stock::Stock;
@@ -23,6 +23,7 @@ use crate::stripe::LEAST_TO_STRIPE;
 pub(crate) struct Worker {
     pub(crate) stock: Stock,
     pub(crate) counts: Counts,
+    give_way: GiveWay,
     room: Arc<Room>,
     emptied: Notify,
     strangers: Mutex<Strangers>,
@@ -102,6 +103,7 @@ impl Worker {
         Self {
             stock: Stock::new(),
             counts: Counts::default(),
+            give_way: GiveWay::default(),
             room,
             emptied: Notify::new(),
             strangers: Mutex::default(),
@@ -182,12 +184,17 @@ impl Worker {
 
     /// What an upstream direction moves with.
     pub(crate) fn means_up(&self) -> Means<'_> {
-        Means { stock: &self.stock, counts: &self.counts.up, memory: self.room.memory.as_ref() }
+        self.means(&self.counts.up)
     }
 
     /// What a downstream direction moves with.
     pub(crate) fn means_down(&self) -> Means<'_> {
-        Means { stock: &self.stock, counts: &self.counts.down, memory: self.room.memory.as_ref() }
+        self.means(&self.counts.down)
+    }
+
+    fn means<'a>(&'a self, counts: &'a DirectionCounts) -> Means<'a> {
+        let Self { stock, give_way, room, .. } = self;
+        Means { stock, counts, give_way, memory: room.memory.as_ref() }
     }
 
     /// Waits until this worker serves no connection.

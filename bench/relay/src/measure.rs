@@ -77,8 +77,12 @@ impl Bench<'_> {
         }))
     }
 
-    /// Sends over `streams` sessions at once for `window`, as fast as it goes.
-    pub(crate) fn stream(self, streams: usize, window: Duration) -> anyhow::Result<Streamed> {
+    /// Does `work` while `streams` sessions send as fast as it goes.
+    fn beside_streams<T>(
+        self,
+        streams: usize,
+        work: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let stop = AtomicBool::new(false);
         // Sent by `sendfile`, which costs the sender no copy.
         let source = nameless::file(&vec![b's'; SOURCE_BYTES as usize])?;
@@ -87,15 +91,23 @@ impl Bench<'_> {
             let senders: Vec<_> =
                 (0..streams).map(|_| self.client(scope, send)).collect::<Result<_, _>>()?;
             thread::sleep(STREAMING_BEFORE);
+            let done = work();
+            stop.store(true, Relaxed);
+            for sender in senders {
+                sender.join().expect("a sender does not panic")?;
+            }
+            done
+        })
+    }
+
+    /// Sends over `streams` sessions at once for `window`, as fast as it goes.
+    pub(crate) fn stream(self, streams: usize, window: Duration) -> anyhow::Result<Streamed> {
+        self.beside_streams(streams, || {
             let (sunk, cpu, begin) =
                 (self.counts.sunk.load(Relaxed), self.running.cpu_time()?, Instant::now());
             thread::sleep(window);
             let bytes = Bytes::new(self.counts.sunk.load(Relaxed) - sunk);
             let (span, cpu_after) = (begin.elapsed(), self.running.cpu_time()?);
-            stop.store(true, Relaxed);
-            for sender in senders {
-                sender.join().expect("a sender does not panic")?;
-            }
             let rate = Bandwidth::from_transfer(bytes, span).context("nothing arrived")?;
             let cpu = cpu.zip(cpu_after).map(|(before, after)| after.saturating_sub(before));
             Ok(Streamed {
@@ -142,6 +154,15 @@ impl Bench<'_> {
             let quantile = |share: f64| spans_us[(share * (spans_us.len() - 1) as f64) as usize];
             Ok(Exchanged { p50_us: quantile(0.5), p99_us: quantile(0.99) })
         })
+    }
+
+    /// The same beside `streams` sessions that send as fast as it goes.
+    pub(crate) fn exchange_beside(
+        self,
+        streams: usize,
+        exchanges: usize,
+    ) -> anyhow::Result<Exchanged> {
+        self.beside_streams(streams, || self.exchange(exchanges))
     }
 
     /// Memory that the proxy's processes take for 1,000 idle sessions, each of which has carried a

@@ -58,6 +58,12 @@ impl Plan {
     }
 }
 
+/// How many several streams are.
+const STREAMS: usize = 8;
+
+/// Of the exchanges on an idle proxy, one of so many beside streams: each takes many times as long.
+const EXCHANGES_BESIDE_SHARE: usize = 5;
+
 /// One kind of measurement; each starts its subjects anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -70,11 +76,14 @@ pub(crate) enum Task {
     Connect,
     /// Latency of exchanges.
     Exchange,
+    /// Latency of exchanges beside eight streams.
+    Beside,
     /// Memory of idle sessions.
     Idle,
 }
 
-const TASKS: [Task; 5] = [Task::Stream, Task::Streams, Task::Connect, Task::Exchange, Task::Idle];
+const TASKS: [Task; 6] =
+    [Task::Stream, Task::Streams, Task::Connect, Task::Exchange, Task::Beside, Task::Idle];
 
 /// One figure of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -90,12 +99,14 @@ pub(crate) enum Figure {
     ExchangeP99Us,
     AddedP50Us,
     AddedP99Us,
+    BesideP50Us,
+    BesideP99Us,
     IdleMemoryMbPer1000,
 }
 
 impl Figure {
     /// In the order of the table.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::ThroughputOneGbps,
         Self::CpuOneSPerGb,
         Self::ThroughputEightGbps,
@@ -106,6 +117,8 @@ impl Figure {
         Self::ExchangeP99Us,
         Self::AddedP50Us,
         Self::AddedP99Us,
+        Self::BesideP50Us,
+        Self::BesideP99Us,
         Self::IdleMemoryMbPer1000,
     ];
 
@@ -122,6 +135,8 @@ impl Figure {
             Self::ExchangeP99Us => "64 B exchange p99, us",
             Self::AddedP50Us => "  added to direct, p50, us",
             Self::AddedP99Us => "  added to direct, p99, us",
+            Self::BesideP50Us => "64 B beside 8 streams p50, us",
+            Self::BesideP99Us => "64 B beside 8 streams p99, us",
             Self::IdleMemoryMbPer1000 => "PSS of 1,000 idle sessions, MB",
         }
     }
@@ -375,7 +390,7 @@ impl Stage<'_> {
                 mode: self.mode,
                 settings,
                 stream_1_gbps: bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
-                stream_8_gbps: bench.stream(8, window).map_or(0.0, |streamed| streamed.gbps),
+                stream_8_gbps: bench.stream(STREAMS, window).map_or(0.0, |streamed| streamed.gbps),
                 connections_per_s: bench.connect(window).map_or(0.0, |connected| connected.per_s),
             });
         }
@@ -403,7 +418,7 @@ impl Stage<'_> {
             Task::Stream | Task::Streams => {
                 let (streams, rate, cpu) = match task {
                     Task::Stream => (1, Figure::ThroughputOneGbps, Figure::CpuOneSPerGb),
-                    _ => (8, Figure::ThroughputEightGbps, Figure::CpuEightSPerGb),
+                    _ => (STREAMS, Figure::ThroughputEightGbps, Figure::CpuEightSPerGb),
                 };
                 let window = Duration::from_secs_f64(self.plan.stream_window_s);
                 let streamed = bench.stream(streams, window)?;
@@ -420,6 +435,12 @@ impl Stage<'_> {
                 let exchanged = bench.exchange(self.plan.exchanges)?;
                 values.push((Figure::ExchangeP50Us, exchanged.p50_us));
                 values.push((Figure::ExchangeP99Us, exchanged.p99_us));
+            }
+            Task::Beside => {
+                let exchanges = self.plan.exchanges / EXCHANGES_BESIDE_SHARE;
+                let exchanged = bench.exchange_beside(STREAMS, exchanges)?;
+                values.push((Figure::BesideP50Us, exchanged.p50_us));
+                values.push((Figure::BesideP99Us, exchanged.p99_us));
             }
             Task::Idle => {
                 let memory = bench.idle_memory(self.plan.idle_sessions)?;
@@ -457,7 +478,7 @@ impl Stage<'_> {
 const fn class(task: Task) -> usize {
     match task {
         Task::Stream => 0,
-        Task::Streams => 1,
+        Task::Streams | Task::Beside => 1,
         Task::Connect | Task::Exchange | Task::Idle => 2,
     }
 }

@@ -22,8 +22,6 @@ const SRT_PORT: u16 = 7001;
 const APPLICATION_PORT: u16 = 5004;
 /// How long its ends bear silence: longer than any outage here.
 const SRT_IDLE_MS: u32 = 120_000;
-/// How much sooner than at the call's deadline it is to deliver, which it does neither sooner nor later.
-const SRT_MARGIN: Duration = Duration::from_millis(10);
 /// Less patience than this it cannot use.
 const LEAST_SRT_LATENCY: Duration = Duration::from_millis(20);
 /// Flows of a call's group, itself included: k of [JQ 5.3].
@@ -175,7 +173,7 @@ pub(super) fn start(
 fn start_srt(ground: &Ground, scenario: &Scenario, group: &str) -> Result<Group, DemoError> {
     let (near, far) = (host(group, "s0")?, host(group, "r0")?);
     let one_way = round_trip(ground.lab.topology(), &near, &far) / 2;
-    let latency = scenario.budget().saturating_sub(one_way + SRT_MARGIN);
+    let latency = scenario.budget().saturating_sub(one_way + scenario.srt_margin());
     let latency = latency.max(LEAST_SRT_LATENCY).as_millis();
     let options = format!("latency={latency}&peeridletimeo={SRT_IDLE_MS}");
     let to = SocketAddr::new(ground.lab.address_v4(&far)?.into(), SRT_PORT);

@@ -83,6 +83,8 @@ pub(super) struct Scenario {
     pub(super) in_stream: [u8; 2],
     /// Repair packets on the direct path.
     pub(super) fec: Rate,
+    /// How much sooner than at the call's deadline SRT is to deliver.
+    pub(super) srt_margin_ms: f64,
 }
 
 impl Scenario {
@@ -110,6 +112,7 @@ impl Scenario {
             / f64::from(video.packet_bytes);
         let ranges = [
             ("budget_ms", scenario.budget_ms, 10.0, 2_000.0),
+            ("srt_margin_ms", scenario.srt_margin_ms, 0.0, 2_000.0),
             ("frames_per_s", video.frames_per_s, 5.0, 60.0),
             ("kbit_per_s", video.kbit_per_s, 50.0, 20_000.0),
             ("packet_bytes", f64::from(video.packet_bytes), 300.0, 1_130.0),
@@ -130,6 +133,10 @@ impl Scenario {
 
     pub(super) fn budget(&self) -> Duration {
         Duration::from_secs_f64(self.budget_ms / 1e3)
+    }
+
+    pub(super) fn srt_margin(&self) -> Duration {
+        Duration::from_secs_f64(self.srt_margin_ms / 1e3)
     }
 
     /// Between two packets of the video.
