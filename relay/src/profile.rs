@@ -120,11 +120,11 @@ impl Legs {
     }
 
     /// How the pacing caps of a session are to be lifted; `None` where none is.
-    pub(crate) fn lifts(&self, downstream: &Side<'_>) -> Option<Lifts> {
+    pub(crate) fn lifts(&self, downstream: &Side<'_>) -> Option<Box<Lifts>> {
         if self.accept_lift.is_none() && self.all().all(|leg| leg.lift.is_none()) {
             return None;
         }
-        Some(Lifts::new(self.accept_lift, self.of(downstream).lift))
+        Some(Box::new(Lifts::new(self.accept_lift, self.of(downstream).lift)))
     }
 }
 

@@ -365,9 +365,10 @@ async fn accept<S: Service>(
                 let Some(mut seat) = worker.seat(peer) else { continue };
                 let (service, number) = (Arc::clone(&service), seat.number());
                 let task = tokio::spawn(async move {
-                    // Opening takes more memory than carrying: it is given back in between.
+                    // Opening takes more memory than carrying: it is given back in between. A task would hold a session twice, where it
+                    // was and where it was moved to.
                     let opening = Box::pin(service.open(stream, entrance, &mut seat));
-                    let outcome = match opening.await {
+                    let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {
                             seat.bind(&mut session);
                             session.carry(seat.worker(), service.keeping()).await

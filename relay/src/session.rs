@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// Moves bytes until both directions have ended or one side has failed.
-    pub(crate) async fn carry(mut self, worker: &Worker, keeping: &Keeping) -> Outcome {
+    pub(crate) async fn carry(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
         let pump = Pump {
             upstream: &mut self.upstream,
             downstream: &mut self.downstream,
@@ -74,7 +74,7 @@ impl Session {
         let stopped = pump.run().await;
         if matches!(stopped, Ok(Stopped::Joined)) {
             // It takes more memory than most sessions need.
-            return Box::pin(self.carry_striped(worker, keeping)).await;
+            return Box::pin((*self).carry_striped(worker, keeping)).await;
         }
         match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,

@@ -33,7 +33,7 @@ pub(crate) async fn carry(session: Session) -> Outcome {
     let (limits, timeouts) = (Limits::default(), Timeouts::default());
     let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions)));
     let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
-    session.carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
+    Box::new(session).carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
 }
 
 /// Both directions are blocked, and the download then goes on until nothing is left of it; the upload's socket is registered anew by
