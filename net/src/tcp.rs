@@ -344,10 +344,21 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
 /// # Errors
 /// When `socket` is no TCP socket.
 pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
+    queued(socket, libc::TIOCOUTQ)
+}
+
+/// Bytes that have arrived and were not read (`SIOCINQ`).
+///
+/// # Errors
+/// When `socket` is no TCP socket, or listens.
+pub fn unread(socket: &impl AsFd) -> io::Result<Bytes> {
+    queued(socket, libc::FIONREAD)
+}
+
+fn queued(socket: &impl AsFd, which: libc::Ioctl) -> io::Result<Bytes> {
     let mut queued: libc::c_int = 0;
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one int to `queued`.
-    let status =
-        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    let status = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), which, &raw mut queued) };
     if status < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -407,6 +418,18 @@ mod tests {
         assert_eq!(taken[1].local_addr().unwrap(), address);
         let error = listen(address, 1, 16, &options).unwrap_err();
         assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
+    }
+
+    #[test]
+    fn what_has_arrived_is_unread_until_it_is_read() {
+        let (mut client, mut server) = pair(&SocketOptions::default());
+        client.write_all(b"five!").unwrap();
+        let mut buffer = [0; 5];
+        while server.peek(&mut buffer).unwrap() < 5 {}
+        assert_eq!(unread(&server).unwrap(), Bytes::new(5));
+        server.read_exact(&mut buffer[..3]).unwrap();
+        assert_eq!(unread(&server).unwrap(), Bytes::new(2));
+        assert_eq!(unread(&client).unwrap(), Bytes::ZERO);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod give_way;
 mod idle;
 mod kept;
 mod leave;
+mod rests;
 
 use std::future::poll_fn;
 use std::io;
@@ -74,6 +75,8 @@ pub(crate) struct Direction {
     overhead: usize,
     moved: u64,
     last_move: usize,
+    /// The number of its last bulky move among those of its worker.
+    last_bulky: u64,
     ended: bool,
     /// The rates that bind it; absent when none does.
     meter: Option<Box<Meter>>,
@@ -90,8 +93,9 @@ impl Direction {
             false => Load::Bytes { buffer: leading, given: 0 },
         };
         let (meter, held, kept) = (None, None, None);
-        let answer = Vec::new();
-        Self { load, answer, overhead: 0, moved: 0, last_move: 0, ended: false, meter, held, kept }
+        let (answer, ended) = (Vec::new(), false);
+        let (overhead, moved, last_move, last_bulky) = (0, 0, 0, 0);
+        Self { load, answer, overhead, moved, last_move, last_bulky, ended, meter, held, kept }
     }
 
     /// A direction whose first data brings `answer` along, at once if there is any in `leading`.
@@ -214,12 +218,20 @@ impl Direction {
                 self.account(memory, to.waits());
             }
             left_this_turn = left_this_turn.saturating_sub(given);
-            let is_bulk = self.bulky() && given >= SPLICE_AT_LEAST_BYTES;
-            if left_this_turn == 0 || (is_bulk && means.give_way.moved()) {
+            if left_this_turn == 0 || self.gives_way(given, from, means) {
                 return end_turn(cx);
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time to gather.
+    fn gives_way(&mut self, given: usize, from: &Side<'_>, means: Means<'_>) -> bool {
+        let much_waits = || tcp::unread(from).is_ok_and(|unread| unread.as_u64() >= given as u64);
+        let load_waits = self.load_waits();
+        let is_behind = || load_waits || much_waits();
+        let is_bulk = self.bulky() && given >= SPLICE_AT_LEAST_BYTES;
+        is_bulk && means.give_way.moved(&mut self.last_bulky, is_behind)
     }
 
     /// Counts the load as held while it waits, and what is kept; `waits` is what waits enciphered.

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity};
+use tradewind_net::clock;
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
@@ -203,6 +204,7 @@ impl Server {
                 self.holdings.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
+                clock::sharpen_timers();
                 bench.work(&service, shutdown.watch(), self.patience, heart);
             };
             match thread.spawn(body) {

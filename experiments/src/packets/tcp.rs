@@ -394,7 +394,7 @@ mod tests {
         assert!(chosen.iter().all(|arm| arm.service == "caching" && arm.from_clients.is_some()));
         let wrong = Scenario::parse(&TEXT.replace("tcp_syn", "tcp_sin")).unwrap_err();
         assert!(wrong.to_string().contains("unknown field `tcp_sin`"), "{wrong}");
-        let error = Scenario::parse(&TEXT.replace("pairs = 10", "pairs = 0")).unwrap_err();
+        let error = Scenario::parse(&TEXT.replace("pairs = 20", "pairs = 0")).unwrap_err();
         assert!(error.to_string().contains("pairs: 0 given, expected 1 to 20"), "{error}");
     }
 

@@ -1,56 +1,43 @@
-//! Lets data gather while others want the CPU.
+//! Lets data gather: a worker gives way after bulky moves.
 //!
-//! What a move costs depends little on how much it moves. A worker that shares its CPU with those it serves would take each
-//! bit as it comes, and leave them no time to make more of it. So after a bulky move it yields: where others wait they run, and
-//! the next moves find more; where none does, that is a short system call, soon made seldom.
+//! Where others wait for its CPU it yields: they run, and make more of what it moves next. Where none does it rests for a
+//! moment ([`Rests`]).
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::rests::{Rests, Whose};
 
 /// A yield that took longer has let others run. Chosen: well above what the call alone takes, far below a slice of the
 /// scheduler's, which is about a millisecond.
 const OTHERS_RAN: Duration = Duration::from_micros(5);
 
-/// Most bulky moves between two yields while nobody wants the CPU. Chosen: 33 MB in the largest moves, 34 ms at 8 Gbit/s.
-const MOST_SKIPPED: u32 = 63;
-
-/// When a worker yields next. Only its own thread asks.
+/// How a worker gives way. Only its own thread asks.
 #[derive(Debug, Default)]
 pub(crate) struct GiveWay {
-    /// Bulky moves until then.
-    left: AtomicU32,
-    /// Bulky moves between the last yield and the next one.
-    skipped: AtomicU32,
+    rests: Rests,
+    /// Bulky moves so far.
+    moves: AtomicU64,
 }
 
 impl GiveWay {
-    /// Yields after a bulky move, if it is time to. True when others have run.
-    pub(super) fn moved(&self) -> bool {
-        if !self.is_due() {
-            return false;
-        }
+    /// Gives way after a bulky move of a direction, whose last one was the worker's `last`; `is_behind` tells whether as much waits
+    /// as was moved. True when others have run, or data had time to gather.
+    pub(super) fn moved(&self, last: &mut u64, is_behind: impl FnOnce() -> bool) -> bool {
+        let whose = self.whose(last);
         let begin = Instant::now();
         thread::yield_now();
-        self.judge(begin.elapsed())
+        begin.elapsed() >= OTHERS_RAN || self.rests.after_move(whose, is_behind)
     }
 
-    fn is_due(&self) -> bool {
-        let left = self.left.load(Relaxed);
-        self.left.store(left.saturating_sub(1), Relaxed);
-        left == 0
-    }
-
-    /// Whether others have run in a yield that took so long: each one for nothing doubles the number of moves until the next.
-    fn judge(&self, away: Duration) -> bool {
-        let others_ran = away >= OTHERS_RAN;
-        let skipped = match others_ran {
-            true => 0,
-            false => (2 * self.skipped.load(Relaxed) + 1).min(MOST_SKIPPED),
-        };
-        self.skipped.store(skipped, Relaxed);
-        self.left.store(skipped, Relaxed);
-        others_ran
+    /// Whether other directions have made bulky moves since the direction's last one.
+    fn whose(&self, last: &mut u64) -> Whose {
+        let number = self.moves.fetch_add(1, Relaxed) + 1;
+        match number.wrapping_sub(std::mem::replace(last, number)) {
+            1 => Whose::Alone,
+            _ => Whose::InTurns,
+        }
     }
 }
 
@@ -58,22 +45,14 @@ impl GiveWay {
 mod tests {
     use super::*;
 
-    /// After how many moves each of `yields` comes, where each takes `away`.
-    fn gaps(give_way: &GiveWay, away: Duration, yields: usize) -> Vec<u32> {
-        let gap = |_| {
-            let waited = (1..).find(|_| give_way.is_due()).unwrap();
-            give_way.judge(away);
-            waited
-        };
-        (0..yields).map(gap).collect()
-    }
-
     #[test]
-    fn yields_become_rare_while_nobody_wants_the_cpu_and_frequent_once_somebody_does() {
+    fn who_moves_again_before_any_other_is_alone() {
         let give_way = GiveWay::default();
-        let (at_once, longer) = (Duration::from_nanos(400), Duration::from_micros(80));
-        assert_eq!(gaps(&give_way, at_once, 9), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        assert_eq!(gaps(&give_way, longer, 4), [64, 1, 1, 1]);
-        assert_eq!(gaps(&give_way, at_once, 3), [1, 2, 4]);
+        let (mut first, mut second) = (0, 0);
+        assert_eq!(give_way.whose(&mut first), Whose::Alone);
+        assert_eq!(give_way.whose(&mut first), Whose::Alone);
+        assert_eq!(give_way.whose(&mut second), Whose::InTurns);
+        assert_eq!(give_way.whose(&mut first), Whose::InTurns);
+        assert_eq!(give_way.whose(&mut first), Whose::Alone);
     }
 }

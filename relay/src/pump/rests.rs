@@ -1,0 +1,113 @@
+//! Moments of rest in which data gathers.
+//!
+//! What a move costs depends little on how much it moves. A worker that takes each bit as it comes spends its CPU, and that of
+//! those it serves, on many small moves. When bulky moves follow each other closely it therefore rests for a moment between
+//! them, as network cards moderate their interrupts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a rest is. Chosen: 50 kB gather at 8 Gbit/s, and nobody misses so little time. Measured by `bench/relay`: 100 us save
+/// a little more CPU and gain no throughput, 20 us save half as much.
+const REST: Duration = Duration::from_micros(50);
+
+/// Moves that take longer, from the end of one to the end of the next, do not follow each other closely. Chosen: four rests.
+const CLOSE: Duration = Duration::from_micros(200);
+
+/// When a worker rests. Only that worker asks.
+#[derive(Debug)]
+pub(super) struct Rests {
+    born: Instant,
+    /// When the last move, with its rest, was over, and the last rest, in nanoseconds after `born`.
+    moved: AtomicU64,
+    rested: AtomicU64,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { born: Instant::now(), moved: AtomicU64::new(0), rested: AtomicU64::new(0) }
+    }
+}
+
+impl Rests {
+    /// Rests after a move, if it is time to, and unless `is_behind` says that the worker is: that as much waits as it has
+    /// just moved. True when it has rested.
+    ///
+    /// Where several directions take turns the worker rests no longer than it works, so that they wait for each other at most twice as
+    /// long as without rests.
+    ///
+    /// A rest is as short as that only where [`tradewind_net::clock::sharpen_timers`] was called.
+    pub(super) fn after_move(&self, whose: Whose, is_behind: impl FnOnce() -> bool) -> bool {
+        let rests = self.is_due(self.born.elapsed(), whose) && !is_behind();
+        if rests {
+            thread::sleep(REST);
+            self.note(&self.rested);
+        }
+        self.note(&self.moved);
+        rests
+    }
+
+    fn is_due(&self, now: Duration, whose: Whose) -> bool {
+        let since = |at: &AtomicU64| now.saturating_sub(Duration::from_nanos(at.load(Relaxed)));
+        let has_worked = whose == Whose::Alone || since(&self.rested) >= REST;
+        has_worked && since(&self.moved) <= CLOSE
+    }
+
+    fn note(&self, at: &AtomicU64) {
+        at.store(self.born.elapsed().as_nanos() as u64, Relaxed);
+    }
+}
+
+/// Whose moves a worker makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Those of one direction.
+    Alone,
+    /// Those of several directions, in turns.
+    InTurns,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker whose last move and rest were over at these times, in microseconds.
+    fn after(moved: u64, rested: u64) -> Rests {
+        let [moved, rested] = [moved, rested].map(|micros| AtomicU64::new(1000 * micros));
+        Rests { moved, rested, ..Rests::default() }
+    }
+
+    #[test]
+    fn rests_are_due_between_moves_that_follow_each_other_closely() {
+        let at = Duration::from_micros;
+        for whose in [Whose::Alone, Whose::InTurns] {
+            assert!(!after(1000, 500).is_due(at(1201), whose), "a move by itself");
+            assert!(after(1000, 500).is_due(at(1200), whose));
+        }
+    }
+
+    #[test]
+    fn where_several_move_in_turns_the_thread_rests_no_longer_than_it_works() {
+        let at = Duration::from_micros;
+        assert!(after(1000, 1000).is_due(at(1001), Whose::Alone));
+        assert!(!after(1000, 1000).is_due(at(1049), Whose::InTurns));
+        assert!(after(1000, 1000).is_due(at(1050), Whose::InTurns));
+    }
+
+    #[test]
+    fn who_is_behind_does_not_rest() {
+        // A move that is over at the end of time is close to the next one, however slow the machine.
+        let close = || after(u64::MAX / 1000, 0);
+        let behind = close();
+        assert!(!behind.after_move(Whose::Alone, || true));
+        assert_eq!(behind.rested.into_inner(), 0);
+
+        let rests = close();
+        let begin = rests.born.elapsed();
+        assert!(rests.after_move(Whose::Alone, || false));
+        let [rested, moved] = [rests.rested, rests.moved].map(AtomicU64::into_inner);
+        assert!(Duration::from_nanos(rested) >= begin + REST);
+        assert!(moved >= rested);
+    }
+}
