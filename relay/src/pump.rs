@@ -10,6 +10,7 @@ mod give_way;
 mod idle;
 mod kept;
 mod leave;
+mod means;
 mod rests;
 
 use std::future::poll_fn;
@@ -22,13 +23,12 @@ use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
 
 use crate::connection::Connection;
-use crate::counts::DirectionCounts;
 use crate::dial::Speaker;
 use crate::memory::{Held, Memory};
 use crate::quota::Meter;
 use crate::session::Keeping;
 use crate::side::Side;
-use crate::stock::{BUFFER_BYTES, Stock};
+use crate::stock::BUFFER_BYTES;
 use crate::stripe::Offers;
 use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
@@ -37,6 +37,7 @@ pub(crate) use idle::IdleLimits;
 use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
 use kept::Kept;
 pub(crate) use leave::{Stopped, Taken};
+pub(crate) use means::Means;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -477,23 +478,6 @@ impl Ending {
     /// How one direction ends, given the other.
     const fn after(other: &Direction) -> Self {
         if other.ended { Self::Close } else { Self::Shut }
-    }
-}
-
-/// What a direction moves with: the worker's shared things, and where it counts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Means<'a> {
-    pub(crate) stock: &'a Stock,
-    pub(crate) counts: &'a DirectionCounts,
-    pub(crate) give_way: &'a GiveWay,
-    /// The memory, where it is limited.
-    pub(crate) memory: Option<&'a Arc<Memory>>,
-}
-
-impl<'a> Means<'a> {
-    /// The same, bound by `memory`.
-    pub(crate) const fn within(self, memory: Option<&'a Arc<Memory>>) -> Self {
-        Self { memory, ..self }
     }
 }
 
