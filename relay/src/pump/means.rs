@@ -1,4 +1,4 @@
-//! What directions move with.
+//! What a session's two directions are lent to move with.
 
 use std::sync::Arc;
 

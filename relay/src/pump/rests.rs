@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a rest is. Chosen: 50 kB gather at 8 Gbit/s, and nobody misses so little time. Measured by `bench/relay`: 100 us save
-/// a little more CPU and gain no throughput, 20 us save half as much.
+/// a little more CPU and gain no throughput, 20 us save a quarter to a third less.
 const REST: Duration = Duration::from_micros(50);
 
 /// Moves that take longer, from the end of one to the end of the next, do not follow each other closely. Chosen: four rests.
