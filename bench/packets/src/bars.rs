@@ -1,5 +1,6 @@
 //! What was to be reached, and whether it was.
 
+use crate::loops::Loop;
 use crate::services::{Carried, Feed};
 use crate::{Line, Subject};
 
@@ -7,9 +8,11 @@ use crate::{Line, Subject};
 const PAPERS: [(Carried, f64); 3] =
     [(Carried::Forwarding, 170_000.0), (Carried::Caching, 170_000.0), (Carried::Coding, 65_000.0)];
 const PAPERS_BYTES: usize = 512;
-/// Twice as much as the paper's; nine tenths of a bare loop; of what a worker handles alone, what each of two does. Chosen.
+/// Twice as much as the paper's; nine tenths of a bare loop, and of one that opens and seals; of what a worker handles alone, what
+/// each of two does. Chosen.
 const TIMES_PAPERS: f64 = 2.0;
 const OF_BARE: f64 = 0.9;
+const OF_SEALING: f64 = 0.9;
 const OF_ONE_WORKER: f64 = 0.9;
 
 fn tell(what: &str, least: f64, found: f64, digits: usize) {
@@ -38,15 +41,22 @@ pub(crate) fn judge(lines: &[Line]) {
         let what = format!("{}, {} bytes, {:?}", line.subject.name(), line.bytes, line.traffic);
         if feed != Feed::TwoGateways {
             tell(&format!("{what}, of a bare loop"), OF_BARE, line.of_bare, 2);
-            continue;
         }
-        let alone = lines.iter().find(|other| {
-            other.subject == Subject::Relay(Carried::Forwarding, Feed::Gateway)
-                && (other.bytes, other.traffic) == (line.bytes, line.traffic)
-        });
-        if let Some(alone) = alone {
-            let found = line.medians.handled_a_cpu_second / alone.medians.handled_a_cpu_second;
+        let of = |wanted: Subject| {
+            let is_peer = |other: &&Line| {
+                other.subject == wanted
+                    && (other.bytes, other.traffic) == (line.bytes, line.traffic)
+            };
+            let peer = lines.iter().find(is_peer)?;
+            Some(line.medians.handled_a_cpu_second / peer.medians.handled_a_cpu_second)
+        };
+        let one = Subject::Relay(Carried::Forwarding, Feed::Gateway);
+        if feed == Feed::TwoGateways && let Some(found) = of(one) {
             tell(&format!("{what}, by a second of CPU, of one worker"), OF_ONE_WORKER, found, 2);
+        }
+        let sealing = Subject::Loop(Loop::TrainsSealed);
+        if line.subject == one && let Some(found) = of(sealing) {
+            tell(&format!("{what}, of a loop that opens and seals"), OF_SEALING, found, 2);
         }
     }
 }

@@ -22,6 +22,7 @@ const ALLOCATE: u16 = 0x0003;
 const BIND_CHANNEL: u16 = 0x0009;
 /// Added to a request's type.
 const SUCCESS: u16 = 0x0100;
+const FAILURE: u16 = 0x0110;
 const CHANNEL: [u8; 2] = [0x40, 0x00];
 
 /// Where it is, if it is installed.
@@ -118,6 +119,7 @@ fn ask(
     let request = [&[high, low], &length[..], &MAGIC.to_be_bytes(), &[low; 12], &body].concat();
     let (mut outgoing, mut incoming) = (SendBatch::new(1), ReceiveBatch::new(1));
     let begun = Instant::now();
+    let mut refusal = "it answered nothing to it".to_owned();
     while begun.elapsed() < PATIENCE {
         let room = outgoing.push(server, request.len()).context("a batch has room")?;
         room.copy_from_slice(&request);
@@ -125,13 +127,28 @@ fn ask(
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(1));
             if incoming.receive(port)? > 0 {
-                let mut answer = Vec::new();
-                incoming.for_each(|_, datagram| answer = datagram.to_vec());
-                if answer.starts_with(&(kind + SUCCESS).to_be_bytes()) {
+                let (mut is_granted, mut failed) = (false, None);
+                incoming.for_each(|_, datagram| {
+                    is_granted |= datagram.starts_with(&(kind + SUCCESS).to_be_bytes());
+                    failed = failed.take().or_else(|| failure(kind, datagram));
+                });
+                if is_granted {
                     return Ok(());
                 }
+                refusal = failed.unwrap_or(refusal);
             }
         }
     }
-    bail!("coturn has not granted request {kind:#06x} within {PATIENCE:?}")
+    bail!("coturn has not granted request {kind:#06x} within {PATIENCE:?}: {refusal}")
+}
+
+/// Why a request of this kind was refused, when an answer says so: ERROR-CODE is its first attribute [RFC 8489 14.8].
+fn failure(kind: u16, answer: &[u8]) -> Option<String> {
+    const HEADER: usize = 20;
+    let is_failure = answer.starts_with(&(kind + FAILURE).to_be_bytes());
+    let attribute = answer.get(HEADER..).filter(|_| is_failure)?;
+    let length = usize::from(u16::from_be_bytes([*attribute.get(2)?, *attribute.get(3)?]));
+    let [_, _, class, number, reason @ ..] = attribute.get(4..4 + length)? else { return None };
+    let code = 100 * u16::from(class & 7) + u16::from(*number);
+    Some(format!("error {code}, {}", String::from_utf8_lossy(reason)))
 }

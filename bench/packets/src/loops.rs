@@ -1,4 +1,4 @@
-//! Bare loops over UDP: a thread that does nothing but copy, the yardstick for relays.
+//! Bare loops over UDP: a thread that does nothing but copy, or copy and encrypt, the yardsticks for relays.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use tradewind_net::clock;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
@@ -18,13 +19,23 @@ use crate::traffic::{self, Traffic, WAIT, Way, port};
 pub(crate) enum Loop {
     /// Trains of the kernel's making: GRO in, GSO out.
     Trains,
+    /// Trains, each datagram encrypted twice: what a relay cannot do without, which opens and seals.
+    TrainsSealed,
     /// Batches of single ones.
     Batches,
 }
 
 impl Loop {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Trains => "bare loop, trains",
+            Self::TrainsSealed => "loop that opens and seals, trains",
+            Self::Batches => "bare loop, batches",
+        }
+    }
+
     fn options(self) -> UdpOptions {
-        let trains = matches!(self, Self::Trains);
+        let trains = self != Self::Batches;
         UdpOptions { gro: trains, gso: trains, ..UdpOptions::default() }
     }
 }
@@ -38,7 +49,10 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
     let (middle, end) = (port(kind.options()), port(UdpOptions::default()));
     let (first_hop, last_hop) = (middle.address(), end.address());
     std::thread::scope(|scope| {
-        scope.spawn(|| forward(&middle, (&middle, last_hop), &copied, &stop));
+        scope.spawn(|| match kind {
+            Loop::TrainsSealed => forward(&middle, (&middle, last_hop), sealing(), &copied, &stop),
+            _ => forward(&middle, (&middle, last_hop), copy, &copied, &stop),
+        });
         let now = |_| *copied.lock().expect("nobody panics");
         let to = [first_hop];
         let way = Way::straight(&to, &end);
@@ -50,10 +64,37 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
     })
 }
 
-/// Copies what comes to `from` by another port, or the same, to an address.
+/// What becomes of a datagram: what came, and as much room for what goes.
+trait Carry: FnMut(&mut [u8], &mut [u8]) {}
+impl<F: FnMut(&mut [u8], &mut [u8])> Carry for F {}
+
+fn copy(came: &mut [u8], goes: &mut [u8]) {
+    goes.copy_from_slice(came);
+}
+
+/// Copies, too, and encrypts with the packet plane's cipher, before that and after: opening takes as long as sealing.
+fn sealing() -> impl Carry {
+    let key = UnboundKey::new(&AES_256_GCM, &[7; 32]).expect("32 bytes are a key of AES-256");
+    let key = LessSafeKey::new(key);
+    let seal = move |datagram: &mut [u8]| {
+        // Nothing is secret here: one nonce does for all.
+        let nonce = Nonce::assume_unique_for_key([0; 12]);
+        let sealed = key.seal_in_place_separate_tag(nonce, Aad::empty(), datagram);
+        let tag = sealed.expect("datagrams are short");
+        std::hint::black_box(tag.as_ref());
+    };
+    move |came, goes| {
+        seal(came);
+        copy(came, goes);
+        seal(goes);
+    }
+}
+
+/// Carries what comes to `from` by another port, or the same, to an address.
 fn forward(
     from: &UdpPort,
     (by, to): (&UdpPort, SocketAddr),
+    mut carry: impl Carry,
     copied: &Mutex<Copied>,
     stop: &AtomicBool,
 ) {
@@ -74,7 +115,7 @@ fn forward(
                     outgoing.push(to, datagram.len()).expect("an empty batch takes a datagram")
                 }
             };
-            room.copy_from_slice(datagram);
+            carry(datagram, room);
         });
         sent += outgoing.flush(by).sent;
         *copied.lock().expect("nobody panics") = (sent, clock::thread_cpu() - begun);
@@ -104,7 +145,7 @@ impl Apart {
         for (from, by, to) in [(0, 1, self.relay), (1, 0, gateway)] {
             let [from, by] = [from, by].map(|which: usize| Arc::clone(&self.ports[which]));
             let stop = Arc::clone(&self.stop);
-            let carry = move || forward(&from, (&by, to), &Mutex::default(), &stop);
+            let carry = move || forward(&from, (&by, to), copy, &Mutex::default(), &stop);
             self.threads.push(std::thread::spawn(carry));
         }
     }

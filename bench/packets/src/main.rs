@@ -1,8 +1,8 @@
 //! `jq-scale`: what a relay carries by a thread, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
-//! tradewind-bench-packets [seconds]`.
+//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is named so, and no bars.
 //!
 //! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams
-//! (recvmmsg, sendmmsg). A relay between gateways also decrypts, looks up and encrypts ([`services`]): it forwards every
+//! (recvmmsg, sendmmsg); another one, with trains, encrypts each datagram twice, as a relay must. A relay between gateways also decrypts, looks up and encrypts ([`services`]): it forwards every
 //! packet, or takes copies of all, which it keeps (caching) or makes repair packets of (coding). [`coturn`] relays the same, in plain,
 //! with one thread for packets; where it is not installed it is left out, and that is said. The load comes as trains of 32
 //! datagrams of one flow, or as single datagrams of 64 flows in turn; a gateway makes trains of either before they reach the relay, so that there is a
@@ -45,9 +45,10 @@ enum Subject {
     Coturn,
 }
 
-const SUBJECTS: [Subject; 10] = [
+const SUBJECTS: [Subject; 11] = [
     Subject::Loop(Loop::Trains),
     Subject::Loop(Loop::Batches),
+    Subject::Loop(Loop::TrainsSealed),
     Subject::Relay(Carried::Forwarding, Feed::Gateway),
     Subject::Relay(Carried::Caching, Feed::Gateway),
     Subject::Relay(Carried::Coding, Feed::Gateway),
@@ -77,7 +78,7 @@ struct Line {
 impl Subject {
     fn name(self) -> String {
         match self {
-            Self::Loop(kind) => format!("bare loop, {}", format!("{kind:?}").to_lowercase()),
+            Self::Loop(kind) => kind.name().to_owned(),
             Self::Relay(service, feed) => {
                 let fed = match feed {
                     Feed::Gateway => "",
@@ -101,12 +102,19 @@ impl Subject {
 
 fn main() -> anyhow::Result<()> {
     let seconds = std::env::args().nth(1).map_or(Ok(1.0), |text| text.parse());
+    let part = std::env::args().nth(2);
     let span = Duration::try_from_secs_f64(seconds.context("seconds: expected a number")?)?;
     let is_there =
         |subject: &&Subject| !matches!(subject, Subject::Coturn) || coturn::find().is_some();
-    let subjects: Vec<Subject> = SUBJECTS.iter().filter(is_there).copied().collect();
+    let mut subjects: Vec<Subject> = SUBJECTS.iter().filter(is_there).copied().collect();
     if subjects.len() < SUBJECTS.len() {
         println!("left out: coturn is not installed (`make setup-bench` does it)");
+    }
+    if let Some(part) = &part {
+        let is_wanted = |subject: &Subject| {
+            matches!(subject, Subject::Loop(_)) || subject.name().contains(part.as_str())
+        };
+        subjects.retain(is_wanted);
     }
     println!(
         "bytes | traffic | what | arrived a second | handled by a second of CPU | of a bare loop"
@@ -117,6 +125,14 @@ fn main() -> anyhow::Result<()> {
             lines.extend(measure(&subjects, traffic, bytes, span)?);
         }
     }
+    if part.is_none() {
+        rest(span, &lines)?;
+    }
+    Ok(())
+}
+
+/// What is no carrying, and the bars.
+fn rest(span: Duration, lines: &[Line]) -> anyhow::Result<()> {
     println!();
     let (sources, repairs, bytes) = alone::BLOCK;
     let coded = alone::run(span);
@@ -129,7 +145,7 @@ fn main() -> anyhow::Result<()> {
         println!("from request to answer, {name}: median {median:.0} us, 99 % within {tail:.0} us");
     }
     println!();
-    bars::judge(&lines);
+    bars::judge(lines);
     Ok(())
 }
 
