@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     connect_window_s: f64,
     exchanges: usize,
     idle_sessions: usize,
+    /// How often each setting is tried, and for how long by task and turn.
+    sweep_turns: u32,
     sweep_window_s: f64,
 }
 
@@ -43,6 +45,7 @@ impl Plan {
                 connect_window_s: window_s.unwrap_or(0.4),
                 exchanges: 1000,
                 idle_sessions: 200,
+                sweep_turns: 1,
                 sweep_window_s: 0.3,
             }
         } else {
@@ -52,6 +55,7 @@ impl Plan {
                 connect_window_s: window_s.unwrap_or(1.5),
                 exchanges: 5000,
                 idle_sessions: 1000,
+                sweep_turns: 3,
                 sweep_window_s: 1.0,
             }
         }
@@ -161,7 +165,7 @@ pub(crate) struct Comparison {
     pub(crate) estimate: RatioEstimate,
 }
 
-/// Settings of a proxy and what they came to in its sweep.
+/// Settings of a proxy and what they came to in its sweep: medians of the turns.
 #[derive(Debug, Serialize)]
 pub(crate) struct Swept<S> {
     pub(crate) mode: Mode,
@@ -380,21 +384,37 @@ impl Stage<'_> {
         with: impl Fn(S) -> Settings,
     ) -> anyhow::Result<Vec<Swept<S>>> {
         eprintln!("{:?}: trying settings of {}", self.mode, subject.name());
-        let window = Duration::from_secs_f64(self.plan.sweep_window_s);
-        let mut tried = Vec::new();
-        for settings in all {
-            let running = Running::start(subject, with(settings), self.start())?;
-            let bench = self.bench(&running);
-            // Settings with which a session breaks off are not the best.
-            tried.push(Swept {
+        let all: Vec<S> = all.collect();
+        let mut turns: Vec<Vec<[f64; 3]>> = vec![Vec::new(); all.len()];
+        for _ in 0..self.plan.sweep_turns {
+            for (&settings, turns) in all.iter().zip(&mut turns) {
+                turns.push(self.try_once(subject, with(settings))?);
+            }
+        }
+        let swept = |(settings, turns): (S, Vec<[f64; 3]>)| {
+            let of = |task: usize| median(&turns.iter().map(|turn| turn[task]).collect::<Vec<_>>());
+            Swept {
                 mode: self.mode,
                 settings,
-                stream_1_gbps: bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
-                stream_8_gbps: bench.stream(STREAMS, window).map_or(0.0, |streamed| streamed.gbps),
-                connections_per_s: bench.connect(window).map_or(0.0, |connected| connected.per_s),
-            });
-        }
-        Ok(tried)
+                stream_1_gbps: of(0),
+                stream_8_gbps: of(1),
+                connections_per_s: of(2),
+            }
+        };
+        Ok(all.into_iter().zip(turns).map(swept).collect())
+    }
+
+    /// What a proxy reaches: Gbit/s of one stream and of several, and connections a second.
+    fn try_once(&self, subject: Subject, settings: Settings) -> anyhow::Result<[f64; 3]> {
+        let window = Duration::from_secs_f64(self.plan.sweep_window_s);
+        let running = Running::start(subject, settings, self.start())?;
+        let bench = self.bench(&running);
+        // Settings with which a session breaks off are not the best.
+        Ok([
+            bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
+            bench.stream(STREAMS, window).map_or(0.0, |streamed| streamed.gbps),
+            bench.connect(window).map_or(0.0, |connected| connected.per_s),
+        ])
     }
 
     fn start(&self) -> Start<'_> {
