@@ -21,7 +21,7 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
     let arm = "arms = [\n  { name = \"coding\", service = \"coding\" },";
     small.replace_range(begin..end, arm);
     for (from, to) in [
-        ("pairs = 20", "pairs = 1"),
+        ("pairs = 40", "pairs = 1"),
         ("requests_quick = 12", "requests_quick = 3"),
         ("direct_ms = 200", "direct_ms = 20"),
         ("access_ms = 30", "access_ms = 3"),

@@ -14,8 +14,17 @@ use crate::lab_run::Ground;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 use crate::lab_run::exchange::lab;
 
-/// Longest that an end waits for the other's bytes. Chosen: as long as kernels send a SYN again.
-const PATIENCE: Duration = Duration::from_secs(130);
+/// Longest that an end waits for the other's bytes; then it gives the file up. Chosen: many times what the slowest of a thousand files takes where paths lose
+/// one packet in a hundred. Kernels wait twice as long each time, and go on for a quarter of an hour.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct File {
+    /// From `connect` to the last byte, or until it was given up.
+    pub(super) took: Duration,
+    pub(super) is_whole: bool,
+}
 
 /// How much is asked for, with how much, how many times.
 #[derive(Debug, Clone, Copy)]
@@ -53,45 +62,61 @@ impl Pair {
         Ok(Self { client: client.clone(), listener, address })
     }
 
-    /// How long each file took that counts, from `connect` to the last byte.
-    fn ask(&self, ground: &Ground, asking: Asking) -> Result<Vec<Duration>, DemoError> {
+    /// What became of each file that counts.
+    fn ask(&self, ground: &Ground, asking: Asking) -> Result<Vec<File>, DemoError> {
         let ask = || {
-            let mut took = Vec::with_capacity(asking.requests);
+            let mut files = Vec::with_capacity(asking.requests);
             for number in 0..asking.first + asking.requests {
                 ground.stop.check()?;
                 let one = self.ask_once(asking);
                 let one = one.map_err(|error| failed("ask", self.address, error))?;
-                took.extend((number >= asking.first).then_some(one));
+                files.extend((number >= asking.first).then_some(one));
             }
-            Ok(took)
+            Ok(files)
         };
         ground.lab.enter(&self.client, ask)?
     }
 
-    fn ask_once(&self, asking: Asking) -> io::Result<Duration> {
-        let (begun, mut answer) = (Instant::now(), vec![0; asking.answer_bytes]);
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&vec![1; asking.request_bytes])?;
-        stream.read_exact(&mut answer)?;
-        Ok(begun.elapsed())
+    fn ask_once(&self, asking: Asking) -> io::Result<File> {
+        let begun = Instant::now();
+        let is_whole = match fetch(self.address, asking) {
+            Ok(()) => true,
+            Err(error) if is_silence(&error) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(File { took: begun.elapsed(), is_whole })
     }
 
-    /// Answers until it is `over`; a connection that breaks is its client's to tell of.
+    /// Answers until it is `over`, each connection by itself: one whose client has given up holds up nobody. A connection that breaks is its client's to tell of.
     fn serve(&self, asking: Asking, over: &AtomicBool, stop: &Stop) -> Result<(), DemoError> {
         let mut epoll = Epoll::new().map_err(lab)?;
         epoll.watch(&self.listener, 0).map_err(lab)?;
-        while !over.load(Ordering::Relaxed) {
-            stop.check()?;
-            if epoll.wait(Some(STOP_CHECK)).map_err(lab)?.next().is_none() {
-                continue;
+        thread::scope(|scope| {
+            while !over.load(Ordering::Relaxed) {
+                stop.check()?;
+                if epoll.wait(Some(STOP_CHECK)).map_err(lab)?.next().is_none() {
+                    continue;
+                }
+                if let Ok((stream, _)) = self.listener.accept() {
+                    scope.spawn(move || drop(answer(stream, asking)));
+                }
             }
-            if let Ok((stream, _)) = self.listener.accept() {
-                let _broken = answer(stream, asking);
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
+}
+
+/// Fetches a file.
+fn fetch(address: SocketAddr, asking: Asking) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&vec![1; asking.request_bytes])?;
+    stream.read_exact(&mut vec![0; asking.answer_bytes])
+}
+
+/// Whether the other end was waited for in vain.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
@@ -102,7 +127,7 @@ fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
     stream.write_all(&vec![2; asking.answer_bytes])
 }
 
-/// Has every client ask, all at the same time; how long each file took, by pair.
+/// Has every client ask, all at the same time; what became of each file, by pair.
 ///
 /// # Errors
 /// When a socket fails, or the run is told to stop.
@@ -110,7 +135,7 @@ pub(super) fn run(
     ground: &Ground,
     pairs: &[Pair],
     asking: Asking,
-) -> Result<Vec<Vec<Duration>>, DemoError> {
+) -> Result<Vec<Vec<File>>, DemoError> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let servers: Vec<_> = pairs
@@ -119,7 +144,7 @@ pub(super) fn run(
             .collect();
         let clients: Vec<_> =
             pairs.iter().map(|pair| scope.spawn(|| pair.ask(ground, asking))).collect();
-        let took: Vec<_> = clients
+        let files: Vec<_> = clients
             .into_iter()
             .map(|client| client.join().expect("a client does not panic"))
             .collect();
@@ -127,7 +152,7 @@ pub(super) fn run(
         for server in servers {
             server.join().expect("a server does not panic")?;
         }
-        took.into_iter().collect()
+        files.into_iter().collect()
     })
 }
 

@@ -79,7 +79,7 @@ impl Scenario {
     fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         within([
-            ("pairs", scenario.pairs as f64, 1.0, 20.0),
+            ("pairs", scenario.pairs as f64, 1.0, 40.0),
             ("arms", scenario.arms.len() as f64, 1.0, 8.0),
             ("requests", scenario.requests as f64, 1.0, 100_000.0),
             ("requests_quick", scenario.requests_quick as f64, 1.0, 100_000.0),
@@ -131,7 +131,9 @@ impl Scenario {
 struct Run {
     /// The arm's name; none of TCP alone.
     arm: Option<String>,
+    /// Of those given up: until then.
     took_ms: Vec<f64>,
+    given_up: usize,
     again: Vec<f64>,
 }
 
@@ -185,14 +187,15 @@ fn on_lab(
         pairs.push(Pair::open(&ground, &client.host, to)?);
     }
     ground.lab.reset_validity().map_err(DemoError::from)?;
-    let took = requests::run(&ground, &pairs, scenario.asking(options.quick))?;
+    let files = requests::run(&ground, &pairs, scenario.asking(options.quick))?.concat();
     let reasons = ground.lab.validity().map_err(DemoError::from)?.reasons;
     let mut again = Vec::new();
     for (_, server) in &ends {
         again.push(100.0 * ground.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
     }
-    let took_ms = took.iter().flatten().map(|took| took.as_secs_f64() * 1e3).collect();
-    Ok((Run { arm: arm.map(|arm| arm.name.clone()), took_ms, again }, reasons))
+    let took_ms = files.iter().map(|file| file.took.as_secs_f64() * 1e3).collect();
+    let given_up = files.iter().filter(|file| !file.is_whole).count();
+    Ok((Run { arm: arm.map(|arm| arm.name.clone()), took_ms, given_up, again }, reasons))
 }
 
 /// Clients and servers.
@@ -309,6 +312,9 @@ fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
         let row = Row::of(&format!("{share_name} of files, {name}"), None, &values, "ms", "");
         rows.push(row.drawn_at(spot));
     }
+    let given_up: Vec<f64> = runs.iter().map(|run| run.given_up as f64).collect();
+    let note = format!("after {} s of silence; they count as that long", requests::PATIENCE.as_secs());
+    rows.push(Row::of(&format!("given up, {name}"), None, &given_up, "files", &note));
     let again: Vec<f64> = runs.iter().flat_map(|run| run.again.iter().copied()).collect();
     rows.push(Row::of(
         &format!("sent again by servers, {name}"),
@@ -377,7 +383,7 @@ mod tests {
     }
 
     fn of(arm: Option<&Arm>, took_ms: Vec<f64>) -> Run {
-        Run { arm: arm.map(|arm| arm.name.clone()), took_ms, again: vec![1.0] }
+        Run { arm: arm.map(|arm| arm.name.clone()), took_ms, given_up: 0, again: vec![1.0] }
     }
 
     #[test]
@@ -394,8 +400,8 @@ mod tests {
         assert!(chosen.iter().all(|arm| arm.service == "caching" && arm.from_clients.is_some()));
         let wrong = Scenario::parse(&TEXT.replace("tcp_syn", "tcp_sin")).unwrap_err();
         assert!(wrong.to_string().contains("unknown field `tcp_sin`"), "{wrong}");
-        let error = Scenario::parse(&TEXT.replace("pairs = 20", "pairs = 0")).unwrap_err();
-        assert!(error.to_string().contains("pairs: 0 given, expected 1 to 20"), "{error}");
+        let error = Scenario::parse(&TEXT.replace("pairs = 40", "pairs = 0")).unwrap_err();
+        assert!(error.to_string().contains("pairs: 0 given, expected 1 to 40"), "{error}");
     }
 
     #[test]
