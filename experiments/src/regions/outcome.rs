@@ -223,25 +223,26 @@ impl Rates<'_> {
         Some(Finding::new(paper, holds, ours))
     }
 
-    fn caps_are_filled(&self) -> Option<Finding> {
-        let shares: Vec<(String, f64)> = self
-            .striped()
-            .map(|(index, strategy)| {
-                let (least, _) = extremes(&self.medians(index));
-                (strategy.name.clone(), least / self.scenario.allowed_mbps(strategy))
-            })
-            .collect();
-        if shares.is_empty() {
-            return None;
+    /// One for each congestion control of striped legs.
+    fn caps_are_filled(&self) -> Vec<Finding> {
+        let mut shares: BTreeMap<&str, Vec<(&str, f64)>> = BTreeMap::new();
+        for (index, strategy) in self.striped() {
+            let (least, _) = extremes(&self.medians(index));
+            let share = least / self.scenario.allowed_mbps(strategy);
+            let control = strategy.congestion_control.as_deref().unwrap_or("cubic");
+            shares.entry(control).or_default().push((&strategy.name, share));
         }
-        let said: Vec<String> =
-            shares.iter().map(|(name, share)| format!("{name} {:.0} %", 100.0 * share)).collect();
-        let holds = shares.iter().all(|(_, share)| *share >= LEAST_SHARE);
-        let paper = format!(
-            "ours: a striped leg gets {:.0} % of what the caps of its connections and of the VM allow, at least",
-            100.0 * LEAST_SHARE
-        );
-        Some(Finding::new(&paper, holds, format!("slowest pair of each: {}", said.join(", "))))
+        let finding = |(control, shares): (&str, Vec<(&str, f64)>)| {
+            let said: Vec<String> =
+                shares.iter().map(|(name, share)| format!("{name} {:.0} %", 100.0 * share)).collect();
+            let holds = shares.iter().all(|(_, share)| *share >= LEAST_SHARE);
+            let paper = format!(
+                "ours: a striped leg with {control} gets {:.0} % of what the caps of its connections and of the VM allow, at least",
+                100.0 * LEAST_SHARE
+            );
+            Finding::new(&paper, holds, format!("slowest pair of each: {}", said.join(", ")))
+        };
+        shares.into_iter().map(finding).collect()
     }
 }
 

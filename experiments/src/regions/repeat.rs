@@ -67,6 +67,7 @@ fn measure(
     let server = FileServer::start(ground, sender, SERVER_PORT + slot)?;
     let relays = [sender.clone()];
     let gateway = LegText { accept: None, dial: strategy.leg(), to: Vec::new() };
+    let relay = LegText { accept: strategy.other_end(), dial: None, to: Vec::new() };
     let chain = NewChain {
         slot,
         client: receiver,
@@ -74,7 +75,7 @@ fn measure(
         relays: if strategy.connections.is_some() { &relays } else { &[] },
         carriage: Carriage::Split,
         entrance: Entrance::Forward,
-        leg: &LegText::default(),
+        leg: &relay,
         gateway: &gateway,
     };
     let chain = chain.start(ground)?;

@@ -59,6 +59,8 @@ pub(crate) struct Strategy {
     pub(crate) send_buffer: Bytes,
     /// Connections of the striped leg; absent: one plain connection without gateway and relay.
     pub(crate) connections: Option<Connections>,
+    /// Congestion control of the striped leg; Cubic, as all hosts have, when absent.
+    pub(crate) congestion_control: Option<String>,
     /// How long it runs before it is measured, where that is longer than for others, in seconds.
     #[serde(default)]
     pub(crate) settle_s: f64,
@@ -160,8 +162,20 @@ const PAYLOAD_PER_IP: f64 = 1448.0 / 1500.0;
 impl Strategy {
     /// How the gateway sets its leg up; `None` without one.
     pub(crate) fn leg(&self) -> Option<LegProfile> {
-        let connections = self.connections?;
-        Some(LegProfile { connections, stripe_after: Bytes::ZERO, ..LegProfile::default() })
+        let (connections, congestion_control) = (self.connections?, self.congestion_control.clone());
+        let stripe_after = Bytes::ZERO;
+        Some(LegProfile {
+            congestion_control,
+            connections,
+            stripe_after,
+            ..LegProfile::default()
+        })
+    }
+
+    /// How the relay, which sends, does: as the gateway asks for the leg, whose other end it is.
+    pub(crate) fn other_end(&self) -> Option<LegProfile> {
+        let congestion_control = Some(self.congestion_control.clone()?);
+        Some(LegProfile { congestion_control, ..LegProfile::default() })
     }
 }
 
