@@ -227,7 +227,7 @@ impl Flow {
     }
 
     /// How its packets fare in one direction, as of the last second: service and why, what came back by what, late, lost, billed. `None` in
-    /// the first second, and for what is received when nobody numbers it (forwarding, direct).
+    /// the first second, and for what is received when nobody numbers it (direct).
     #[must_use]
     pub fn status(&self, direction: Direction) -> Option<FlowStatus> {
         self.mailbox.status().into_iter().find(|status| status.direction == direction)

@@ -3,6 +3,7 @@
 //! A gateway tells of the flows that it sends what their receivers report, and of those that it receives what it sees. Workers write it down
 //! once a second; nobody waits for who reads it.
 
+use std::iter::Sum;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -101,6 +102,31 @@ pub struct Billed {
     pub usd: f64,
     /// The same for an hour at the rate of the last interval; `None` before the first has passed.
     pub usd_per_hour: Option<f64>,
+}
+
+impl Billed {
+    /// A share of it, 0 to 1.
+    pub(crate) fn part(self, share: f64) -> Self {
+        Self {
+            bytes: (self.bytes as f64 * share).round() as u64,
+            usd: self.usd * share,
+            usd_per_hour: self.usd_per_hour.map(|usd| usd * share),
+        }
+    }
+}
+
+impl Sum for Billed {
+    /// Rates are added up where they are known.
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            bytes: sum.bytes + one.bytes,
+            usd: sum.usd + one.usd,
+            usd_per_hour: match (sum.usd_per_hour, one.usd_per_hour) {
+                (Some(sum), Some(one)) => Some(sum + one),
+                (sum, one) => sum.or(one),
+            },
+        })
+    }
 }
 
 /// A relay that a node may use.

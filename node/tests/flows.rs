@@ -174,7 +174,8 @@ fn a_flow_goes_directly_while_the_relays_are_dead() {
         service(&flow).unwrap()
             == ("direct".into(), "the path over the relays does not answer".into())
     });
-    assert_eq!(flow.congestion(), None, "nobody numbers packets that are forwarded");
+    let told = flow.congestion().unwrap();
+    assert!(told.expected > 200, "packets that are forwarded are numbered: {told:?}");
 }
 
 #[test]

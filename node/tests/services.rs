@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use nodes::world::{World, world, world_of};
 use nodes::*;
-use tradewind_node::status::Direction;
+use tradewind_node::status::{Direction, FlowStatus};
 use tradewind_node::{Node, RelayServices};
 use tradewind_packet::ingress::{Coding, InStream};
 use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
 use tradewind_units::{PricePerGb, Ratio};
 
 #[test]
@@ -163,6 +164,45 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
         let far = world.sides[0].far.report();
         let mut came = far.flows.iter().filter(|flow| flow.direction == Direction::Received);
         came.any(|flow| flow.fared.is_some_and(|fared| fared.recovered_cache >= 30))
+    });
+}
+
+#[test]
+fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
+    let usd = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
+    let services =
+        RelayServices { to_relays: usd(0.02), to_endpoints: usd(0.09), ..RelayServices::default() };
+    let carriage =
+        Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 3000 };
+    let world = world_of(carriage, None, Duration::ZERO, (2, 1), services);
+    let sent = |world: &World| world.near.report().flows[0].clone();
+    let fared = |world: &World| sent(world).fared.unwrap();
+    let mut next = world.warm(0, |world| {
+        world.relays[1].snapshot().forwarded > 20 && sent(world).service == "forwarding"
+    });
+    assert_eq!(sent(&world).why, "as configured");
+    // Relays pass on what they know nothing of: each fifth gets lost behind the last of them, and nobody brings it back.
+    world.sides[0].wire.lose_each(world.relays[1].address(), 5);
+    world.until("losses", &mut next, |world| fared(world).lost >= 20);
+    let before = fared(&world);
+    world.until("more of them", &mut next, |world| fared(world).lost >= before.lost + 60);
+    let told = fared(&world);
+    let (lost, expected) = (told.lost - before.lost, told.expected - before.expected);
+    assert!((4 * lost..7 * lost).contains(&expected), "{lost} of {expected}");
+    assert_eq!([told.recovered_cache, told.recovered_in_stream, told.recovered_cross_stream], [0; 3]);
+    assert_eq!(world.relays.iter().map(|relay| relay.snapshot().kept).sum::<u64>(), 0);
+    world.until("the bill", &mut next, |world| {
+        let Some(billed) = sent(world).billed else { return false };
+        // Half of the bytes went on between the relays, half to the endpoint: none for nothing.
+        let per_gb = billed.usd / billed.bytes as f64 * 1e9;
+        billed.bytes > 500_000 && (0.053..0.057).contains(&per_gb)
+    });
+    // Replies, too.
+    world.until("the far side's report", &mut next, |world| {
+        let far = world.sides[0].far.report();
+        let [sent, received] = &far.flows[..] else { return false };
+        let fared = |flow: &FlowStatus| flow.fared.is_some_and(|fared| fared.in_time > 100);
+        sent.service == "forwarding" && fared(sent) && fared(received)
     });
 }
 

@@ -1,8 +1,8 @@
 //! Flows of packet services at their endpoints.
 //!
-//! An *end* is one endpoint's part of two flows, one in each direction, that carry the conversations of one route. Packets of both are numbered,
-//! go over the Internet, and as copies to the relay near here as long as the path over it answers. Numbers of flows are drawn at
-//! random by who sends: an endpoint that starts again begins another flow.
+//! An *end* is one endpoint's part of two flows, one in each direction, that carry the conversations of one route. Packets of both are numbered.
+//! With caching and coding they go over the Internet, and as copies to the relay near here as long as the path over it answers; with
+//! forwarding relays pass them on as they are. Numbers of flows are drawn at random by who sends: an endpoint that starts again begins another flow.
 
 mod reports;
 mod selection;
@@ -51,6 +51,7 @@ pub(super) struct End {
     carriage: Carriage,
     /// Which packets go to the relay.
     copies: Copies,
+    carrier: Carrier,
     incoming: Option<FlowNumber>,
     /// The relay near here: of the last path that answered.
     relay: Option<PeerId>,
@@ -72,6 +73,25 @@ pub(super) struct End {
     received: Fared,
     /// Of the ingress relays, each by itself, and of the egress relay, which tells them through those.
     bills: Bills<Option<PublicIdentity>>,
+}
+
+/// Who carries the packets of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// The machines of the services: relays know each packet by its number.
+    Machines,
+    /// The ways that its carriage names: relays pass on what they know nothing of.
+    Ways,
+}
+
+impl Carrier {
+    /// Where no packets are chosen.
+    pub(super) fn of(service: Service) -> Self {
+        match service {
+            Service::Forwarding => Self::Ways,
+            Service::Direct | Service::Caching | Service::Coding => Self::Machines,
+        }
+    }
 }
 
 /// Who chooses the service of a flow.
@@ -116,6 +136,11 @@ impl Ends {
     pub(super) fn is_served(&self, incoming: FlowNumber) -> bool {
         let end = self.outgoing.get(&incoming).and_then(|flow| self.by_outgoing.get(flow));
         end.is_some_and(|end| end.is_up && end.is_served)
+    }
+
+    /// Whether its packets are passed on as they are.
+    pub(super) fn goes_by_ways(&self, outgoing: FlowNumber) -> bool {
+        self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Ways)
     }
 
     fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
@@ -174,7 +199,7 @@ impl Engine {
         &mut self,
         now: Now,
         far: PeerId,
-        (carriage, copies): (Carriage, Copies),
+        (carriage, copies, carrier): (Carriage, Copies, Carrier),
         choice: Choice,
     ) -> Option<FlowNumber> {
         let ends = &mut self.services.ends;
@@ -187,6 +212,7 @@ impl Engine {
             far,
             carriage,
             copies,
+            carrier,
             incoming: None,
             relay: None,
             is_up: false,
@@ -206,34 +232,43 @@ impl Engine {
         Some(outgoing)
     }
 
-    /// Numbers a message of a conversation, seals it, and sends it over the Internet and to the relay.
+    /// Numbers a message of a conversation, seals it, and sends it as the flow is carried.
     pub(super) fn send_numbered(
         &mut self,
         now: Now,
         (outgoing, class): (FlowNumber, Class),
         message: &Message<'_>,
     ) {
-        let far = self.services.ends.by_outgoing.get(&outgoing).map(|end| end.far);
+        let end = self.services.ends.by_outgoing.get(&outgoing);
         let packet = self.services.sender.next_packet(outgoing);
-        let (Some(far), Some(packet)) = (far, packet) else {
+        let (Some(end), Some(packet)) = (end, packet) else {
             return add(&self.counts.refused, 1);
         };
+        let (far, ways) = (end.far, end.ways());
         let mut sealed = std::mem::take(&mut self.sealed);
         let is_sealed = self.seal_far(far, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
         if is_short && is_sealed {
             add(&self.counts.taken, 1);
             self.services.ends.note_sent(outgoing, sealed.len());
-            // The flow is there, and the length was looked at.
-            let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
-            self.send_packets();
+            match ways {
+                Some(carriage) => {
+                    self.services.sender.skip(outgoing);
+                    self.send_ways(now, far, carriage, &sealed);
+                }
+                None => {
+                    // The flow is there, and the length was looked at.
+                    let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
+                    self.send_packets();
+                }
+            }
         } else if is_short {
             add(&self.counts.refused, 1);
         }
         self.sealed = sealed;
         if !is_short {
             // No relay keeps packets as long as that.
-            self.send_far(now, far, Carriage::DIRECT, message);
+            self.send_far(now, far, ways.unwrap_or(Carriage::DIRECT), message);
         }
     }
 
@@ -298,8 +333,13 @@ impl Engine {
         let outgoing = match (self.end_of(peer, conversation), carriage) {
             (Some(outgoing), _) => Some(outgoing),
             (None, Some(carriage)) if self.ends_here(peer, conversation) => {
-                let copies = Chosen::copies(self.config.copying.replies.as_ref());
-                self.new_end(now, peer, (carriage, copies), Choice::Followed)
+                let chosen = self.config.copying.replies.as_ref();
+                let carrier = match chosen {
+                    None => Carrier::of(carriage.service),
+                    Some(_) => Carrier::Machines,
+                };
+                let carried = (carriage, Chosen::copies(chosen), carrier);
+                self.new_end(now, peer, carried, Choice::Followed)
             }
             _ => None,
         };
@@ -341,7 +381,7 @@ impl Engine {
         far.label = Some(label);
         end.heard = Some(now.steady);
         if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
-            end.carriage.service = service;
+            (end.carriage.service, end.carrier) = (service, Carrier::Machines);
             end.next_serve = Timestamp::ZERO;
         }
     }
@@ -426,11 +466,17 @@ impl End {
         }
     }
 
+    /// The ways by which its packets go as they are, if they do.
+    fn ways(&self) -> Option<Carriage> {
+        (self.carrier == Carrier::Ways).then_some(self.carriage)
+    }
+
     fn at_sender(&self) -> SenderFlow {
+        let is_copied = self.is_up && self.carrier == Carrier::Machines;
         SenderFlow {
             receiver: Some(self.far.into()),
             ingress: self.relay.map(Into::into),
-            service: if self.is_up { self.service() } else { Service::Direct },
+            service: if is_copied { self.service() } else { Service::Direct },
             paths: Paths::Both,
             copies: self.copies,
         }

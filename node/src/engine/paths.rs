@@ -8,13 +8,13 @@
 
 use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity};
 use tradewind_packet::event::Way;
-use tradewind_packet::message::Message;
+use tradewind_packet::message::{Message, PATH_HEADER_BYTES};
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::routes::Far;
-use super::serving::Place;
+use super::serving::{AROUND_MESSAGE, Place};
 use crate::counts::add;
 
 /// Silence after which a label is forgotten. Chosen: questions pass every 200 ms on a path in use.
@@ -38,6 +38,8 @@ pub(super) struct Label {
     used: Timestamp,
     /// Where on the path this is; told by the path's header.
     place: Option<Place>,
+    /// Bytes passed on under it, with all headers, that no flow was charged for yet.
+    uncharged: u64,
     /// The label of the other direction here, where the path goes on.
     other: Option<u32>,
     to: To,
@@ -107,6 +109,7 @@ impl Engine {
             To::Next { peer, label: Some(next), .. } => {
                 if self.pass(peer, next, body) {
                     add(&self.counts.forwarded, 1);
+                    self.note_passed(label, body.len());
                 }
             }
             To::Next { .. } => add(&self.counts.dropped, 1),
@@ -144,6 +147,17 @@ impl Engine {
         Some(Along { place: known.place, next })
     }
 
+    fn note_passed(&mut self, label: u32, bytes: usize) {
+        if let Some(known) = self.labels.get_mut(label) {
+            known.uncharged += (PATH_HEADER_BYTES + bytes + AROUND_MESSAGE) as u64;
+        }
+    }
+
+    /// What was passed on under a label since this was asked last, for a flow that is charged for it now.
+    pub(super) fn take_uncharged(&mut self, label: u32) -> u64 {
+        self.labels.get_mut(label).map_or(0, |known| std::mem::take(&mut known.uncharged))
+    }
+
     /// Where what is to go back along the path of `label` is to be sent, from a relay on it.
     pub(super) fn backwards(&self, label: u32) -> Option<(PeerId, u32)> {
         match self.labels.get(self.labels.get(label)?.other?)?.to {
@@ -156,7 +170,8 @@ impl Engine {
     pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
         let salt = self.next_salt();
         let (opened_as, used, to) = (None, now.steady, To::Here { back: None });
-        let label = Label { from: first, opened_as, used, place: None, other: None, to };
+        let label =
+            Label { from: first, opened_as, used, place: None, uncharged: 0, other: None, to };
         self.labels.insert(salt, label)
     }
 
@@ -246,7 +261,7 @@ impl Engine {
         let to = To::Here { back: Some(theirs) };
         let (opened_as, used, place) = (Some(theirs), now.steady, Some(place));
         let salt = self.next_salt();
-        let label = Label { from, opened_as, used, place, other: None, to };
+        let label = Label { from, opened_as, used, place, uncharged: 0, other: None, to };
         let mine = self.labels.insert(salt, label).ok_or("no label is left")?;
         self.opened.insert((from, theirs), mine);
         self.answer(from, theirs, mine);
@@ -270,13 +285,21 @@ impl Engine {
         let (salt, used) = (self.next_salt(), now.steady);
         let (turned, to) =
             (Some(place.back()), To::Next { peer: from, label: Some(theirs), opening: None });
-        let back = Label { from: peer, opened_as: None, used, place: turned, other: None, to };
+        let back = Label {
+            from: peer,
+            opened_as: None,
+            used,
+            place: turned,
+            uncharged: 0,
+            other: None,
+            to,
+        };
         let back = self.labels.insert(salt, back).ok_or("no label is left")?;
         let (next_try, ends) = (now.steady, now.steady + OPENS_WITHIN);
         let opening = Opening { header: sealed.bytes, mine: back, next_try, ends };
         let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
         let (opened_as, place) = (Some(theirs), Some(place));
-        let label = Label { from, opened_as, used, place, other: Some(back), to };
+        let label = Label { from, opened_as, used, place, uncharged: 0, other: Some(back), to };
         let Some(mine) = self.labels.insert(salt, label) else {
             self.drop_label(back);
             return Err("no label is left".to_owned());

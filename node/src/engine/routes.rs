@@ -10,7 +10,7 @@ use tradewind_packet::message::{Carriage, Message, Service};
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-use super::ends::{Choice, Selection};
+use super::ends::{Carrier, Choice, Selection};
 use super::groups::Group;
 use super::local::Local;
 use super::mtu::Mtus;
@@ -126,10 +126,18 @@ impl Route {
                 let selection = Selection::new(budget, loss, self.course.assumed);
                 Some(Choice::Selected(Box::new(selection)))
             }
-            (None, Service::Caching | Service::Coding) => Some(Choice::Configured),
-            // Where some packets are chosen, all are numbered.
-            (None, Service::Forwarding) if self.course.copies.is_some() => Some(Choice::Configured),
-            (None, Service::Direct | Service::Forwarding) => None,
+            (None, Service::Forwarding | Service::Caching | Service::Coding) => {
+                Some(Choice::Configured)
+            }
+            (None, Service::Direct) => None,
+        }
+    }
+
+    /// Who carries its packets.
+    fn carrier(&self) -> Carrier {
+        match self.part {
+            Part::Alone if self.course.copies.is_none() => Carrier::of(self.carriage().service),
+            Part::Alone | Part::Head(_) | Part::Member => Carrier::Machines,
         }
     }
 }
@@ -202,7 +210,7 @@ impl Engine {
             return;
         }
         (route.far, route.end) = (far, None);
-        let (carriage, choice) = (route.end_carriage(), route.choice());
+        let (carriage, carrier, choice) = (route.end_carriage(), route.carrier(), route.choice());
         let copies = Chosen::copies(route.course.copies.as_ref());
         for conversation in route.sources.values() {
             if let Some(outbound) = self.outbound.get_mut(*conversation) {
@@ -214,7 +222,8 @@ impl Engine {
             return;
         }
         self.fars.entry(far).or_default();
-        let end = choice.and_then(|choice| self.new_end(now, far, (carriage, copies), choice));
+        let end =
+            choice.and_then(|choice| self.new_end(now, far, (carriage, copies, carrier), choice));
         if let Some(route) = self.routes.get_mut(id) {
             route.end = end;
         }

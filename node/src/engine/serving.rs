@@ -30,7 +30,7 @@ const MOST_FOR_ONE: usize = 1024;
 const IDLE: Duration = Duration::from_secs(30);
 
 /// What is around a message when it is billed: the session's seal, UDP and IPv4.
-const AROUND_MESSAGE: usize = OVERHEAD + 28;
+pub(super) const AROUND_MESSAGE: usize = OVERHEAD + 28;
 
 /// Where on a path a node is, seen in the direction of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +160,12 @@ impl Engine {
         let order = Order { place, service, before: from, after };
         if !self.serve_here(now, flow, order, is_join) {
             return add(&self.counts.dropped, 1);
+        }
+        if service == Service::Forwarding && !is_join {
+            let bytes = self.take_uncharged(label);
+            if let Some(served) = self.services.served.get_mut(&flow) {
+                served.sent[usize::from(place.is_last)] += bytes;
+            }
         }
         let (path, label) = (label, next);
         match is_join {

@@ -190,7 +190,7 @@ impl Engine {
     /// Has packets to a far endpoint taken while it answers and it is known how long they may be.
     pub(super) fn tell_tunnel(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
         let far = self.fars.get(&route.far);
-        let service = dearest(route.carriage().service, route.end);
+        let service = self.dearest(route.carriage().service, route.end);
         let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
         if let Some(mtu) = mtu {
             tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
@@ -204,7 +204,7 @@ impl Engine {
         let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
         let takes_ipv6 = takes_ipv6(tunnel.sources.iter().map(|(rule, _)| rule));
         let longest = |inbound: &Inbound| {
-            let service = dearest(inbound.carriage.service, inbound.end);
+            let service = self.dearest(inbound.carriage.service, inbound.end);
             far_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
         // Until it was found what the paths take, what nearly all do.
@@ -218,20 +218,22 @@ impl Engine {
             gate.set_open(self.tunnelled().any(is_there));
         }
     }
+
+    /// The service for which packets must be short: a numbered flow that is direct may be coded at any time, and one that is forwarded may have chosen
+    /// copies.
+    fn dearest(&self, service: Service, flow: Option<FlowNumber>) -> Service {
+        match (service, flow) {
+            (Service::Direct, Some(_)) => Service::Coding,
+            (Service::Forwarding, Some(flow)) if !self.services.ends.goes_by_ways(flow) => {
+                Service::Caching
+            }
+            (service, _) => service,
+        }
+    }
 }
 
 fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool {
     rules.into_iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()))
-}
-
-/// The service for which packets must be short: a numbered flow that is direct may be coded at any time, and one that is forwarded has its chosen copies
-/// numbered.
-fn dearest(service: Service, flow: Option<FlowNumber>) -> Service {
-    match (service, flow) {
-        (Service::Direct, Some(_)) => Service::Coding,
-        (Service::Forwarding, Some(_)) => Service::Caching,
-        (service, _) => service,
-    }
 }
 
 impl Far {
@@ -241,7 +243,7 @@ impl Far {
         let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
         let served = match service {
             Service::Direct => 0,
-            Service::Forwarding => FORWARDED_BYTES,
+            Service::Forwarding => NUMBER_BYTES + FORWARDED_BYTES,
             Service::Caching => NUMBER_BYTES + COPIED_BYTES,
             Service::Coding => NUMBER_BYTES + CODED_BYTES,
         };

@@ -9,8 +9,8 @@ use tradewind_units::Timestamp;
 use super::super::Engine;
 use super::super::local::Local;
 use super::super::routes::{Part, Route};
-use super::{Choice, Ends, Sent};
-use crate::status::{Direction, FlowStatus};
+use super::{Carrier, Choice, End, Ends, Sent};
+use crate::status::{Billed, Direction, FlowStatus};
 
 /// Names of services in reports.
 pub(in super::super) fn name(service: Service) -> &'static str {
@@ -51,7 +51,7 @@ impl Ends {
             fared: Some(end.told),
             internet_loss: end.internet_loss,
             longest: None,
-            billed: Some(end.bills.told()),
+            billed: Some(self.billed(end)),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
         let (direction, fared) = (Direction::Received, Some(end.received));
@@ -67,6 +67,19 @@ impl Ends {
             ..sent.clone()
         };
         vec![sent, received]
+    }
+
+    /// What the relays have sent for a flow. What they pass on as it is they cannot tell apart, and charge whichever flow of the path they hear of
+    /// first: each such flow to one far endpoint has the part of all that it has of their bytes.
+    fn billed(&self, end: &End) -> Billed {
+        if end.carrier == Carrier::Machines {
+            return end.bills.told();
+        }
+        let is_beside = |other: &&End| (other.far, other.carrier) == (end.far, Carrier::Ways);
+        let beside = || self.by_outgoing.values().filter(is_beside);
+        let sent: u64 = beside().map(|other| other.sent.bytes).sum();
+        let all = beside().map(|other| other.bills.told()).sum::<Billed>();
+        all.part(end.sent.bytes as f64 / sent.max(1) as f64)
     }
 
     /// A relay tells what it has sent for a flow: the one near here, or another through it.
