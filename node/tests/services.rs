@@ -189,7 +189,10 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     let told = fared(&world);
     let (lost, expected) = (told.lost - before.lost, told.expected - before.expected);
     assert!((4 * lost..7 * lost).contains(&expected), "{lost} of {expected}");
-    assert_eq!([told.recovered_cache, told.recovered_in_stream, told.recovered_cross_stream], [0; 3]);
+    assert_eq!(
+        [told.recovered_cache, told.recovered_in_stream, told.recovered_cross_stream],
+        [0; 3]
+    );
     assert_eq!(world.relays.iter().map(|relay| relay.snapshot().kept).sum::<u64>(), 0);
     world.until("the bill", &mut next, |world| {
         let Some(billed) = sent(world).billed else { return false };

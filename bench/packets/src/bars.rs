@@ -51,11 +51,15 @@ pub(crate) fn judge(lines: &[Line]) {
             Some(line.medians.handled_a_cpu_second / peer.medians.handled_a_cpu_second)
         };
         let one = Subject::Relay(Carried::Forwarding, Feed::Gateway);
-        if feed == Feed::TwoGateways && let Some(found) = of(one) {
+        if feed == Feed::TwoGateways
+            && let Some(found) = of(one)
+        {
             tell(&format!("{what}, by a second of CPU, of one worker"), OF_ONE_WORKER, found, 2);
         }
         let sealing = Subject::Loop(Loop::TrainsSealed);
-        if line.subject == one && let Some(found) = of(sealing) {
+        if line.subject == one
+            && let Some(found) = of(sealing)
+        {
             tell(&format!("{what}, of a loop that opens and seals"), OF_SEALING, found, 2);
         }
     }

@@ -313,7 +313,8 @@ fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
         rows.push(row.drawn_at(spot));
     }
     let given_up: Vec<f64> = runs.iter().map(|run| run.given_up as f64).collect();
-    let note = format!("after {} s of silence; they count as that long", requests::PATIENCE.as_secs());
+    let note =
+        format!("after {} s of silence; they count as that long", requests::PATIENCE.as_secs());
     rows.push(Row::of(&format!("given up, {name}"), None, &given_up, "files", &note));
     let again: Vec<f64> = runs.iter().flat_map(|run| run.again.iter().copied()).collect();
     rows.push(Row::of(

@@ -233,8 +233,10 @@ impl Rates<'_> {
             shares.entry(control).or_default().push((&strategy.name, share));
         }
         let finding = |(control, shares): (&str, Vec<(&str, f64)>)| {
-            let said: Vec<String> =
-                shares.iter().map(|(name, share)| format!("{name} {:.0} %", 100.0 * share)).collect();
+            let said: Vec<String> = shares
+                .iter()
+                .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
+                .collect();
             let holds = shares.iter().all(|(_, share)| *share >= LEAST_SHARE);
             let paper = format!(
                 "ours: a striped leg with {control} gets {:.0} % of what the caps of its connections and of the VM allow, at least",

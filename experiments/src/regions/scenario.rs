@@ -162,14 +162,10 @@ const PAYLOAD_PER_IP: f64 = 1448.0 / 1500.0;
 impl Strategy {
     /// How the gateway sets its leg up; `None` without one.
     pub(crate) fn leg(&self) -> Option<LegProfile> {
-        let (connections, congestion_control) = (self.connections?, self.congestion_control.clone());
+        let (connections, congestion_control) =
+            (self.connections?, self.congestion_control.clone());
         let stripe_after = Bytes::ZERO;
-        Some(LegProfile {
-            congestion_control,
-            connections,
-            stripe_after,
-            ..LegProfile::default()
-        })
+        Some(LegProfile { congestion_control, connections, stripe_after, ..LegProfile::default() })
     }
 
     /// How the relay, which sends, does: as the gateway asks for the leg, whose other end it is.
