@@ -37,8 +37,8 @@ struct Scenario {
     runs: Runs,
     /// The scenario of the simulation.
     network: String,
-    /// How many of its groups, and paths of each.
-    groups: usize,
+    /// Which of its groups, and how many paths of each.
+    groups: Vec<String>,
     paths_per_group: usize,
     /// By how much more is lost.
     times_the_losses: f64,
@@ -53,7 +53,7 @@ impl Scenario {
     fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         within([
-            ("groups", scenario.groups as f64, 1.0, 20.0),
+            ("groups", scenario.groups.len() as f64, 1.0, 20.0),
             ("paths_per_group", scenario.paths_per_group as f64, 1.0, 20.0),
             ("times_the_losses", scenario.times_the_losses, 0.01, 20.0),
             ("on_s", scenario.on_s, 1.0, 3600.0),
@@ -67,7 +67,12 @@ impl Scenario {
     /// The simulation's scenario, cut down to this one's paths and time.
     fn network(&self, text: &str, quick: bool) -> Result<recovery::Scenario, ScenarioError> {
         let mut network = recovery::Scenario::parse(text)?;
-        network.groups.truncate(self.groups);
+        let known = |name: &&String| network.groups.iter().any(|group| group.name == **name);
+        if let Some(name) = self.groups.iter().find(|name| !known(name)) {
+            let what = format!("groups: {} has no `{name}`", self.network);
+            return Err(ScenarioError::Inconsistent { what });
+        }
+        network.groups.retain(|group| self.groups.contains(&group.name));
         network.groups.iter_mut().for_each(|group| group.paths = self.paths_per_group);
         network.loss_percent =
             network.loss_percent.map(|percent| (percent * self.times_the_losses).min(50.0));
@@ -397,10 +402,11 @@ mod tests {
     fn the_built_in_scenario_holds_together() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let network = scenario.network(NETWORK, false).unwrap();
-        assert_eq!(network.groups.iter().map(|group| group.paths).sum::<usize>(), 12);
+        assert_eq!(network.groups.iter().map(|group| group.paths).sum::<usize>(), 18);
         assert!(network.loss_percent[2] < 50.0);
-        let error = Scenario::parse(&TEXT.replace("groups = 2", "groups = 0")).unwrap_err();
-        assert!(error.to_string().contains("groups: 0 given, expected 1 to 20"), "{error}");
+        let unknown = Scenario::parse(&TEXT.replace("US-OC", "US-XX")).unwrap();
+        let error = unknown.network(NETWORK, false).unwrap_err();
+        assert!(error.to_string().contains("jq-recovery.toml has no `US-XX`"), "{error}");
     }
 
     #[test]
