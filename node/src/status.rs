@@ -196,3 +196,20 @@ pub(crate) fn report(boards: &[Board]) -> PacketReport {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bills_are_added_up_and_parted() {
+        let bill = |bytes, usd_per_hour| Billed { bytes, usd: bytes as f64 * 1e-9, usd_per_hour };
+        let sum: Billed =
+            [bill(1000, None), bill(3000, Some(0.5)), bill(0, Some(0.25))].into_iter().sum();
+        assert_eq!(sum, Billed { bytes: 4000, usd: sum.usd, usd_per_hour: Some(0.75) });
+        assert!((sum.usd - 4e-6).abs() < 1e-12);
+        assert_eq!(sum.part(0.25).bytes, 1000);
+        assert_eq!(sum.part(1.0), sum);
+        assert_eq!(Billed::default().part(1.0).usd_per_hour, None);
+    }
+}

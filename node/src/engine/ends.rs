@@ -28,7 +28,7 @@ use super::serving::Place;
 use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
-pub(super) use reports::name;
+pub(super) use reports::{ByWays, name};
 use selection::RoundTrips;
 pub(super) use selection::Selection;
 

@@ -1,5 +1,7 @@
 //! What is told of flows at their endpoints.
 
+use std::collections::BTreeMap;
+
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
@@ -22,9 +24,32 @@ pub(in super::super) fn name(service: Service) -> &'static str {
     }
 }
 
+/// By far endpoint: bytes that were sent to it by ways, and what relays charge for them.
+///
+/// What relays pass on as it is they cannot tell apart, and charge whichever flow of the path they hear of first: each flow has the part of all that it has
+/// of their bytes.
+#[derive(Debug, Default)]
+pub(in super::super) struct ByWays(BTreeMap<PeerId, (u64, Billed)>);
+
+impl ByWays {
+    fn billed(&self, end: &End) -> Billed {
+        match self.0.get(&end.far) {
+            Some((bytes, billed)) if end.carrier == Carrier::Ways => {
+                billed.part(end.sent.bytes as f64 / (*bytes).max(1) as f64)
+            }
+            _ => end.bills.told(),
+        }
+    }
+}
+
 impl Ends {
     /// How the flows of one end fare: the one that is sent, the one that comes in.
-    pub(in super::super) fn report(&self, outgoing: FlowNumber, far: &str) -> Vec<FlowStatus> {
+    pub(in super::super) fn report(
+        &self,
+        outgoing: FlowNumber,
+        far: &str,
+        by_ways: &ByWays,
+    ) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
         let service = if end.is_up { end.service() } else { Service::Direct };
         let why = match (end.is_up, &end.choice) {
@@ -51,7 +76,7 @@ impl Ends {
             fared: Some(end.told),
             internet_loss: end.internet_loss,
             longest: None,
-            billed: Some(self.billed(end)),
+            billed: Some(by_ways.billed(end)),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
         let (direction, fared) = (Direction::Received, Some(end.received));
@@ -69,17 +94,15 @@ impl Ends {
         vec![sent, received]
     }
 
-    /// What the relays have sent for a flow. What they pass on as it is they cannot tell apart, and charge whichever flow of the path they hear of
-    /// first: each such flow to one far endpoint has the part of all that it has of their bytes.
-    fn billed(&self, end: &End) -> Billed {
-        if end.carrier == Carrier::Machines {
-            return end.bills.told();
+    /// What goes to each far endpoint by ways, and what relays have sent of it.
+    pub(in super::super) fn by_ways(&self) -> ByWays {
+        let mut all = ByWays::default();
+        for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Ways) {
+            let (bytes, billed) = all.0.entry(end.far).or_default();
+            *bytes += end.sent.bytes;
+            *billed = [*billed, end.bills.told()].into_iter().sum();
         }
-        let is_beside = |other: &&End| (other.far, other.carrier) == (end.far, Carrier::Ways);
-        let beside = || self.by_outgoing.values().filter(is_beside);
-        let sent: u64 = beside().map(|other| other.sent.bytes).sum();
-        let all = beside().map(|other| other.bills.told()).sum::<Billed>();
-        all.part(end.sent.bytes as f64 / sent.max(1) as f64)
+        all
     }
 
     /// A relay tells what it has sent for a flow: the one near here, or another through it.
@@ -106,6 +129,7 @@ impl Engine {
     /// How the flows that begin or end here fare.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
+        let by_ways = self.services.ends.by_ways();
         for (head, group) in self.heads() {
             let listen = self.routes.get(head).and_then(|route| route.local.address());
             let told = self.report_group(now, head, group).into_iter();
@@ -114,7 +138,7 @@ impl Engine {
         for route in self.routes.values().filter(|route| matches!(route.part, Part::Alone)) {
             let (listen, to) = (route.local.address(), route.to);
             let told = match route.end {
-                Some(end) => self.services.ends.report(end, &self.name_of(route.far)),
+                Some(end) => self.services.ends.report(end, &self.name_of(route.far), &by_ways),
                 None => vec![self.plain_report(now, route)],
             };
             let from = flows.len();
@@ -127,12 +151,13 @@ impl Engine {
         }
         for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
             if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
-                held.0.set_status(&self.services.ends.report(end, &self.name_of(inbound.far)));
+                let told = self.services.ends.report(end, &self.name_of(inbound.far), &by_ways);
+                held.0.set_status(&told);
             }
         }
         let is_own = |flow: FlowNumber| self.routes.values().any(|route| route.end == Some(flow));
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
-            flows.extend(self.services.ends.report(flow, &self.name_of(far)));
+            flows.extend(self.services.ends.report(flow, &self.name_of(far), &by_ways));
         }
         flows.extend(self.report_meetings());
         flows

@@ -6,7 +6,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Ratio, Timestamp};
 
 use super::super::Engine;
-use super::super::ends::name;
+use super::super::ends::{ByWays, name};
 use super::super::routes::{Part, Route};
 use super::Group;
 use crate::status::{Billed, Direction, FlowStatus};
@@ -69,7 +69,7 @@ impl Engine {
     ) -> Vec<FlowStatus> {
         let mut told = Vec::new();
         for (place, route) in self.members_of(head).enumerate() {
-            let is_first = place == 0;
+            let (is_first, none) = (place == 0, ByWays::default());
             let sent = self.report_member(now, group, route);
             let (copies, resent) = (group.sent.copies, group.sent.resent);
             told.push(FlowStatus {
@@ -78,8 +78,9 @@ impl Engine {
                 billed: is_first.then(|| group.bills.told()),
                 ..sent
             });
-            let replies =
-                route.end.map(|end| self.services.ends.report(end, &self.name_of(route.far)));
+            let replies = route
+                .end
+                .map(|end| self.services.ends.report(end, &self.name_of(route.far), &none));
             let came =
                 |flow: &FlowStatus| flow.direction == Direction::Received && flow.packets > 0;
             let replies = replies.into_iter().flatten().filter(came);
