@@ -2,6 +2,7 @@
 
 use crate::loops::Loop;
 use crate::services::{Carried, Feed};
+use crate::traffic::Traffic;
 use crate::{Line, Subject};
 
 /// Packets of 512 bytes that a thread of the paper's carried a second [JQ B]: forwarding and caching, and coding.
@@ -57,7 +58,9 @@ pub(crate) fn judge(lines: &[Line]) {
             tell(&format!("{what}, by a second of CPU, of one worker"), OF_ONE_WORKER, found, 2);
         }
         let sealing = Subject::Loop(Loop::TrainsSealed);
+        // Of single datagrams the relay gets trains, and the loop does not.
         if line.subject == one
+            && line.traffic == Traffic::Trains
             && let Some(found) = of(sealing)
         {
             tell(&format!("{what}, of a loop that opens and seals"), OF_SEALING, found, 2);

@@ -404,6 +404,9 @@ mod tests {
         let network = scenario.network(NETWORK, false).unwrap();
         assert_eq!(network.groups.iter().map(|group| group.paths).sum::<usize>(), 18);
         assert!(network.loss_percent[2] < 50.0);
+        let none = TEXT.replace("[\"US-EU\", \"EU-AS\", \"US-OC\"]", "[]");
+        let error = Scenario::parse(&none).unwrap_err();
+        assert!(error.to_string().contains("groups: 0 given, expected 1 to 20"), "{error}");
         let unknown = Scenario::parse(&TEXT.replace("US-OC", "US-XX")).unwrap();
         let error = unknown.network(NETWORK, false).unwrap_err();
         assert!(error.to_string().contains("jq-recovery.toml has no `US-XX`"), "{error}");
