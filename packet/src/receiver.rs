@@ -132,9 +132,13 @@ impl Receiver {
     pub fn set_path(&mut self, number: FlowNumber, path: ReceiverFlow) -> bool {
         let Some(state) = self.flows.get_mut(&number) else { return false };
         if state.flow != path {
+            let is_new_keeper = state.flow.keeper().is_none() && path.keeper().is_some();
             state.flow = path;
             state.detector.set_round_trip(path.round_trip);
             state.missing.set_path(path.round_trip, path.patience);
+            if is_new_keeper {
+                state.missing.ask_at_once();
+            }
             self.rearm(number);
         }
         true
@@ -279,10 +283,11 @@ impl Receiver {
             }
         }
         self.outbox.tell(Event::Delivered { packet, way, after, is_late });
-        self.lent.insert(now, packet, payload);
-        let state = self.flows.get_mut(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         state.blocks.add_source(packet, payload, &mut self.solved);
-        self.lend_if_waiting(now, packet, payload);
+        if state.flow.is_coded() {
+            self.lent.insert(now, packet, payload);
+            self.lend_if_waiting(now, packet, payload);
+        }
         self.rearm(packet.flow);
         Ok(())
     }
@@ -299,7 +304,7 @@ impl Receiver {
             // No loss is that long: the sender left them out.
             return;
         }
-        let ask_at = now + state.detector.tolerance();
+        let ask_at = state.flow.keeper().map(|_| now + state.detector.tolerance());
         for sequence in sequences {
             if state.window.look(sequence) != Seen::New {
                 continue;
@@ -329,7 +334,7 @@ impl Receiver {
     /// Sets the flow's deadline, if it comes before the one that is set.
     fn rearm(&mut self, number: FlowNumber) {
         let Some(state) = self.flows.get_mut(&number) else { return };
-        let silence = state.flow.egress.and_then(|_| state.detector.deadline());
+        let silence = state.flow.keeper().and_then(|_| state.detector.deadline());
         let Some(due) = silence.into_iter().chain(state.missing.deadline()).min() else { return };
         if state.armed.is_none_or(|armed| due < armed) {
             state.armed = Some(due);
@@ -366,14 +371,14 @@ impl Receiver {
     /// What is overdue counts as missing; what is missing is asked for, or given up.
     fn look_after(&mut self, now: Timestamp, number: FlowNumber) {
         let Some(state) = self.flows.get_mut(&number) else { return };
-        while state.flow.egress.is_some()
+        while state.flow.keeper().is_some()
             && let Some(due) = state.detector.deadline().filter(|due| *due <= now)
         {
             let (sequence, expected) = state.detector.miss(due);
             // With the long timer it may have been sent since it was asked for.
             state.missing.remove(sequence);
             if state.window.look(sequence) == Seen::New
-                && let Some(lost) = state.missing.add(sequence, expected, now)
+                && let Some(lost) = state.missing.add(sequence, expected, Some(now))
             {
                 Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
             }
@@ -385,11 +390,11 @@ impl Receiver {
         for lost in given_up.lost {
             Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
         }
-        let Some(egress) = state.flow.egress else { return };
+        let Some(keeper) = state.flow.keeper() else { return };
         let items = u32::try_from(self.scratch.len()).unwrap_or(u32::MAX);
         if items > 0 {
             if state.asks.take(now, items) {
-                missing::ask(egress, number, &self.scratch, &mut self.outbox);
+                missing::ask(keeper, number, &self.scratch, &mut self.outbox);
             } else {
                 self.outbox.drop(DropReason::OverBudget);
             }

@@ -52,7 +52,8 @@ fn at_ingress() -> IngressFlow {
 
 fn at_receiver() -> ReceiverFlow {
     let (round_trip, patience) = (ms(100), ms(100));
-    ReceiverFlow { sender: sender_of(0), egress: Some(EGRESS), round_trip, patience }
+    let (sender, egress, service) = (sender_of(0), Some(EGRESS), Service::Caching);
+    ReceiverFlow { sender, egress, service, round_trip, patience }
 }
 
 /// Sends packets 10 ms apart; over the Internet each member gets those that `comes` names.

@@ -9,6 +9,7 @@ use tradewind_packet::event::{Closed, DropReason, Event, Way};
 use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Class, Message, Scope, Service};
+use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths};
 use tradewind_units::Duration;
 
@@ -40,6 +41,40 @@ fn forwarded_packets_take_the_relays_or_both_paths() {
     assert_eq!(cast.way_of(id(0, 1)), Some(Way::Internet));
     assert_eq!(cast.way_of(id(0, 3)), Some(Way::Overlay));
     assert_eq!(cast.delivered.len(), 4);
+}
+
+#[test]
+fn of_forwarded_packets_nothing_is_asked_for_and_nothing_is_kept() {
+    let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
+    let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
+        Message::Source(source) if from == EGRESS && source.packet == id(0, 2) => Fate::Lost,
+        _ => Fate::Goes,
+    };
+    cast.run(6, &mut fate);
+    assert!(cast.events_of(receiver_of(0)).any(|event| event == Event::Lost(id(0, 2))));
+    assert!(!cast.sent(receiver_of(0), EGRESS).iter().any(|m| matches!(m, Message::Nack(_))));
+    assert_eq!(cast.receivers[0].held().packets, 0);
+}
+
+#[test]
+fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let known = receiver_flow(0, ms(100), ms(100));
+    cast.receivers[0].set_path(FlowNumber(0), ReceiverFlow { egress: None, ..known });
+    cast.send(0);
+    cast.settle(&mut losing(&[]));
+    for _ in 0..2 {
+        let lost = cast.send(0);
+        cast.settle(&mut losing(&[lost]));
+        cast.send(0);
+        cast.settle(&mut losing(&[]));
+        cast.advance(cast.now + ms(10), &mut losing(&[]));
+    }
+    assert_eq!(cast.way_of(id(0, 1)), None);
+    cast.receivers[0].set_path(FlowNumber(0), known);
+    cast.advance(cast.now + ms(10), &mut losing(&[]));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Cache));
 }
 
 #[test]

@@ -59,9 +59,9 @@ pub(super) struct End {
     /// The Internet path does not answer, while that over the relays does.
     is_dark: bool,
     next_serve: Timestamp,
-    /// Whether a relay serves the flow that comes in, and when it was heard of last.
+    /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is served.
     is_served: bool,
-    heard: Option<Timestamp>,
+    heard: Option<(Timestamp, Service)>,
     /// Who chooses the service; with nobody it is as configured, or as the other direction's.
     choice: Choice,
     sent: Sent,
@@ -379,10 +379,12 @@ impl Engine {
         }
         // Replies have their relays at the other ends of that path.
         far.label = Some(label);
-        end.heard = Some(now.steady);
+        let before = end.heard.replace((now.steady, service));
+        if before.is_none_or(|(_, before)| before != service) {
+            end.next_serve = Timestamp::ZERO;
+        }
         if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
             (end.carriage.service, end.carrier) = (service, Carrier::Machines);
-            end.next_serve = Timestamp::ZERO;
         }
     }
 
@@ -398,7 +400,7 @@ impl Engine {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
         let Some(far) = self.fars.get(&end.far) else { return };
         end.select(far, &self.leg_round_trips);
-        let is_served = end.heard.is_some_and(|heard| now.steady.since(heard) < SERVED_FOR);
+        let is_served = end.heard.is_some_and(|(heard, _)| now.steady.since(heard) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
         let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
         let path =
@@ -494,6 +496,7 @@ impl End {
         ReceiverFlow {
             sender: self.far.into(),
             egress: relay.map(Into::into),
+            service: self.heard.map_or(self.carriage.service, |(_, service)| service),
             round_trip,
             patience,
         }

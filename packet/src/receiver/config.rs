@@ -5,6 +5,7 @@ use tradewind_units::{Bytes, Duration};
 use crate::budget::Allowance;
 use crate::event::Way;
 use crate::id::{PacketId, Peer};
+use crate::message::Service;
 use crate::store::Keep;
 
 /// A flow at its receiver.
@@ -12,12 +13,26 @@ use crate::store::Keep;
 pub struct ReceiverFlow {
     /// Who sends it over the Internet.
     pub sender: Peer,
-    /// Who keeps packets of it near by; without one nothing is asked for.
+    /// The relay near by, if one serves it.
     pub egress: Option<Peer>,
+    /// How that relay serves it: what it caches or codes it is asked for, and for what it codes packets are kept here, to be lent to it.
+    pub service: Service,
     /// The round trip of the Internet path, as measured when the flow began.
     pub round_trip: Duration,
     /// How much later than it should have come a packet is still worth having: the latency budget less the path's delay.
     pub patience: Duration,
+}
+
+impl ReceiverFlow {
+    /// Who can be asked for what is missing.
+    pub(super) fn keeper(&self) -> Option<Peer> {
+        self.egress.filter(|_| matches!(self.service, Service::Caching | Service::Coding))
+    }
+
+    /// Whether others' packets may be recovered with those of this flow.
+    pub(super) fn is_coded(&self) -> bool {
+        self.service == Service::Coding
+    }
 }
 
 /// What holds for all flows of a receiver.

@@ -40,6 +40,8 @@ pub(super) struct GivenUp {
 #[derive(Debug, Clone)]
 pub(super) struct Missing {
     list: VecDeque<Missed>,
+    /// No packet is due before; what has come meanwhile may have been the first.
+    next: Option<Timestamp>,
     round_trip: Duration,
     patience: Duration,
     /// From a request to its answer, smoothed.
@@ -48,7 +50,7 @@ pub(super) struct Missing {
 
 impl Missing {
     pub(super) fn new(round_trip: Duration, patience: Duration) -> Self {
-        Self { list: VecDeque::new(), round_trip, patience, answer: None }
+        Self { list: VecDeque::new(), next: None, round_trip, patience, answer: None }
     }
 
     /// Other paths were measured.
@@ -67,17 +69,19 @@ impl Missing {
         }
     }
 
-    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, unless it is there already; what had to be given up for it.
+    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or only waited for, unless it is there already; what had
+    /// to be given up for it.
     pub(super) fn add(
         &mut self,
         sequence: u64,
         expected: Timestamp,
-        ask_at: Timestamp,
+        ask_at: Option<Timestamp>,
     ) -> Option<u64> {
         match self.place(sequence) {
             Ok(_) => None,
             Err(place) => {
-                let next = ask_at;
+                let next = ask_at.unwrap_or(expected + self.patience);
+                self.next = Some(self.next.map_or(next, |first| first.min(next)));
                 let asked = Timestamp::ZERO;
                 let fresh = Missed { sequence, expected, is_lost: false, asks: 0, asked, next };
                 self.list.insert(place, fresh);
@@ -99,6 +103,14 @@ impl Missing {
         self.place(sequence).is_ok_and(|place| self.list[place].asks > 0)
     }
 
+    /// Whoever can be asked is known only now.
+    pub(super) fn ask_at_once(&mut self) {
+        for missed in self.list.iter_mut().filter(|missed| !missed.is_lost) {
+            missed.next = missed.expected;
+        }
+        self.next = self.first();
+    }
+
     /// A request was answered: answers take as long.
     pub(super) fn came_back(&mut self, now: Timestamp, missed: &Missed) {
         if missed.asks == 1 {
@@ -107,13 +119,17 @@ impl Missing {
         }
     }
 
+    fn first(&self) -> Option<Timestamp> {
+        self.list.iter().map(|missed| missed.next).min()
+    }
+
     fn retry(&self) -> Duration {
         self.answer.map_or(self.round_trip / 2, |answer| answer * 3 / 2).max(LEAST_RETRY)
     }
 
     /// When to look again.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        self.list.iter().map(|missed| missed.next).min()
+        self.next
     }
 
     /// What is due: sequences to ask for go to `asks`. One from `known` on may never have been sent, and is forgotten when another would be
@@ -149,6 +165,7 @@ impl Missing {
         if has_old {
             self.list.retain(|missed| missed.next != Timestamp::ZERO);
         }
+        self.next = self.first();
         given_up
     }
 }

@@ -39,7 +39,8 @@ pub fn egress_flow(flow: u64) -> EgressFlow {
 }
 
 pub fn receiver_flow(flow: u64, round_trip: Duration, patience: Duration) -> ReceiverFlow {
-    ReceiverFlow { sender: sender_of(flow), egress: Some(EGRESS), round_trip, patience }
+    let (sender, egress, service) = (sender_of(flow), Some(EGRESS), Service::Coding);
+    ReceiverFlow { sender, egress, service, round_trip, patience }
 }
 
 pub fn ms(millis: u64) -> Duration {
@@ -162,7 +163,9 @@ impl Cast {
             ingress.set_flow(number, setting.ingress_flow(flow)).unwrap();
             egress.set_flow(number, egress_flow(flow)).unwrap();
             let mut receiver = Receiver::new(Timestamp::ZERO, setting.receiver);
-            receiver.add_flow(number, receiver_flow(flow, ms(100), ms(100))).unwrap();
+            let at_receiver = receiver_flow(flow, ms(100), ms(100));
+            let at_receiver = ReceiverFlow { service: setting.service, ..at_receiver };
+            receiver.add_flow(number, at_receiver).unwrap();
             senders.push(sender);
             receivers.push(receiver);
         }

@@ -68,8 +68,9 @@ pub(super) fn new_sender(number: FlowNumber, receiver: Peer, ingress: Peer, arq:
 
 pub(super) fn new_receiver(number: FlowNumber, sender: Peer, egress: Peer, path: &Path) -> Node {
     let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default());
-    let round_trip = path.internet * 2;
-    let flow = ReceiverFlow { sender, egress: Some(egress), round_trip, patience: round_trip };
+    let (egress, round_trip) = (Some(egress), path.internet * 2);
+    let flow =
+        ReceiverFlow { sender, egress, service: Service::Coding, round_trip, patience: round_trip };
     receiver.add_flow(number, flow).expect("few flows");
     Node::Receiver(Box::new(receiver))
 }
