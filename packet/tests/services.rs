@@ -59,7 +59,7 @@ fn of_forwarded_packets_nothing_is_asked_for_and_nothing_is_kept() {
 #[test]
 fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
-    let known = receiver_flow(0, ms(100), ms(100));
+    let known = ReceiverFlow { service: Service::Caching, ..receiver_flow(0, ms(100), ms(100)) };
     cast.receivers[0].set_path(FlowNumber(0), ReceiverFlow { egress: None, ..known });
     cast.send(0);
     cast.settle(&mut losing(&[]));
