@@ -19,9 +19,11 @@
 //! | [`growth`] | how many connections are worth it |
 //! | [`stall`] | after which silence a connection is given up for now |
 //! | `sender`, `receiver` | the two halves of a direction |
+//! | `ready` | what waits to be read |
 
 pub mod frame;
 pub mod growth;
+mod ready;
 mod receiver;
 mod sender;
 pub mod stall;

@@ -1,11 +1,12 @@
 //! The receiving half of a direction: puts pieces in order, within a window.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use crate::StripeError;
 use crate::frame::{FIRST_WINDOW, MOST_PIECES};
+use crate::ready::Ready;
 
 /// The receiving half of a direction.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Receiver {
     /// Everything before it has been read.
     read: u64,
     /// In order, and not read yet.
-    ready: VecDeque<Bytes>,
+    ready: Ready,
     /// Beyond a gap, by offset; none overlaps another.
     pieces: BTreeMap<u64, Bytes>,
     beyond: u64,
@@ -39,7 +40,7 @@ impl Receiver {
             start: None,
             arrived: 0,
             read: 0,
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             pieces: BTreeMap::new(),
             beyond: 0,
             window: FIRST_WINDOW,
@@ -91,6 +92,11 @@ impl Receiver {
         self.beyond
     }
 
+    /// Pieces that it keeps beyond a gap.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// Whether all of the direction has arrived and was read.
     pub(crate) fn is_over(&self) -> bool {
         self.total == Some(self.read)
@@ -118,7 +124,7 @@ impl Receiver {
         while let Some(piece) = self.pieces.remove(&self.arrived) {
             self.arrived += piece.len() as u64;
             self.beyond -= piece.len() as u64;
-            self.ready.push_back(piece);
+            self.ready.push(piece);
         }
         Ok(())
     }
@@ -190,7 +196,7 @@ impl Receiver {
 
     /// The next bytes in order, and whether the limit has moved so far that it is worth telling.
     pub(crate) fn read(&mut self) -> Option<(Bytes, bool)> {
-        let bytes = self.ready.pop_front()?;
+        let bytes = self.ready.pop()?;
         self.read += bytes.len() as u64;
         let has_grown = self.grow();
         // The window that counts is the one that is left where memory has become short.

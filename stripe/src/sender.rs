@@ -18,6 +18,8 @@ pub(crate) struct Sender {
     queued: u64,
     /// Bytes before it may be sent.
     limit: u64,
+    /// Most bytes that are sent beyond what has arrived without a gap, whatever the other allows.
+    largest: u64,
     /// What was sent beyond what has arrived without a gap, by offset. The end is one without bytes.
     items: BTreeMap<u64, Item>,
     held: u64,
@@ -48,14 +50,15 @@ enum End {
 }
 
 impl Sender {
-    /// Begins at `start`: what came before has travelled without frames.
-    pub(crate) fn new(start: u64) -> Self {
+    /// Begins at `start`: what came before has travelled without frames. Keeps at most `largest` bytes.
+    pub(crate) fn new(start: u64, largest: u64) -> Self {
         Self {
             start,
             packed: start,
             queue: VecDeque::new(),
             queued: 0,
             limit: start.saturating_add(FIRST_WINDOW),
+            largest: largest.max(FIRST_WINDOW),
             items: BTreeMap::new(),
             held: 0,
             again: BTreeSet::new(),
@@ -82,6 +85,11 @@ impl Sender {
     /// Bytes that it holds, sent or not.
     pub(crate) const fn held(&self) -> u64 {
         self.queued + self.held
+    }
+
+    /// Frames that it keeps.
+    pub(crate) fn frames(&self) -> usize {
+        self.items.len()
     }
 
     /// Bytes that were sent more than once.
@@ -196,13 +204,14 @@ impl Sender {
         }
     }
 
-    /// The other has everything before `cumulative`, and allows bytes before `limit`.
+    /// The other has everything before `cumulative`, and allows bytes before `limit`: no word of its makes this end keep more
+    /// than its own `largest`.
     pub(crate) fn confirm(&mut self, cumulative: u64, limit: u64) -> Result<(), StripeError> {
         if cumulative > self.packed + u64::from(self.end == End::Packed) {
             return Err(StripeError::Contradiction("acknowledgement of what was not sent"));
         }
         self.confirmed = self.confirmed.max(cumulative);
-        self.limit = self.limit.max(limit);
+        self.limit = self.limit.max(limit.min(self.confirmed.saturating_add(self.largest)));
         while let Some((at, _)) = self.items.first_key_value()
             && *at < cumulative
         {
@@ -246,5 +255,31 @@ fn frame(at: u64, payload: &Bytes) -> Frame {
     match payload.is_empty() {
         true => Frame::End(at),
         false => Frame::Data { offset: at, payload: payload.clone() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_that_allows_everything_gets_no_more_than_the_window() {
+        let largest = 2 * FIRST_WINDOW;
+        let mut sender = Sender::new(100, largest);
+        let chunk = 4 << 10;
+        for _ in 0..4 {
+            sender.confirm(sender.confirmed, u64::MAX).unwrap();
+            while sender.room() > 0 {
+                sender.write(Bytes::from(vec![7; chunk.min(sender.room() as usize)]));
+                assert!(sender.next(0, Timestamp::ZERO, chunk).is_some());
+            }
+            assert_eq!(sender.held(), largest);
+            // Something beyond a gap is no reason for more.
+            sender.arrived(sender.packed - chunk as u64);
+            sender.confirm(sender.confirmed, u64::MAX).unwrap();
+            assert_eq!(sender.room(), 0);
+            sender.confirm(sender.packed, u64::MAX).unwrap();
+            assert_eq!((sender.held(), sender.room()), (0, largest));
+        }
     }
 }

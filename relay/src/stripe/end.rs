@@ -137,7 +137,9 @@ impl End {
         let Some(striping) = &self.striping else { return 0 };
         let counts = striping.stripe.counts();
         let promised = if striping.stripe.is_settled() { 0 } else { FIRST_WINDOW };
-        counts.unacknowledged + counts.unread.max(promised) + self.unread.len() as u64
+        let partial: u64 = striping.joined.values().map(Link::partial).sum();
+        let waiting = counts.unread.max(promised) + self.unread.len() as u64 + partial;
+        counts.unacknowledged + counts.bookkeeping + waiting
     }
 
     /// Bounds what it may hold beyond a gap.

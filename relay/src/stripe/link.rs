@@ -66,6 +66,11 @@ impl Link {
         Self { connection, input, head, head_sent: 0, payload, rise: None, _seat: seat }
     }
 
+    /// Bytes that have come of a frame that is not whole yet.
+    pub(super) fn partial(&self) -> u64 {
+        self.input.len() as u64
+    }
+
     /// Lets it hold little unsent, so that the connection which drains fastest gets most.
     pub(super) fn spread_evenly(&self) {
         let lowat = Some(NOTSENT_LOWAT);
