@@ -238,16 +238,21 @@ impl DestinationRule {
     /// Whether the rule covers dialling `address`.
     #[must_use]
     pub fn covers_address(&self, address: SocketAddr) -> bool {
+        self.covers_source(address.ip())
+            && self.covers_port(address.port())
+            && (class_of(address.ip()) == Class::Public || self.is_explicit())
+    }
+
+    /// Whether `ip`, which has dialled, is one of the rule's addresses, of whatever [`Class`]. Its port, which the system chose
+    /// there, says nothing.
+    #[must_use]
+    pub fn covers_source(&self, ip: IpAddr) -> bool {
         let Hosts::Range { base, prefix_bits } = self.hosts else { return false };
-        let ip = address.ip().to_canonical();
-        let within = match (ip, base) {
+        match (ip.to_canonical(), base) {
             (IpAddr::V4(ip), IpAddr::V4(base)) => same_prefix_v4(ip, base, prefix_bits),
             (IpAddr::V6(ip), IpAddr::V6(base)) => same_prefix_v6(ip, base, prefix_bits),
             _ => false,
-        };
-        within
-            && self.covers_port(address.port())
-            && (class_of(ip) == Class::Public || self.is_explicit())
+        }
     }
 
     /// Whether the rule covers all that is said to the host at `ip`, at any port and by any protocol.

@@ -141,6 +141,14 @@ fn class_of_v6(address: Ipv6Addr) -> Class {
     RANGES_V6.iter().find(within).map_or(Class::Reserved, |range| range.2)
 }
 
+/// The host that is reached by way of `address`: the IPv4 address that it carries, if it does.
+pub(crate) fn innermost(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => embedded_v4(v6).map_or(IpAddr::V6(v6), IpAddr::V4),
+        v4 => v4,
+    }
+}
+
 /// The IPv4 address inside a compatible, translated (RFC 2765), NAT64 (RFC 6052), 6to4 (RFC 3056)
 /// or ISATAP (RFC 5214) one.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {

@@ -106,9 +106,16 @@ pub(crate) fn tags_match(ours: &Tag, theirs: &Tag) -> bool {
 pub struct PairKeys {
     mine: IdentityKey,
     public: PublicIdentity,
-    young: BTreeMap<PublicIdentity, PairKey>,
-    old: BTreeMap<PublicIdentity, PairKey>,
+    young: BTreeMap<PublicIdentity, Held>,
+    old: BTreeMap<PublicIdentity, Held>,
     limit: usize,
+}
+
+#[derive(Debug)]
+struct Held {
+    key: PairKey,
+    /// Who has the other half has shown it here.
+    is_proven: bool,
 }
 
 impl PairKeys {
@@ -137,10 +144,19 @@ impl PairKeys {
         self.len() == 0
     }
 
-    /// Whether the key shared with `theirs` is held: they have been asked for before.
+    /// Whether `theirs` was [proven](Self::prove), and the key shared with it has been held since. A key is held of whomever
+    /// somebody has named.
     #[must_use]
-    pub fn knows(&self, theirs: &PublicIdentity) -> bool {
-        self.young.contains_key(theirs) || self.old.contains_key(theirs)
+    pub fn is_proven(&self, theirs: &PublicIdentity) -> bool {
+        let held = self.young.get(theirs).or_else(|| self.old.get(theirs));
+        held.is_some_and(|held| held.is_proven)
+    }
+
+    /// Remembers, as long as the key is held, that who has the other half of `theirs` has shown it here.
+    pub fn prove(&mut self, theirs: &PublicIdentity) {
+        if let Some(held) = self.young.get_mut(theirs).or_else(|| self.old.get_mut(theirs)) {
+            held.is_proven = true;
+        }
     }
 
     /// The key shared with `theirs`.
@@ -149,15 +165,15 @@ impl PairKeys {
     /// As [`PairKey::derive`].
     pub fn get(&mut self, theirs: &PublicIdentity) -> Result<&PairKey, GrantError> {
         if !self.young.contains_key(theirs) {
-            let key = match self.old.remove(theirs) {
-                Some(key) => key,
-                None => PairKey::derive(&self.mine, theirs)?,
+            let held = match self.old.remove(theirs) {
+                Some(held) => held,
+                None => Held { key: PairKey::derive(&self.mine, theirs)?, is_proven: false },
             };
             if self.young.len() >= self.limit / 2 {
                 self.old = std::mem::take(&mut self.young);
             }
-            self.young.insert(*theirs, key);
+            self.young.insert(*theirs, held);
         }
-        Ok(&self.young[theirs])
+        Ok(&self.young[theirs].key)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::forbidden::{Class, class_of};
+use crate::forbidden::{Class, class_of, innermost};
 use crate::{Destination, DestinationRule, Grant, GrantError};
 
 /// A relay's own rules. The default allows nothing.
@@ -92,10 +92,9 @@ impl RelayPolicy {
         if class.is_forbidden() && !(self.allow_loopback && class == Class::Loopback) {
             return Err(GrantError::Forbidden { address: address.ip(), class });
         }
-        let same = |never: &SocketAddr| {
-            never.port() == address.port()
-                && never.ip().to_canonical() == address.ip().to_canonical()
-        };
+        let reached = innermost(address.ip());
+        let same =
+            |never: &SocketAddr| never.port() == address.port() && innermost(never.ip()) == reached;
         if self.never.iter().any(same) {
             return Err(GrantError::Denied(address.to_string()));
         }

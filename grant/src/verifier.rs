@@ -242,6 +242,7 @@ impl Verifier {
             let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
             return Err(Box::new(refusal));
         }
+        self.keys.prove(&neighbour(&parts.fixed.route, hop, &grant));
         let last = parts.fixed.route.hops().last().expect("a route has a hop").address;
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
@@ -302,14 +303,14 @@ impl Verifier {
     }
 
     /// Opens a hello and returns what seals its reply. It is believed of neighbours alone whose
-    /// headers were proven here not long ago: whoever else can make an identity, too.
+    /// headers were admitted here not long ago: whoever else can make an identity, too.
     ///
     /// # Errors
     /// [`GrantError::Malformed`], [`GrantError::UnknownNeighbour`], [`GrantError::HelloTag`], or as
     /// [`ReplayTable::admit`].
     pub fn open_hello(&mut self, now: Timestamp, bytes: &[u8]) -> Result<ReplyKey, GrantError> {
         let hello = Hello::parse(bytes)?;
-        if !self.keys.knows(&hello.from) {
+        if !self.keys.is_proven(&hello.from) {
             return Err(GrantError::UnknownNeighbour(hello.from));
         }
         let key = self.keys.get(&hello.from)?;

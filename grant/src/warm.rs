@@ -105,62 +105,113 @@ fn seal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IdentityKey, Reply, Verifier};
+    use crate::{
+        Destination, Grant, Hop, IdentityKey, OperatorKey, Relays, Reply, Request, Sealer,
+        Verifier, header::Route,
+    };
+
+    fn identity(seed: u8) -> IdentityKey {
+        IdentityKey::from_entropy([seed; 32])
+    }
+
+    fn operator() -> OperatorKey {
+        OperatorKey::from_entropy([3; 32])
+    }
 
     fn verifier(seed: u8) -> Verifier {
-        Verifier::new(IdentityKey::from_entropy([seed; 32]), Vec::new())
+        Verifier::new(identity(seed), vec![operator().public()])
     }
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn nonce(number: u8) -> Nonce {
+        Nonce::from_entropy([number; 16])
+    }
+
+    /// A gateway of this identity, whose grant ends at 1,500 s.
+    fn gateway(seed: u8) -> Sealer {
+        let grant = Grant {
+            gateway: identity(seed).public(),
+            not_before: Timestamp::ZERO,
+            expires: at(1500),
+            sessions: None,
+            relays: Relays::Any,
+            destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
+        };
+        Sealer::new(identity(seed), grant.sign(&operator()).unwrap()).unwrap()
+    }
+
+    /// A header of the gateway `seed` over the relays `route`.
+    fn header(seed: u8, route: &[u8], now: Timestamp) -> Vec<u8> {
+        let hop = |seed: &u8| Hop {
+            address: format!("192.0.2.{seed}:7000").parse().unwrap(),
+            identity: identity(*seed).public(),
+        };
+        let route = Route::new(route.iter().map(hop).collect()).unwrap();
+        let destination: Destination = "192.0.2.99:443".parse().unwrap();
+        let flow = "web".parse().unwrap();
+        let request = Request { flow: &flow, destination: &destination, route: &route };
+        gateway(seed).seal(now, nonce(200), &request).unwrap().bytes
+    }
+
+    /// The relay 2, to which the gateway or relay 1 has brought a session.
+    fn far_that_knows_1() -> Verifier {
+        let mut far = verifier(2);
+        far.open(at(1000), &header(1, &[2], at(1000))).unwrap();
+        far
+    }
+
     #[test]
     fn a_hello_of_a_known_neighbour_is_answered_once_and_in_time() {
-        let (mut near, mut far) = (verifier(1), verifier(2));
-        let nonce = Nonce::from_entropy([7; 16]);
-        let (bytes, key) = near.hello(at(1000), nonce, &far.public()).unwrap();
+        let (mut near, mut far) = (verifier(1), far_that_knows_1());
+        let (bytes, key) = near.hello(at(1000), nonce(7), &far.public()).unwrap();
         assert_eq!(bytes.len(), HELLO_BYTES);
         assert!(is_hello(&bytes));
         assert_eq!(sender(&bytes), Some(near.public()));
-        let refused = far.open_hello(at(1000), &bytes).unwrap_err();
-        assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == near.public()));
-
-        // A hello of its own makes the pair known here; a proven header does as well.
-        far.hello(at(1000), nonce, &near.public()).unwrap();
         let reply = far.open_hello(at(1001), &bytes).unwrap().seal(&Reply::ok(0));
         assert_eq!(key.open(&reply).unwrap(), Reply::ok(0));
         let replayed = far.open_hello(at(1002), &bytes).unwrap_err();
         assert!(matches!(replayed, GrantError::Replayed(_)), "{replayed}");
-        let late = near.hello(at(1000), Nonce::from_entropy([8; 16]), &far.public()).unwrap().0;
+        let late = near.hello(at(1000), nonce(8), &far.public()).unwrap().0;
         assert!(matches!(far.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
     }
 
     #[test]
-    fn a_gateways_hello_is_a_relays_hello() {
-        let identity = IdentityKey::from_entropy([1; 32]);
-        let operator = crate::OperatorKey::from_entropy([3; 32]);
-        let grant = crate::Grant {
-            gateway: identity.public(),
-            not_before: Timestamp::ZERO,
-            expires: Timestamp::FAR_FUTURE,
-            sessions: None,
-            relays: crate::Relays::Any,
-            destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
+    fn whoever_was_only_named_here_is_a_stranger() {
+        let unknown = |far: &mut Verifier, who: u8| {
+            let bytes = verifier(who).hello(at(1000), nonce(7), &far.public()).unwrap().0;
+            let refused = far.open_hello(at(1000), &bytes).unwrap_err();
+            let stranger = identity(who).public();
+            assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == stranger));
         };
-        let mut sealer = crate::Sealer::new(identity, grant.sign(&operator).unwrap()).unwrap();
+        let mut far = far_that_knows_1();
+        // This relay has said hello to it, or passed a session on to it.
+        far.hello(at(1000), nonce(9), &identity(4).public()).unwrap();
+        unknown(&mut far, 4);
+        let onward = far.open(at(1000), &header(5, &[2, 6], at(1000))).unwrap();
+        far.forward(&onward).unwrap();
+        unknown(&mut far, 6);
+        // It has named itself as the relay before, and sealed nothing.
+        far.open(at(1000), &header(5, &[7, 2], at(1000))).unwrap_err();
+        unknown(&mut far, 7);
+        // Its grant has ended.
+        far.open(at(1510), &header(8, &[2], at(1490))).unwrap_err();
+        unknown(&mut far, 8);
+    }
+
+    #[test]
+    fn a_gateways_hello_is_a_relays_hello() {
         let (mut near, far) = (verifier(1), verifier(2));
-        let nonce = Nonce::from_entropy([7; 16]);
-        let gateways = sealer.hello(at(1000), nonce, &far.public()).unwrap();
-        assert_eq!(gateways.0, near.hello(at(1000), nonce, &far.public()).unwrap().0);
+        let gateways = gateway(1).hello(at(1000), nonce(7), &far.public()).unwrap();
+        assert_eq!(gateways.0, near.hello(at(1000), nonce(7), &far.public()).unwrap().0);
     }
 
     #[test]
     fn a_changed_bit_anywhere_and_a_cut_are_refused() {
-        let (mut near, mut far) = (verifier(1), verifier(2));
-        far.hello(at(1000), Nonce::from_entropy([1; 16]), &near.public()).unwrap();
-        let nonce = Nonce::from_entropy([7; 16]);
-        let (bytes, _) = near.hello(at(1000), nonce, &far.public()).unwrap();
+        let (mut near, mut far) = (verifier(1), far_that_knows_1());
+        let (bytes, _) = near.hello(at(1000), nonce(7), &far.public()).unwrap();
         for index in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[index] ^= 1;

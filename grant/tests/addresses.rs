@@ -189,6 +189,31 @@ fn loopback_opens_in_a_laboratory_only_and_own_listeners_never() {
 }
 
 #[test]
+fn an_own_listener_is_not_reached_through_a_translator_either() {
+    let policy = RelayPolicy {
+        destinations: vec!["[64:ff9b::]/96:*".parse().unwrap()],
+        next_hops: vec!["[64:ff9b::]/96:*".parse().unwrap()],
+        allow_loopback: false,
+        never: vec!["93.184.216.34:7000".parse().unwrap()],
+    };
+    let translated = |port: u16| format!("[64:ff9b::93.184.216.34]:{port}").parse().unwrap();
+    assert!(policy.check_next_hop(translated(7001)).is_ok());
+    assert!(policy.check_next_hop(translated(7000)).is_err());
+}
+
+#[test]
+fn a_source_is_covered_whatever_its_port_and_class() {
+    let covers = |rule: &str, source: &str| {
+        rule.parse::<DestinationRule>().unwrap().covers_source(source.parse().unwrap())
+    };
+    assert!(covers("10.0.0.9/32:443", "10.0.0.9"));
+    assert!(covers("0.0.0.0/0:*", "10.0.0.9"), "who says all addresses means all");
+    assert!(covers("10.0.0.0/8:*", "::ffff:10.1.2.3"));
+    assert!(!covers("10.0.0.0/8:*", "11.0.0.1"));
+    assert!(!covers("lb.example.com:*", "10.0.0.9"));
+}
+
+#[test]
 fn rules_that_mean_two_things_are_refused() {
     for text in [
         "10.0.0.1/8:443",

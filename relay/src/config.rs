@@ -562,7 +562,7 @@ fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), RelayError> 
     match rules.iter().find(|rule| rule.range().is_none()) {
         Some(rule) => {
             let problem = format!(
-                "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:443`: packets have no names"
+                "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up here"
             );
             Err(refused(key, problem))
         }

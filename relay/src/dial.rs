@@ -17,7 +17,7 @@ use crate::RelayError;
 use crate::connection::{Connection, Tls};
 use crate::failure::{Failure, plain};
 use crate::profile::Legs;
-use crate::resolver::Resolver;
+use crate::resolver::{Lookups, Resolver};
 
 /// Silence of one address of a name after which the next is dialled as well. Source: what RFC 8305 recommends.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -131,13 +131,14 @@ impl Dialler {
         })
     }
 
-    /// Connects to `destination`. A name is resolved once; of its addresses those that `check`
+    /// Connects to `destination`. A name is resolved once, as one of `lookups`; of its addresses those that `check`
     /// allows are dialled, until one answers or the time is over. One that is never dialled
     /// condemns the name: no honest one has it.
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
         speaker: Speaker,
+        lookups: &Lookups,
         check: impl Fn(SocketAddr) -> Result<(), GrantError>,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit;
@@ -149,7 +150,7 @@ impl Dialler {
             }
             Destination::Name { name, port } => (name, *port),
         };
-        let resolving = self.resolver.resolve(name.as_str(), port);
+        let resolving = self.resolver.resolve(name.as_str(), port, lookups);
         let found = timeout_at(deadline, resolving).await.map_err(|_| {
             Failure::new(Status::TimedOut, format!("resolve {name}: no answer in time"))
         })?;

@@ -37,11 +37,14 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Between two looks at a pool, and the longest wait after a try that failed.
 const LOOK: Duration = Duration::from_secs(1);
-/// Wait after the first try that fails; it doubles from one to the next. Short, for the first hello often only comes
-/// too early: the next relay takes none before a session has shown whose relay this is.
+/// Wait after the first try that fails; it doubles from one to the next.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Least silence after which the other end of a warm connection counts as gone. Chosen: a lost packet is sent again by then.
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
+/// Relays for which connections are kept ready; a session to another dials. Chosen: more than any relay has neighbours.
+const MOST_POOLS: usize = 256;
+/// After so many tries in a row that failed a pool is given up, until a session has reached its relay once more.
+const MOST_FAILURES: u32 = 16;
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
 
@@ -103,7 +106,6 @@ struct Shelf {
     ready: Vec<(Instant, Resting)>,
     demand: Demand,
     wanted: Arc<Notify>,
-    kept: bool,
 }
 
 /// How many connections are taken, and how long one takes to make.
@@ -203,18 +205,34 @@ impl Pools {
         PoolCounts { resting, hits, misses }
     }
 
+    /// Keeps connections to `hop` ready from now on, if a pool is wanted: a session has just reached it, so that it is who
+    /// it is said to be, and knows whose hello will come.
+    pub(crate) fn keep_ready(self: &Arc<Self>, hop: &Hop) {
+        if self.dialler.legs.to(hop.address).most_warm == 0 {
+            return;
+        }
+        let (key, now) = ((hop.address, hop.identity), Instant::now());
+        let mut shelves = self.lock();
+        if shelves.len() < MOST_POOLS && !shelves.contains_key(&key) {
+            let mut shelf = Shelf::new(now);
+            shelf.demand.take(now);
+            tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&shelf.wanted)));
+            shelves.insert(key, shelf);
+        }
+    }
+
     /// A warm connection to `hop`, if one is ready. Costs nothing where no pool is wanted.
-    pub(crate) fn take(self: &Arc<Self>, hop: &Hop) -> Option<Warm> {
+    pub(crate) fn take(&self, hop: &Hop) -> Option<Warm> {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return None;
         }
         let (key, now) = ((hop.address, hop.identity), Instant::now());
         let mut shelves = self.lock();
-        let shelf = shelves.entry(key).or_insert_with(|| Shelf::new(now));
+        let Some(shelf) = shelves.get_mut(&key) else {
+            self.misses.fetch_add(1, Relaxed);
+            return None;
+        };
         shelf.demand.take(now);
-        if !std::mem::replace(&mut shelf.kept, true) {
-            tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&shelf.wanted)));
-        }
         shelf.wanted.notify_one();
         // The youngest is the least likely to have died at rest.
         while let Some((_, resting)) = shelf.ready.pop() {
@@ -238,6 +256,7 @@ impl Pools {
         let mut making = JoinSet::new();
         let mut next_try = Instant::now();
         let mut wait = FIRST_WAIT;
+        let mut failures = 0;
         loop {
             let lacking = if Instant::now() < next_try { 0 } else { self.lacking(key, most) };
             for _ in making.len()..lacking {
@@ -247,17 +266,19 @@ impl Pools {
                     pools.make(key).await.map(|resting| (start, resting))
                 });
             }
-            if making.is_empty() && self.is_over(key) {
+            if making.is_empty() && self.is_over(key, failures) {
                 return;
             }
             tokio::select! {
                 Some(made) = making.join_next() => match made {
                     Ok(Ok((start, resting))) => {
-                        wait = FIRST_WAIT;
+                        (wait, failures) = (FIRST_WAIT, 0);
                         self.put(key, start, resting);
                     }
                     Ok(Err(why)) => {
                         tracing::debug!("no warm connection to {}: {why}", key.0);
+                        // Those that were made at once fail at once.
+                        failures += u32::from(Instant::now() >= next_try);
                         next_try = Instant::now() + wait;
                         wait = LOOK.min(2 * wait);
                     }
@@ -283,11 +304,12 @@ impl Pools {
         target - shelf.ready.len()
     }
 
-    /// Whether the pool is empty and nobody has taken from it for long; it is forgotten then.
-    fn is_over(&self, key: Key) -> bool {
+    /// Whether the pool is empty, and nobody has taken from it for long or it cannot be filled; it is forgotten then.
+    fn is_over(&self, key: Key, failures: u32) -> bool {
         let mut shelves = self.lock();
         let over = shelves.get(&key).is_none_or(|shelf| {
-            shelf.ready.is_empty() && shelf.demand.last.elapsed() > LONGEST_REST
+            let unused = shelf.demand.last.elapsed() > LONGEST_REST;
+            shelf.ready.is_empty() && (unused || failures >= MOST_FAILURES)
         });
         if over {
             shelves.remove(&key);
@@ -333,7 +355,7 @@ impl Pools {
 impl Shelf {
     fn new(now: Instant) -> Self {
         let demand = Demand::new(now);
-        Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()), kept: false }
+        Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()) }
     }
 }
 

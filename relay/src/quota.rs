@@ -1,4 +1,5 @@
-//! How much each grant, each source address and all together may take: sessions, bytes a second, and (by `memory`) bytes held.
+//! How much each grant, each source address and all together may take: sessions, bytes a second, (by `memory`) bytes held, and
+//! (by `resolver`) names looked up.
 //!
 //! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
 //! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
@@ -18,6 +19,7 @@ use tradewind_units::{Bandwidth, Bytes};
 
 use crate::config::Share;
 use crate::memory::Memory;
+use crate::resolver::Lookups;
 use crate::stock::BUFFER_BYTES;
 
 /// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not wait, and no
@@ -174,6 +176,7 @@ struct Member {
     open: u32,
     rate: Option<Arc<Rate>>,
     memory: Option<Arc<Memory>>,
+    lookups: Lookups,
 }
 
 /// One session's place with its member.
@@ -185,6 +188,8 @@ pub(crate) struct Place<K: Ord + Copy> {
     pub(crate) rate: Option<Arc<Rate>>,
     /// The memory that they share.
     pub(crate) memory: Option<Arc<Memory>>,
+    /// The names that they look up.
+    pub(crate) lookups: Lookups,
 }
 
 impl<K: Ord + Copy> Members<K> {
@@ -206,8 +211,13 @@ impl<K: Ord + Copy> Members<K> {
             return None;
         }
         member.open += 1;
-        let (rate, memory) = (member.rate.clone(), member.memory.clone());
-        Some(Place { members: Arc::clone(self), key, rate, memory })
+        Some(Place {
+            members: Arc::clone(self),
+            key,
+            rate: member.rate.clone(),
+            memory: member.memory.clone(),
+            lookups: member.lookups.clone(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<K>> {
@@ -216,8 +226,8 @@ impl<K: Ord + Copy> Members<K> {
 }
 
 impl<K: Ord + Copy> Table<K> {
-    /// Forgets who has no session and nothing booked: a rate that was used up outlives its sessions, so that
-    /// coming again does not renew it.
+    /// Forgets who has no session, nothing booked and no name looked up: a rate that was used up outlives its sessions, so
+    /// that coming again does not renew it.
     fn sweep(&mut self) {
         if self.members.len() >= self.sweep_at {
             let now = Instant::now();
@@ -243,11 +253,14 @@ impl Member {
             open: 0,
             rate: share.rate.map(|rate| Arc::new(Rate::new(rate))),
             memory: share.memory.map(|limit| Memory::new(limit, sessions)),
+            lookups: Lookups::of_one(),
         }
     }
 
     fn rests(&self, now: Instant) -> bool {
-        self.open == 0 && self.rate.as_ref().is_none_or(|rate| rate.rests(now))
+        self.open == 0
+            && self.lookups.rest()
+            && self.rate.as_ref().is_none_or(|rate| rate.rests(now))
     }
 }
 

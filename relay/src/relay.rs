@@ -39,7 +39,7 @@ use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
-use crate::resolver::Resolver;
+use crate::resolver::{Lookups, Resolver};
 use crate::server::{Additions, Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
@@ -182,6 +182,11 @@ fn most_probing(sessions: usize) -> u32 {
     u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(16)
 }
 
+/// Sessions, and further connections of them, that the grant of `header` has at a time, by itself.
+fn most_sessions(header: &OpenHeader) -> Option<u32> {
+    header.grant.sessions.map(NonZeroU32::get)
+}
+
 /// What a relay does with a connection.
 struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
@@ -239,8 +244,8 @@ impl Service for RelayService {
         if join::is_join(&bytes) {
             return Err(self.join(stream, &bytes, unused, seat).await);
         }
-        let (header, next) = match self.verify(&bytes, stream.peer()) {
-            Ok(verified) => verified,
+        let header = match self.verify(&bytes, stream.peer()) {
+            Ok(header) => header,
             Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
         };
         seat.authenticated();
@@ -249,18 +254,22 @@ impl Service for RelayService {
             let Some(_place) = self.probing.enter(header.grant_id, Some(self.most_probing)) else {
                 return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
             };
-            return Err(self.answer_probes(stream, worker, header, next, unused).await);
+            return Err(self.answer_probes(stream, worker, header, unused).await);
         }
         if let Some(refusal) = seat.refusal() {
             return Err(self.turn_away(stream, worker, &header, refusal).await);
         }
-        let most = header.grant.sessions.map(NonZeroU32::get);
-        let Some(place) = self.grants.enter(header.grant_id, most) else {
+        let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
-        let session = match next {
-            Some(next) => self.pass_on(stream, worker, &header, &next, unused).await?,
-            None => self.reach_destination(stream, worker, &header, unused).await?,
+        let session = match self.next_header(&header) {
+            Ok(Some(next)) => self.pass_on(stream, worker, &header, &next, unused).await?,
+            Ok(None) => {
+                self.reach_destination(stream, worker, &header, unused, &place.lookups).await?
+            }
+            Err(failure) => {
+                return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
+            }
         };
         Ok(Session { place: Some(place), ..session })
     }
@@ -337,13 +346,12 @@ impl RelayService {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a header that came from `peer`, if it is known who that is, and seals the one for the next hop
-    /// unless this is the last.
+    /// Opens a header that came from `peer`, if it is known who that is.
     fn verify(
         &self,
         bytes: &[u8],
         peer: Option<PublicIdentity>,
-    ) -> Result<(OpenHeader, Option<SealedHeader>), Box<Refusal>> {
+    ) -> Result<OpenHeader, Box<Refusal>> {
         let header = ReceivedHeader::parse(bytes)?;
         let mut verifier = self.lock_verifier();
         if !verifier.knows_grant_of(&header) {
@@ -357,17 +365,19 @@ impl RelayService {
         if peer.is_some_and(|peer| peer != neighbour) {
             return Err(GrantError::WrongNeighbour { hop, neighbour }.into());
         }
+        Ok(header)
+    }
+
+    /// The header for the next hop, if this relay agrees to dial that; `None` when this is the last. A key is derived for
+    /// relays alone that may be dialled.
+    fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
+        let Some(next) = header.next_hop() else { return Ok(None) };
+        let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
+        self.policy.check_next_hop(next.address).map_err(refused)?;
         // A probe has nothing to carry.
-        let may_stripe = header.next_hop().is_some_and(|next| {
-            !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one()
-        });
-        match verifier.forward_striped(&header, may_stripe) {
-            Ok(next) => Ok((header, next)),
-            Err(cause) => {
-                let (upstream, hop) = (Some(header.upstream), Some(header.hop));
-                Err(Box::new(Refusal { cause, upstream, hop }))
-            }
-        }
+        let may_stripe =
+            !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one();
+        Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
     }
 
     /// Refuses a header: with a word when the neighbour is proven, else in silence.
@@ -425,6 +435,7 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         unused: Unused,
+        lookups: &Lookups,
     ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
@@ -435,7 +446,8 @@ impl RelayService {
             begun.store(true, Relaxed);
             Ok(())
         };
-        let dialled = self.dialler.dial_destination(&header.destination, up.speaker(), check).await;
+        let (to, speaker) = (&header.destination, up.speaker());
+        let dialled = self.dialler.dial_destination(to, speaker, lookups, check).await;
         let downstream = match dialled {
             Ok(downstream) => Connection::plain(downstream),
             Err(failure) => {
@@ -472,13 +484,7 @@ impl RelayService {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !unused.is_empty();
         let leading = unused.into_bytes();
-        let taken = match self.policy.check_next_hop(hop.address) {
-            Ok(()) => self.pools.take(hop),
-            Err(cause) => {
-                let failure = Failure::new(Status::NextHopRefused, cause.to_string());
-                return Err(self.fail(upstream, worker, header, failure, Dial::NotBegun).await);
-            }
-        };
+        let taken = self.pools.take(hop);
         let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
         let Opened { downstream, up, reply, unused } = match opened {
             Ok(opened) => opened,
@@ -490,6 +496,7 @@ impl RelayService {
                 return Err(broken(&header.flow, &header.destination, &gone));
             }
         };
+        self.pools.keep_ready(hop);
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
             tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);

@@ -29,14 +29,11 @@ use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
 use crate::holdings::{Holdings, Patience};
 use crate::memory::Memory;
+use crate::resolver::RESOLVER_THREADS;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
 use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Room, Seat, Worker};
-
-/// Threads of each runtime that resolve names. Chosen: enough that a slow name does not stop the
-/// next one.
-const RESOLVER_THREADS: usize = 8;
 
 /// Pause after an accept that failed for want of descriptors when not even the reserve helped.
 /// Chosen: short against a handshake, long against a loop.

@@ -105,7 +105,9 @@ impl Estate {
         if word != [READY] {
             return Err(io::Error::other("the new process is no successor"));
         }
+        // Headers wait meanwhile: a new process that stands still must not keep them waiting for ever.
         stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
+        stream.set_write_timeout(Some(JUDGEMENT_LIMIT))?;
         service.hand_over(stream)
     }
 }

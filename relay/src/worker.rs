@@ -78,7 +78,7 @@ impl Room {
     /// A place for `peer` among its source's sessions; none is needed without a limit.
     fn place_of(&self, peer: SocketAddr) -> Result<Option<Place<Source>>, Outcome> {
         let Some(sources) = &self.sources else { return Ok(None) };
-        if self.trusted_sources.iter().any(|rule| rule.covers_address(peer)) {
+        if self.trusted_sources.iter().any(|rule| rule.covers_source(peer.ip())) {
             return Ok(None);
         }
         let place = sources.enter(Source::of(peer.ip()), None);

@@ -167,7 +167,9 @@ impl GatewayService {
             Ok(())
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let dialled = self.dialler.dial_destination(wanted.destination, speaker, check).await;
+        let dialling =
+            self.dialler.dial_destination(wanted.destination, speaker, &self.lookups, check);
+        let dialled = dialling.await;
         let downstream = match dialled {
             Ok(downstream) => downstream,
             Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
@@ -257,6 +259,7 @@ impl GatewayService {
             }
             match self.ask(wanted, path, header, &first, &mut up).await {
                 Waited::Replied(reply, unused) => {
+                    self.pools.iter().for_each(|pools| pools.keep_ready(hop));
                     let downstream = first.into_connection();
                     // Who calls it replayed has had it, when its acknowledgement was lost.
                     let has_it = has_asked && reply.status == Status::Replayed;

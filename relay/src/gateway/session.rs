@@ -24,7 +24,7 @@ use crate::opening::part;
 use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
 use crate::pump::Broken;
-use crate::resolver::Resolver;
+use crate::resolver::{Lookups, Resolver};
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
 use crate::stripe::Offers;
@@ -99,6 +99,8 @@ pub(super) struct GatewayService {
     pub(super) dialler: Arc<Dialler>,
     /// Connections to first relays that are kept ready; `None` without an identity.
     pub(super) pools: Option<Arc<Pools>>,
+    /// The names of direct paths: its applications are not told apart.
+    pub(super) lookups: Lookups,
     pub(super) request_limit: Duration,
     pub(super) keeping: Keeping,
 }
@@ -140,6 +142,7 @@ impl GatewayService {
             keeping,
             dialler,
             pools,
+            lookups: Lookups::of_all(),
             request_limit: config.timeouts.header,
         })
     }
@@ -287,7 +290,7 @@ async fn client_of(
     };
     let ends =
         of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
-    if !entrance.accept_proxy.iter().any(|rule| rule.covers_address(ends.source)) {
+    if !entrance.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
         return Ok(Some(ends));
     }
     let (stock, most) = (&worker.stock, proxy_header::MOST_BYTES);

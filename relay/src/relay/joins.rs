@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tradewind_grant::OpenHeader;
 use tradewind_stripe::frame::START_BYTES;
 
-use super::RelayService;
+use super::{RelayService, most_sessions};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::head::{Progress, Unused};
@@ -16,7 +16,10 @@ use crate::worker::Seat;
 impl RelayService {
     /// Lets connections join the session of `header`, before its neighbour hears that the path is open.
     pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
-        let offer = || self.joinable.offer(&header.upstream, header.neighbour());
+        let offer = || {
+            let member = (header.grant_id, most_sessions(header));
+            self.joinable.offer(&header.upstream, header.neighbour(), member)
+        };
         header.terms.may_stripe.then(offer)
     }
 
@@ -32,6 +35,7 @@ impl RelayService {
             Ok(admitted) => admitted,
             // It may have ended a moment ago: that is no news, and no attack.
             Err(NotAdmitted::NoSession) => return Outcome::NoSession,
+            Err(NotAdmitted::Full) => return Outcome::Full,
             Err(NotAdmitted::Forged(cause)) => {
                 tracing::debug!("refused: {cause}");
                 return Outcome::Forged;
@@ -41,6 +45,8 @@ impl RelayService {
         if let Some(refusal) = seat.refusal() {
             return refusal;
         }
+        let (grant, most) = admitted.member;
+        let Some(_place) = self.grants.enter(grant, most) else { return Outcome::GrantFull };
         if !seat.worker().may_stripe() {
             return Outcome::Full;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tradewind_grant::header::HEADER_LIMIT;
-use tradewind_grant::{Echo, OpenHeader, Reply, SealedHeader, Status};
+use tradewind_grant::{Echo, OpenHeader, Reply, Status};
 
 use super::{RelayService, header_bytes};
 use crate::connection::Connection;
@@ -35,12 +35,11 @@ impl RelayService {
         upstream: Connection,
         worker: &Worker,
         mut header: OpenHeader,
-        mut next: Option<SealedHeader>,
         mut unused: Unused,
     ) -> Outcome {
         let mut leg = None;
         for _ in 0..MOST_PROBES {
-            let reply = self.probe_reply(&mut leg, worker, &header, next.as_ref()).await;
+            let reply = self.probe_reply(&mut leg, worker, &header).await;
             let sealed = header.upstream.seal(&reply);
             if reply.status != Status::Ok {
                 part(upstream, worker, &sealed).await;
@@ -53,8 +52,8 @@ impl RelayService {
             let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
                 return Outcome::Probe;
             };
-            (header, next) = match self.verify(&bytes, upstream.peer()) {
-                Ok((header, next)) if header.is_probe => (header, next),
+            header = match self.verify(&bytes, upstream.peer()) {
+                Ok(header) if header.is_probe => header,
                 // Sessions have connections of their own.
                 Ok(_) => return Outcome::Malformed,
                 Err(refusal) => {
@@ -77,20 +76,18 @@ impl RelayService {
         leg: &mut Option<ProbeLeg>,
         worker: &Worker,
         header: &OpenHeader,
-        next: Option<&SealedHeader>,
     ) -> Reply {
         let arrived = Instant::now();
-        let Some(next) = next else {
-            return Reply::alive(header.hop, &Echo::last(arrived.elapsed()));
-        };
         let failed = |failure: &Failure| {
             Reply::failed(failure.status, header.hop, &failure.message).before_dial()
         };
+        let next = match self.next_header(header) {
+            Ok(Some(next)) => next,
+            Ok(None) => return Reply::alive(header.hop, &Echo::last(arrived.elapsed())),
+            Err(failure) => return failed(&failure),
+        };
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
-        if let Err(cause) = self.policy.check_next_hop(address) {
-            return failed(&Failure::new(Status::NextHopRefused, cause.to_string()));
-        }
         let ask = Ask { hop, header: &next.bytes, key: &next.downstream };
         let asking = ProbeLeg::ask(leg, &self.dialler, &worker.stock, &ask);
         let late = || {

@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tradewind_desired::Connections;
+use tradewind_desired::connections::MOST_CONNECTIONS;
 use tradewind_grant::join::{self, WELCOME_BYTES};
-use tradewind_grant::{GrantError, Hop, JoinKey, PublicIdentity, ReplyKey, SessionName};
+use tradewind_grant::{GrantError, GrantId, Hop, JoinKey, PublicIdentity, ReplyKey, SessionName};
 use tradewind_net::tcp;
 use tradewind_stripe::Growth;
 use tradewind_units::Timestamp;
@@ -27,6 +28,8 @@ use crate::worker::may_stripe_within;
 
 /// Most connections that may join one session in its life. Chosen: each of 64 fails 16 times.
 const MOST_JOINS: usize = 1024;
+/// Most that are open at a time. Chosen: the 64 that a leg may have, and as many that stall.
+const MOST_AT_ONCE: usize = 2 * MOST_CONNECTIONS as usize;
 /// After so many joins in a row that failed, none is tried any more.
 const MOST_FAILURES: usize = 8;
 /// How long adaptive numbers are measured. Chosen: many round trips of any path, and few seconds of a stream.
@@ -223,8 +226,11 @@ struct Joinable {
     key: JoinKey,
     /// Who dialled the leg.
     neighbour: PublicIdentity,
+    /// Whose connections they are, and how many that grant has at most.
+    member: (GrantId, Option<u32>),
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
     used: BTreeSet<u32>,
+    places: Arc<Semaphore>,
 }
 
 /// A session's place in the table.
@@ -243,8 +249,11 @@ impl Drop for Entry {
 /// A join that was found true.
 pub(crate) struct Admitted {
     pub(crate) welcome: [u8; WELCOME_BYTES],
+    /// Whose connection it is, and how many that grant has at most.
+    pub(crate) member: (GrantId, Option<u32>),
     number: u32,
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Why a connection may not join.
@@ -252,6 +261,8 @@ pub(crate) struct Admitted {
 pub(crate) enum NotAdmitted {
     /// No such session is open here; whoever dialled may not know yet that it has ended.
     NoSession,
+    /// The session has as many as it may have.
+    Full,
     /// It is not what its session's neighbour sealed, or was there before.
     Forged(GrantError),
 }
@@ -263,12 +274,18 @@ impl From<GrantError> for NotAdmitted {
 }
 
 impl Sessions {
-    /// Lets `neighbour`, whom `reply` answers, join the session with more connections.
-    pub(crate) fn offer(self: &Arc<Self>, reply: &ReplyKey, neighbour: PublicIdentity) -> Offer {
+    /// Lets `neighbour`, whom `reply` answers, join the session of `member` with more connections.
+    pub(crate) fn offer(
+        self: &Arc<Self>,
+        reply: &ReplyKey,
+        neighbour: PublicIdentity,
+        member: (GrantId, Option<u32>),
+    ) -> Offer {
         let key = JoinKey::of(reply);
         let name = key.session();
         let (done, arrivals) = mpsc::unbounded_channel();
-        let joinable = Joinable { key, neighbour, arrivals: done, used: BTreeSet::new() };
+        let (used, places) = (BTreeSet::new(), Arc::new(Semaphore::new(MOST_AT_ONCE)));
+        let joinable = Joinable { key, neighbour, member, arrivals: done, used, places };
         self.lock().insert(name, joinable);
         let entry = Entry { sessions: Arc::clone(self), name };
         Offer { arrivals, joined: VecDeque::new(), role: Role::Accepts { _entry: entry } }
@@ -290,8 +307,11 @@ impl Sessions {
         if joinable.used.len() >= MOST_JOINS || !joinable.used.insert(number) {
             return Err(GrantError::JoinTag(name).into());
         }
+        let place = Arc::clone(&joinable.places).try_acquire_owned();
         Ok(Admitted {
+            _place: place.map_err(|_| NotAdmitted::Full)?,
             welcome: joinable.key.welcome(number),
+            member: joinable.member,
             number,
             arrivals: joinable.arrivals.clone(),
         })
@@ -367,10 +387,23 @@ impl Mute {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use tradewind_grant::{IdentityKey, Nonce, Verifier};
+    use tradewind_grant::{Grant, IdentityKey, Nonce, OperatorKey, Relays, Verifier};
 
     pub(crate) fn peer() -> PublicIdentity {
         IdentityKey::from_entropy([2; 32]).public()
+    }
+
+    /// Whose sessions are joined.
+    pub(crate) fn member() -> (GrantId, Option<u32>) {
+        let grant = Grant {
+            gateway: peer(),
+            not_before: Timestamp::ZERO,
+            expires: Timestamp::FAR_FUTURE,
+            sessions: None,
+            relays: Relays::Any,
+            destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
+        };
+        (grant.sign(&OperatorKey::from_entropy([3; 32])).unwrap().id(), None)
     }
 
     /// The reply key of a leg, which is the same at both ends.
@@ -388,8 +421,8 @@ pub(super) mod tests {
         let is_unknown = |admitted: Result<_, _>| matches!(admitted, Err(NotAdmitted::NoSession));
         let is_forged = |admitted: Result<_, _>| matches!(admitted, Err(NotAdmitted::Forged(_)));
         assert!(is_unknown(sessions.admit(&join, None)), "no such session yet");
-        let offer = sessions.offer(&one, peer());
-        let _other = sessions.offer(&other, peer());
+        let offer = sessions.offer(&one, peer(), member());
+        let _other = sessions.offer(&other, peer(), member());
         assert!(sessions.admit(&join, None).is_ok());
         assert!(is_forged(sessions.admit(&join, None)), "a second time");
         assert!(sessions.admit(&JoinKey::of(&one).join(2), Some(peer())).is_ok());
@@ -401,5 +434,18 @@ pub(super) mod tests {
         drop(offer);
         assert!(is_unknown(sessions.admit(&JoinKey::of(&one).join(4), None)), "it is over");
         assert_eq!(sessions.lock().len(), 1);
+    }
+
+    #[test]
+    fn a_session_has_so_many_connections_at_a_time() {
+        let sessions = Arc::new(Sessions::default());
+        let key = JoinKey::of(&reply_key(3));
+        let _offer = sessions.offer(&reply_key(3), peer(), member());
+        let admit = |number: usize| sessions.admit(&key.join(number as u32), None);
+        let mut admitted: Vec<_> = (1..=MOST_AT_ONCE).map(|number| admit(number).ok()).collect();
+        assert!(admitted.iter().all(Option::is_some));
+        assert!(matches!(admit(MOST_AT_ONCE + 1), Err(NotAdmitted::Full)));
+        admitted.pop();
+        assert!(admit(MOST_AT_ONCE + 2).is_ok(), "one has gone");
     }
 }

@@ -9,7 +9,7 @@ use tradewind_grant::JoinKey;
 use tradewind_stripe::Frame;
 use tradewind_stripe::frame::Ack;
 
-use super::offer::tests::{peer, reply_key};
+use super::offer::tests::{member, peer, reply_key};
 use super::{Offers, Sessions};
 use crate::connection::Connection;
 use crate::connection::tests::{key, pair, runtime};
@@ -45,7 +45,7 @@ impl Stage {
         server.shutdown().await.unwrap();
         let sessions = Arc::new(Sessions::default());
         let mut session = session(upstream, downstream);
-        session.offers = Offers::new(Some(sessions.offer(&reply_key(3), peer())), None);
+        session.offers = Offers::new(Some(sessions.offer(&reply_key(3), peer(), member())), None);
         Self { session, sessions, neighbour, server, filled }
     }
 }

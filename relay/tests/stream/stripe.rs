@@ -327,6 +327,20 @@ fn where_further_connections_are_refused_the_session_goes_on_with_one() {
 }
 
 #[test]
+fn further_connections_are_some_of_those_that_the_grant_may_have() {
+    let mut last = relay_config();
+    last.limits.each_grant.sessions = NonZeroU32::new(2);
+    let relays = vec![Running::relay(&striping(fixed(4), 0)), Running::relay(&last)];
+    let chain = Chain::of(relays, echo());
+    converse(chain.connect(), 5_000_000, || {});
+    let last = &chain.relays[1].handle;
+    wait_for("the sessions' end", || last.snapshot().open == 0);
+    let told = last.snapshot();
+    assert!(told.outcome("grant_full") >= 2, "{told:?}");
+    assert!(told.outcome("joined") <= 1, "{told:?}");
+}
+
+#[test]
 fn an_adaptive_leg_begins_with_two_connections() {
     let world = Proxied::new(&striping(Connections::Adaptive, 0), echo());
     converse(world.striped(2), 1_000_000, || {});

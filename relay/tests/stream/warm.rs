@@ -189,6 +189,33 @@ fn a_survey_changes_no_setting() {
     });
 }
 
+/// Whoever is named as the next relay may be anybody.
+#[test]
+fn no_connection_is_kept_ready_for_a_relay_that_has_never_answered() {
+    apart(|| {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let hop = Hop {
+            name: "silent".parse().unwrap(),
+            address: listener.local_addr().unwrap(),
+            identity: identity().public(),
+        };
+        let mut config = gateway_config(Route::Relays(vec![hop]));
+        config.forward = vec![forward(echo())];
+        config.leg = plain_legs();
+        config.leg.dial.warm = NonZeroU16::new(4);
+        let gateway = Running::gateway(&config);
+        for failed in 1..=3 {
+            let client = crate::support::connect(gateway.address());
+            drop(listener.accept().unwrap());
+            let failures = || gateway.handle.snapshot().outcome("next_hop_failed");
+            wait_for("the session to fail", || failures() == failed);
+            drop(client);
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "somebody dialled beside the sessions");
+    });
+}
+
 #[test]
 fn a_relay_that_is_started_again_costs_no_session() {
     apart(|| {
