@@ -96,3 +96,32 @@ impl Unused {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Whatever `bytes` are, `parse` does not panic, and says the same of them however they come: a whole head is no shorter
+    /// or longer for what follows it, before its last byte there is none, and what is no head becomes none by more bytes.
+    pub(crate) fn assert_read_in_any_pieces<T: PartialEq, E>(
+        parse: impl Fn(&[u8]) -> Result<Progress<T>, E>,
+        bytes: &[u8],
+    ) {
+        let (mut whole, mut wrong) = (None, false);
+        for length in 0..=bytes.len() {
+            match parse(&bytes[..length]) {
+                Ok(Progress::Incomplete) => assert!(whole.is_none() && !wrong, "{length}"),
+                Ok(Progress::Complete(head, used)) => {
+                    let (first, at) = whole.get_or_insert((head, used));
+                    assert!(!wrong && *at == used && used <= length, "{length}");
+                    let Ok(Progress::Complete(head, _)) = parse(&bytes[..used]) else { panic!() };
+                    assert!(head == *first, "{length}");
+                }
+                Err(_) => {
+                    assert!(whole.is_none(), "{length}");
+                    wrong = true;
+                }
+            }
+        }
+    }
+}

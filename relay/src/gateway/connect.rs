@@ -93,6 +93,8 @@ fn answer(status: &str, line: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::tests::assert_read_in_any_pieces;
+    use proptest::prelude::*;
 
     #[test]
     fn a_request_is_read_to_its_empty_line_and_no_further() {
@@ -132,5 +134,19 @@ mod tests {
         assert!(body.contains("red") && !body.trim_end().contains(char::is_control), "{body:?}");
         let long = refused(Status::Internal, &"x\x1b".repeat(5000));
         assert!(long.len() < 1200 && !long.contains(&0x1b));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_alike_in_any_pieces(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            text in "[A-Za-z0-9.:/ \\[\\]\r\n\u{e4}-]{0,80}",
+        ) {
+            for rest in [&bytes[..], text.as_bytes()] {
+                assert_read_in_any_pieces(request, rest);
+                let target = [b"CONNECT ", rest, b" HTTP/1.1\r\n\r\ndata"].concat();
+                assert_read_in_any_pieces(request, &target);
+            }
+        }
     }
 }

@@ -138,6 +138,8 @@ const fn reply(code: u8) -> [u8; 10] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::tests::assert_read_in_any_pieces;
+    use proptest::prelude::*;
 
     fn complete(bytes: &[u8]) -> (String, usize) {
         match request(bytes).unwrap() {
@@ -178,5 +180,26 @@ mod tests {
         assert!(request(&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0]).is_err());
         assert_eq!(refused(Status::ConnectionRefused)[1], 5);
         assert_eq!(OPENED[1], 0);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_alike_in_any_pieces(
+            kind in prop_oneof![Just(KIND_V4), Just(KIND_V6), Just(KIND_NAME), any::<u8>()],
+            rest in proptest::collection::vec(any::<u8>(), 0..300),
+            text in "[a-z0-9.\u{e4}-]{0,60}",
+        ) {
+            let named = [&[text.len() as u8], text.as_bytes(), &[1, 187, 7]].concat();
+            for rest in [&rest, &named] {
+                assert_read_in_any_pieces(greeting, rest);
+                assert_read_in_any_pieces(greeting, &[&[VERSION][..], rest].concat());
+                assert_read_in_any_pieces(request, rest);
+                let begun = [&[VERSION, CONNECT, 0, kind][..], rest].concat();
+                assert_read_in_any_pieces(request, &begun);
+                if begun.len() > MOST_BYTES {
+                    prop_assert!(!matches!(request(&begun), Ok(Progress::Incomplete)));
+                }
+            }
+        }
     }
 }
