@@ -200,7 +200,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_alike_in_any_pieces(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_read_alike_in_any_pieces(
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
             assert_read_in_any_pieces(header, &bytes);
             assert_read_in_any_pieces(header, &[&SIGNATURE[..], &bytes].concat());
         }

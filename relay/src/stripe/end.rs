@@ -137,7 +137,8 @@ impl End {
         let Some(striping) = &self.striping else { return 0 };
         let counts = striping.stripe.counts();
         let promised = if striping.stripe.is_settled() { 0 } else { FIRST_WINDOW };
-        let partial: u64 = striping.joined.values().map(Link::partial).sum();
+        let links = self.first.iter().chain(striping.joined.values());
+        let partial: u64 = links.map(Link::partial).sum();
         let waiting = counts.unread.max(promised) + self.unread.len() as u64 + partial;
         counts.unacknowledged + counts.bookkeeping + waiting
     }
