@@ -72,6 +72,53 @@ fn datagrams_of_any_length_come_in_order_to_each_next_hop() {
     }
 }
 
+/// Trains are sent on in the buffers that they came in, between datagrams that are copied, in their order.
+#[test]
+fn trains_change_hands_whole_and_keep_their_order() {
+    for local in LOCAL {
+        for (gso, gro) in [(true, true), (false, true), (true, false)] {
+            let options = UdpOptions { gso, gro, ..UdpOptions::default() };
+            let [sender, middle, receiver] = [(); 3].map(|()| port(local, options));
+            let (mut out, mut expected) = (SendBatch::new(64), Vec::new());
+            for number in 0..200 {
+                let datagram = of_length(number, if number % 40 == 39 { 700 } else { 1000 });
+                out.push(middle.address(), datagram.len()).unwrap().copy_from_slice(&datagram);
+                expected.push((middle.address(), [&[1], &datagram[1..]].concat()));
+                expected.push((middle.address(), vec![2; 3]));
+            }
+            assert_eq!(out.flush(&sender).sent, 200);
+            let (mut batch, mut epoll) = (ReceiveBatch::new(4), Epoll::new().unwrap());
+            epoll.watch(&middle, 0).unwrap();
+            let (mut came, mut sent, mut order) = (0, 0, Vec::new());
+            while came < 200 && epoll.wait(Some(Duration::from_secs(5))).unwrap().count() > 0 {
+                batch.receive(&middle).unwrap();
+                batch.for_each_train(|_, train| {
+                    let (count, segment) = (train.count(), train.segment());
+                    train.bytes().chunks_mut(segment).for_each(|datagram| datagram[0] = 1);
+                    assert!(out.take(receiver.address(), train));
+                    assert!(train.bytes().is_empty() && !out.take(receiver.address(), train));
+                    for _ in 0..count {
+                        out.push(receiver.address(), 3).unwrap().fill(2);
+                    }
+                    came += count;
+                    order.push(count);
+                });
+                sent += out.flush(&middle).sent;
+            }
+            assert_eq!((came, sent), (200, 400), "{local} gso {gso} gro {gro}");
+            // Each train, then as many of the others.
+            let (mut in_order, mut at) = (Vec::new(), 0);
+            for count in order {
+                let these = &expected[2 * at..2 * (at + count)];
+                in_order.extend(these.iter().step_by(2).cloned());
+                in_order.extend(these.iter().skip(1).step_by(2).cloned());
+                at += count;
+            }
+            assert_eq!(fetch(&receiver, 400), in_order, "{local} gso {gso} gro {gro}");
+        }
+    }
+}
+
 #[test]
 fn trains_to_one_next_hop_are_few_calls() {
     let (sender, receiver) =

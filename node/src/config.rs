@@ -256,6 +256,19 @@ pub struct NodeConfig {
     pub copying: Copying,
     /// What it leaves at relays for receivers that need not be there, and where such packets wait for it.
     pub rendezvous: Rendezvous,
+    /// What it seals of packets that others pass on.
+    pub leg_seal: LegSeal,
+}
+
+/// What is sealed, on a leg, of packets on overlay paths, whose ends have sealed them already. What comes sealed either way is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LegSeal {
+    /// Their headers: nobody else has anything passed on.
+    #[default]
+    Headers,
+    /// All of it: nor can anybody tell by their bytes that they are the same on two legs.
+    Whole,
 }
 
 /// How a relay serves caching and coding.
@@ -513,6 +526,7 @@ impl NodeConfig {
             paths: Vec::new(),
             groups: Vec::new(),
             repeats_copies: true,
+            leg_seal: LegSeal::default(),
             keep_sources: Vec::new(),
             tunnel: None,
             services: RelayServices::default(),

@@ -51,7 +51,7 @@ use tradewind_net::udp::{UdpOptions, UdpPort};
 
 pub use config::{
     Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
-    NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
+    LegSeal, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};

@@ -206,14 +206,18 @@ impl Worker {
     fn hand_over(&mut self, token: u64) {
         let now = now();
         let engine = &mut self.engine;
-        self.incoming.for_each(|arrival, datagram| match token {
-            DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),
-            ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
-            ROUTES.. => {
-                engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram);
-            }
-            _ => engine.take(now, arrival.from, datagram),
-        });
+        match token {
+            ..ROUTES => self.incoming.for_each_train(|arrival, train| {
+                engine.take_train(now, arrival.from, train);
+            }),
+            _ => self.incoming.for_each(|arrival, datagram| match token {
+                DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),
+                ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
+                _ => {
+                    engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram)
+                }
+            }),
+        }
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
             add(&self.counts.overrun, u64::from(drops.wrapping_sub(*before)));

@@ -4,13 +4,15 @@
 
 mod nodes;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::*;
+use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 use tradewind_node::{
-    Assumed, Course, Entrance, Node, NodeConfig, Path, RelayServices, Taken, Tunnel,
+    Assumed, Course, Entrance, LegSeal, Node, NodeConfig, Path, RelayServices, Taken, Tunnel,
 };
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
@@ -38,6 +40,20 @@ fn world_through(
     carriage: Carriage,
     destinations: &str,
 ) -> World {
+    world_sealing([LegSeal::default(); 4], first_at, carriage, destinations)
+}
+
+/// The same, where the near endpoint, the relays and the far endpoint seal on their legs what is told.
+fn world_sealing(
+    seals: [LegSeal; 4],
+    first_at: impl FnOnce(SocketAddr) -> SocketAddr,
+    carriage: Carriage,
+    destinations: &str,
+) -> World {
+    let plain = |number: u8, listen, neighbours: &[u8]| {
+        let leg_seal = seals[usize::from(number) - 1];
+        NodeConfig { leg_seal, ..plain(number, listen, neighbours) }
+    };
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let second = Node::start(plain(3, loopback(), &[2])).unwrap();
     let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
@@ -131,6 +147,42 @@ fn both_ways_at_once_deliver_each_packet_once() {
     world.until("the copies", |world| world.far.snapshot().duplicates >= before.duplicates + 90);
     let numbers: Vec<u32> = answers.into_iter().filter(|number| *number >= 1000).collect();
     assert_eq!(numbers, (1000..1100).collect::<Vec<_>>());
+}
+
+/// Trains and single datagrams come through unaltered, whichever of the nodes seal headers and whichever all.
+#[test]
+fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
+    use LegSeal::{Headers, Whole};
+    let all = [[Headers; 4], [Whole; 4], [Headers, Whole, Headers, Whole]];
+    for seals in all.into_iter().chain([[Whole, Headers, Whole, Headers]]) {
+        let world = world_sealing(seals, |first| first, over(Paths::Overlay), "127.0.0.0/8:*");
+        world.warm();
+        world.until("packets over relays", |world| {
+            world.round_trip(1) && world.relays.iter().all(|relay| relay.snapshot().forwarded > 10)
+        });
+        let sender = UdpPort::bind(loopback(), &UdpOptions::default()).unwrap();
+        let mut batch = SendBatch::new(64);
+        let mut missing: BTreeSet<Vec<u8>> = (0..96_u8)
+            .map(|number| vec![number; if number.is_multiple_of(32) { 90 } else { 500 }])
+            .collect();
+        for datagram in &missing {
+            let room = batch.push(world.near.local_addresses()[0], datagram.len()).unwrap();
+            room.copy_from_slice(datagram);
+        }
+        batch.flush(&sender);
+        let (mut incoming, begun) = (ReceiveBatch::new(8), Instant::now());
+        while !missing.is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "{seals:?}: {} are missing", missing.len());
+            std::thread::sleep(Duration::from_millis(1));
+            incoming.receive(&sender).unwrap();
+            incoming.for_each(|_, datagram| {
+                assert!(missing.remove(datagram), "{seals:?}: {datagram:?} is none that was sent");
+            });
+        }
+        for relay in &world.relays {
+            assert!(relay.snapshot().forwarded >= 96, "{seals:?}: {:?}", relay.snapshot());
+        }
+    }
 }
 
 #[test]

@@ -23,9 +23,12 @@ fn tell(what: &str, least: f64, found: f64, digits: usize) {
 
 /// A line for each bar. What holds for several loads holds for the worst of them.
 pub(crate) fn judge(lines: &[Line]) {
-    for feed in [Feed::Gateway, Feed::Apart] {
+    for feed in [Feed::Gateway, Feed::Straight, Feed::Apart] {
         for (carried, papers) in PAPERS {
             let subject = Subject::Relay(carried, feed);
+            if !lines.iter().any(|line| line.subject == subject) {
+                continue;
+            }
             let theirs = |line: &&Line| line.subject == subject && line.bytes == PAPERS_BYTES;
             let least = |of: fn(&Line) -> f64| {
                 lines.iter().filter(theirs).map(of).fold(f64::INFINITY, f64::min)
@@ -40,7 +43,7 @@ pub(crate) fn judge(lines: &[Line]) {
     for line in lines {
         let Subject::Relay(_, feed) = line.subject else { continue };
         let what = format!("{}, {} bytes, {:?}", line.subject.name(), line.bytes, line.traffic);
-        if feed != Feed::TwoGateways {
+        if !matches!(feed, Feed::TwoGateways | Feed::SealedWhole) {
             tell(&format!("{what}, of a bare loop"), OF_BARE, line.of_bare, 2);
         }
         let of = |wanted: Subject| {
@@ -59,7 +62,7 @@ pub(crate) fn judge(lines: &[Line]) {
         }
         let sealing = Subject::Loop(Loop::TrainsSealed);
         // Of single datagrams the relay gets trains, and the loop does not.
-        if line.subject == one
+        if feed == Feed::SealedWhole
             && line.traffic == Traffic::Trains
             && let Some(found) = of(sealing)
         {

@@ -2,11 +2,11 @@
 //! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is named so, and no bars.
 //!
 //! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams
-//! (recvmmsg, sendmmsg); another one, with trains, encrypts each datagram twice, as a relay must. A relay between gateways also decrypts, looks up and encrypts ([`services`]): it forwards every
-//! packet, or takes copies of all, which it keeps (caching) or makes repair packets of (coding). [`coturn`] relays the same, in plain,
+//! (recvmmsg, sendmmsg); another one, with trains, encrypts each datagram twice, as a relay must that opens and seals them. A relay between gateways ([`services`]) forwards every
+//! packet, of which it checks and writes the header, or all of it where legs are sealed whole; or it takes copies of all, which it opens, and keeps (caching) or makes repair packets of (coding). [`coturn`] relays the same, in plain,
 //! with one thread for packets; where it is not installed it is left out, and that is said. The load comes as trains of 32
 //! datagrams of one flow, or as single datagrams of 64 flows in turn; a gateway makes trains of either before they reach the relay, so that there is a
-//! relay that is fed one by one, too. One relay has two workers, and a gateway for each.
+//! relay that is fed one by one, too, and one fed [`straight`] by the load, which no gateway holds up. One relay has two workers, and a gateway for each.
 //!
 //! Printed: datagrams that arrived a second, and datagrams handled by a second of the CPU time of the threads that are measured (of
 //! coturn's process), which holds when others share its cores; and that figure over the better bare loop's. Medians of five rounds, everything in
@@ -23,6 +23,7 @@ mod loops;
 mod nodes;
 mod recovery;
 mod services;
+mod straight;
 mod traffic;
 
 use std::time::Duration;
@@ -45,13 +46,15 @@ enum Subject {
     Coturn,
 }
 
-const SUBJECTS: [Subject; 11] = [
+const SUBJECTS: [Subject; 13] = [
     Subject::Loop(Loop::Trains),
     Subject::Loop(Loop::Batches),
     Subject::Loop(Loop::TrainsSealed),
     Subject::Relay(Carried::Forwarding, Feed::Gateway),
     Subject::Relay(Carried::Caching, Feed::Gateway),
     Subject::Relay(Carried::Coding, Feed::Gateway),
+    Subject::Relay(Carried::Forwarding, Feed::Straight),
+    Subject::Relay(Carried::Forwarding, Feed::SealedWhole),
     Subject::Relay(Carried::Forwarding, Feed::Apart),
     Subject::Relay(Carried::Caching, Feed::Apart),
     Subject::Relay(Carried::Coding, Feed::Apart),
@@ -82,6 +85,8 @@ impl Subject {
             Self::Relay(service, feed) => {
                 let fed = match feed {
                     Feed::Gateway => "",
+                    Feed::SealedWhole => ", sealed whole",
+                    Feed::Straight => ", fed straight",
                     Feed::Apart => ", fed one by one",
                     Feed::TwoGateways => ", two workers",
                 };

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays};
+use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays, SignedGrant};
 use tradewind_node::{Assumed, Course, Entrance, NodeConfig, Path};
 use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
@@ -13,7 +13,7 @@ const LOOPBACK: &str = "127.0.0.0/8:*";
 pub(crate) const FAR: u8 = 3;
 pub(crate) const RELAY: u8 = 2;
 
-fn identity(number: u8) -> IdentityKey {
+pub(crate) fn identity(number: u8) -> IdentityKey {
     IdentityKey::from_entropy([number; 32])
 }
 
@@ -21,7 +21,7 @@ fn operator() -> OperatorKey {
     OperatorKey::from_entropy([99; 32])
 }
 
-fn hop(address: SocketAddr, number: u8) -> Hop {
+pub(crate) fn hop(address: SocketAddr, number: u8) -> Hop {
     Hop { address, identity: identity(number).public() }
 }
 
@@ -39,6 +39,23 @@ pub(crate) fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
     NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
 }
 
+/// What a gateway shows relays: that it may send anywhere on loopback, by any of them.
+///
+/// # Errors
+/// When it cannot be signed.
+pub(crate) fn grant(number: u8) -> anyhow::Result<SignedGrant> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let grant = Grant {
+        gateway: identity(number).public(),
+        not_before: Timestamp::ZERO + now.saturating_sub(Duration::from_secs(60)),
+        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
+        sessions: None,
+        relays: Relays::Any,
+        destinations: vec![LOOPBACK.parse()?],
+    };
+    Ok(grant.sign(&operator())?)
+}
+
 /// The near gateway of that number: paths over the relay to what listens at each of `to`.
 ///
 /// # Errors
@@ -49,15 +66,6 @@ pub(crate) fn near(
     (relay, far): (SocketAddr, SocketAddr),
     to: &[SocketAddr],
 ) -> anyhow::Result<NodeConfig> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let grant = Grant {
-        gateway: identity(number).public(),
-        not_before: Timestamp::ZERO + now.saturating_sub(Duration::from_secs(60)),
-        expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
-        sessions: None,
-        relays: Relays::Any,
-        destinations: vec![LOOPBACK.parse()?],
-    };
     let course = Course {
         far: hop(far, FAR).into(),
         relays: vec![hop(relay, RELAY)].into(),
@@ -70,6 +78,6 @@ pub(crate) fn near(
         let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to: *to };
         Path { entrance, course: course.clone() }
     };
-    let (paths, grant) = (to.iter().map(path).collect(), Some(grant.sign(&operator())?));
+    let (paths, grant) = (to.iter().map(path).collect(), Some(grant(number)?));
     Ok(NodeConfig { grant, paths, ..plain(number, &[]) })
 }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tradewind_net::udp::UdpOptions;
-use tradewind_node::{Node, NodeConfig};
+use tradewind_node::{LegSeal, Node, NodeConfig};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
 use crate::loops::Apart;
-use crate::nodes::{FAR, RELAY, near, plain};
+use crate::nodes::{FAR, RELAY, hop, near, plain};
+use crate::straight::{HEAD, Sources};
 use crate::traffic::{self, Traffic, Way, port};
 use crate::{Outcome, cpu};
 
@@ -39,10 +40,21 @@ impl Carried {
 pub(crate) enum Feed {
     /// In the trains that one gateway makes of them.
     Gateway,
+    /// The same, where all of what is passed on is sealed on each leg, and not its header alone.
+    SealedWhole,
+    /// From a load that speaks to the relay itself.
+    Straight,
     /// One by one, from one gateway.
     Apart,
     /// From two gateways, to a worker each.
     TwoGateways,
+}
+
+impl Feed {
+    /// What gateway and relay seal on their legs of what is passed on.
+    fn leg_seal(self) -> LegSeal {
+        if self == Self::SealedWhole { LegSeal::Whole } else { LegSeal::Headers }
+    }
 }
 
 /// Until a path must be open.
@@ -65,9 +77,10 @@ struct Relay {
 }
 
 impl Relay {
-    fn start(workers: usize) -> anyhow::Result<Self> {
+    fn start(feed: Feed) -> anyhow::Result<Self> {
+        let (workers, leg_seal) = (if feed == Feed::TwoGateways { 2 } else { 1 }, feed.leg_seal());
         let before = cpu::threads(std::process::id())?;
-        let node = Node::start(NodeConfig { workers, ..plain(RELAY, &[]) })?;
+        let node = Node::start(NodeConfig { workers, leg_seal, ..plain(RELAY, &[]) })?;
         let after = cpu::threads(std::process::id())?;
         let threads: Vec<u32> = after.difference(&before).copied().collect();
         if threads.len() < workers {
@@ -126,8 +139,11 @@ pub(crate) fn run(
 ) -> anyhow::Result<Outcome> {
     let end = port(UdpOptions::default());
     let far = Node::start(plain(FAR, &[RELAY]))?;
-    let relay = Relay::start(if feed == Feed::TwoGateways { 2 } else { 1 })?;
+    let relay = Relay::start(feed)?;
     let ends = Ends { far: far.address(), end: end.address() };
+    if feed == Feed::Straight {
+        return run_straight(&relay, &far, traffic, bytes, span);
+    }
     let gateways = relay.gateways(carried, feed, ends)?;
     let entrances: Vec<SocketAddr> =
         gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
@@ -140,6 +156,32 @@ pub(crate) fn run(
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
 }
 
+/// The same without gateways before the relay.
+fn run_straight(
+    relay: &Relay,
+    far: &Node,
+    traffic: Traffic,
+    bytes: usize,
+    span: Duration,
+) -> anyhow::Result<Outcome> {
+    let (first_hop, nobody) = ([relay.node.address()], port(UdpOptions::default()));
+    let hops = [hop(first_hop[0], RELAY), hop(far.address(), FAR)];
+    let sources = Sources::default();
+    let introduce = |port: &_| sources.open(port, hops).expect("the relay opens paths");
+    let head = |port: &_, train: &mut [u8], segment| sources.head(port, train, segment);
+    let way = Way::straight(&first_hop, &nobody).introduced(&HEAD, &introduce).with_heads(&head);
+    let now = |_| (relay.node.snapshot().forwarded, relay.times(), far.snapshot().received);
+    let begun = Instant::now();
+    let (counted, _) = traffic::load(traffic, bytes, way, span, |_| (begun.elapsed(), now(0)));
+    let [(first, (before, cpu_before, came)), (last, (after, cpu_after, come))] = counted;
+    let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
+    let cpu = (all(cpu_after?) - all(cpu_before?)).as_secs_f64();
+    Ok(Outcome {
+        arrived_a_second: (come - came) as f64 / (last - first).as_secs_f64(),
+        handled_a_cpu_second: (after - before) as f64 / cpu,
+    })
+}
+
 fn start_gateway(
     number: u8,
     carried: Carried,
@@ -148,7 +190,8 @@ fn start_gateway(
 ) -> anyhow::Result<Gateway> {
     let mut apart = (feed == Feed::Apart).then(|| Apart::to(relay));
     let first_hop = apart.as_ref().map_or(relay, |apart| apart.address);
-    let node = Node::start(near(number, carried.carriage(), (first_hop, far), &[end])?)?;
+    let near = near(number, carried.carriage(), (first_hop, far), &[end])?;
+    let node = Node::start(NodeConfig { leg_seal: feed.leg_seal(), ..near })?;
     if let Some(apart) = &mut apart {
         apart.carry_for(node.address());
     }

@@ -55,12 +55,14 @@ pub(crate) struct Way<'a> {
     head: &'a [u8],
     /// Makes a socket known that is going to send.
     introduce: &'a (dyn Fn(&UdpPort) + Sync),
+    /// Writes the heads of datagrams that leave by a socket, which lie one behind the other and are so long each.
+    write_heads: &'a (dyn Fn(&UdpPort, &mut [u8], usize) + Sync),
 }
 
 impl<'a> Way<'a> {
     /// To these in turn, which pass it on to `end` as it is.
     pub(crate) fn straight(to: &'a [SocketAddr], end: &'a UdpPort) -> Self {
-        Self { to, end, head: &[], introduce: &|_| {} }
+        Self { to, end, head: &[], introduce: &|_| {}, write_heads: &|_, _, _| {} }
     }
 
     /// By way of one that wants to know each sender beforehand, and takes `head` off each datagram.
@@ -70,6 +72,14 @@ impl<'a> Way<'a> {
         introduce: &'a (dyn Fn(&UdpPort) + Sync),
     ) -> Self {
         Self { head, introduce, ..self }
+    }
+
+    /// With heads that differ.
+    pub(crate) fn with_heads(
+        self,
+        write_heads: &'a (dyn Fn(&UdpPort, &mut [u8], usize) + Sync),
+    ) -> Self {
+        Self { write_heads, ..self }
     }
 }
 
@@ -125,14 +135,17 @@ fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
 }
 
 fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: Way<'_>, stop: &AtomicBool) {
-    let mut outgoing = SendBatch::new(1);
-    let mut turns = way.to.iter().cycle();
+    let (mut outgoing, mut turns) = (SendBatch::new(1), way.to.iter().cycle());
+    let segment = way.head.len() + bytes;
+    let datagram = [way.head, &vec![0; bytes]].concat();
+    let mut train = datagram.repeat(traffic.in_a_row());
     while !stop.load(Ordering::Relaxed) {
         for port in ports {
             let Some(to) = turns.next() else { return };
-            for _ in 0..traffic.in_a_row() {
-                if let Some(room) = outgoing.push(*to, way.head.len() + bytes) {
-                    room[..way.head.len()].copy_from_slice(way.head);
+            (way.write_heads)(port, &mut train, segment);
+            for datagram in train.chunks(segment) {
+                if let Some(room) = outgoing.push(*to, segment) {
+                    room.copy_from_slice(datagram);
                 }
             }
             outgoing.flush(port);

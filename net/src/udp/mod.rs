@@ -12,7 +12,9 @@ mod control;
 mod port;
 mod receive;
 mod send;
+mod train;
 
 pub use port::{UdpOptions, UdpPort};
 pub use receive::{Arrival, ReceiveBatch};
 pub use send::{SendBatch, SendCounts};
+pub use train::Train;

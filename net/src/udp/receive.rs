@@ -6,9 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::UdpPort;
 use super::control::{self, Room, Told};
-
-/// Bytes of a buffer: the longest train.
-const BUFFER: usize = 64 << 10;
+use super::train::{BUFFER, Buffer, Train, buffers};
 
 /// A message: one datagram, or a train from one sender.
 #[derive(Clone, Copy)]
@@ -31,7 +29,7 @@ pub struct Arrival {
 
 /// Room for the messages of one call, and the messages of the last.
 pub struct ReceiveBatch {
-    bytes: Vec<u8>,
+    buffers: Vec<Buffer>,
     names: Vec<libc::sockaddr_storage>,
     rooms: Vec<Room>,
     vectors: Vec<libc::iovec>,
@@ -53,7 +51,7 @@ impl ReceiveBatch {
         let (name, header) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Self {
-            bytes: vec![0; messages * BUFFER],
+            buffers: buffers(messages),
             names: vec![name; messages],
             rooms: vec![Room::EMPTY; messages],
             vectors: vec![nothing; messages],
@@ -105,17 +103,24 @@ impl ReceiveBatch {
 
     /// Calls `take` for each datagram of the last call in the order of their arrival: what is known of it, and its bytes.
     pub fn for_each(&mut self, mut take: impl FnMut(Arrival, &mut [u8])) {
-        for (message, buffer) in self.messages.iter().zip(self.bytes.chunks_exact_mut(BUFFER)) {
-            let Some(from) = message.from else { continue };
-            let segment = message.told.segment.unwrap_or(message.length).max(1);
-            let Told { went_to, dscp, .. } = message.told;
-            let arrival = Arrival { from, went_to, dscp };
-            if message.length == 0 {
+        self.for_each_train(|arrival, train| {
+            let segment = train.segment();
+            if train.bytes().is_empty() {
                 take(arrival, &mut []);
             }
-            for datagram in buffer[..message.length].chunks_mut(segment) {
+            for datagram in train.bytes().chunks_mut(segment) {
                 take(arrival, datagram);
             }
+        });
+    }
+
+    /// The same for trains as the kernel has joined them. One of no bytes is an empty datagram.
+    pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
+        for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
+            let Some(from) = message.from else { continue };
+            let (length, Told { went_to, dscp, segment, .. }) = (message.length, message.told);
+            let segment = segment.unwrap_or(length).max(1);
+            take(Arrival { from, went_to, dscp }, &mut Train { buffer, length, segment });
         }
     }
 
@@ -129,8 +134,8 @@ impl ReceiveBatch {
     fn prepare(&mut self) {
         let name_length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
         for at in 0..self.headers.len() {
-            let bytes = &mut self.bytes[at * BUFFER..(at + 1) * BUFFER];
-            self.vectors[at] = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: BUFFER };
+            let iov_base = self.buffers[at].as_mut_ptr().cast();
+            self.vectors[at] = libc::iovec { iov_base, iov_len: BUFFER };
             let header = &mut self.headers[at].msg_hdr;
             header.msg_name = (&raw mut self.names[at]).cast();
             header.msg_namelen = name_length;

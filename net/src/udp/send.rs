@@ -11,13 +11,12 @@ use socket2::SockAddr;
 
 use super::UdpPort;
 use super::control::{Room, write_segment};
+use super::train::{Buffer, Train, buffers};
 
 /// Datagrams of a super-packet at most. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
 const MOST_SEGMENTS: usize = 64;
 /// Bytes of a super-packet at most: those of an IPv4 packet, less its headers and some options.
 const MOST_BYTES: usize = 65_535 - 8 - 60;
-/// Bytes of a group's buffer.
-const BUFFER: usize = 64 << 10;
 /// Places in which the newest group to a next hop is looked for.
 const PLACES: usize = 256;
 /// A place that no group took.
@@ -52,7 +51,8 @@ struct Group {
 
 /// Datagrams on their way out.
 pub struct SendBatch {
-    bytes: Vec<u8>,
+    /// One for each group that there may be.
+    buffers: Vec<Buffer>,
     groups: Vec<Group>,
     places: [u16; PLACES],
     rooms: Vec<Room>,
@@ -71,7 +71,7 @@ impl SendBatch {
     pub fn new(groups: usize) -> Self {
         let limit = groups.clamp(1, 1024);
         Self {
-            bytes: vec![0; limit * BUFFER],
+            buffers: buffers(limit),
             groups: Vec::with_capacity(limit),
             places: [NOBODY; PLACES],
             rooms: vec![Room::EMPTY; limit],
@@ -94,19 +94,42 @@ impl SendBatch {
             _ => self.begin(to, length, place)?,
         };
         let group = &mut self.groups[at];
-        let start = at * BUFFER + group.bytes;
+        let start = group.bytes;
         group.is_closed = length < group.segment;
         group.count += 1;
         group.bytes += length;
         self.datagrams += 1;
-        Some(&mut self.bytes[start..start + length])
+        Some(&mut self.buffers[at][start..start + length])
+    }
+
+    /// Takes all of a train that has arrived, to be sent to `to` as it is, without copying it; `false` when the batch must be flushed first, or the train is
+    /// empty or longer than any that can be sent.
+    pub fn take(&mut self, to: SocketAddr, train: &mut Train<'_>) -> bool {
+        let (count, length, segment) = (train.count(), train.length, train.segment);
+        if length == 0 || count > MOST_SEGMENTS || length > MOST_BYTES {
+            return false;
+        }
+        let Some(at) = self.begin(to, segment.min(length), place_of(to)) else { return false };
+        std::mem::swap(&mut self.buffers[at], train.buffer);
+        train.length = 0;
+        let group = &mut self.groups[at];
+        (group.count, group.bytes) = (count, length);
+        group.is_closed = length < count * segment;
+        self.datagrams += count;
+        true
     }
 
     /// Whether a datagram of `length` bytes to `to` needs a flush first.
     #[must_use]
     pub fn is_full_for(&self, to: SocketAddr, length: usize) -> bool {
         let newest = self.groups.get(usize::from(self.places[place_of(to)]));
-        self.groups.len() == self.limit && !newest.is_some_and(|group| group.takes(to, length))
+        self.is_full() && !newest.is_some_and(|group| group.takes(to, length))
+    }
+
+    /// Whether no further group has room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.groups.len() == self.limit
     }
 
     /// Datagrams in the batch.
@@ -207,8 +230,7 @@ impl SendBatch {
 
     fn send_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
         let group = &self.groups[at];
-        let start = at * BUFFER;
-        let train = &self.bytes[start..start + group.bytes];
+        let train = &self.buffers[at][..group.bytes];
         let fd = port.as_fd().as_raw_fd();
         let mut send = |datagram: &[u8]| {
             counts.calls += 1;
@@ -252,7 +274,7 @@ impl SendBatch {
         self.vectors.clear();
         self.headers.clear();
         for (at, group) in self.groups.iter().enumerate() {
-            let bytes = &mut self.bytes[at * BUFFER..at * BUFFER + group.bytes];
+            let bytes = &mut self.buffers[at][..group.bytes];
             let (iov_base, iov_len) = (bytes.as_mut_ptr().cast(), bytes.len());
             self.vectors.push(libc::iovec { iov_base, iov_len });
         }

@@ -17,8 +17,8 @@ use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in
 
 use super::{
     ANY_PORT, Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group,
-    GroupMember, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
-    bearable_loss, budget_ms, rendezvous,
+    GroupMember, LegSeal, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel,
+    Via, bearable_loss, budget_ms, rendezvous,
 };
 use crate::NodeError;
 
@@ -42,6 +42,8 @@ struct RelaySection {
     #[serde(default)]
     registry: bool,
     rendezvous: Option<DepotSection>,
+    #[serde(default)]
+    leg_seal: LegSeal,
 }
 
 /// `rendezvous` of a relay's `[packet]`: what it keeps for receivers that are not online.
@@ -291,6 +293,7 @@ struct EndpointSection {
     uplink: Option<Bandwidth>,
     members: Option<PathBuf>,
     rendezvous: Vec<Hop>,
+    leg_seal: LegSeal,
 }
 
 impl Default for EndpointSection {
@@ -308,6 +311,7 @@ impl Default for EndpointSection {
             uplink: None,
             members: None,
             rendezvous: Vec::new(),
+            leg_seal: LegSeal::default(),
         }
     }
 }
@@ -348,6 +352,7 @@ impl NodeConfig {
                 ..bare.policy.clone()
             },
             repeats_copies: false,
+            leg_seal: section.leg_seal,
             services: RelayServices {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
@@ -401,6 +406,7 @@ impl NodeConfig {
             groups,
             rendezvous: Rendezvous { deposits, relays: endpoint.rendezvous },
             repeats_copies: endpoint.repeat_copies,
+            leg_seal: endpoint.leg_seal,
             keep_sources: endpoint.keep_sources,
             tunnel: endpoint.tun,
             members: endpoint.members,

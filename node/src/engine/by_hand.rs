@@ -136,8 +136,8 @@ impl Hosts {
                 while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
                     is_quiet = false;
                     let now = self.now;
-                    self.batch.for_each(|arrival, datagram| {
-                        engine.take(now, arrival.from, datagram);
+                    self.batch.for_each_train(|arrival, train| {
+                        engine.take_train(now, arrival.from, train);
                     });
                     engine.dispatch(now);
                     engine.flush();

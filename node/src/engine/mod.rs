@@ -23,22 +23,23 @@ mod tunnel;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tradewind_grant::{Sealer, Verifier};
-use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_net::udp::{Train, UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
 use tradewind_packet::session::{
-    DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PeerId, Sessions,
-    SessionsConfig, Table,
+    DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PASSED_BYTES, PeerId,
+    Run, Sessions, SessionsConfig, Table,
 };
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
-use crate::config::NodeConfig;
+use crate::config::{LegSeal, NodeConfig};
 use crate::counts::{Counts, add};
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
@@ -220,8 +221,31 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Takes datagrams of a neighbour.
+    pub(crate) fn take_train(&mut self, now: Now, from: SocketAddr, train: &mut Train<'_>) {
+        let (length, segment, mut at) = (train.bytes().len(), train.segment(), 0);
+        if length == 0 {
+            return self.take(now, from, &mut []);
+        }
+        while at < length {
+            let rest = &mut train.bytes()[at..];
+            let run = self.sessions.handle_passed(now, Link::Internet(from), rest, segment);
+            let Some(Run { bytes, datagrams, from: sender }) = run else {
+                let first = segment.min(rest.len());
+                self.take(now, from, &mut rest[..first]);
+                at += first;
+                continue;
+            };
+            add(&self.counts.received, datagrams as u64);
+            if let Some((peer, label)) = sender {
+                self.take_passed(now, peer, label, (train, at..at + bytes));
+            }
+            at += bytes;
+        }
+    }
+
     /// Takes a datagram of a neighbour.
-    pub(crate) fn take(&mut self, now: Now, from: SocketAddr, datagram: &mut [u8]) {
+    fn take(&mut self, now: Now, from: SocketAddr, datagram: &mut [u8]) {
         add(&self.counts.received, 1);
         let link = Link::Internet(from);
         self.keep_original(datagram);
@@ -308,7 +332,8 @@ impl Engine {
 
     /// Seals a payload for a neighbour; `false` when no session is open.
     fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
-        let Some(room) = Self::room(sockets, sessions, peer, payload.len()) else { return false };
+        let length = payload.len() + OVERHEAD;
+        let Some(room) = Self::room(sockets, sessions, peer, length) else { return false };
         room[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
         sessions.seal(peer, room).is_ok()
     }
@@ -322,16 +347,44 @@ impl Engine {
         }
     }
 
-    /// Seals a datagram for the neighbour that passes it on under `label`.
+    /// Sends a datagram to the neighbour that passes it on under `label`.
     fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
-        let length = PATH_HEADER_BYTES + body.len();
+        if self.config.leg_seal == LegSeal::Whole {
+            return self.pass_sealed(peer, label, body);
+        }
+        let length = PASSED_BYTES + body.len();
         let room = Self::room(&mut self.sockets, &self.sessions, peer, length);
+        let Some(room) = room else { return false };
+        room[PASSED_BYTES..].copy_from_slice(body);
+        self.sessions.pass(peer, label, room, length).is_ok()
+    }
+
+    /// Sends the passed datagrams in some bytes of a train to the neighbour that passes them on under `label`.
+    fn pass_train(
+        &mut self,
+        peer: PeerId,
+        label: u32,
+        (train, part): (&mut Train<'_>, Range<usize>),
+    ) -> bool {
+        let segment = train.segment();
+        let datagrams = &mut train.bytes()[part.clone()];
+        let Ok(Link::Internet(to)) = self.sessions.pass(peer, label, datagrams, segment) else {
+            return false;
+        };
+        self.sockets.send_train(self.sessions.is_ours(peer), to, (train, part));
+        true
+    }
+
+    /// Seals a datagram as a whole for the neighbour that passes it on under `label`.
+    fn pass_sealed(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
+        let length = PATH_HEADER_BYTES + body.len();
+        let room = Self::room(&mut self.sockets, &self.sessions, peer, length + OVERHEAD);
         let Some(room) = room else { return false };
         write_on_path(label, body, &mut room[HEADER_BYTES..HEADER_BYTES + length]);
         self.sessions.seal(peer, room).is_ok()
     }
 
-    /// Room for a sealed payload of `length` bytes, if a session is open.
+    /// Room for a datagram of `length` bytes, if a session is open.
     fn room<'a>(
         sockets: &'a mut Sockets,
         sessions: &Sessions,
@@ -342,7 +395,7 @@ impl Engine {
         if !sessions.is_open(peer) {
             return None;
         }
-        sockets.room(sessions.is_ours(peer), to, length + OVERHEAD)
+        sockets.room(sessions.is_ours(peer), to, length)
     }
 
     /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.

@@ -6,15 +6,19 @@
 //! A path through here takes two labels, of which each gateway has its share. An opening that is not answered soon gives both back: its
 //! endpoint opens another path each second until one answers, and only the last of them counts.
 
+use std::ops::Range;
+
 use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity};
+use tradewind_net::udp::Train;
 use tradewind_packet::event::Way;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES};
-use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_packet::session::{Link, Now, OVERHEAD, PASSED_BYTES, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::routes::Far;
-use super::serving::{AROUND_MESSAGE, Place};
+use super::serving::{AROUND_DATAGRAM, Place};
+use crate::config::LegSeal;
 use crate::counts::add;
 
 /// Silence after which a label is forgotten. Chosen: questions pass every 200 ms on a path in use.
@@ -97,33 +101,63 @@ struct Opening {
 }
 
 impl Engine {
-    /// Passes a packet on, or opens it where its path ends.
+    /// Passes a packet on that was sealed as a whole, or opens it where its path ends.
     pub(super) fn take_packet(&mut self, now: Now, from: PeerId, label: u32, body: &mut [u8]) {
-        let known = self.labels.get_mut(label).filter(|known| known.from == from);
-        let Some(known) = known else {
-            add(&self.counts.dropped, 1);
-            return;
+        match self.along(now, from, label) {
+            Some(Along { next: Some(next), .. }) => self.pass_on(label, next, body),
+            Some(Along { next: None, .. }) => self.take_at_end(now, label, body),
+            None => add(&self.counts.dropped, 1),
+        }
+    }
+
+    /// Passes the datagrams in some bytes of a train on, or opens them where their path ends.
+    pub(super) fn take_passed(
+        &mut self,
+        now: Now,
+        from: PeerId,
+        label: u32,
+        (train, part): (&mut Train<'_>, Range<usize>),
+    ) {
+        let segment = train.segment();
+        let count = part.len().div_ceil(segment);
+        let Some(Along { next, .. }) = self.along(now, from, label) else {
+            return add(&self.counts.dropped, count as u64);
         };
-        known.used = now.steady;
-        match known.to {
-            To::Next { peer, label: Some(next), .. } => {
-                if self.pass(peer, next, body) {
-                    add(&self.counts.forwarded, 1);
-                    self.note_passed(label, body.len());
-                }
+        if let Some((peer, next)) = next
+            && self.config.leg_seal == LegSeal::Headers
+        {
+            let bodies = part.len() - count * PASSED_BYTES;
+            if self.pass_train(peer, next, (train, part)) {
+                self.note_passed(label, (count, bodies));
             }
-            To::Next { .. } => add(&self.counts.dropped, 1),
-            To::Here { .. } => {
-                self.keep_original(body);
-                let opened = self.sessions.handle_datagram(now, Link::Overlay(label), body);
-                if let Some(opened) = opened {
-                    let peer = opened.peer;
-                    self.obey(now, peer, &body[opened.payload], Way::Overlay);
-                    // Whoever writes over a path is answered over it.
-                    if let Some(far) = self.fars.get_mut(&peer) {
-                        far.label = Some(label);
-                    }
-                }
+            return;
+        }
+        for datagram in train.bytes()[part].chunks_mut(segment) {
+            let body = &mut datagram[PASSED_BYTES..];
+            match next {
+                Some(next) => self.pass_on(label, next, body),
+                None => self.take_at_end(now, label, body),
+            }
+        }
+    }
+
+    /// Passes on what came under a label.
+    fn pass_on(&mut self, label: u32, (peer, next): (PeerId, u32), body: &[u8]) {
+        if self.pass(peer, next, body) {
+            self.note_passed(label, (1, body.len()));
+        }
+    }
+
+    /// Opens a datagram of the session between the ends of a path, of which one is here.
+    fn take_at_end(&mut self, now: Now, label: u32, datagram: &mut [u8]) {
+        self.keep_original(datagram);
+        let opened = self.sessions.handle_datagram(now, Link::Overlay(label), datagram);
+        if let Some(opened) = opened {
+            let peer = opened.peer;
+            self.obey(now, peer, &datagram[opened.payload], Way::Overlay);
+            // Whoever writes over a path is answered over it.
+            if let Some(far) = self.fars.get_mut(&peer) {
+                far.label = Some(label);
             }
         }
     }
@@ -147,9 +181,16 @@ impl Engine {
         Some(Along { place: known.place, next })
     }
 
-    fn note_passed(&mut self, label: u32, bytes: usize) {
+    /// So many datagrams with so many bytes in them were passed on.
+    fn note_passed(&mut self, label: u32, (datagrams, bytes): (usize, usize)) {
+        add(&self.counts.forwarded, datagrams as u64);
+        let around = AROUND_DATAGRAM
+            + match self.config.leg_seal {
+                LegSeal::Headers => PASSED_BYTES,
+                LegSeal::Whole => PATH_HEADER_BYTES + OVERHEAD,
+            };
         if let Some(known) = self.labels.get_mut(label) {
-            known.uncharged += (PATH_HEADER_BYTES + bytes + AROUND_MESSAGE) as u64;
+            known.uncharged += (datagrams * around + bytes) as u64;
         }
     }
 

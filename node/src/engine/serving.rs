@@ -29,8 +29,9 @@ const MOST_FOR_ONE: usize = 1024;
 /// Silence after which a flow is served no more. Chosen: as labels are forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What is around a message when it is billed: the session's seal, UDP and IPv4.
-pub(super) const AROUND_MESSAGE: usize = OVERHEAD + 28;
+/// What is around a datagram when it is billed: UDP and IPv4; around a message, the session's seal, too.
+pub(super) const AROUND_DATAGRAM: usize = 28;
+const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 
 /// Where on a path a node is, seen in the direction of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

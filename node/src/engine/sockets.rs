@@ -1,14 +1,17 @@
 //! Sockets towards neighbours.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_net::udp::{SendBatch, UdpPort};
+use tradewind_net::udp::{SendBatch, Train, UdpPort};
 
 use crate::counts::{Counts, add};
 
 /// Trains that are gathered before they leave.
 const GROUPS: usize = 64;
+/// Datagrams that a group of their own is worth. Chosen: fewer are joined by others, which spares more than copying costs.
+const MANY: usize = 16;
 
 /// A socket towards neighbours and what waits to leave through it.
 pub(super) struct Outlet {
@@ -32,14 +35,44 @@ impl Sockets {
         to: SocketAddr,
         length: usize,
     ) -> Option<&mut [u8]> {
+        let (outlet, counts) = self.outlet(is_ours);
+        if outlet.out.is_full_for(to, length) {
+            outlet.send(counts);
+        }
+        outlet.out.push(to, length)
+    }
+
+    /// Sends some bytes of a train: many datagrams as they lie, if they are all of it; others are copied, and go with those that wait.
+    pub(super) fn send_train(
+        &mut self,
+        is_ours: bool,
+        to: SocketAddr,
+        (train, part): (&mut Train<'_>, Range<usize>),
+    ) {
+        if train.count() >= MANY && part == (0..train.bytes().len()) {
+            let (outlet, counts) = self.outlet(is_ours);
+            if outlet.out.is_full() {
+                outlet.send(counts);
+            }
+            if outlet.out.take(to, train) {
+                return;
+            }
+        }
+        let segment = train.segment();
+        for datagram in train.bytes()[part].chunks(segment) {
+            if let Some(room) = self.room(is_ours, to, datagram.len()) {
+                room.copy_from_slice(datagram);
+            }
+        }
+    }
+
+    /// Through which a neighbour is spoken to, that this node connects to or not.
+    fn outlet(&mut self, is_ours: bool) -> (&mut Outlet, &Counts) {
         let outlet = match &mut self.own {
             Some(own) if is_ours => own,
             _ => &mut self.shared,
         };
-        if outlet.out.is_full_for(to, length) {
-            outlet.send(&self.counts);
-        }
-        outlet.out.push(to, length)
+        (outlet, &self.counts)
     }
 
     pub(super) fn flush(&mut self) {

@@ -5,6 +5,7 @@
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
+use super::passed::HeaderKey;
 use super::wire::{HEADER_BYTES, TAG_BYTES};
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: sealed datagrams v1";
@@ -14,12 +15,20 @@ const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: sealed datagrams v1
 pub(super) struct Keys {
     send: LessSafeKey,
     receive: LessSafeKey,
+    /// Of datagrams of which the header alone is sealed.
+    pub(super) send_header: HeaderKey,
+    pub(super) receive_header: HeaderKey,
 }
 
 impl Keys {
     /// Keys from what a handshake agreed on for either direction.
     pub(super) fn new(mut send: [u8; 32], mut receive: [u8; 32]) -> Self {
-        let keys = Self { send: key(KEY_CONTEXT, &send), receive: key(KEY_CONTEXT, &receive) };
+        let keys = Self {
+            send: key(KEY_CONTEXT, &send),
+            receive: key(KEY_CONTEXT, &receive),
+            send_header: HeaderKey::new(&send),
+            receive_header: HeaderKey::new(&receive),
+        };
         send.zeroize();
         receive.zeroize();
         keys

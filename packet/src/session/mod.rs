@@ -11,7 +11,8 @@
 //!
 //! - [`Sessions`] is the machine: datagrams and times in; datagrams to send, opened payloads and [`Event`]s out.
 //! - `wire` cuts datagrams up, `handshake` runs Noise (crate `snow`), `cookie` proves addresses before there is any state,
-//!   `cipher` seals and opens (AES-256-GCM of crate `ring`), [`ReplayWindow`] lets every counter pass once.
+//!   `cipher` seals and opens (AES-256-GCM of crate `ring`), `passed` seals headers alone, of what endpoints have sealed already,
+//!   [`ReplayWindow`] lets every counter pass once.
 //!
 //! Source: the roles of the messages follow WireGuard (Donenfeld, NDSS 2017, 5); addresses are proven as in
 //! RFC 9000, 8.1 and 8.2; the window is that of RFC 6479, wider.
@@ -21,6 +22,7 @@ mod cookie;
 mod event;
 mod handshake;
 mod link;
+mod passed;
 mod peer;
 pub(crate) mod random;
 mod replay;
@@ -30,8 +32,9 @@ mod wire;
 
 pub use event::{DropReason, Event, Now, Opened, SealError};
 pub use link::Link;
+pub use passed::PASSED_BYTES;
 pub use peer::PeerId;
 pub use replay::{ReplayWindow, WINDOW};
-pub use sessions::{Limits, Sessions, SessionsConfig, Transmit};
+pub use sessions::{Limits, Run, Sessions, SessionsConfig, Transmit};
 pub use table::Table;
 pub use wire::{HEADER_BYTES, OVERHEAD, PAYLOAD_LIMIT, TAG_BYTES};

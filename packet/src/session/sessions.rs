@@ -26,9 +26,11 @@ use super::wire::{
 mod accept;
 mod connect;
 mod gate;
+mod pass;
 mod peek;
 
 use gate::Gate;
+pub use pass::Run;
 
 /// Age at which new keys are agreed on. Source: WireGuard, 6.1.
 const REKEY_TIME: Duration = Duration::from_secs(120);
@@ -217,14 +219,7 @@ impl Sessions {
             return Err(DropReason::Replayed);
         }
         let is_newest = counter + 1 == session.window.next();
-        let peer_id = session.peer;
-        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::UnknownSession)?;
-        peer.heard = now.steady;
-        if peer.coming == Some(id) {
-            self.promote(peer_id);
-        } else if is_newest && peer.sending == Some(id) && peer.link != link {
-            self.ask_stranger(now, peer_id, link, datagram.len());
-        }
+        let peer_id = self.note_arrival(now, (link, id), is_newest, datagram.len())?;
         let payload = HEADER_BYTES..HEADER_BYTES + length;
         if datagram[0] == DATA {
             return Ok(Some(Opened { peer: peer_id, payload }));
@@ -234,6 +229,25 @@ impl Sessions {
             None => return Err(DropReason::Malformed),
         }
         Ok(None)
+    }
+
+    /// Something of a session has come, whose tag is true: its keys are in use, and its neighbour is perhaps elsewhere.
+    fn note_arrival(
+        &mut self,
+        now: Now,
+        (link, id): (Link, u32),
+        is_newest: bool,
+        length: usize,
+    ) -> Result<PeerId, DropReason> {
+        let peer_id = self.sessions.get(id).ok_or(DropReason::UnknownSession)?.peer;
+        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::UnknownSession)?;
+        peer.heard = now.steady;
+        if peer.coming == Some(id) {
+            self.promote(peer_id);
+        } else if is_newest && peer.sending == Some(id) && peer.link != link {
+            self.ask_stranger(now, peer_id, link, length);
+        }
+        Ok(peer_id)
     }
 
     fn obey(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {

@@ -40,6 +40,7 @@ pub(super) const RESPONSE: u8 = 0x12;
 pub(super) const COOKIE: u8 = 0x13;
 pub(super) const DATA: u8 = 0x14;
 pub(super) const CONTROL: u8 = 0x15;
+pub(super) const PASSED: u8 = 0x16;
 
 /// Noise's e and sealed s.
 pub(super) const KEYS_BYTES: usize = 32 + 48;

@@ -4,13 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use tradewind_packet::session::Sessions;
+use tradewind_packet::session::{Link, PASSED_BYTES, Sessions};
 
-use crate::cast::{ENDPOINT, Pair, RELAY, at, link, opened, sealed, transmits};
+use crate::cast::{self, ENDPOINT, Pair, RELAY, at, link, opened, sealed, transmits};
 use crate::script::Script;
 
 /// Where somebody without keys writes from.
 const STRANGER: u16 = 6666;
+/// Bytes of passed datagrams, whose bodies are one byte.
+const SEGMENT: usize = PASSED_BYTES + 1;
 
 /// Carries what a machine sends; returns the bytes that the stranger gets.
 fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -> usize {
@@ -25,12 +27,92 @@ fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -
     strangers
 }
 
+/// Passed datagrams that the endpoint has sent, one behind the other, and those that the relay has admitted.
+#[derive(Default)]
+struct Trains {
+    sent: Vec<u8>,
+    admitted: BTreeSet<u8>,
+}
+
+impl Trains {
+    /// What a relay admits of a train, by the first byte of each body.
+    fn admitted(
+        relay: &mut Sessions,
+        (millis, from): (u64, Link),
+        train: &[u8],
+        segment: usize,
+    ) -> Vec<u8> {
+        let (mut at, mut bodies) = (0, Vec::new());
+        while at < train.len() {
+            let run = relay.handle_passed(cast::at(millis), from, &train[at..], segment);
+            let bytes = run.map_or(segment.min(train.len() - at), |run| run.bytes);
+            assert!(bytes > 0 && bytes <= train.len() - at);
+            if run.is_some_and(|run| run.from.is_some()) {
+                let datagrams = train[at..at + bytes].chunks(segment);
+                bodies.extend(datagrams.map(|datagram| datagram[PASSED_BYTES]));
+            }
+            at += bytes;
+        }
+        bodies
+    }
+
+    /// Noise in a train's place; returns how many bytes.
+    fn noise(pair: &mut Pair, script: &mut Script<'_>, millis: u64) -> usize {
+        let (length, segment) = (script.byte(), script.byte().max(1));
+        let noise = script.bytes(length);
+        let when = (millis, link(STRANGER));
+        assert_eq!(Self::admitted(&mut pair.relay, when, noise, segment), []);
+        noise.len()
+    }
+
+    /// The endpoint sends a few, of which no two have the same body.
+    fn send(&mut self, pair: &mut Pair, script: &mut Script<'_>) {
+        let (first, count) = (self.sent.len() / SEGMENT, 1 + script.below(40));
+        let label = script.byte() as u32 % 2;
+        if first + count > 256 || !pair.endpoint.is_open(pair.peer) {
+            return;
+        }
+        let mut train = vec![0; count * SEGMENT];
+        for (number, datagram) in train.chunks_mut(SEGMENT).enumerate() {
+            datagram[PASSED_BYTES] = (first + number) as u8;
+        }
+        pair.endpoint.pass(pair.peer, label, &mut train, SEGMENT).expect("keys are there");
+        self.sent.extend(train);
+    }
+
+    /// Some of those that were sent come, perhaps again, perhaps one with another header; returns how many bytes come from the stranger.
+    fn deliver(
+        &mut self,
+        pair: &mut Pair,
+        script: &mut Script<'_>,
+        (millis, from): (u64, Link),
+    ) -> usize {
+        let all = self.sent.len() / SEGMENT;
+        if all == 0 {
+            return 0;
+        }
+        let (first, count) = (script.byte() % all, 1 + script.below(64));
+        let mut train = self.sent[first * SEGMENT..(first + count).min(all) * SEGMENT].to_vec();
+        let (which, change) = (script.below(64) % (train.len() / SEGMENT), script.byte());
+        let altered = (change != 0).then(|| {
+            train[which * SEGMENT + change % PASSED_BYTES] ^= change as u8;
+            train[which * SEGMENT + PASSED_BYTES]
+        });
+        for body in Self::admitted(&mut pair.relay, (millis, from), &train, SEGMENT) {
+            assert_ne!(Some(body), altered, "what was altered passed");
+            assert!(self.admitted.insert(body), "datagram {body} passed twice");
+        }
+        if from == link(STRANGER) { train.len() } else { 0 }
+    }
+}
+
 /// An established session between strangers' noise, altered, repeated and late datagrams: whatever comes, only what was
-/// sealed is opened, each once, and a stranger gets no more bytes than it sent.
+/// sealed is opened, and only what was passed is admitted, each once, and a stranger gets no more bytes than it sent.
 pub(crate) fn session(data: &[u8]) {
     let mut pair = Pair::established();
     let (mut script, mut millis) = (Script(data), 100);
     let (mut sent, mut delivered) = (Vec::<Vec<u8>>::new(), BTreeSet::new());
+    let mut trains = Trains::default();
     let (mut asked, mut answered) = (0, 0);
     for _ in 0..64 {
         if script.is_over() {
@@ -38,13 +120,13 @@ pub(crate) fn session(data: &[u8]) {
         }
         let operation = script.byte();
         let from = if operation & 0x80 == 0 { link(ENDPOINT) } else { link(STRANGER) };
-        match operation % 6 {
+        match operation % 8 {
             0 | 1 => {
                 let length = 2 * script.byte();
                 let noise = script.bytes(length);
                 asked += noise.len();
                 let target =
-                    if operation.is_multiple_of(6) { &mut pair.relay } else { &mut pair.endpoint };
+                    if operation.is_multiple_of(8) { &mut pair.relay } else { &mut pair.endpoint };
                 assert_eq!(opened(target, at(millis), link(STRANGER), noise), None);
             }
             2 if pair.endpoint.is_open(pair.peer) => {
@@ -68,6 +150,11 @@ pub(crate) fn session(data: &[u8]) {
                 asked += datagram.len();
                 assert_eq!(opened(&mut pair.relay, at(millis), link(STRANGER), &datagram), None);
             }
+            6 if operation & 0x40 != 0 => {
+                asked += Trains::noise(&mut pair, &mut script, millis);
+            }
+            6 => trains.send(&mut pair, &mut script),
+            7 => asked += trains.deliver(&mut pair, &mut script, (millis, from)),
             5 => {
                 millis += 500 * script.byte() as u64;
                 pair.endpoint.handle_timeout(at(millis));
