@@ -158,7 +158,13 @@ impl Worker {
             let Some(port) = port else { return };
             match self.incoming.receive(port) {
                 Ok(0) => return,
-                Ok(_) => self.hand_over(token),
+                Ok(fetched) => {
+                    self.hand_over(token);
+                    // What has come since then wakes this worker again.
+                    if fetched < BATCH {
+                        return;
+                    }
+                }
                 Err(error) => return tracing::warn!(%error, "a socket cannot be read"),
             }
         }
