@@ -216,8 +216,9 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
     assert_eq!(read.packets.verify(&read.inputs, &streams, &joint), []);
     assert!(joint.relays.is_empty() && joint.flows[0].costs.compute == Money::ZERO);
     assert!(joint.cost < alone.cost);
-    assert_eq!(read.packets.reserve(&read.inputs, alone.cost), Ok(alone.cost));
-    let poor = read.packets.reserve(&read.inputs, Money::ZERO).unwrap_err();
+    let reserve = read.packets.reserve(&read.inputs).unwrap();
+    assert_eq!((reserve.cost(), reserve.left_of(alone.cost)), (alone.cost, Ok(Money::ZERO)));
+    let poor = reserve.left_of(joint.cost).unwrap_err();
     assert!(matches!(&poor, PacketError::OverBudget { .. }) && poor.is_without_plan());
 
     // The streams take all of a relay: the call adds another.
