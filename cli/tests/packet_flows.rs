@@ -154,6 +154,7 @@ fn a_step_of_a_sweep_is_the_plan_for_that_budget_packet_flows_included() {
     );
     let poor = files.run(&format!("plan sweep --problem p.toml --from 0 --to {less:.9} --steps 2"));
     assert_eq!(poor.status.code(), Some(1), "{poor:?}");
+    assert!(common::text(&poor.stdout).contains("together $"), "{poor:?}");
 }
 
 #[test]

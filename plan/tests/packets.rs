@@ -432,6 +432,29 @@ proptest! {
     }
 
     #[test]
+    fn streams_and_packet_flows_stay_within_one_budget_whatever_the_streams_buy(
+        rtts in prop::collection::vec(2_u32..300, 21),
+        cents in prop::collection::vec(0_u32..25, 16),
+        demands in prop::collection::vec((100_u32..500, 0_u32..80), 3),
+        budget in 0_u32..300,
+    ) {
+        let read = read(&format!("{}{}", drawn(4, 3, &rtts, &cents, &demands), BULK.replace("20 GB", "4 GB")));
+        let budget = Money::from_usd(f64::from(budget) / 100.0).unwrap();
+        let made = Problem::new(read.inputs.clone()).ok().zip(read.packets.reserve(&read.inputs).ok());
+        let Some((problem, reserve)) = made else { return Ok(()) };
+        let Ok(left) = reserve.left_of(budget) else {
+            prop_assert!(reserve.cost() > budget);
+            return Ok(());
+        };
+        let problem = problem.with_budget(left);
+        let Ok(streams) = Greedy.solve(&problem, &Limits::work(10_000)) else { return Ok(()) };
+        prop_assert_eq!(verify(&problem, &streams), []);
+        let packets = read.packets.plan(&read.inputs, Some(&streams)).unwrap();
+        prop_assert_eq!(read.packets.verify(&read.inputs, &streams, &packets), []);
+        prop_assert!(packets.cost <= reserve.cost() && streams.cost + packets.cost <= budget);
+    }
+
+    #[test]
     fn a_plan_survives_being_written_and_read(
         rtts in prop::collection::vec(2_u32..200, 21),
         demands in prop::collection::vec((200_u32..500, 0_u32..80), 3),

@@ -113,7 +113,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     match args.output {
         Format::Json => output::json(&sweep)?,
         Format::Table => {
-            show(&sweep)?;
+            show(&sweep, &joint)?;
             prices(&read.file.inputs.prices)?;
         }
     }
@@ -240,10 +240,10 @@ fn mark_pareto(points: &mut [Point]) {
     }
 }
 
-fn show(sweep: &Sweep) -> anyhow::Result<()> {
+fn show(sweep: &Sweep, joint: &Joint<'_>) -> anyhow::Result<()> {
+    let has_packets = joint.reserve().is_some();
     let differs = sweep.points.iter().any(|point| point.value != point.total_fct_s);
     let objective = objective_heading(sweep.objective, differs);
-    let has_packets = sweep.points.iter().any(|point| point.joint.is_some());
     let rows: Vec<Vec<String>> = (sweep.points.iter())
         .map(|point| {
             let mut cells = vec![
