@@ -109,6 +109,35 @@ fn a_true_forecast_is_not_regretted() {
 }
 
 #[test]
+fn packet_flows_are_the_same_in_each_period_and_kept_of_each_budget() {
+    let files = with_log("packets-regret", &rhythm(13));
+    let call = "[[packet_flow]]\nid = \"call\"\nfrom = \"a\"\nto = \"b\"\nrate = \"1.5 Mbit/s\"\npacket = \"1 kB\"\nbudget = \"300 ms\"\n";
+    files.write("p.toml", format!("{PROBLEM}{call}"));
+    // As much as the relay and its egress cost: the call takes some of it.
+    let joint = json(&files, &format!("{REGRET} --budget 0.66"));
+    let [reserve, left] =
+        ["packets_reserve_usd", "streams_budget_usd"].map(|key| joint[key].as_f64().unwrap());
+    assert!(reserve > 0.0 && (reserve + left - 0.66).abs() < 1e-9, "{joint}");
+    assert_eq!(joint["budget_usd"], 0.66);
+    files.write("p.toml", PROBLEM);
+    let streams = json(&files, &format!("{REGRET} --budget {left}"));
+    assert_eq!(joint["periods"], streams["periods"], "as if there were so much less");
+    let richer = json(&files, &format!("{REGRET} --budget 0.66"));
+    assert_ne!(joint["periods"], richer["periods"]);
+    assert!(richer.get("packets_reserve_usd").is_none(), "{richer}");
+
+    files.write("p.toml", format!("{PROBLEM}{call}"));
+    let table = files.prints(REGRET);
+    assert!(table.contains("packet flows: the same in each period"), "{table}");
+    let refused = [("300 ms", " --budget 0.0001", "limited"), ("90 ms", "", "infeasible")];
+    for (budget, option, status) in refused {
+        files.write("p.toml", format!("{PROBLEM}{call}").replace("300 ms", budget));
+        let line = format!("p.toml: {status}: packet flow");
+        files.refuses_with(&format!("{REGRET}{option}"), 1, &line);
+    }
+}
+
+#[test]
 fn a_surprise_goes_direct_and_is_regretted() {
     // Hour 12 should be quiet between `a` and `b`, by all that was seen before; it is not.
     let quiet: String = (0..12).map(|hour| format!("{},a,c,10 MB\n", hour * 3600)).collect();

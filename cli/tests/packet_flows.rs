@@ -49,9 +49,7 @@ fn streams_and_packet_flows_are_planned_and_explained_in_one_view() {
     let verdicts: Vec<&str> = services.iter().map(|one| one["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts.iter().filter(|verdict| **verdict == "taken").count(), 1, "{plan}");
     assert_eq!(verdicts[0], "lossy", "a hundredth is lost");
-    let usd = |value: &Value| value.as_f64().unwrap();
-    let spent = usd(&plan["cost_usd"]) + usd(&plan["packets"]["cost_usd"]);
-    assert!(usd(&plan["budget_usd"]) < 1.0 && spent <= 1.0, "{plan}");
+    assert!(usd(&plan["budget_usd"]) < 1.0 && all_costs(&plan) <= 1.0, "{plan}");
 
     let table = files.prints("plan --problem p.toml");
     assert!(table.contains("packet flow") && table.contains("together $"), "{table}");
@@ -62,8 +60,101 @@ fn streams_and_packet_flows_are_planned_and_explained_in_one_view() {
         files.read("plan.json").replacen("\"compute_usd\": 0.0", "\"compute_usd\": 0.1", 1);
     files.write("forged.json", forged);
     files.refuses_with("explain forged.json call", 1, "forged.json: it is no plan for p.toml: ");
-    let compared = files.run("plan compare --problem p.toml");
-    assert!(common::text(&compared.stderr).contains("packet flows are left out"), "{compared:?}");
+}
+
+fn usd(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("dollars, not {value}"))
+}
+
+/// What all costs by a plan, and by a row of a comparison.
+fn all_costs(plan: &Value) -> f64 {
+    usd(&plan["cost_usd"]) + usd(&plan["packets"]["cost_usd"])
+}
+
+/// The figures of a row are those of this plan, packet flows included.
+fn is_of_plan(row: &Value, plan: &Value) {
+    for key in ["status", "total_fct_s", "cost_usd", "acceleration"] {
+        assert_eq!(row[key], plan[key], "{key}: {row}");
+    }
+    assert_eq!(row["packets_cost_usd"], plan["packets"]["cost_usd"], "{row}");
+    assert!((usd(&row["joint_cost_usd"]) - all_costs(plan)).abs() < 1e-9, "{row}");
+    let added = plan["packets"]["relays"].as_array().unwrap().len();
+    assert_eq!(row["packet_relays"], added, "{row}");
+}
+
+#[test]
+fn compare_plans_packet_flows_over_the_relays_of_each_algorithm() {
+    let files = joint("packets-compared");
+    let compared = files.json("plan compare --problem p.toml -o json");
+    assert_eq!(compared["budget_usd"], 1.0);
+    for row in compared["algorithms"].as_array().unwrap() {
+        let algorithm = row["algorithm"].as_str().unwrap();
+        let plan = files.json(&format!("plan --problem p.toml --algorithm {algorithm} -o json"));
+        is_of_plan(row, &plan);
+        assert_eq!(compared["streams_budget_usd"], plan["budget_usd"]);
+        assert!(usd(&row["joint_cost_usd"]) <= 1.0, "{row}");
+    }
+    let table = files.prints("plan compare --problem p.toml");
+    assert!(table.contains("packets $") && table.contains("together $"), "{table}");
+
+    files.refuses_with(
+        "plan compare --problem p.toml --budget 0.0001",
+        1,
+        "p.toml: limited: packet flows: they may cost $0.00",
+    );
+    files.write("late.toml", JOINT.replace("300 ms", "90 ms"));
+    for command in ["compare", "sweep --from 0 --to 1 --steps 2"] {
+        files.refuses_with(
+            &format!("plan {command} --problem late.toml"),
+            1,
+            "late.toml: infeasible: packet flow `call`: no service meets its budget of 90.0 ms",
+        );
+    }
+    let plain = JOINT.split("[[packet_flow]]").next().unwrap();
+    files.write("plain.toml", plain);
+    let plain = files.json("plan compare --problem plain.toml -o json");
+    assert!(plain.get("streams_budget_usd").is_none());
+    assert!(plain["algorithms"][0].get("joint_cost_usd").is_none(), "{plain}");
+}
+
+#[test]
+fn a_step_of_a_sweep_is_the_plan_for_that_budget_packet_flows_included() {
+    let files = joint("packets-swept");
+    let arguments = "plan sweep --problem p.toml --from 0 --to 1 --steps 5 --algorithm exact";
+    let sweep = files.json(&format!("{arguments} -o json"));
+    let [none, points @ ..] = &sweep["points"].as_array().unwrap()[..] else { panic!("{sweep}") };
+    assert_eq!((&none["budget_usd"], &none["status"]), (&0.0.into(), &"limited".into()));
+    assert!(none["reason"].as_str().unwrap().starts_with("packet flows: they may cost $"));
+    assert!(none["cost_usd"].is_null() && none.get("joint_cost_usd").is_none(), "{none}");
+    for point in points {
+        let budget = usd(&point["budget_usd"]);
+        let plan = files
+            .json(&format!("plan --problem p.toml --algorithm exact --budget {budget} -o json"));
+        is_of_plan(point, &plan);
+        assert_eq!(point["streams_budget_usd"], plan["budget_usd"]);
+        assert!(point["reason"].is_null() && usd(&point["joint_cost_usd"]) <= budget, "{point}");
+    }
+    let added: Vec<&Value> = points.iter().map(|point| &point["packet_relays"]).collect();
+    assert_eq!(added, [1, 1, 0, 0], "the stream's relay serves the call from three quarters on");
+
+    let shown = files.run(arguments);
+    let (table, note) = (common::text(&shown.stdout), common::text(&shown.stderr));
+    assert!(table.contains("limited") && table.contains("together $"), "{table}");
+    let said = "note: budgets below $";
+    assert!(note.starts_with(said) && note.ends_with(": 1 of 5\n"), "{note}");
+    // The line says from which budget on they are affordable, to the last digit.
+    let least = note[said.len()..].split(' ').next().unwrap();
+    files.prints(&format!("plan --problem p.toml --budget {least}"));
+    let reserve: f64 = least.parse().unwrap();
+    let less = reserve - 1e-8;
+    files.refuses_with(
+        &format!("plan --problem p.toml --budget {less:.9}"),
+        1,
+        "p.toml: limited: packet flows: they may cost $",
+    );
+    let poor = files.run(&format!("plan sweep --problem p.toml --from 0 --to {less:.9} --steps 2"));
+    assert_eq!(poor.status.code(), Some(1), "{poor:?}");
+    assert!(common::text(&poor.stdout).contains("together $"), "{poor:?}");
 }
 
 #[test]
@@ -78,6 +169,14 @@ fn packet_flows_may_be_all_there_is_and_have_no_plan() {
     assert_eq!(plan["packets"]["relays"][0]["id"], "gcp:europe-west2.1");
     assert!(files.prints("plan --problem p.toml").contains("for packet flows alone"));
     files.prints("explain plan.json call");
+    let sweep = files.json("plan sweep --problem p.toml --from 0 --to 1 --steps 2 -o json");
+    assert_eq!(
+        (&sweep["points"][0]["status"], &sweep["points"][1]["cost_usd"]),
+        (&"limited".into(), &0.0.into())
+    );
+    is_of_plan(&sweep["points"][1], &plan);
+    let compared = files.json("plan compare --problem p.toml -o json");
+    compared["algorithms"].as_array().unwrap().iter().for_each(|row| is_of_plan(row, &plan));
 
     files.write("late.toml", alone.replace("300 ms", "90 ms"));
     files.refuses_with(
@@ -89,7 +188,7 @@ fn packet_flows_may_be_all_there_is_and_have_no_plan() {
     files.refuses_with(
         "plan --problem p.toml --budget 0.0001",
         1,
-        "p.toml: limited: packet flows: they cost $",
+        "p.toml: limited: packet flows: they may cost $",
     );
 }
 

@@ -297,6 +297,13 @@ impl Answer {
         }
     }
 
+    /// What streams and packet flows cost together; none without a plan.
+    #[must_use]
+    pub fn joint_cost(&self) -> Option<Money> {
+        let of_packets = self.packets.as_ref().map_or(Money::ZERO, |packets| packets.cost);
+        Some(self.cost? + of_packets)
+    }
+
     /// The plan that it shows, if it has one, for [`crate::verify()`] and [`crate::explain()`].
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {

@@ -190,17 +190,32 @@ impl Packets {
         }
     }
 
-    /// What all flows cost at most, whatever relays the streams buy: on machines of which nothing is paid. A plan of streams that leaves
-    /// so much of the budget leaves enough.
+    /// What all flows cost at most, whatever relays the streams buy: on machines of which nothing is paid.
     ///
     /// # Errors
-    /// When no service meets a flow's budget, a price is missing, or all cost more than `budget`.
-    pub fn reserve(&self, inputs: &Inputs, budget: Money) -> Result<Money, PacketError> {
-        let cost = self.plan(inputs, None)?.cost;
-        if cost > budget {
-            return Err(PacketError::OverBudget { cost, budget });
-        }
-        Ok(cost)
+    /// When no service meets a flow's budget, or a price is missing.
+    pub fn reserve(&self, inputs: &Inputs) -> Result<Reserve, PacketError> {
+        Ok(Reserve(self.plan(inputs, None)?.cost))
+    }
+}
+
+/// What packet flows cost at most. A plan of streams that leaves so much of the budget leaves enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve(Money);
+
+impl Reserve {
+    /// The amount.
+    #[must_use]
+    pub const fn cost(self) -> Money {
+        self.0
+    }
+
+    /// What it leaves the streams of a budget.
+    ///
+    /// # Errors
+    /// When it is more than the budget.
+    pub fn left_of(self, budget: Money) -> Result<Money, PacketError> {
+        budget.checked_sub(self.0).ok_or(PacketError::OverBudget { cost: self.0, budget })
     }
 }
 
@@ -221,7 +236,10 @@ pub enum PacketError {
         fastest: Option<Fastest>,
     },
     /// More than the budget of the plan.
-    #[error("packet flows: they cost ${:.2}, above the budget of ${:.2}", cost.as_usd(), budget.as_usd())]
+    #[error(
+        "packet flows: they may cost ${}, on machines that nobody has paid: more than the budget of ${}",
+        cost.as_usd(), budget.as_usd()
+    )]
     OverBudget {
         /// What they cost on machines that nobody has paid.
         cost: Money,

@@ -216,8 +216,9 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
     assert_eq!(read.packets.verify(&read.inputs, &streams, &joint), []);
     assert!(joint.relays.is_empty() && joint.flows[0].costs.compute == Money::ZERO);
     assert!(joint.cost < alone.cost);
-    assert_eq!(read.packets.reserve(&read.inputs, alone.cost), Ok(alone.cost));
-    let poor = read.packets.reserve(&read.inputs, Money::ZERO).unwrap_err();
+    let reserve = read.packets.reserve(&read.inputs).unwrap();
+    assert_eq!((reserve.cost(), reserve.left_of(alone.cost)), (alone.cost, Ok(Money::ZERO)));
+    let poor = reserve.left_of(joint.cost).unwrap_err();
     assert!(matches!(&poor, PacketError::OverBudget { .. }) && poor.is_without_plan());
 
     // The streams take all of a relay: the call adds another.
@@ -428,6 +429,29 @@ proptest! {
                 prop_assert!(error.is_without_plan() && !line.contains('\n'), "{line}");
             }
         }
+    }
+
+    #[test]
+    fn streams_and_packet_flows_stay_within_one_budget_whatever_the_streams_buy(
+        rtts in prop::collection::vec(2_u32..300, 21),
+        cents in prop::collection::vec(0_u32..25, 16),
+        demands in prop::collection::vec((100_u32..500, 0_u32..80), 3),
+        budget in 0_u32..300,
+    ) {
+        let read = read(&format!("{}{}", drawn(4, 3, &rtts, &cents, &demands), BULK.replace("20 GB", "4 GB")));
+        let budget = Money::from_usd(f64::from(budget) / 100.0).unwrap();
+        let made = Problem::new(read.inputs.clone()).ok().zip(read.packets.reserve(&read.inputs).ok());
+        let Some((problem, reserve)) = made else { return Ok(()) };
+        let Ok(left) = reserve.left_of(budget) else {
+            prop_assert!(reserve.cost() > budget);
+            return Ok(());
+        };
+        let problem = problem.with_budget(left);
+        let Ok(streams) = Greedy.solve(&problem, &Limits::work(10_000)) else { return Ok(()) };
+        prop_assert_eq!(verify(&problem, &streams), []);
+        let packets = read.packets.plan(&read.inputs, Some(&streams)).unwrap();
+        prop_assert_eq!(read.packets.verify(&read.inputs, &streams, &packets), []);
+        prop_assert!(packets.cost <= reserve.cost() && streams.cost + packets.cost <= budget);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `tradewind plan compare`: all algorithms on one problem.
+//! `tradewind plan compare`: all algorithms on one problem, each with the packet flows over the relays of its plan.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use tradewind_plan::solver;
 use tradewind_plan::{Answer, Objective, Status};
 use tradewind_units::Money;
 
+use super::joint::{self, JointCost};
 use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
 use super::{AskedArgs, Begun, solve, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
@@ -29,7 +30,11 @@ pub(super) struct CompareArgs {
 struct Comparison {
     schema_version: u32,
     objective: Objective,
+    /// Of streams and packet flows together.
     budget_usd: Money,
+    /// What packet flows leave the streams of it, which bounds are for; left out where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams_budget_usd: Option<Money>,
     /// The best bounds that any of them proved.
     bound_s: Option<f64>,
     bound_cost_usd: Option<Money>,
@@ -47,7 +52,10 @@ struct Row {
     value: Option<f64>,
     total_fct_s: Option<f64>,
     acceleration: Option<f64>,
+    /// Of the streams.
     cost_usd: Option<Money>,
+    #[serde(flatten)]
+    joint: Option<JointCost>,
     /// What shared legs save, where content is common.
     #[serde(skip_serializing_if = "Option::is_none")]
     saved_usd: Option<Money>,
@@ -68,26 +76,29 @@ fn is_zero(count: &usize) -> bool {
 pub(super) fn run(args: &CompareArgs) -> Outcome {
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
-    read.tell_of_streams_alone();
-    let problem = match read.problem()? {
-        Ok(problem) => problem,
-        Err(reason) => {
-            output::complain(format_args!("{}: infeasible: {reason}", read.asked.file));
-            return Ok(FAILED.into());
-        }
+    let (problem, joint) = match joint::problem(&read)? {
+        Ok(made) => made,
+        Err(reason) => return Ok(read.refuse(Status::Infeasible, reason)),
     };
+    let budget = problem.budget();
+    let left = match joint.left_of(budget) {
+        Ok(left) => left,
+        Err(error) => return Ok(read.refuse(Status::Limited, error)),
+    };
+    let problem = problem.with_budget(left);
     let each = begun.left_of(args.asked.deadline);
     let mut answers: Vec<(&'static str, Result<Answer, String>)> = Vec::new();
     for name in solver::names() {
         let answer = match solve(&problem, name, each) {
-            Ok(answer) => Ok(answer),
+            Ok(answer) => Ok(joint.with_packets(&problem, answer)?),
             Err(error) if error.is::<solver::SolveError>() => Err(error.to_string()),
             // A plan that the verifier objects to.
             Err(error) => return Err(error),
         };
         answers.push((name, answer));
     }
-    let comparison = compared(problem.objective(), problem.budget(), &answers);
+    let budgets = (budget, joint.reserve().map(|_| left));
+    let comparison = compared(problem.objective(), budgets, &answers);
     match args.output {
         Format::Json => output::json(&comparison)?,
         Format::Table => {
@@ -103,7 +114,7 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
 
 fn compared(
     objective: Objective,
-    budget: Money,
+    (budget, streams_budget): (Money, Option<Money>),
     answers: &[(&'static str, Result<Answer, String>)],
 ) -> Comparison {
     let all = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
@@ -120,6 +131,7 @@ fn compared(
             total_fct_s: answer.total_fct.map(|total| total.as_secs_f64()),
             acceleration: answer.acceleration,
             cost_usd: answer.cost,
+            joint: JointCost::of(answer),
             saved_usd: answer.saved,
             shared_legs: answer.shared_legs.len(),
             relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
@@ -136,6 +148,7 @@ fn compared(
             total_fct_s: None,
             acceleration: None,
             cost_usd: None,
+            joint: None,
             saved_usd: None,
             shared_legs: 0,
             relays: None,
@@ -149,6 +162,7 @@ fn compared(
         schema_version: 1,
         objective,
         budget_usd: budget,
+        streams_budget_usd: streams_budget,
         bound_s: bound.map(|bound| bound.as_secs_f64()),
         bound_cost_usd: bound_cost,
         algorithms: rows.collect(),
@@ -159,6 +173,7 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
     let by_cost = comparison.objective == Objective::Cost;
     let differs = comparison.algorithms.iter().any(|row| row.value != row.total_fct_s);
     let objective = objective_heading(comparison.objective, differs);
+    let has_packets = comparison.streams_budget_usd.is_some();
     let shares = comparison.algorithms.iter().any(|row| row.saved_usd.is_some());
     let row = |row: &Row| {
         let mut cells = vec![row.algorithm.to_owned(), row.status.to_owned()];
@@ -168,6 +183,11 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
             optional(row.acceleration.map(times)),
             optional(row.cost_usd.map(dollars)),
             optional(row.relays.map(|relays| relays.to_string())),
+        ]);
+        if has_packets {
+            cells.extend(JointCost::cells(row.joint.as_ref()));
+        }
+        cells.extend([
             optional(if by_cost {
                 row.bound_cost_usd.map(dollars)
             } else {
@@ -184,15 +204,11 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = comparison.algorithms.iter().map(row).collect();
     let mut heading = vec!["algorithm", "status"];
     heading.extend(objective);
-    heading.extend([
-        "total FCT s",
-        "acceleration",
-        "cost $",
-        "relays",
-        if by_cost { "bound $" } else { "bound s" },
-        "gap %",
-        "time s",
-    ]);
+    heading.extend(["total FCT s", "acceleration", "cost $", "relays"]);
+    if has_packets {
+        heading.extend(JointCost::HEADINGS);
+    }
+    heading.extend([if by_cost { "bound $" } else { "bound s" }, "gap %", "time s"]);
     if shares {
         heading.extend(["shared legs", "saved $"]);
     }

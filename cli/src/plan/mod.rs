@@ -3,6 +3,7 @@
 mod compare;
 mod configure;
 mod expected;
+mod joint;
 pub(crate) mod kept;
 pub(crate) mod packets;
 pub(crate) mod problem;
@@ -36,14 +37,19 @@ pub(crate) struct PlanCommand {
 #[derive(clap::Subcommand)]
 enum PlanSubcommand {
     /// Solve one problem by every algorithm, side by side
+    ///
+    /// Packet flows are planned over the relays of each algorithm's plan: what they cost, and what all costs together, stands beside it.
     Compare(compare::CompareArgs),
     /// Solve one problem for many budgets: what does more money buy?
+    ///
+    /// Each budget is that of streams and packet flows together; which budgets do not afford the packet flows is said.
     Sweep(sweep::SweepArgs),
     /// What planning for forecasts of a log's past periods would have cost beside hindsight
     ///
     /// Each of the last periods is forecast from those before it and planned for; then its true flows come. They
     /// take the paths planned between their sites, or go direct; and, beside that, are planned for again over the
-    /// same relays. Both are compared with the plan that hindsight makes. See docs/forecast.md.
+    /// same relays. Both are compared with the plan that hindsight makes. What packet flows cost at most is kept of each
+    /// plan's budget; they are the same in each period, and no figure has their cost in it. See docs/forecast.md.
     Regret(regret::RegretArgs),
     /// Write what the gateways and relays of a plan are to run: routes, and how their legs are set up
     ///
@@ -158,13 +164,7 @@ pub(crate) fn refuse_bad_files(outcome: Outcome) -> Outcome {
 fn one(args: &PlanArgs) -> Outcome {
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
-    let mut answer = match read.problem()? {
-        Ok(problem) => packets::joint(&read, problem, &args.algorithm.algorithm, |problem| {
-            let left = begun.left_of(args.asked.deadline);
-            solve(problem, &args.algorithm.algorithm, left)
-        })?,
-        Err(reason) => read.infeasible(&args.algorithm.algorithm, reason),
-    };
+    let mut answer = planned(args, &read, begun)?;
     answer.forecast.clone_from(&read.forecast);
     answer.prices_dated = read.file.inputs.prices.dated().map(str::to_owned);
     if let Some(out) = &args.out {
@@ -176,6 +176,23 @@ fn one(args: &PlanArgs) -> Outcome {
         Format::Table => show::answer(&read, &answer)?,
     }
     Ok(exit_code(&answer))
+}
+
+/// The answer to a problem within its budget, packet flows included.
+fn planned(args: &PlanArgs, read: &Read, begun: Begun) -> anyhow::Result<Answer> {
+    let algorithm = &args.algorithm.algorithm;
+    let (problem, joint) = match joint::problem(read)? {
+        Ok(made) => made,
+        Err(reason) => return Ok(read.infeasible(algorithm, reason)),
+    };
+    let budget = problem.budget();
+    let left = match joint.left_of(budget) {
+        Ok(left) => left,
+        Err(error) => return Ok(joint.unaffordable(algorithm, budget, &error)),
+    };
+    let problem = problem.with_budget(left);
+    let answer = solve(&problem, algorithm, begun.left_of(args.asked.deadline))?;
+    joint.with_packets(&problem, answer)
 }
 
 /// Runs one algorithm for at most `deadline`, and checks its plan.

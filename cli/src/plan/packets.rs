@@ -1,60 +1,11 @@
-//! Packet flows beside streams: planned within one budget, shown, and explained `[JQ 3.3]`.
+//! Packet flows as people read them: which service each gets over which relays, and why `[JQ 3.3]`.
 
 use tradewind_model::packet::PacketService;
-use tradewind_plan::packets::{ConsideredService, PacketError, PacketVerdict, PlannedPacketFlow};
-use tradewind_plan::{Answer, Problem, Status};
+use tradewind_plan::Answer;
+use tradewind_plan::packets::{ConsideredService, PacketVerdict, PlannedPacketFlow};
 use tradewind_units::{Duration, Money, RelayId, time};
 
-use super::problem::{BadFile, Read};
-use super::show::NO_BUDGET_USD;
 use crate::output::{self, table};
-
-/// The streams' answer by `solve`, and that of the packet flows over its relays.
-///
-/// Both fit in the budget: what packet flows cost at most, on machines that nobody has paid, is taken off before the streams are planned.
-pub(super) fn joint(
-    read: &Read,
-    problem: Problem,
-    algorithm: &str,
-    solve: impl FnOnce(&Problem) -> anyhow::Result<Answer>,
-) -> anyhow::Result<Answer> {
-    let packets = &read.file.packets;
-    if packets.flows.is_empty() {
-        return solve(&problem);
-    }
-    let refused = |error: PacketError| BadFile(format!("{}: {error}", read.asked.file));
-    let budget = problem.budget();
-    let reserved = match packets.reserve(problem.inputs(), budget) {
-        Ok(reserved) => reserved,
-        Err(error) if error.is_without_plan() => {
-            return Ok(without_plan(read, algorithm, &error));
-        }
-        Err(error) => return Err(refused(error).into()),
-    };
-    // Where there is no budget nothing is taken off it.
-    let problem = match budget.checked_sub(reserved) {
-        Some(left) if budget.as_usd() < NO_BUDGET_USD => problem.with_budget(left),
-        _ => problem,
-    };
-    let mut answer = solve(&problem)?;
-    if let Some(plan) = answer.plan() {
-        let planned = packets.plan(problem.inputs(), Some(&plan)).map_err(refused)?;
-        if let Some(first) = packets.verify(problem.inputs(), &plan, &planned).first() {
-            anyhow::bail!("the plan of packet flows is wrong, which is a bug of ours: {first}");
-        }
-        answer.packets = Some(planned);
-    }
-    Ok(answer)
-}
-
-/// Relays of streams may save packet flows money: that all is too dear is not proven.
-fn without_plan(read: &Read, algorithm: &str, error: &PacketError) -> Answer {
-    let answer = read.infeasible(algorithm, error.to_string());
-    match error {
-        PacketError::OverBudget { .. } => Answer { status: Status::Limited, ..answer },
-        _ => answer,
-    }
-}
 
 /// Services, relays and costs of the packet flows, if there are some.
 pub(super) fn show(answer: &Answer) -> anyhow::Result<()> {
@@ -84,7 +35,7 @@ pub(super) fn show(answer: &Answer) -> anyhow::Result<()> {
     if !running.is_empty() {
         output::line(format_args!("relays that run and packet flows take: {running}"))?;
     }
-    let all = answer.cost.unwrap_or_default() + packets.cost;
+    let all = answer.joint_cost().unwrap_or_default();
     output::line(format_args!(
         "packet flows cost ${}, streams and packet flows together ${}",
         dollars(packets.cost),
@@ -162,6 +113,6 @@ fn millis(span: Duration) -> String {
 }
 
 /// Packet flows cost cents, of which two digits would show little.
-fn dollars(amount: Money) -> String {
+pub(super) fn dollars(amount: Money) -> String {
     format!("{:.4}", amount.as_usd())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::ExitCode;
 
 use tradewind_model::Catalogue;
 use tradewind_plan::answer::Asked;
@@ -11,7 +12,7 @@ use tradewind_plan::{Answer, Problem, ProblemError, Status};
 use tradewind_units::Money;
 
 use super::expected;
-use crate::output::{self, read_text};
+use crate::output::{self, FAILED, read_text};
 
 /// A problem file that is none, in one line with its name.
 #[derive(Debug)]
@@ -90,15 +91,6 @@ impl Read {
         Ok(Self { asked, file, forecast: None })
     }
 
-    /// Says that a command has nothing to do with the packet flows of the file, if it has some.
-    pub(crate) fn tell_of_streams_alone(&self) {
-        if !self.file.packets.flows.is_empty() {
-            output::say(
-                "note: packet flows are left out here: costs and budgets are those of the streams",
-            );
-        }
-    }
-
     /// Says what the figures rest on, where that is no measurement.
     pub(crate) fn tell(&self) {
         let guessed = self.file.legs_by_distance;
@@ -129,6 +121,12 @@ impl Read {
             }
             Err(error) => Err(BadFile(format!("{}: {error}", self.asked.file))),
         }
+    }
+
+    /// Says why there is no plan, where there is nothing else to show.
+    pub(crate) fn refuse(&self, status: Status, reason: impl std::fmt::Display) -> ExitCode {
+        output::complain(format_args!("{}: {}: {reason}", self.asked.file, status.as_str()));
+        FAILED.into()
     }
 
     /// The answer to a problem without paths.

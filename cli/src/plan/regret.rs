@@ -1,4 +1,7 @@
 //! `tradewind plan regret`: what planning for forecasts would have cost, period by period of a log.
+//!
+//! A packet flow has no log: the same ones are there in each period, forecast or not. What they cost at most is taken off the budget of
+//! every plan alike, and there is nothing of theirs to regret.
 
 use std::process::ExitCode;
 
@@ -9,11 +12,13 @@ use tradewind_plan::forecast::{
     PastPeriod, Predictor, Regret, first_testable, past_period, regret_by,
 };
 use tradewind_plan::solver::{self, Limits, SolveError, Solver};
-use tradewind_plan::{Flow, Objective, Problem, verify};
+use tradewind_plan::{Flow, Objective, Problem, Status, verify};
 use tradewind_units::{Bytes, Duration, Money};
 
 use super::expected::with_log;
-use super::problem::BadFile;
+use super::joint::Joint;
+use super::packets;
+use super::problem::{BadFile, Read};
 use super::show::{decimals, dollars, optional, prices};
 use super::{AlgorithmArgs, AskedArgs, Begun, usd};
 use crate::output::{self, FAILED, Format, Outcome, table};
@@ -54,9 +59,21 @@ struct Report {
     reserve: f64,
     algorithm: String,
     objective: Objective,
+    /// Of streams and packet flows together.
     budget_usd: Money,
+    #[serde(flatten)]
+    beside: Option<BesidePackets>,
     periods: Vec<PeriodReport>,
     mean: Mean,
+}
+
+/// What packet flows take of each plan's budget, where there are some.
+#[derive(Serialize)]
+struct BesidePackets {
+    /// What they cost at most in each period, each over its span.
+    packets_reserve_usd: Money,
+    /// What is left to the streams.
+    streams_budget_usd: Money,
 }
 
 /// One period. Completion times are sums over its flows; `value`s are of the objective.
@@ -106,8 +123,14 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
     let Some((log, period)) = args.asked.expected.asked() else {
         return Err(BadFile("--flows-from LOG and --period SPAN: both are needed".into()).into());
     };
-    let (read, history) = with_log(args.asked.file(), log, period, args.budget)?;
+    let (mut read, history) = with_log(args.asked.file(), log, period, args.budget)?;
     read.tell();
+    let budget = read.file.inputs.budget;
+    let beside = match beside_packets(&read, budget)? {
+        Ok(beside) => beside,
+        Err(none) => return Ok(none),
+    };
+    read.file.inputs.budget = beside.as_ref().map_or(budget, |beside| beside.streams_budget_usd);
     let season = args.asked.expected.season();
     let last = usize::try_from(args.last).unwrap_or(usize::MAX);
     let from = first_testable(&history, season).max(history.periods().saturating_sub(last));
@@ -138,7 +161,8 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
         reserve: args.reserve,
         algorithm: args.algorithm.algorithm.clone(),
         objective: read.file.inputs.objective,
-        budget_usd: read.file.inputs.budget,
+        budget_usd: budget,
+        beside,
         mean: mean_of(&periods),
         periods,
     };
@@ -150,6 +174,24 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
         }
     }
     Ok(if report.periods.is_empty() { FAILED.into() } else { ExitCode::SUCCESS })
+}
+
+/// What packet flows take of the budget, or that there is no plan, which has been said.
+fn beside_packets(
+    read: &Read,
+    budget: Money,
+) -> Result<Result<Option<BesidePackets>, ExitCode>, BadFile> {
+    let joint = match Joint::new(read)? {
+        Ok(joint) => joint,
+        Err(reason) => return Ok(Err(read.refuse(Status::Infeasible, reason))),
+    };
+    let Some(reserve) = joint.reserve() else { return Ok(Ok(None)) };
+    Ok(match joint.left_of(budget) {
+        Ok(left) => {
+            Ok(Some(BesidePackets { packets_reserve_usd: reserve, streams_budget_usd: left }))
+        }
+        Err(error) => Err(read.refuse(Status::Limited, error)),
+    })
 }
 
 /// Plans for what was expected and for what came; each plan takes at most `deadline`, building its problem included, and is verified.
@@ -269,5 +311,11 @@ fn show(report: &Report) -> anyhow::Result<()> {
         percent(mean.error_ratio),
         percent(mean.as_planned_regret_ratio),
         percent(mean.rerouted_regret_ratio)
-    ))
+    ))?;
+    report.beside.as_ref().map_or(Ok(()), |beside| {
+        output::line(format_args!(
+            "packet flows: the same in each period; the ${} that they cost at most are kept of each plan's budget, and in no cost above",
+            packets::dollars(beside.packets_reserve_usd)
+        ))
+    })
 }

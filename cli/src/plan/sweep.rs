@@ -1,4 +1,4 @@
-//! `tradewind plan sweep`: what more budget buys.
+//! `tradewind plan sweep`: what more budget buys. A budget is that of streams and packet flows together.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use tradewind_experiments::report::chart::{self, Chart, Line, Scale};
 use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 
+use super::joint::{self, Joint, JointCost};
 use super::problem::{BadFile, Read};
 use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
 use super::{AlgorithmArgs, AskedArgs, Begun, check, solve, usd, write};
@@ -55,18 +56,26 @@ struct Sweep {
 #[derive(Serialize)]
 struct Point {
     budget_usd: Money,
+    /// What packet flows leave the streams of it; left out where there are none, and where they are too dear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams_budget_usd: Option<Money>,
     status: Status,
+    /// Why there is no plan.
+    reason: Option<String>,
     /// Of the objective: seconds, weighted or of the last flow, or dollars.
     value: Option<f64>,
     total_fct_s: Option<f64>,
     direct_fct_s: Option<f64>,
     acceleration: Option<f64>,
+    /// Of the streams.
     cost_usd: Option<Money>,
+    #[serde(flatten)]
+    joint: Option<JointCost>,
     relays: Option<usize>,
     bound_s: Option<f64>,
     gap: Option<f64>,
     solve_s: f64,
-    /// No other point costs as little or less and takes less time.
+    /// No other point costs as little or less, packet flows included, and takes less time.
     pareto: bool,
     /// What stars and the plot go by: the objective, or all completion times where that is the cost.
     #[serde(skip)]
@@ -74,6 +83,13 @@ struct Point {
     /// The same if all flows went direct.
     #[serde(skip)]
     direct_s: Option<f64>,
+}
+
+impl Point {
+    /// Of streams and packet flows together.
+    fn all_costs(&self) -> Option<Money> {
+        self.joint.as_ref().map_or(self.cost_usd, |joint| Some(joint.joint_cost_usd))
+    }
 }
 
 pub(super) fn run(args: &SweepArgs) -> Outcome {
@@ -84,23 +100,20 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     let form = args.out.as_deref().map(Form::of).transpose().map_err(BadFile)?;
     let begun = Begun::now();
     let read = args.asked.read(Some(args.from))?;
-    read.tell_of_streams_alone();
-    let problem = match read.problem()? {
-        Ok(problem) => problem,
-        Err(reason) => {
-            output::complain(format_args!("{}: infeasible: {reason}", read.asked.file));
-            return Ok(FAILED.into());
-        }
+    let (problem, joint) = match joint::problem(&read)? {
+        Ok(made) => made,
+        Err(reason) => return Ok(read.refuse(Status::Infeasible, reason)),
     };
     let each = begun.left_of(args.asked.deadline);
-    let sweep = swept(&read, problem, args, each)?;
+    let sweep = swept(&read, (problem, &joint), args, each)?;
+    tell_of_too_small(&joint, &sweep);
     if let (Some(out), Some(form)) = (&args.out, form) {
         write(out, &render(form, &sweep)?)?;
     }
     match args.output {
         Format::Json => output::json(&sweep)?,
         Format::Table => {
-            show(&sweep)?;
+            show(&sweep, &joint)?;
             prices(&read.file.inputs.prices)?;
         }
     }
@@ -112,7 +125,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
 /// better of both counts: more budget never makes it worse, whatever the algorithm. Each run takes at most `deadline`.
 fn swept(
     read: &Read,
-    mut problem: Problem,
+    (mut problem, joint): (Problem, &Joint<'_>),
     args: &SweepArgs,
     deadline: Duration,
 ) -> anyhow::Result<Sweep> {
@@ -123,13 +136,23 @@ fn swept(
         let (from, to) = (args.from.as_usd(), args.to.as_usd());
         let budget =
             Money::from_usd(from + share * (to - from)).context("a budget of the sweep")?;
-        problem = problem.with_budget(budget);
+        let left = match joint.left_of(budget) {
+            Ok(left) => left,
+            Err(error) => {
+                let answer = joint.unaffordable(&args.algorithm.algorithm, budget, &error);
+                points.push(point(&problem, &answer));
+                continue;
+            }
+        };
+        problem = problem.with_budget(left);
         let mut answer = solve(&problem, &args.algorithm.algorithm, deadline)?;
         if let Some(before) = &best {
             answer = better(&problem, before, answer)?;
         }
         best = answer.plan().or(best);
-        points.push(point(&problem, &answer));
+        let answer = joint.with_packets(&problem, answer)?;
+        let streams_budget_usd = joint.reserve().map(|_| left);
+        points.push(Point { budget_usd: budget, streams_budget_usd, ..point(&problem, &answer) });
     }
     mark_pareto(&mut points);
     Ok(Sweep {
@@ -139,6 +162,19 @@ fn swept(
         objective: problem.objective(),
         points,
     })
+}
+
+/// Says which budgets do not afford the packet flows, if some do not.
+fn tell_of_too_small(joint: &Joint<'_>, sweep: &Sweep) {
+    let Some(reserve) = joint.reserve() else { return };
+    let too_small = sweep.points.iter().filter(|point| point.budget_usd < reserve).count();
+    if too_small > 0 {
+        output::say(format_args!(
+            "note: budgets below ${} do not afford the packet flows, which may cost so much: {too_small} of {}",
+            reserve.as_usd(),
+            sweep.points.len()
+        ));
+    }
 }
 
 /// The answer, or the plan of a smaller budget if that is better.
@@ -170,12 +206,15 @@ fn point(problem: &Problem, answer: &Answer) -> Point {
     };
     Point {
         budget_usd: answer.budget,
+        streams_budget_usd: None,
         status: answer.status,
+        reason: answer.reason.clone(),
         value: answer.value(),
         total_fct_s: total,
         direct_fct_s: direct,
         acceleration: answer.acceleration,
         cost_usd: answer.cost,
+        joint: JointCost::of(answer),
         relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
         bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
         gap: answer.gap,
@@ -188,7 +227,7 @@ fn point(problem: &Problem, answer: &Answer) -> Point {
 
 fn mark_pareto(points: &mut [Point]) {
     let figures: Vec<Option<(Money, f64)>> =
-        points.iter().map(|point| point.cost_usd.zip(point.time_s)).collect();
+        points.iter().map(|point| point.all_costs().zip(point.time_s)).collect();
     for (index, point) in points.iter_mut().enumerate() {
         let Some((cost, time)) = figures[index] else { continue };
         let beats = |(other, figure): (usize, &Option<(Money, f64)>)| {
@@ -201,7 +240,8 @@ fn mark_pareto(points: &mut [Point]) {
     }
 }
 
-fn show(sweep: &Sweep) -> anyhow::Result<()> {
+fn show(sweep: &Sweep, joint: &Joint<'_>) -> anyhow::Result<()> {
+    let has_packets = joint.reserve().is_some();
     let differs = sweep.points.iter().any(|point| point.value != point.total_fct_s);
     let objective = objective_heading(sweep.objective, differs);
     let rows: Vec<Vec<String>> = (sweep.points.iter())
@@ -217,15 +257,21 @@ fn show(sweep: &Sweep) -> anyhow::Result<()> {
                 optional(point.total_fct_s.map(decimals)),
                 optional(point.acceleration.map(times)),
                 optional(point.relays.map(|relays| relays.to_string())),
-                optional(point.gap.map(percent)),
-                decimals(point.solve_s),
             ]);
+            if has_packets {
+                cells.extend(JointCost::cells(point.joint.as_ref()));
+            }
+            cells.extend([optional(point.gap.map(percent)), decimals(point.solve_s)]);
             cells
         })
         .collect();
     let mut heading = vec!["Pareto", "status", "budget $", "cost $"];
     heading.extend(objective);
-    heading.extend(["total FCT s", "acceleration", "relays", "gap %", "time s"]);
+    heading.extend(["total FCT s", "acceleration", "relays"]);
+    if has_packets {
+        heading.extend(JointCost::HEADINGS);
+    }
+    heading.extend(["gap %", "time s"]);
     table::print(&heading, &rows, 2)
 }
 
