@@ -14,7 +14,7 @@ use crate::relay::{Beside, Log, announce, start_log};
 
 #[derive(clap::Args)]
 pub(crate) struct GatewayArgs {
-    /// The gateway's configuration (TOML, see docs/relay.md)
+    /// The gateway's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     /// Take routes and grant over whenever the file changes, as on SIGHUP

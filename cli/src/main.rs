@@ -55,9 +55,9 @@ enum Command {
     /// TRADEWIND_RUNTIME_DIR names another directory, for a second lab.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Split TCP sessions here, for gateways that hold a grant
+    /// Split TCP sessions and serve packets here, for gateways that hold a grant
     Relay(relay::RelayArgs),
-    /// Put an application's TCP on the overlay: port forward, SOCKS5, HTTP CONNECT, transparent
+    /// Put applications' TCP and UDP on the overlay: ports, SOCKS5, HTTP CONNECT, transparent, TUN
     Gateway(gateway::GatewayArgs),
     /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
     Forward(forward::ForwardArgs),

@@ -14,7 +14,7 @@ use crate::output::{self, Outcome, read_text};
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
-    /// The relay's configuration (TOML, see docs/relay.md)
+    /// The relay's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     /// Form of the log on standard error; TRADEWIND_LOG filters it

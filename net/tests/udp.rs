@@ -119,6 +119,30 @@ fn trains_change_hands_whole_and_keep_their_order() {
     }
 }
 
+/// What turns out not to be sent leaves no trace, whether it would have begun a train, gone on with one or ended it.
+#[test]
+fn what_is_not_written_is_not_sent() {
+    let [sender, receiver] = [(); 2].map(|()| port(LOCAL[0], UdpOptions::default()));
+    let (to, mut batch, mut expected) = (receiver.address(), SendBatch::new(4), Vec::new());
+    for (number, (length, is_sent)) in
+        [(9, false), (9, true), (9, false), (4, false), (9, true), (4, true), (9, false), (9, true)]
+            .into_iter()
+            .enumerate()
+    {
+        let datagram = vec![number as u8; length];
+        let written = batch.push_if(to, length, |room| {
+            room.copy_from_slice(&datagram);
+            is_sent
+        });
+        assert_eq!(written, is_sent);
+        expected.extend(is_sent.then_some((sender.address(), datagram)));
+    }
+    assert_eq!((batch.len(), batch.flush(&sender).sent), (4, 4));
+    assert_eq!(fetch(&receiver, 4), expected);
+    assert!(!batch.push_if(to, 9, |_| false) && batch.is_empty());
+    assert_eq!(batch.flush(&sender), SendCounts::default());
+}
+
 #[test]
 fn trains_to_one_next_hop_are_few_calls() {
     let (sender, receiver) =

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use tradewind_grant::{
-    DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
+    Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, PublicIdentity,
+    RelayPolicy, SignedGrant,
 };
 use tradewind_packet::budget::Allowance;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
@@ -93,6 +94,21 @@ pub struct Course {
     pub copies: Option<Chosen>,
     /// What the choice of its service counts on.
     pub assumed: Assumed,
+}
+
+impl Course {
+    /// The relays and the far endpoint, as far as they are named here.
+    fn named(&self) -> impl Iterator<Item = &Hop> {
+        let relays = match &self.relays {
+            Via::Relays(relays) => relays.as_slice(),
+            Via::Nearest => &[],
+        };
+        let far = match &self.far {
+            Far::At(hop) => Some(hop),
+            Far::Member(_) => None,
+        };
+        relays.iter().chain(far)
+    }
 }
 
 /// What the choice of a service counts on that no node can measure: what its relays charge, and how they code.
@@ -330,6 +346,28 @@ impl NodeConfig {
                 "coding.across_gateways: gateways are coded together only where they share a worker; with one all do"
             );
         }
+        if let Some(grant) = &self.grant {
+            self.warn_of_grant(grant.unverified());
+        }
+    }
+
+    /// Who accepts the grant refuses what it does not cover, and tells nobody: so it is told here.
+    fn warn_of_grant(&self, grant: &Grant) {
+        let of_groups = self.groups.iter().flat_map(Group::courses);
+        let of_groups = of_groups.map(|(to, course)| (Some(to), course));
+        let of_paths = self.paths.iter().map(|path| match &path.entrance {
+            Entrance::Port { to, .. } => (Some(*to), path.course.clone()),
+            Entrance::Taken(_) | Entrance::Tunnel(_) => (None, path.course.clone()),
+        });
+        for (to, course) in of_paths.chain(of_groups) {
+            if let Some(to) = to.filter(|to| !grant.may_cover(&Destination::Address(*to))) {
+                tracing::warn!(%to, "grant: it does not cover where these packets go, and they will be refused");
+            }
+            for hop in course.named().filter(|hop| !grant.relays.contain(&hop.identity)) {
+                let Hop { address, identity } = hop;
+                tracing::warn!(%address, %identity, "grant: it does not list this relay or far gateway, which will refuse it");
+            }
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
@@ -359,7 +397,8 @@ impl NodeConfig {
             return refused("workers", "a node with paths or members of its own has one worker");
         }
         if self.grant.is_none() {
-            return refused("grant", "missing, and there are paths");
+            let problem = "missing: expected one for packets to be sent (`tradewind grant issue`)";
+            return refused("grant", problem);
         }
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;

@@ -77,6 +77,14 @@ pub enum NodeError {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// The same of one of several `[[packet]]`.
+    #[error("the {number}. [[packet]]: {error}")]
+    Packet {
+        /// Which of them, from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: Box<NodeError>,
+    },
     /// The system has no entropy or no thread to give.
     #[error("{0}")]
     System(#[from] std::io::Error),

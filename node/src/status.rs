@@ -36,14 +36,20 @@ impl Fared {
     /// Adds what a receiver told of an interval.
     pub(crate) fn add(&mut self, told: &Feedback) {
         let [cache, in_stream, cross_stream] = told.recovered;
-        self.expected += told.expected;
-        self.in_time += told.in_time;
-        self.late += told.late;
-        self.lost += told.expected - told.in_time - told.late;
-        self.lost_by_internet += told.lost_by_internet;
-        self.recovered_cache += cache;
-        self.recovered_in_stream += in_stream;
-        self.recovered_cross_stream += cross_stream;
+        let lost = told.expected.saturating_sub(told.in_time).saturating_sub(told.late);
+        for (sum, told) in [
+            (&mut self.expected, told.expected),
+            (&mut self.in_time, told.in_time),
+            (&mut self.late, told.late),
+            (&mut self.lost, lost),
+            (&mut self.lost_by_internet, told.lost_by_internet),
+            (&mut self.recovered_cache, cache),
+            (&mut self.recovered_in_stream, in_stream),
+            (&mut self.recovered_cross_stream, cross_stream),
+        ] {
+            // A receiver may tell anything.
+            *sum = sum.saturating_add(told);
+        }
     }
 }
 

@@ -309,7 +309,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     }
     assert_eq!(
         refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),
-        "grant: missing, and there are paths"
+        "grant: missing: expected one for packets to be sent (`tradewind grant issue`)"
     );
     let narrow = vec!["10.0.0.0/8:443".parse().unwrap()];
     let tunnel = Some(Tunnel { name: "tw0".into(), destinations: narrow, mtu: None });

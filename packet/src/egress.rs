@@ -150,6 +150,12 @@ impl Egress {
         if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
             return Err(DropReason::TableFull);
         }
+        let is_known = self.flows.get(&number).is_some_and(|old| old.receiver == flow.receiver);
+        if is_known && !self.groups.contains_key(&number) {
+            // Its receiver keeps what is left of its budgets.
+            self.flows.insert(number, flow);
+            return Ok(());
+        }
         self.remove_flow(number);
         self.receivers.add(flow.receiver, number);
         self.flows.insert(number, flow);
@@ -212,7 +218,7 @@ impl Egress {
             Err(reason) => self.outbox.drop(reason),
             Ok(()) => {
                 let is_back = self.receivers.hear(now, from);
-                if is_back || is_sign_of_life {
+                if is_back || (is_sign_of_life && self.receivers.is_presence_due(now, from)) {
                     // Again with each sign of life: one that was lost would leave its flows without coding.
                     self.tell_presence(from, true);
                 }

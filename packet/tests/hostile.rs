@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use cast::{ENDPOINT, Pair, link};
 use flows::*;
 use proptest::prelude::*;
+use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, MOST_ASKED};
 use tradewind_packet::event::{DropReason, Event};
 use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
-use tradewind_packet::message::{Message, Nack, Ranges, Service, write_ranges};
+use tradewind_packet::message::{Class, Message, Nack, Ranges, Service, Source, write_ranges};
 
 fn coding(flows: u64) -> Setting {
     let mut setting = Setting::of(Service::Coding, flows);
@@ -128,6 +129,62 @@ fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
     assert_eq!((states(&cast), cast.wire.len()), (before, wire.len()));
     // All of the services' messages have been tried.
     assert_eq!(seen, (0x41..=0x4b).collect());
+}
+
+/// The relay of two receivers, the second of which has a flow with one packet that is kept.
+fn relay_of_two(flows_of_first: u64) -> (Egress, EgressFlow) {
+    let mut egress = Egress::new(EgressConfig::default());
+    let of = |receiver| EgressFlow { ingress: Peer(1), receiver: Peer(receiver) };
+    for flow in 0..flows_of_first {
+        egress.set_flow(FlowNumber(flow), of(2)).unwrap();
+    }
+    egress.set_flow(FlowNumber(VICTIM), of(3)).unwrap();
+    let (service, class) = (Service::Caching, Class::Usual);
+    let packet = id(VICTIM, 0);
+    let source = Source { packet, service, class, payload: &[1; 1000] };
+    egress.handle_message(at(1), Peer(1), Message::Source(source));
+    (egress, of(2))
+}
+
+const VICTIM: u64 = 5000;
+
+fn said(egress: &mut Egress) -> Vec<Peer> {
+    std::iter::from_fn(|| egress.poll_transmit().map(|transmit| transmit.to)).collect()
+}
+
+#[test]
+fn a_receiver_that_tells_of_itself_again_and_again_holds_up_nobody() {
+    let (mut egress, _) = relay_of_two(1024);
+    said(&mut egress);
+    for nonce in 0..1000 {
+        let alive = Message::Keepalive { is_answer: false, nonce };
+        egress.handle_message(at(2), Peer(2), alive);
+    }
+    let ask = nack(VICTIM, &[0]);
+    egress.handle_message(at(3), Peer(3), Message::parse(&ask).unwrap());
+    let said = said(&mut egress);
+    let to_ingress = said.iter().filter(|to| **to == Peer(1)).count();
+    assert!(to_ingress <= 1024, "{to_ingress} words of one receiver's presence");
+    assert_eq!(said.iter().filter(|to| **to == Peer(3)).count(), 1, "the other one is served");
+}
+
+#[test]
+fn a_flow_that_is_ordered_anew_brings_no_new_budget() {
+    let (mut egress, flow) = relay_of_two(1);
+    let (mut first, mut accepted) = (0, 0);
+    for _ in 0..2000 {
+        let ask = nack(0, &(first..first + 64).collect::<Vec<u64>>());
+        first += 64;
+        let before = egress.held().requests;
+        egress.handle_message(at(2), Peer(2), Message::parse(&ask).unwrap());
+        accepted += egress.held().requests - before;
+        egress.set_flow(FlowNumber(0), flow).unwrap();
+    }
+    assert!((64..MOST_ASKED / 8).contains(&accepted), "{accepted} remembered at one instant");
+    said(&mut egress);
+    let ask = nack(VICTIM, &[0]);
+    egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
+    assert_eq!(said(&mut egress), [Peer(3)]);
 }
 
 proptest! {

@@ -43,7 +43,10 @@ fn a_train_is_one_run_and_passes_once() {
     let train = passed(&mut pair, LABEL, 32, (600, 26));
     let runs = told(&mut pair.relay, &train, 600);
     assert_eq!(runs, [Run { bytes: train.len(), datagrams: 32, from }]);
-    assert_eq!(admitted(&told(&mut pair.relay, &train, 600)), 0);
+    assert_eq!(
+        told(&mut pair.relay, &train, 600),
+        [Run { bytes: train.len(), datagrams: 32, from: None }]
+    );
     assert_eq!(pair.relay.drops()[DropReason::Replayed as usize], 32);
     // They count among sealed datagrams, of which none is dropped for it.
     let sealed = sealed(&mut pair.endpoint, pair.peer, b"sealed");
@@ -115,6 +118,17 @@ fn headers_are_sealed_and_bodies_are_not() {
     altered[PASSED_BYTES] ^= 0x40;
     assert!(admits(&mut pair, &altered));
     assert!(!admits(&mut pair, &datagram), "its counter has passed");
+}
+
+/// A train that is forged from end to end is looked at once.
+#[test]
+fn a_forged_train_is_one_run() {
+    let mut pair = Pair::established();
+    let mut train = passed(&mut pair, LABEL, 64, (26, 26));
+    train.chunks_mut(26).for_each(|datagram| datagram[17] ^= 1);
+    let runs = told(&mut pair.relay, &train, 26);
+    assert_eq!(runs, [Run { bytes: train.len(), datagrams: 64, from: None }]);
+    assert_eq!(pair.relay.drops()[DropReason::FalseTag as usize], 64);
 }
 
 /// Somebody else's train costs no datagram of the neighbour's that lies behind it.

@@ -102,6 +102,32 @@ impl SendBatch {
         Some(&mut self.buffers[at][start..start + length])
     }
 
+    /// The same where it may turn out that nothing is to be sent: then `write` says so, and what it left in the room goes nowhere.
+    pub fn push_if(
+        &mut self,
+        to: SocketAddr,
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> bool {
+        let place = place_of(to);
+        let before = self.groups.len();
+        let closed = self.groups.get(usize::from(self.places[place])).map(|group| group.is_closed);
+        let Some(room) = self.push(to, length) else { return false };
+        if write(room) {
+            return true;
+        }
+        self.datagrams -= 1;
+        if self.groups.len() > before {
+            self.groups.pop();
+            self.places[place] = NOBODY;
+        } else if let Some(group) = self.groups.get_mut(usize::from(self.places[place])) {
+            group.count -= 1;
+            group.bytes -= length;
+            group.is_closed = closed.unwrap_or(false);
+        }
+        false
+    }
+
     /// Takes all of a train that has arrived, to be sent to `to` as it is, without copying it; `false` when the batch must be flushed first, or the train is
     /// empty or longer than any that can be sent.
     pub fn take(&mut self, to: SocketAddr, train: &mut Train<'_>) -> bool {

@@ -122,7 +122,7 @@ struct PathSection {
     service: Option<Wanted>,
     ways: Option<Ways>,
     #[serde(default)]
-    budget: Budget,
+    budget: Option<Budget>,
     bearable_loss: Option<Ratio>,
     costs: Option<ServiceCosts>,
     coding: Option<CodingSection>,
@@ -140,7 +140,7 @@ struct GroupSection {
     service: Option<Wanted>,
     ways: Option<Ways>,
     #[serde(default)]
-    budget: Budget,
+    budget: Option<Budget>,
 }
 
 /// One of a `group`.
@@ -265,7 +265,7 @@ enum Wanted {
 struct Keep(#[serde(with = "as_text")] Duration);
 
 /// `budget` of a `[[packet]]`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 struct Budget(#[serde(with = "as_text")] Duration);
 
 /// `ways` of a `[[packet]]`: over which paths a forwarded flow goes.
@@ -316,13 +316,34 @@ impl Default for EndpointSection {
     }
 }
 
-/// Reads one part; the error is one line.
+/// Reads one part; the error is one line, with the key in it that is wrong.
 fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
-    let refused = |error: toml::de::Error| {
-        let problem = in_plain_words(&error.message().lines().collect::<Vec<_>>().join(" "));
-        NodeError::Config { key, problem }
-    };
-    value.clone().try_into().map_err(refused)
+    serde_path_to_error::deserialize(value.clone()).map_err(|error| {
+        let place = Some(error.path().to_string()).filter(|place| place != ".");
+        let message = error.inner().message().lines().collect::<Vec<_>>().join(" ");
+        let place = place.map_or_else(String::new, |place| format!("{place}: "));
+        NodeError::Config { key, problem: format!("{place}{}", in_plain_words(&message)) }
+    })
+}
+
+/// What one `[[packet]]` of a gateway orders.
+enum Ordered {
+    Path(Path),
+    Group(Group),
+    Deposits(Deposits),
+}
+
+impl Ordered {
+    fn of(packet: &toml::Value) -> Result<Self, NodeError> {
+        if packet.get("group").is_some() {
+            return section("packet", packet).and_then(GroupSection::resolve).map(Self::Group);
+        }
+        let section: PathSection = section("packet", packet)?;
+        match section.service {
+            Some(Wanted::Rendezvous) => section.resolve_deposits().map(Self::Deposits),
+            _ => section.resolve().map(Self::Path),
+        }
+    }
 }
 
 impl NodeConfig {
@@ -381,15 +402,15 @@ impl NodeConfig {
             None => EndpointSection::default(),
         };
         let (mut paths, mut groups, mut deposits) = (Vec::new(), Vec::new(), Vec::new());
-        for value in packets {
-            if value.get("group").is_some() {
-                groups.push(section("packet", value).and_then(GroupSection::resolve)?);
-                continue;
-            }
-            let section: PathSection = section("packet", value)?;
-            match section.service {
-                Some(Wanted::Rendezvous) => deposits.push(section.resolve_deposits()?),
-                _ => paths.push(section.resolve()?),
+        for (at, packet) in packets.iter().enumerate() {
+            let of_which = |error: NodeError| match packets.len() {
+                1 => error,
+                _ => NodeError::Packet { number: at + 1, error: error.into() },
+            };
+            match Ordered::of(packet).map_err(of_which)? {
+                Ordered::Path(path) => paths.push(path),
+                Ordered::Group(group) => groups.push(group),
+                Ordered::Deposits(told) => deposits.push(told),
             }
         }
         let bare = Self::bare(endpoint.listen, identity);
@@ -468,7 +489,7 @@ impl PathSection {
             || self.copies.is_some()
             || self.costs.is_some()
             || self.coding.is_some()
-            || !self.budget.0.is_zero()
+            || self.budget.is_some()
         {
             let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
             return refused("packet", problem);
@@ -500,7 +521,11 @@ impl GroupSection {
 }
 
 /// How packets are carried, as `service`, `ways` and `budget` tell.
-fn carriage(wanted: Wanted, ways: Option<Ways>, budget: Budget) -> Result<Carriage, NodeError> {
+fn carriage(
+    wanted: Wanted,
+    ways: Option<Ways>,
+    budget: Option<Budget>,
+) -> Result<Carriage, NodeError> {
     let service = match wanted {
         // Until it is known better.
         Wanted::Auto | Wanted::Direct | Wanted::Rendezvous => Service::Direct,
@@ -516,7 +541,12 @@ fn carriage(wanted: Wanted, ways: Option<Ways>, budget: Budget) -> Result<Carria
         Some(Ways::Relays) => Paths::Overlay,
         Some(Ways::Both) | None => Paths::Both,
     };
-    Ok(Carriage { service, paths, budget_ms: budget_ms(budget.0)? })
+    let told = budget.map(|Budget(budget)| budget_ms(budget)).transpose()?;
+    if told == Some(0) {
+        let problem = "expected at least 1 ms".to_owned();
+        return Err(NodeError::Config { key: "budget", problem });
+    }
+    Ok(Carriage { service, paths, budget_ms: told.unwrap_or(0) })
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use super::serving::Served;
 
 /// Time between two looks for legs that nothing needs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long a neighbour has to answer until it is told that it does not. Chosen: the pace of the looks.
+const ANSWERS_WITHIN: Duration = LOOK_EVERY;
 /// How long such a leg is kept. Chosen: as labels and flows are, whose next one would begin it again.
 const IDLE: Duration = Duration::from_secs(30);
 /// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a relay's neighbours a sixteenth.
@@ -33,6 +35,9 @@ pub(super) struct Legs {
 #[derive(Debug)]
 struct Leg {
     peer: PeerId,
+    begun: Timestamp,
+    /// That nobody answers there was told.
+    is_told: bool,
     /// When something needed it last, as of the looks.
     needed: Timestamp,
     /// Whose path it was begun for, if for one of others.
@@ -90,7 +95,8 @@ impl Engine {
         }
         let shown = self.config.grant.clone();
         let peer = self.sessions.connect(now, hop.identity, Link::Internet(hop.address), shown)?;
-        let leg = Leg { peer, needed: now.steady, begun_for };
+        let (begun, needed) = (now.steady, now.steady);
+        let leg = Leg { peer, begun, is_told: false, needed, begun_for };
         self.legs.by_hop.insert((hop.identity, hop.address), leg);
         Some(peer)
     }
@@ -103,12 +109,13 @@ impl Engine {
         }
     }
 
-    /// Ends legs that nothing has needed for a while.
+    /// Ends legs that nothing has needed for a while, and tells of those where nobody answers.
     pub(super) fn tend_legs(&mut self, now: Now) {
         if now.steady < self.legs.next_look {
             return;
         }
         self.legs.next_look = now.steady + LOOK_EVERY;
+        self.tell_of_silence(now);
         let mut needed: BTreeSet<PeerId> = self.needed().collect();
         needed.extend(self.legs.peers().filter(|peer| self.is_kept_near(*peer)));
         let mut gone = Vec::new();
@@ -120,6 +127,20 @@ impl Engine {
             }
         }
         gone.into_iter().for_each(|peer| self.end_leg(peer));
+    }
+
+    /// A neighbour that is not there, is another, or does not let this node in, answers nothing: its operator is to look.
+    fn tell_of_silence(&mut self, now: Now) {
+        for ((identity, address), leg) in &mut self.legs.by_hop {
+            let is_open = self.sessions.is_open(leg.peer);
+            if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
+                tracing::warn!(
+                    %address, %identity,
+                    "no answer: is it there, with that identity, and does it trust who signed the grant, which must list it?"
+                );
+            }
+            leg.is_told = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;
+        }
     }
 
     /// Relays that this node keeps in touch with, whatever goes over them.

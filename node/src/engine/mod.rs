@@ -117,6 +117,8 @@ pub(crate) struct Engine {
     /// Ends may have lost their last conversation.
     ends_are_due: bool,
     next_ask: Timestamp,
+    /// Before then no path that is refused is told of aloud.
+    next_refusal: Timestamp,
     /// Datagrams that sessions dropped and that are counted already.
     drops_counted: u64,
     salt: u16,
@@ -205,6 +207,7 @@ impl Engine {
             services: Services::new(now, &config)?,
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
+            next_refusal: Timestamp::ZERO,
             drops_counted: 0,
             salt: 0,
             config: Arc::clone(&config),
@@ -333,9 +336,10 @@ impl Engine {
     /// Seals a payload for a neighbour; `false` when no session is open.
     fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
         let length = payload.len() + OVERHEAD;
-        let Some(room) = Self::room(sockets, sessions, peer, length) else { return false };
-        room[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-        sessions.seal(peer, room).is_ok()
+        Self::put(sockets, sessions, peer, length, |sessions, room| {
+            room[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            sessions.seal(peer, room).is_ok()
+        })
     }
 
     /// Sends a sealed datagram to a far endpoint over the Internet.
@@ -349,14 +353,19 @@ impl Engine {
 
     /// Sends a datagram to the neighbour that passes it on under `label`.
     fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
+        let (sockets, sessions) = (&mut self.sockets, &mut self.sessions);
         if self.config.leg_seal == LegSeal::Whole {
-            return self.pass_sealed(peer, label, body);
+            let inner = PATH_HEADER_BYTES + body.len();
+            return Self::put(sockets, sessions, peer, inner + OVERHEAD, |sessions, room| {
+                write_on_path(label, body, &mut room[HEADER_BYTES..HEADER_BYTES + inner]);
+                sessions.seal(peer, room).is_ok()
+            });
         }
         let length = PASSED_BYTES + body.len();
-        let room = Self::room(&mut self.sockets, &self.sessions, peer, length);
-        let Some(room) = room else { return false };
-        room[PASSED_BYTES..].copy_from_slice(body);
-        self.sessions.pass(peer, label, room, length).is_ok()
+        Self::put(sockets, sessions, peer, length, |sessions, room| {
+            room[PASSED_BYTES..].copy_from_slice(body);
+            sessions.pass(peer, label, room, length).is_ok()
+        })
     }
 
     /// Sends the passed datagrams in some bytes of a train to the neighbour that passes them on under `label`.
@@ -375,27 +384,17 @@ impl Engine {
         true
     }
 
-    /// Seals a datagram as a whole for the neighbour that passes it on under `label`.
-    fn pass_sealed(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
-        let length = PATH_HEADER_BYTES + body.len();
-        let room = Self::room(&mut self.sockets, &self.sessions, peer, length + OVERHEAD);
-        let Some(room) = room else { return false };
-        write_on_path(label, body, &mut room[HEADER_BYTES..HEADER_BYTES + length]);
-        self.sessions.seal(peer, room).is_ok()
-    }
-
-    /// Room for a datagram of `length` bytes, if a session is open.
-    fn room<'a>(
-        sockets: &'a mut Sockets,
-        sessions: &Sessions,
+    /// Sends a neighbour a datagram of `length` bytes, if a session is open and `seal` writes and seals one: what is not sealed never leaves.
+    fn put(
+        sockets: &mut Sockets,
+        sessions: &mut Sessions,
         peer: PeerId,
         length: usize,
-    ) -> Option<&'a mut [u8]> {
-        let Some(Link::Internet(to)) = sessions.link_of(peer) else { return None };
-        if !sessions.is_open(peer) {
-            return None;
-        }
-        sockets.room(sessions.is_ours(peer), to, length)
+        seal: impl FnOnce(&mut Sessions, &mut [u8]) -> bool,
+    ) -> bool {
+        let Some(Link::Internet(to)) = sessions.link_of(peer) else { return false };
+        let is_ours = sessions.is_ours(peer);
+        sessions.is_open(peer) && sockets.put(is_ours, to, length, |room| seal(sessions, room))
     }
 
     /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.

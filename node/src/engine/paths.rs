@@ -27,6 +27,8 @@ const IDLE: Duration = Duration::from_secs(30);
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word may have come late.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
+/// Time between two refusals that are told aloud. Chosen: who is refused asks each second, and any gateway can be.
+pub(super) const TELL_OF_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 /// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far endpoints; a sixteenth of all.
 const MOST_FOR_ONE: usize = 2048;
 /// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
@@ -155,8 +157,11 @@ impl Engine {
         if let Some(opened) = opened {
             let peer = opened.peer;
             self.obey(now, peer, &datagram[opened.payload], Way::Overlay);
-            // Whoever writes over a path is answered over it.
-            if let Some(far) = self.fars.get_mut(&peer) {
+            // Whoever writes over a path of its own is answered over it. A leg does not prove whose bodies it carries.
+            let place = self.labels.get(label).and_then(|known| known.place);
+            let is_theirs =
+                place.is_some_and(|place| self.sessions.identity_of(peer) == Some(place.gateway));
+            if is_theirs && let Some(far) = self.fars.get_mut(&peer) {
                 far.label = Some(label);
             }
         }
@@ -256,9 +261,19 @@ impl Engine {
             return self.answer(from, theirs, mine);
         }
         if let Err(refusal) = self.try_open(now, from, theirs, header) {
-            tracing::debug!(%refusal, "path refused");
+            self.tell_of_refusal(now, from, &refusal);
             add(&self.counts.dropped, 1);
         }
+    }
+
+    /// A path that is refused is not answered: who asked sees no more than silence, so its reason is told here, at times.
+    fn tell_of_refusal(&mut self, now: Now, from: PeerId, refusal: &str) {
+        if now.steady < self.next_refusal {
+            return tracing::debug!(%refusal, "path refused");
+        }
+        self.next_refusal = now.steady + TELL_OF_REFUSALS_EVERY;
+        let neighbour = self.sessions.identity_of(from).map(|identity| identity.to_string());
+        tracing::warn!(neighbour, %refusal, "path refused");
     }
 
     fn try_open(

@@ -14,6 +14,7 @@ use super::ends::{Carrier, Choice, Selection};
 use super::groups::Group;
 use super::local::Local;
 use super::mtu::Mtus;
+use super::paths::TELL_OF_REFUSALS_EVERY;
 use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
@@ -314,7 +315,13 @@ impl Engine {
         let (Some(sealer), Ok(nonce)) = (&mut self.sealer, entropy::bytes()) else { return };
         let sealed = match sealer.seal(now.unix, Nonce::from_entropy(nonce), &request) {
             Ok(sealed) => sealed,
-            Err(error) => return tracing::warn!(%error, "no overlay path"),
+            Err(error) => {
+                if now.steady >= self.next_refusal {
+                    self.next_refusal = now.steady + TELL_OF_REFUSALS_EVERY;
+                    tracing::warn!(%error, "no overlay path");
+                }
+                return;
+            }
         };
         let (far, tried) = (route.far, (route.hops.clone(), route.next_open));
         let Some(label) = self.new_path(now, first) else { return };

@@ -42,6 +42,21 @@ impl Sockets {
         outlet.out.push(to, length)
     }
 
+    /// Sends a datagram of `length` bytes, if `write` writes one.
+    pub(super) fn put(
+        &mut self,
+        is_ours: bool,
+        to: SocketAddr,
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> bool {
+        let (outlet, counts) = self.outlet(is_ours);
+        if outlet.out.is_full_for(to, length) {
+            outlet.send(counts);
+        }
+        outlet.out.push_if(to, length, write)
+    }
+
     /// Sends some bytes of a train: many datagrams as they lie, if they are all of it; others are copied, and go with those that wait.
     pub(super) fn send_train(
         &mut self,

@@ -34,7 +34,7 @@ use crate::ip;
 /// The longest packet, and the header before it.
 pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
 
-/// What a relay's part in a service takes of a datagram beside the packet: a label and another seal; a copy's header and seal; those of a
+/// What a relay's part in a service takes of a datagram beside the packet: a label and another seal, should a leg be sealed whole; a copy's header and seal; those of a
 /// repair packet of a block of ten.
 const FORWARDED_BYTES: usize = 34;
 const COPIED_BYTES: usize = 56;

@@ -86,6 +86,16 @@ impl Receivers {
         !std::mem::replace(&mut state.is_online, true)
     }
 
+    /// Whether it is to be told again that a receiver is there: whoever it is, not more often than it is told at all.
+    pub(super) fn is_presence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
+        let Some(state) = self.states.get_mut(&peer) else { return false };
+        let is_due = state.told == Timestamp::ZERO || now.since(state.told) >= TOLD_EVERY;
+        if is_due {
+            state.told = now;
+        }
+        is_due
+    }
+
     /// A receiver was asked for help and did not answer; whether it is offline from now on.
     pub(super) fn miss(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };

@@ -24,6 +24,7 @@ use aes::cipher::{Array, BlockCipherEncrypt as _, KeyInit as _};
 use aes::{Aes256Enc, Block};
 use zeroize::Zeroize as _;
 
+use super::replay::ReplayWindow;
 use super::wire::{HEADER_BYTES, PASSED, PREFIX_BYTES, prefix};
 
 /// Bytes before the body of a passed datagram.
@@ -36,6 +37,14 @@ const LABEL_END: usize = HEADER_BYTES + 4;
 
 /// The tags of one direction of a session.
 pub(super) struct HeaderKey(Aes256Enc);
+
+/// What becomes of a passed datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Admitted,
+    Forged,
+    Replayed,
+}
 
 /// What all headers of a run have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,26 +74,31 @@ impl HeaderKey {
         blocks
     }
 
-    /// Of datagrams that [`alike`] told, calls `admit` with the counter of each until a tag is false or `admit` says no; returns
-    /// how many came before that, and whether that one's tag was true.
+    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have the same fate. So each of a train is looked at once
+    /// or twice, whatever is forged in it.
     pub(super) fn check(
         &self,
         shared: Shared,
         (train, segment): (&[u8], usize),
-        mut admit: impl FnMut(u64) -> bool,
-    ) -> (usize, bool) {
+        window: &mut ReplayWindow,
+    ) -> (Fate, usize) {
         let counters = train.chunks(segment).map(|datagram| (counter(datagram), datagram.len()));
         let tags = self.tags(shared.label, counters.clone());
         let told = train.chunks(segment).zip(counters).zip(&tags);
-        for (at, ((datagram, (counter, _)), tag)) in told.enumerate() {
-            if tag_of(datagram) != first_half(tag) {
-                return (at, false);
-            }
-            if !admit(counter) {
-                return (at, true);
-            }
-        }
-        (train.len().div_ceil(segment), true)
+        let mut told = told
+            .map(|((datagram, (counter, _)), tag)| (tag_of(datagram) == first_half(tag), counter));
+        let Some((is_true, counter)) = told.next() else { return (Fate::Forged, 0) };
+        let fate = match (is_true, is_true && window.admit(counter)) {
+            (false, _) => Fate::Forged,
+            (true, false) => Fate::Replayed,
+            (true, true) => Fate::Admitted,
+        };
+        let same = told.take_while(|(is_true, counter)| match fate {
+            Fate::Forged => !is_true,
+            Fate::Replayed => *is_true && !window.is_new(*counter),
+            Fate::Admitted => *is_true && window.admit(*counter),
+        });
+        (fate, 1 + same.count())
     }
 
     /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in their place.

@@ -27,16 +27,23 @@ impl Default for ReplayWindow {
 impl ReplayWindow {
     /// Whether `counter` is new; remembers it if so.
     pub fn admit(&mut self, counter: u64) -> bool {
-        if counter == u64::MAX || counter.saturating_add(WINDOW) < self.next {
+        if !self.is_new(counter) {
             return false;
         }
         if counter >= self.next {
             self.advance(counter + 1);
         }
-        let (word, bit) = (Self::word(counter), 1 << (counter % BITS));
-        let is_new = self.words[word] & bit == 0;
-        self.words[word] |= bit;
-        is_new
+        self.words[Self::word(counter)] |= 1 << (counter % BITS);
+        true
+    }
+
+    /// Whether it would be admitted.
+    #[must_use]
+    pub fn is_new(&self, counter: u64) -> bool {
+        if counter == u64::MAX || counter.saturating_add(WINDOW) < self.next {
+            return false;
+        }
+        counter >= self.next || self.words[Self::word(counter)] & 1 << (counter % BITS) == 0
     }
 
     /// The least counter that is above all seen.

@@ -27,33 +27,32 @@ fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -
     strangers
 }
 
-/// Passed datagrams that the endpoint has sent, one behind the other, and those that the relay has admitted.
+/// Passed datagrams that the endpoint has sent, one behind the other, and the places there of those that the relay has admitted.
 #[derive(Default)]
 struct Trains {
     sent: Vec<u8>,
-    admitted: BTreeSet<u8>,
+    admitted: BTreeSet<usize>,
 }
 
 impl Trains {
-    /// What a relay admits of a train, by the first byte of each body.
+    /// The places in a train of what a relay admits of it.
     fn admitted(
         relay: &mut Sessions,
         (millis, from): (u64, Link),
         train: &[u8],
         segment: usize,
-    ) -> Vec<u8> {
-        let (mut at, mut bodies) = (0, Vec::new());
+    ) -> Vec<usize> {
+        let (mut at, mut places) = (0, Vec::new());
         while at < train.len() {
             let run = relay.handle_passed(cast::at(millis), from, &train[at..], segment);
             let bytes = run.map_or(segment.min(train.len() - at), |run| run.bytes);
             assert!(bytes > 0 && bytes <= train.len() - at);
             if run.is_some_and(|run| run.from.is_some()) {
-                let datagrams = train[at..at + bytes].chunks(segment);
-                bodies.extend(datagrams.map(|datagram| datagram[PASSED_BYTES]));
+                places.extend(at / segment..(at + bytes).div_ceil(segment));
             }
             at += bytes;
         }
-        bodies
+        places
     }
 
     /// Noise in a train's place; returns how many bytes.
@@ -65,22 +64,18 @@ impl Trains {
         noise.len()
     }
 
-    /// The endpoint sends a few, of which no two have the same body.
+    /// The endpoint sends a few.
     fn send(&mut self, pair: &mut Pair, script: &mut Script<'_>) {
-        let (first, count) = (self.sent.len() / SEGMENT, 1 + script.below(40));
-        let label = script.byte() as u32 % 2;
-        if first + count > 256 || !pair.endpoint.is_open(pair.peer) {
+        let (count, label) = (1 + script.below(40), script.byte() as u32 % 2);
+        if self.sent.len() > 256 * SEGMENT || !pair.endpoint.is_open(pair.peer) {
             return;
         }
         let mut train = vec![0; count * SEGMENT];
-        for (number, datagram) in train.chunks_mut(SEGMENT).enumerate() {
-            datagram[PASSED_BYTES] = (first + number) as u8;
-        }
         pair.endpoint.pass(pair.peer, label, &mut train, SEGMENT).expect("keys are there");
         self.sent.extend(train);
     }
 
-    /// Some of those that were sent come, perhaps again, perhaps one with another header; returns how many bytes come from the stranger.
+    /// Some of those that were sent come, perhaps again, perhaps one with another header or body; returns how many bytes come from the stranger.
     fn deliver(
         &mut self,
         pair: &mut Pair,
@@ -94,13 +89,13 @@ impl Trains {
         let (first, count) = (script.byte() % all, 1 + script.below(64));
         let mut train = self.sent[first * SEGMENT..(first + count).min(all) * SEGMENT].to_vec();
         let (which, change) = (script.below(64) % (train.len() / SEGMENT), script.byte());
-        let altered = (change != 0).then(|| {
-            train[which * SEGMENT + change % PASSED_BYTES] ^= change as u8;
-            train[which * SEGMENT + PASSED_BYTES]
-        });
-        for body in Self::admitted(&mut pair.relay, (millis, from), &train, SEGMENT) {
-            assert_ne!(Some(body), altered, "what was altered passed");
-            assert!(self.admitted.insert(body), "datagram {body} passed twice");
+        let place = change % SEGMENT;
+        train[which * SEGMENT + place] ^= change as u8;
+        // A body is not the leg's to prove.
+        let altered = (change != 0 && place < PASSED_BYTES).then_some(which);
+        for place in Self::admitted(&mut pair.relay, (millis, from), &train, SEGMENT) {
+            assert_ne!(Some(place), altered, "what was altered passed");
+            assert!(self.admitted.insert(first + place), "datagram {} passed twice", first + place);
         }
         if from == link(STRANGER) { train.len() } else { 0 }
     }

@@ -1,9 +1,13 @@
 //! Paths that nobody opens, and how many labels one gateway has.
 
 use tradewind_grant::RelayPolicy;
+use tradewind_net::udp::ReceiveBatch;
+use tradewind_packet::message::Message;
+use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
+use super::super::conversations::Written;
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use crate::config::NodeConfig;
 
@@ -64,4 +68,85 @@ fn one_gateway_has_no_more_labels_than_its_share_and_what_is_silent_gives_way() 
     hosts.exchange();
     let left = full - MOST_FOR_ONE / 2 + 2;
     assert_eq!(hosts.at(4).labels.len(), left, "the first half was silent for long enough");
+}
+
+/// The far endpoint that a flow of host 1 leads to.
+fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
+    let engine = hosts.at(1);
+    engine.routes.get(engine.flows[&flow]).unwrap().far
+}
+
+/// A leg does not prove whose bodies it carries: one of another path, put under a header by somebody on the leg, moves neither path.
+#[test]
+fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
+    let others = [2, 4, 5].map(|number| (number, anybody(number)));
+    let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
+    let (relay, far4, far5) = (hosts.hop(2), hosts.hop(4), hosts.hop(5));
+    let flows = [far4, far5].map(|far| hosts.register(1, forwarded(far, vec![relay])));
+    hosts.pass(Duration::from_secs(5));
+    let now = hosts.now;
+    for flow in flows {
+        let engine = hosts.at(1);
+        let route = engine.flows[&flow];
+        engine.take_application(now, route, Written::by("0.0.0.0:0".parse().unwrap()), b"hello");
+        hosts.exchange();
+    }
+    hosts.pass(Duration::from_secs(1));
+    let fars = flows.map(|flow| far_of(&mut hosts, flow));
+    let labels = |hosts: &mut Hosts| fars.map(|far| hosts.at(1).fars[&far].label);
+    let before = labels(&mut hosts);
+    let body = {
+        let engine = hosts.at(4);
+        let (gateway, mut sealed) = (*engine.fars.keys().next().unwrap(), Vec::new());
+        let message = Message::Datagram { conversation: 0, payload: b"x" };
+        assert!(engine.seal_far(gateway, &mut sealed, |out| message.write(out)));
+        sealed
+    };
+    let relay = hosts.at(2);
+    let label = before[1].unwrap();
+    let leads_there = |known: &super::Label| match known.to {
+        super::To::Next { peer, label: Some(next), .. } if next == label => Some(peer),
+        _ => None,
+    };
+    let gateway = relay.labels.values().find_map(leads_there).unwrap();
+    let mut datagram = vec![0; PASSED_BYTES + body.len()];
+    let length = datagram.len();
+    let passed = relay.sessions.pass(gateway, label, &mut datagram, length).unwrap();
+    let Link::Internet(to) = passed else { panic!("{passed:?}") };
+    datagram[PASSED_BYTES..].copy_from_slice(&body);
+    relay.sockets.room(false, to, length).unwrap().copy_from_slice(&datagram);
+    hosts.exchange();
+    hosts.pass(Duration::from_secs(2));
+    assert_eq!(labels(&mut hosts), before);
+    assert_eq!(hosts.at(1).counts.snapshot().paths_up, 2);
+}
+
+/// Packets of no bytes, sealed as a whole by a gateway that should not, pass nothing on: above all not what was in a relay's buffers before.
+#[test]
+fn what_is_not_sealed_never_leaves() {
+    let others = [2, 4].map(|number| (number, anybody(number)));
+    let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
+    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    let flow = hosts.register(1, forwarded(far, vec![relay]));
+    hosts.pass(Duration::from_secs(3));
+    let (first, label) = {
+        let far = far_of(&mut hosts, flow);
+        let engine = hosts.at(1);
+        engine.labels.get(engine.fars[&far].label.unwrap()).unwrap().way_back().unwrap()
+    };
+    hosts.exchange();
+    let forwarded = hosts.at(2).counts.snapshot().forwarded;
+    for _ in 0..64 {
+        hosts.at(1).say(first, &Message::OnPath { label, datagram: &[] });
+    }
+    hosts.at(1).flush();
+    let (now, mut batch) = (hosts.now, ReceiveBatch::new(32));
+    let relay = hosts.at(2);
+    while batch.receive(&relay.sockets.shared.port).unwrap() > 0 {
+        batch.for_each_train(|arrival, train| relay.take_train(now, arrival.from, train));
+    }
+    relay.flush();
+    assert_eq!(relay.counts.snapshot().forwarded, forwarded);
+    let far = hosts.at(4);
+    assert_eq!(batch.receive(&far.sockets.shared.port).unwrap(), 0);
 }

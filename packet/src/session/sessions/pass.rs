@@ -1,7 +1,7 @@
 //! Passing packets on along overlay paths, by the train: checking the headers of what a neighbour sent, writing those for the next one.
 
 use super::super::event::{DropReason, Now, SealError};
-use super::super::passed::{alike, has_room};
+use super::super::passed::{Fate, alike, has_room};
 use super::super::peer::{PeerId, Phase, Session};
 use super::super::{Link, passed::Shared};
 use super::{REJECT_COUNT, Sessions};
@@ -53,10 +53,11 @@ impl Sessions {
             return Err((DropReason::UnknownSession, all));
         };
         let before = window.next();
-        let admit = |counter| window.admit(counter);
-        let (datagrams, is_true) = keys.receive_header.check(shared, (train, segment), admit);
-        if datagrams == 0 {
-            return Err((if is_true { DropReason::Replayed } else { DropReason::FalseTag }, 1));
+        let (fate, datagrams) = keys.receive_header.check(shared, (train, segment), window);
+        match fate {
+            Fate::Admitted => {}
+            Fate::Forged => return Err((DropReason::FalseTag, datagrams)),
+            Fate::Replayed => return Err((DropReason::Replayed, datagrams)),
         }
         let is_newest = window.next() > before;
         let peer = self.note_arrival(now, (link, id), is_newest, train.len().min(segment));
