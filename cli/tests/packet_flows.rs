@@ -248,10 +248,11 @@ fn packet_sections_are_written_with_prices_and_costs() {
     assert!(course.bearable_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
     // Over one relay everything is forwarded at its egress price; what is lost is a hundredth, and helpers are asked for it.
     let usd = |usd| Money::from_usd(usd).unwrap();
-    let costs = course.assumed.costs;
+    let costs = course.assumed.costs.unwrap();
     assert_eq!((costs.forwarding, costs.caching), (usd(0.08), usd(0.0008)));
     assert!(costs.caching < costs.coding && costs.coding < costs.forwarding, "{costs:?}");
-    assert_eq!(course.assumed.coding_within, Duration::from_millis(30));
+    assert_eq!(costs.loss.as_f64(), 0.01, "for which they were planned");
+    assert_eq!(course.assumed.coding.within, Duration::from_millis(30));
     let packet = &configured.text(RELAY).parse::<toml::Table>().unwrap()["packet"];
     let node = NodeConfig::of_relay(packet, IdentityKey::from_entropy([2; 32]), vec![]).unwrap();
     assert_eq!(node.listen, "0.0.0.0:7001".parse().unwrap());

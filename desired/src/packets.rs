@@ -10,7 +10,9 @@ use tradewind_model::packet::{PacketService, Tariff};
 use tradewind_model::{Egress, ModelError};
 use tradewind_plan::packets::{BlockCoding, PacketFlow, PlannedPacketFlow, ServiceCosts};
 use tradewind_plan::{Inputs, PacketPlan, Packets, Plan};
-use tradewind_units::{Duration, FlowId, PricePerGb, Ratio, RegionId, RelayId, SiteId, time};
+use tradewind_units::{
+    Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayId, SiteId, time,
+};
 
 use crate::{DesiredError, Hop};
 
@@ -83,9 +85,25 @@ pub struct GatewayPacket {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     relays: Vec<Neighbour>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    costs: Option<ServiceCosts>,
+    costs: Option<CostsAtLoss>,
     #[serde(skip_serializing_if = "Option::is_none")]
     coding: Option<BlockCoding>,
+}
+
+/// What services cost by the plan, and for which loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct CostsAtLoss {
+    coding: Money,
+    caching: Money,
+    forwarding: Money,
+    loss: Ratio,
+}
+
+impl CostsAtLoss {
+    fn of(planned: &PlannedPacketFlow) -> Option<Self> {
+        let ServiceCosts { coding, caching, forwarding } = planned.usd_per_gb?;
+        Some(Self { coding, caching, forwarding, loss: planned.internet_loss })
+    }
 }
 
 /// `[packet]` of a relay.
@@ -188,7 +206,7 @@ fn gateway_packet(
         bearable_loss: is_auto.then_some(flow.demand.bearable),
         far: ends.far.clone(),
         relays: hops.iter().map(neighbour).collect(),
-        costs: planned.usd_per_gb.filter(|_| is_auto),
+        costs: CostsAtLoss::of(planned).filter(|_| is_auto),
         coding: is_auto.then_some(coding),
     }
 }

@@ -15,6 +15,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::rendezvous::DepotConfig;
 use tradewind_packet::sender::select::Rules;
 use tradewind_packet::sender::{Copies, Paths};
+use tradewind_plan::packets::BlockCoding;
 use tradewind_units::{Bandwidth, Duration, Money, PricePerGb, Ratio};
 
 use crate::NodeError;
@@ -111,13 +112,13 @@ impl Course {
     }
 }
 
-/// What the choice of a service counts on that no node can measure: what its relays charge, and how they code.
+/// What the choice of a service counts on before relays have told what they charge, and how they code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumed {
-    /// What each service costs.
-    pub costs: ServiceCosts,
-    /// Longest that the first relay keeps a block of several flows open.
-    pub coding_within: Duration,
+    /// What each service costs; when nobody tells, what leaves relays.
+    pub costs: Option<ServiceCosts>,
+    /// How the relays code.
+    pub coding: BlockCoding,
 }
 
 impl Default for Assumed {
@@ -127,7 +128,8 @@ impl Default for Assumed {
     }
 }
 
-/// What each service costs beside the others: dollars for each GB of the flow, or any other unit; the Internet alone costs nothing.
+/// What each service costs beside the others: dollars for each GB of the flow, or any other unit where relays tell no prices; the Internet alone
+/// costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
@@ -137,6 +139,9 @@ pub struct ServiceCosts {
     pub caching: Money,
     /// By forwarding.
     pub forwarding: Money,
+    /// Where the Internet loses so much.
+    #[serde(default)]
+    pub loss: Ratio,
 }
 
 /// Where a far endpoint is.
@@ -508,21 +513,13 @@ impl Course {
     }
 }
 
-/// What leaves relays for each byte of a flow by caching, and by forwarding `[JQ 3]`.
-const CACHED: f64 = 1.0;
-const FORWARDED: f64 = 2.0;
-
 impl RelayServices {
-    /// What a flow may count on whose relays code like this and whose prices nobody tells: costs are the parts of its bytes that leave
-    /// relays `[JQ 3]`.
+    /// What a flow may count on whose relays code like this and whose prices nobody tells.
     pub(crate) fn assumed(&self) -> Assumed {
-        let rate = |repairs: u8, packets: u8| f64::from(repairs) / f64::from(packets.max(1));
-        let in_stream = self.in_stream.map_or(0.0, |coding| rate(coding.repairs, coding.packets));
-        let coded = rate(self.coding.repairs, self.coding.packets) + in_stream;
-        let [coding, caching, forwarding] =
-            [coded, CACHED, FORWARDED].map(|part| Money::from_usd(part).unwrap_or(Money::ZERO));
-        let costs = ServiceCosts { coding, caching, forwarding };
-        Assumed { costs, coding_within: self.coding.cross_stream_within }
+        let Coding { repairs, packets, cross_stream_within: within, .. } = self.coding;
+        let in_stream = self.in_stream.map_or([0, 1], |coding| [coding.repairs, coding.packets]);
+        let coding = BlockCoding { cross_stream: [repairs, packets], in_stream, within };
+        Assumed { costs: None, coding }
     }
 
     fn check(&self) -> Result<(), NodeError> {

@@ -118,9 +118,7 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
         is("direct", "the cheapest within its budget")
     });
     world.wire.lose_each(world.application.address(), 4);
-    world.until("coding", &flow, &mut talk, |_| {
-        is("coding", "a cheaper one lost too much or came late")
-    });
+    world.until("coding", &flow, &mut talk, |_| is("coding", "another lost too much or came late"));
     world.until("recovery", &flow, &mut talk, |_| {
         flow.status(Direction::Sent).unwrap().fared.unwrap().recovered_in_stream > 20
     });

@@ -225,7 +225,7 @@ fn a_service_is_bought_when_the_internet_loses_too_much_and_not_before() {
     assert_eq!(world.near.snapshot().copied, 0, "{}", world.told());
     world.sides[0].wire.lose_each(world.near.address(), 4);
     world.until("coding", &mut next, |world| service(world) == "coding");
-    assert_eq!(why(&world), "a cheaper one lost too much or came late");
+    assert_eq!(why(&world), "another lost too much or came late");
     world.until("recovery", &mut next, |world| {
         world.sides[0].far.snapshot().recovered_in_stream > 20
     });

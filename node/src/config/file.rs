@@ -101,8 +101,7 @@ impl CodingSection {
             return Err(NodeError::Config { key: "coding", problem });
         }
         services.check()?;
-        let assumed = services.assumed();
-        Ok(Assumed { costs: costs.unwrap_or(assumed.costs), ..assumed })
+        Ok(Assumed { costs, ..services.assumed() })
     }
 }
 
@@ -552,6 +551,7 @@ fn carriage(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tradewind_plan::packets::BlockCoding;
 
     /// What a `[[packet]]` with these further keys counts on, or why it is refused.
     fn assumed(keys: &str) -> Result<Assumed, String> {
@@ -571,10 +571,16 @@ mod tests {
         assert_eq!(assumed(auto), Ok(Assumed::default()));
         let coding = "coding = { cross_stream = [1, 4], in_stream = [0, 1], within = '50 ms' }\n";
         let told = assumed(&format!("{auto}{coding}")).unwrap();
-        assert_eq!((told.costs.coding.as_usd(), told.coding_within.as_millis()), (0.25, 50));
+        let within = Duration::from_millis(50);
+        let coded = BlockCoding { cross_stream: [1, 4], in_stream: [0, 1], within };
+        assert_eq!(told, Assumed { costs: None, coding: coded });
         let costs = "costs = { coding = 0.03, caching = 0.01, forwarding = 0.2 }\n";
         let told = assumed(&format!("{auto}{coding}{costs}")).unwrap();
-        assert_eq!((told.costs.coding.as_usd(), told.coding_within.as_millis()), (0.03, 50));
+        let told = (told.costs.map(|told| (told.coding.as_usd(), told.loss)), told.coding);
+        assert_eq!(told, (Some((0.03, Ratio::ZERO)), coded));
+        let at_loss = costs.replace('}', ", loss = '2 %' }");
+        let told = assumed(&format!("{auto}{at_loss}")).unwrap();
+        assert_eq!(told.costs.map(|told| told.loss.as_f64()), Some(0.02));
         for (keys, expected) in [
             (format!("service = 'caching'\n{costs}"), "costs: expected only with"),
             (format!("service = 'coding'\n{coding}"), "coding: expected only with"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::status::Billed;
@@ -9,13 +10,21 @@ use crate::status::Billed;
 /// The interval over which a rate is told. Chosen: relays tell once a second.
 const INTERVAL: Duration = Duration::from_secs(10);
 
+/// Which of a flow's relays tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// The one near the sender, or the only one.
+    Ingress,
+    Egress,
+}
+
 /// Bills of a flow's relays, whom `K` tells apart; each tells sums since it began to serve the flow.
 #[derive(Debug, Clone)]
 pub(super) struct Bills<K> {
     /// The last of each relay.
-    last: BTreeMap<K, (u64, u64)>,
-    bytes: u64,
-    nano_usd: u64,
+    last: BTreeMap<(Role, K), LeftRelay>,
+    /// What all relays of a role have sent.
+    sums: BTreeMap<Role, LeftRelay>,
     /// When the interval began, and what had been billed then.
     since: Option<(Timestamp, u64)>,
     usd_per_hour: Option<f64>,
@@ -23,30 +32,45 @@ pub(super) struct Bills<K> {
 
 impl<K> Default for Bills<K> {
     fn default() -> Self {
-        Self { last: BTreeMap::new(), bytes: 0, nano_usd: 0, since: None, usd_per_hour: None }
+        let (last, sums) = (BTreeMap::new(), BTreeMap::new());
+        Self { last, sums, since: None, usd_per_hour: None }
     }
 }
 
 impl<K: Ord> Bills<K> {
-    pub(super) fn take(&mut self, now: Timestamp, from: K, (bytes, nano_usd): (u64, u64)) {
-        let last = self.last.entry(from).or_default();
+    pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), told: LeftRelay) {
+        let last = self.last.entry((role, from)).or_default();
         // A relay that starts again counts from zero.
         let since = |new: u64, old: u64| if new >= old { new - old } else { new };
-        self.bytes = self.bytes.saturating_add(since(bytes, last.0));
-        self.nano_usd = self.nano_usd.saturating_add(since(nano_usd, last.1));
-        *last = (bytes, nano_usd);
-        let (begun, billed) = *self.since.get_or_insert((now, self.nano_usd));
+        let sum = self.sums.entry(role).or_default();
+        sum.bytes = sum.bytes.saturating_add(since(told.bytes, last.bytes));
+        sum.nano_usd = sum.nano_usd.saturating_add(since(told.nano_usd, last.nano_usd));
+        *last = told;
+        let nano_usd = self.all().nano_usd;
+        let (begun, billed) = *self.since.get_or_insert((now, nano_usd));
         let passed = now.since(begun);
         if passed >= INTERVAL {
-            let usd = (self.nano_usd - billed) as f64 / 1e9;
+            let usd = (nano_usd - billed) as f64 / 1e9;
             self.usd_per_hour = Some(usd / passed.as_secs_f64() * 3600.0);
-            self.since = Some((now, self.nano_usd));
+            self.since = Some((now, nano_usd));
         }
     }
 
+    /// What the relays of a role have sent; `None` while none has told.
+    pub(super) fn left(&self, role: Role) -> Option<LeftRelay> {
+        self.sums.get(&role).copied()
+    }
+
+    fn all(&self) -> LeftRelay {
+        self.sums.values().fold(LeftRelay::default(), |all, left| LeftRelay {
+            bytes: all.bytes.saturating_add(left.bytes),
+            nano_usd: all.nano_usd.saturating_add(left.nano_usd),
+        })
+    }
+
     pub(super) fn told(&self) -> Billed {
-        let usd = self.nano_usd as f64 / 1e9;
-        Billed { bytes: self.bytes, usd, usd_per_hour: self.usd_per_hour }
+        let LeftRelay { bytes, nano_usd } = self.all();
+        Billed { bytes, usd: nano_usd as f64 / 1e9, usd_per_hour: self.usd_per_hour }
     }
 }
 
@@ -61,15 +85,20 @@ mod tests {
     #[test]
     fn both_relays_are_added_up_and_one_that_starts_again_goes_on() {
         let mut bills = Bills::default();
-        bills.take(at(0), false, (1000, 500));
-        bills.take(at(1), true, (100, 50));
-        bills.take(at(2), false, (1500, 750));
-        assert_eq!((bills.told().bytes, bills.told().usd), (1600, 800e-9));
-        bills.take(at(3), false, (200, 100));
-        assert_eq!(bills.told().bytes, 1800);
-        assert_eq!(bills.told().usd_per_hour, None);
+        let mut take = |seconds, role, (bytes, nano_usd)| {
+            bills.take(at(seconds), (role, ()), LeftRelay { bytes, nano_usd });
+            bills.told()
+        };
+        take(0, Role::Ingress, (1000, 500));
+        take(1, Role::Egress, (100, 50));
+        let told = take(2, Role::Ingress, (1500, 750));
+        assert_eq!((told.bytes, told.usd), (1600, 800e-9));
+        let told = take(3, Role::Ingress, (200, 100));
+        assert_eq!((told.bytes, told.usd_per_hour), (1800, None));
         // 1,000 nano-dollars more than at the first bill, in ten seconds.
-        bills.take(at(10), false, (1400, 700));
-        assert_eq!(bills.told().usd_per_hour, Some(1000e-9 / 10.0 * 3600.0));
+        let told = take(10, Role::Ingress, (1400, 700));
+        assert_eq!(told.usd_per_hour, Some(1000e-9 / 10.0 * 3600.0));
+        let left = [Role::Ingress, Role::Egress].map(|role| bills.left(role).unwrap().bytes);
+        assert_eq!(left, [2900, 100]);
     }
 }

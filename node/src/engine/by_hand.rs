@@ -81,11 +81,34 @@ pub(super) struct Hosts {
     pub(super) now: Now,
     engines: Vec<(u8, Engine)>,
     batch: ReceiveBatch,
+    lossy: Option<Lossy>,
+}
+
+/// A way on which packets of applications get lost: one of so many.
+struct Lossy {
+    from: SocketAddr,
+    to: u8,
+    each: u64,
+    passed: u64,
+}
+
+/// Least bytes of a datagram that gets lost: none that engines say to each other is so long, but for size probes.
+const LOST_FROM_BYTES: usize = 500;
+
+impl Lossy {
+    fn loses(&mut self, bytes: usize) -> bool {
+        if bytes < LOST_FROM_BYTES {
+            return false;
+        }
+        self.passed += 1;
+        self.passed.is_multiple_of(self.each)
+    }
 }
 
 impl Hosts {
     pub(super) fn new(configs: impl IntoIterator<Item = (u8, NodeConfig)>) -> Self {
-        let mut hosts = Self { now: now(), engines: Vec::new(), batch: ReceiveBatch::new(32) };
+        let (engines, batch) = (Vec::new(), ReceiveBatch::new(32));
+        let mut hosts = Self { now: now(), engines, batch, lossy: None };
         configs.into_iter().for_each(|(number, config)| hosts.add(number, config));
         // None of them takes what was said before it was there.
         hosts.now = now();
@@ -126,18 +149,32 @@ impl Hosts {
         }
     }
 
+    /// Loses one of `each` packets of applications that come straight from an engine to another.
+    pub(super) fn lose_each(&mut self, from: u8, to: u8, each: u64) {
+        let from = self.hop(from).address;
+        self.lossy = Some(Lossy { from, to, each, passed: 0 });
+    }
+
     /// Has everybody take what has come, until nothing comes any more.
     pub(super) fn exchange(&mut self) {
         let mut is_quiet = false;
         while !std::mem::replace(&mut is_quiet, true) {
-            for (_, engine) in &mut self.engines {
+            for (number, engine) in &mut self.engines {
                 engine.dispatch(self.now);
                 engine.flush();
                 while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
                     is_quiet = false;
-                    let now = self.now;
+                    let (now, number, lossy) = (self.now, *number, &mut self.lossy);
                     self.batch.for_each_train(|arrival, train| {
-                        engine.take_train(now, arrival.from, train);
+                        let from = arrival.from;
+                        let way = lossy.as_mut().filter(|way| (way.from, way.to) == (from, number));
+                        let Some(way) = way else { return engine.take_train(now, from, train) };
+                        let segment = train.segment();
+                        for datagram in train.bytes().chunks_mut(segment) {
+                            if !way.loses(datagram.len()) {
+                                engine.take(now, from, datagram);
+                            }
+                        }
                     });
                     engine.dispatch(now);
                     engine.flush();

@@ -6,6 +6,8 @@
 
 mod reports;
 mod selection;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -14,17 +16,19 @@ use tradewind_net::entropy;
 use tradewind_packet::event::Way;
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
-    Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
+    Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, SOURCE_HEADER_BYTES, Service,
+    write_numbered,
 };
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
+use tradewind_plan::service::Spent;
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
-use super::bills::Bills;
+use super::bills::{Bills, Role};
 use super::routes::Far;
-use super::serving::Place;
+use super::serving::{AROUND_MESSAGE, Place};
 use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
@@ -43,6 +47,9 @@ const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
 /// asked for before it is sent.
 const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// What is around a packet between relays, as they bill it.
+const AROUND_PACKET: usize = AROUND_MESSAGE + SOURCE_HEADER_BYTES;
 
 /// One endpoint's part of two flows.
 #[derive(Debug)]
@@ -164,11 +171,9 @@ impl Ends {
             end.told.add(told);
             let share = told.lost_by_internet as f64 / told.expected.max(1) as f64;
             end.internet_loss = Ratio::new(share).ok();
-            if let (Choice::Selected(selection), true) = (&mut end.choice, end.is_up)
-                && let Some(service) = selection.observe(told)
-            {
-                end.carriage.service = service;
-                end.next_serve = Timestamp::ZERO;
+            if let (Choice::Selected(selection), true) = (&mut end.choice, end.is_up) {
+                let service = selection.observe(told);
+                end.take_choice(service);
             }
             return;
         }
@@ -399,7 +404,7 @@ impl Engine {
     fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
         let Some(far) = self.fars.get(&end.far) else { return };
-        end.select(far, &self.leg_round_trips);
+        end.select(now.steady, far, &self.leg_round_trips);
         let is_served = end.heard.is_some_and(|(heard, _)| now.steady.since(heard) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
         let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
@@ -443,17 +448,48 @@ impl Engine {
 }
 
 impl End {
-    /// Chooses a service once the paths are measured.
-    fn select(&mut self, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
+    /// Chooses a service once the paths are measured, and looks at them and at the bills again while both ways answer.
+    fn select(&mut self, now: Timestamp, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
+        let (carried_by, spent) = (self.carried_by(), self.spent());
         let Choice::Selected(selection) = &mut self.choice else { return };
         let access = self.relay.and_then(|relay| legs.get(&relay));
-        if let (false, Some(internet), Some(overlay), Some(access)) =
-            (selection.has_begun(), far.round_trip, far.overlay_round_trip, access)
-        {
-            let far_access = far.access;
-            let measured = RoundTrips { internet, overlay, access: *access, far_access };
-            self.carriage.service = selection.begin(measured);
-            self.next_serve = Timestamp::ZERO;
+        let (Some(internet), Some(overlay), Some(access)) =
+            (far.round_trip, far.overlay_round_trip, access)
+        else {
+            return;
+        };
+        let measured = RoundTrips { internet, overlay, access: *access, far_access: far.access };
+        let service = match selection.has_begun() {
+            false => Some(selection.begin(measured)),
+            true => selection.look(
+                now,
+                (self.is_up && !self.is_dark).then_some(measured),
+                (carried_by, spent),
+            ),
+        };
+        self.take_choice(service);
+    }
+
+    fn take_choice(&mut self, service: Option<Service>) {
+        if let Some(service) = service {
+            (self.carriage.service, self.next_serve) = (service, Timestamp::ZERO);
+        }
+    }
+
+    /// The service that carries it now.
+    fn carried_by(&self) -> Service {
+        if self.is_up { self.service() } else { Service::Direct }
+    }
+
+    /// What was sent, and what relays billed for that; bytes as relays count them.
+    fn spent(&self) -> Spent {
+        let Sent { packets, bytes, copies, resent } = self.sent;
+        Spent {
+            packets,
+            bytes: bytes + packets * AROUND_PACKET as u64,
+            copied: copies.saturating_sub(resent),
+            ingress: self.bills.left(Role::Ingress).unwrap_or_default(),
+            egress: self.bills.left(Role::Egress),
         }
     }
 

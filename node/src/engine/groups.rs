@@ -70,8 +70,8 @@ pub(crate) struct Group {
     ingress: Option<PeerId>,
     next_word: Timestamp,
     sent: Sent,
-    /// By relay, and whether as egress relay.
-    bills: Bills<(PublicIdentity, bool)>,
+    /// By relay.
+    bills: Bills<PublicIdentity>,
 }
 
 /// What a member has said.

@@ -15,9 +15,11 @@ use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::IngressFlow;
 use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::Engine;
+use super::bills::Role;
 use super::paths::Along;
 use super::services::SELF;
 use crate::counts::add;
@@ -31,7 +33,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// What is around a datagram when it is billed: UDP and IPv4; around a message, the session's seal, too.
 pub(super) const AROUND_DATAGRAM: usize = 28;
-const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
+pub(super) const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 
 /// Where on a path a node is, seen in the direction of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +201,8 @@ impl Engine {
                 self.say(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
             }
             Some(Along { next: None, .. }) => {
-                let bill = (is_egress, bytes, nano_usd);
+                let role = if is_egress { Role::Egress } else { Role::Ingress };
+                let bill = (role, LeftRelay { bytes, nano_usd });
                 let relay = (from, self.sessions.identity_of(from));
                 self.services.ends.take_bill(now.steady, relay, flow, bill);
                 self.take_group_bill(now.steady, (label, flow), bill);

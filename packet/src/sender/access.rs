@@ -17,6 +17,9 @@ const MOST_UNACKNOWLEDGED: usize = 1024;
 /// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
+/// Most times that patience is doubled. Chosen: to two seconds before a round trip is measured, which none exceeds.
+const MOST_BACKED_OFF: u32 = 4;
+
 /// How copies are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arq {
@@ -46,6 +49,8 @@ pub(crate) struct AccessLeg {
     waiting: VecDeque<Waiting>,
     spare: Vec<Vec<u8>>,
     round_trip: RoundTrip,
+    /// How often patience is doubled: since nothing was told but of copies that had been sent again or given up, which was too soon perhaps.
+    backed_off: u32,
     /// Every copy below has come or been given up.
     highest_seen: u64,
     armed: Option<Timestamp>,
@@ -71,6 +76,7 @@ impl AccessLeg {
             waiting: VecDeque::new(),
             spare: Vec::new(),
             round_trip: RoundTrip::default(),
+            backed_off: 0,
             highest_seen: 0,
             armed: None,
         }
@@ -115,24 +121,36 @@ impl AccessLeg {
         if highest > self.next {
             return false;
         }
-        let mut sample = None;
+        let (mut sample, mut is_again) = (None, false);
         for copy in self.waiting.iter_mut().filter(|copy| !copy.is_done) {
             if seen.has(copy.number) {
                 copy.is_done = true;
                 // Karn: a copy that was sent twice tells nothing.
                 sample = (copy.resent == 0).then(|| now.since(copy.sent)).or(sample);
+                is_again |= copy.resent > 0;
             }
         }
-        if let Some(sample) = sample {
-            self.round_trip.learn(sample);
+        // RFC 6298, 5.5: without backing off, patience below the round trip has all copies sent twice, of which none ever tells how long it is.
+        match sample {
+            Some(sample) => {
+                self.round_trip.learn(sample);
+                self.backed_off = 0;
+            }
+            None if is_again => self.back_off(),
+            None => {}
         }
         self.highest_seen = self.highest_seen.max(highest);
         self.clean();
         true
     }
 
+    fn back_off(&mut self) {
+        self.backed_off = (self.backed_off + 1).min(MOST_BACKED_OFF);
+    }
+
     fn patience(&self, arq: &Arq) -> Duration {
-        self.round_trip.patience(FIRST_ROUND_TRIP) + arq.acknowledged_within
+        let usual = self.round_trip.patience(FIRST_ROUND_TRIP) + arq.acknowledged_within;
+        usual * (1 << self.backed_off)
     }
 
     /// Calls `send` for each copy that is lost.
@@ -142,10 +160,11 @@ impl AccessLeg {
         arq: &Arq,
         mut send: impl FnMut(u64, Source<'_>, u8),
     ) {
-        let patience = self.patience(arq);
+        let (patience, mut gives_up) = (self.patience(arq), false);
         for copy in self.waiting.iter_mut().filter(|copy| !copy.is_done) {
             if now.since(copy.first_sent) > arq.give_up || copy.resent >= arq.most_resends {
-                copy.is_done |= now.since(copy.sent) >= patience;
+                copy.is_done = now.since(copy.sent) >= patience;
+                gives_up |= copy.is_done;
                 continue;
             }
             let is_overtaken = copy.resent == 0 && copy.number < self.highest_seen;
@@ -161,6 +180,9 @@ impl AccessLeg {
                 payload: &copy.payload,
             };
             send(copy.number, source, copy.resent);
+        }
+        if gives_up {
+            self.back_off();
         }
         self.clean();
     }
@@ -193,5 +215,38 @@ impl AccessLeg {
         if let Some(copy) = self.waiting.pop_front() {
             self.spare.push(copy.payload);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::FlowNumber;
+
+    /// Copies that are sent again within seconds `from` to `from + 1` of 100 a second, whose acknowledgements take as long as told.
+    fn sent_again(from: u64, round_trip: impl Fn(u64) -> u64) -> usize {
+        let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
+        for ms in (0..(from + 1) * 1000).step_by(10) {
+            let now = Timestamp::from_nanos(ms * 1_000_000);
+            let number = leg.next_number();
+            let packet = PacketId { flow: FlowNumber(1), sequence: number };
+            let (service, class) = (Service::Caching, Class::Usual);
+            let source = Source { packet, service, class, payload: b"copy" };
+            leg.remember(now, number, source, &arq);
+            // What had come half a round trip before now.
+            let come = ms.checked_sub(round_trip(ms)).map_or(0, |sent| sent / 10 + 1);
+            assert!(leg.acknowledge(now, Acknowledgement::of(come, [])));
+            leg.resend(now, &arq, |_, _, _| again += usize::from(ms >= from * 1000));
+        }
+        again
+    }
+
+    #[test]
+    fn a_round_trip_longer_than_expected_is_learned_and_no_copy_is_sent_twice_for_it() {
+        for round_trip in [20, 90, 150, 300, 700] {
+            assert_eq!(sent_again(4, |_| round_trip), 0, "{round_trip} ms");
+        }
+        assert_eq!(sent_again(8, |ms| if ms < 3000 { 20 } else { 400 }), 0, "a longer one");
+        assert!(sent_again(0, |_| 150) > 0, "the first ones are");
     }
 }

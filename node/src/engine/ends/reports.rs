@@ -6,9 +6,11 @@ use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, PeerId};
+use tradewind_plan::service::LeftRelay;
 use tradewind_units::Timestamp;
 
 use super::super::Engine;
+use super::super::bills::Role;
 use super::super::local::Local;
 use super::super::routes::{Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
@@ -51,7 +53,7 @@ impl Ends {
         by_ways: &ByWays,
     ) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
-        let service = if end.is_up { end.service() } else { Service::Direct };
+        let service = end.carried_by();
         let why = match (end.is_up, &end.choice) {
             (false, _) => "the path over the relays does not answer",
             (true, Choice::Configured) => "as configured",
@@ -111,11 +113,11 @@ impl Ends {
         now: Timestamp,
         (from, identity): (PeerId, Option<PublicIdentity>),
         outgoing: FlowNumber,
-        (is_egress, bytes, nano_usd): (bool, u64, u64),
+        (role, told): (Role, LeftRelay),
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {
-            end.bills.take(now, identity.filter(|_| !is_egress), (bytes, nano_usd));
+            end.bills.take(now, (role, identity.filter(|_| role == Role::Ingress)), told);
         }
     }
 

@@ -1,5 +1,6 @@
-//! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`, by the delays of its paths, and then by what
-//! its receiver reports (`tradewind_plan::service`). What services cost is told (`costs` of a `[[packet]]`), or taken to be what leaves relays.
+//! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`, by the delays of its paths, by what its receiver
+//! reports and by what its relays bill (`tradewind_plan::service`). Until they do, costs are those that are told (`costs` of a `[[packet]]`), or what
+//! leaves relays.
 //!
 //! How far the receiver is from its relay is not measured here: members are told (`super::super::members`), and where nobody tells it is taken to be as
 //! far as the sender from its own.
@@ -8,18 +9,26 @@ use std::collections::BTreeMap;
 
 use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_packet::message::{Feedback, Service};
-use tradewind_plan::service::{DETECTION, Demand, Report, ServiceKeeper, choose};
-use tradewind_units::{Duration, Ratio};
+use tradewind_plan::service::{
+    Cause, Change, Choice, DETECTION, Demand, FlowCosts, Report, ServiceKeeper, Spent, ToldCosts,
+    choose, offers,
+};
+use tradewind_units::{Duration, Ratio, Timestamp};
 
 use crate::config::{Assumed, ServiceCosts};
+
+/// Time between two looks at delays and bills. Chosen: as receivers report and relays bill; round trips are smoothed over two seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The choice for one flow.
 #[derive(Debug)]
 pub(in super::super) struct Selection {
     demand: Demand,
     assumed: Assumed,
+    costs: FlowCosts,
     keeper: Option<ServiceKeeper>,
     why: &'static str,
+    next_look: Timestamp,
 }
 
 /// Round trips that were measured.
@@ -35,8 +44,23 @@ pub(super) struct RoundTrips {
 
 impl Selection {
     pub(in super::super) fn new(budget: Duration, bearable: Ratio, assumed: Assumed) -> Self {
-        let why = "its paths are not measured yet";
-        Self { demand: Demand { budget, bearable }, assumed, keeper: None, why }
+        let told =
+            assumed.costs.map(|ServiceCosts { coding, caching, forwarding, loss }| ToldCosts {
+                costs: BTreeMap::from([
+                    (PacketService::Coding, coding),
+                    (PacketService::Caching, caching),
+                    (PacketService::Forwarding, forwarding),
+                ]),
+                loss,
+            });
+        Self {
+            demand: Demand { budget, bearable },
+            assumed,
+            costs: FlowCosts::new(told, assumed.coding.rates()),
+            keeper: None,
+            why: "its paths are not measured yet",
+            next_look: Timestamp::ZERO,
+        }
     }
 
     pub(super) fn why(&self) -> &'static str {
@@ -46,6 +70,7 @@ impl Selection {
     /// The paths are others now, and are to be measured.
     pub(super) fn measure_again(&mut self) {
         self.keeper = None;
+        self.costs.forget_relays();
     }
 
     pub(super) fn has_begun(&self) -> bool {
@@ -54,25 +79,8 @@ impl Selection {
 
     /// Chooses by the delays; nothing is known of losses yet.
     pub(super) fn begin(&mut self, measured: RoundTrips) -> Service {
-        let RoundTrips { internet, overlay, access, far_access } = measured;
-        let access = access.min(overlay / 2) / 2;
-        let far_access = far_access.map_or(access, |told| (told / 2).min(overlay / 2 - access));
-        let path = PacketPath {
-            internet: internet / 2,
-            source_access: access,
-            between_relays: overlay / 2 - access - far_access,
-            receiver_access: far_access,
-            helper_access: far_access,
-            detection: DETECTION,
-            encoding: self.assumed.coding_within,
-        };
-        let ServiceCosts { coding, caching, forwarding } = self.assumed.costs;
-        let costs = BTreeMap::from([
-            (PacketService::Coding, coding),
-            (PacketService::Caching, caching),
-            (PacketService::Forwarding, forwarding),
-        ]);
-        let choice = choose(self.demand, &path, Ratio::ZERO, &costs);
+        let path = self.path(measured);
+        let choice: Choice = choose(self.demand, &path, Ratio::ZERO, &self.costs.now());
         self.why = match choice.meets {
             true => "the cheapest within its budget",
             false => "none meets its budget: the fastest",
@@ -81,17 +89,68 @@ impl Selection {
         service_of(keeper.service())
     }
 
+    /// Looks again, at times, at round trips, if they are known by now, and at what was billed while a service carried the flow; the service, when it
+    /// changes.
+    pub(super) fn look(
+        &mut self,
+        now: Timestamp,
+        measured: Option<RoundTrips>,
+        (carried_by, spent): (Service, Spent),
+    ) -> Option<Service> {
+        if now < self.next_look {
+            return None;
+        }
+        self.next_look = now + LOOK_EVERY;
+        self.costs.note_spent(now, modelled(carried_by), spent);
+        let path = self.path(measured?);
+        let offers = offers(self.demand, &path, self.costs.loss(), &self.costs.now());
+        let change = self.keeper.as_mut()?.look(&offers);
+        self.take(change)
+    }
+
     /// Takes a report; the service, when it changes.
     pub(super) fn observe(&mut self, told: &Feedback) -> Option<Service> {
         let Feedback { expected, in_time, lost_by_internet, .. } = *told;
-        let keeper = self.keeper.as_mut()?;
-        let before = keeper.service();
-        let service = keeper.observe(Report { expected, in_time, lost_by_internet })?;
-        self.why = match service > before {
-            true => "a cheaper one lost too much or came late",
-            false => "a dearer one was not needed for a while",
+        let report = Report { expected, in_time, lost_by_internet };
+        self.costs.note_report(report);
+        let change = self.keeper.as_mut()?.observe(report);
+        self.take(change)
+    }
+
+    fn take(&mut self, change: Option<Change>) -> Option<Service> {
+        let Change { service, cause } = change?;
+        self.why = match cause {
+            Cause::Missed => "another lost too much or came late",
+            Cause::Cheaper => "a dearer one was not needed for a while",
+            Cause::TooSlow => "another became too slow for its budget",
+            Cause::FastAgain => "it meets its budget by now, and another does not",
         };
         Some(service_of(service))
+    }
+
+    fn path(&self, measured: RoundTrips) -> PacketPath {
+        let RoundTrips { internet, overlay, access, far_access } = measured;
+        let access = access.min(overlay / 2) / 2;
+        let far_access = far_access.map_or(access, |told| (told / 2).min(overlay / 2 - access));
+        PacketPath {
+            internet: internet / 2,
+            source_access: access,
+            between_relays: overlay / 2 - access - far_access,
+            receiver_access: far_access,
+            helper_access: far_access,
+            detection: DETECTION,
+            encoding: self.assumed.coding.within,
+        }
+    }
+}
+
+/// A service as the model knows it.
+fn modelled(service: Service) -> PacketService {
+    match service {
+        Service::Direct => PacketService::Direct,
+        Service::Coding => PacketService::Coding,
+        Service::Caching => PacketService::Caching,
+        Service::Forwarding => PacketService::Forwarding,
     }
 }
 
@@ -108,6 +167,8 @@ fn service_of(service: PacketService) -> Service {
 mod tests {
     use super::*;
     use tradewind_packet::id::FlowNumber;
+    use tradewind_plan::packets::BlockCoding;
+    use tradewind_plan::service::LeftRelay;
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -150,7 +211,7 @@ mod tests {
         let (mut selection, _) = begun(150);
         assert_eq!(selection.observe(&told(50)), None);
         assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
-        assert_eq!(selection.why(), "a cheaper one lost too much or came late");
+        assert_eq!(selection.why(), "another lost too much or came late");
         // Where the receiver is far from its relay, only forwarding is fast enough.
         let mut selection = unmeasured(ms(150));
         selection.begin(measured(Some(ms(120))));
@@ -177,19 +238,19 @@ mod tests {
         assert_eq!(by_parts, all, "by what leaves relays");
         let usd = |usd| tradewind_units::Money::from_usd(usd).unwrap();
         // The last relay's cloud asks much, the first one's nothing: requests to helpers cost more than copies.
-        let costs = ServiceCosts { coding: usd(0.03), caching: usd(0.01), forwarding: usd(0.09) };
+        let (coding, caching, forwarding) = (usd(0.03), usd(0.01), usd(0.09));
+        let costs = Some(ServiceCosts { coding, caching, forwarding, loss: Ratio::ZERO });
         let by_costs = ladder(Assumed { costs, ..Assumed::default() });
-        assert_eq!(
-            by_costs,
-            [Service::Direct, Service::Caching, Service::Coding, Service::Forwarding]
-        );
+        // Where caching is not enough coding is no better.
+        assert_eq!(by_costs, [Service::Direct, Service::Caching, Service::Forwarding]);
     }
 
     #[test]
     fn blocks_that_are_open_for_long_make_coding_slow() {
         // 80 ms, 5 to notice, 10 to ask, 10 for helpers, and what is left of a block's time when the request is there.
-        let first_bought = |coding_within| {
-            let assumed = Assumed { coding_within, ..Assumed::default() };
+        let first_bought = |within| {
+            let coding = BlockCoding { within, ..BlockCoding::default() };
+            let assumed = Assumed { coding, ..Assumed::default() };
             let mut selection = Selection::new(ms(130), Ratio::new(0.01).unwrap(), assumed);
             selection.begin(measured(None));
             selection.observe(&told(50));
@@ -201,11 +262,57 @@ mod tests {
 
     #[test]
     fn the_planner_takes_relays_to_code_as_they_do() {
-        let planned = tradewind_plan::packets::BlockCoding::default();
-        let relays = crate::RelayServices::default();
-        assert_eq!(planned.cross_stream, [relays.coding.repairs, relays.coding.packets]);
-        let in_stream = relays.in_stream.unwrap();
-        assert_eq!(planned.in_stream, [in_stream.repairs, in_stream.packets]);
-        assert_eq!(planned.within, Assumed::default().coding_within);
+        assert_eq!(Assumed::default().coding, BlockCoding::default());
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// Looks once a second, from a second on, and at what was spent by then; the services that follow.
+    fn looks(
+        selection: &mut Selection,
+        seconds: std::ops::Range<u64>,
+        measured: Option<RoundTrips>,
+        carried: impl Fn(u64) -> (Service, Spent),
+    ) -> Vec<Service> {
+        seconds.filter_map(|second| selection.look(at(second), measured, carried(second))).collect()
+    }
+
+    #[test]
+    fn a_path_that_gets_slower_than_the_budget_is_left() {
+        let (mut selection, _) = begun(150);
+        let slow = RoundTrips { internet: ms(320), ..measured(None) };
+        let direct = |_| (Service::Direct, Spent::default());
+        assert_eq!(looks(&mut selection, 0..1000, None, direct), [], "one of both is silent");
+        let left = looks(&mut selection, 1000..1010, Some(slow), direct);
+        assert_eq!(left, [Service::Forwarding]);
+        assert_eq!(selection.why(), "another became too slow for its budget");
+        // Looks come at their own pace, however often the engine's does.
+        let (mut selection, _) = begun(150);
+        let looks = (0..1000).filter_map(|_| selection.look(at(0), Some(slow), direct(0)));
+        assert_eq!(looks.count(), 0);
+    }
+
+    #[test]
+    fn coding_that_is_billed_dearer_than_caching_gives_way_to_it() {
+        let (mut selection, _) = begun(150);
+        selection.observe(&told(50));
+        assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
+        // Nobody is there to share blocks with: each packet goes as a copy, and some more.
+        let alone = |second: u64| {
+            let (packets, bytes) = (second * 100, second * 100_000);
+            let ingress = LeftRelay { bytes: bytes * 12 / 10, nano_usd: bytes / 10 };
+            let egress = Some(LeftRelay::default());
+            (Service::Coding, Spent { packets, bytes, copied: packets, ingress, egress })
+        };
+        // The Internet goes on to lose what nobody could bear.
+        let recovered = Feedback { in_time: 1000, ..told(50) };
+        let without_bills: Vec<Service> =
+            (0..100).filter_map(|_| selection.observe(&recovered)).collect();
+        assert_eq!(without_bills, []);
+        assert_eq!(looks(&mut selection, 0..60, Some(measured(None)), alone), []);
+        let next: Vec<Service> = (0..100).filter_map(|_| selection.observe(&recovered)).collect();
+        assert_eq!(next, [Service::Caching]);
     }
 }

@@ -3,9 +3,11 @@
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Feedback, Service};
 use tradewind_packet::session::{Now, PeerId};
+use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Ratio, Timestamp};
 
 use super::super::Engine;
+use super::super::bills::Role;
 use super::super::ends::{ByWays, name};
 use super::super::routes::{Part, Route};
 use super::Group;
@@ -36,18 +38,18 @@ impl Engine {
         &mut self,
         now: Timestamp,
         (label, flow): (u32, FlowNumber),
-        (is_egress, bytes, nano_usd): (bool, u64, u64),
+        (role, told): (Role, LeftRelay),
     ) {
         let Some(head) = self.groups.get(&flow).copied() else { return };
         let leads_there =
             |route: &&Route| self.fars.get(&route.far).is_some_and(|far| far.label == Some(label));
         let relay = self.members_of(head).find(leads_there).and_then(|route| {
             let relays = route.hops().split_last()?.1;
-            if is_egress { relays.last() } else { relays.first() }
+            if role == Role::Egress { relays.last() } else { relays.first() }
         });
-        let Some(from) = relay.map(|relay| (relay.identity, is_egress)) else { return };
+        let Some(from) = relay.map(|relay| (role, relay.identity)) else { return };
         if let Some(group) = self.group_of(flow) {
-            group.bills.take(now, from, (bytes, nano_usd));
+            group.bills.take(now, from, told);
         }
     }
 

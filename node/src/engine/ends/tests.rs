@@ -1,0 +1,120 @@
+//! Services that are chosen while flows run, between engines whose time a test has in its hands.
+
+use std::net::UdpSocket;
+
+use tradewind_packet::ingress::InStream;
+use tradewind_packet::message::Carriage;
+use tradewind_units::{Duration, PricePerGb, Ratio};
+
+use super::super::TICK;
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway, loopback};
+use super::super::conversations::Written;
+use super::super::local::Local;
+use crate::config::{Course, NodeConfig, RelayServices};
+use crate::status::{Direction, FlowStatus};
+
+/// Packets of a flow in each tick: a hundred in a second.
+const IN_A_TICK: u64 = 5;
+
+/// Gateway 1 before relays 2 and 3 and far endpoint 4, and a route whose service is chosen.
+struct World {
+    hosts: Hosts,
+    route: u32,
+    /// The round trip over the Internet, in place of what is measured.
+    internet: Option<Duration>,
+    _application: UdpSocket,
+}
+
+impl World {
+    fn new(usd_per_gb: f64) -> Self {
+        let price = PricePerGb::from_usd_per_gb(usd_per_gb).unwrap();
+        let in_stream = Some(InStream { packets: 5, repairs: 2 });
+        let (to_relays, to_endpoints) = (price, price);
+        let services =
+            RelayServices { in_stream, to_relays, to_endpoints, ..RelayServices::default() };
+        let relay = |number| (number, NodeConfig { services, ..anybody(number) });
+        let mut hosts = Hosts::new([(1, gateway(1)), relay(2), relay(3), (4, anybody(4))]);
+        let application = UdpSocket::bind(loopback()).unwrap();
+        let (to, now) = (application.local_addr().unwrap(), hosts.now);
+        let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+        let course = Course {
+            carriage: Carriage { budget_ms: 150, ..Carriage::DIRECT },
+            bearable_loss: Some(Ratio::new(0.01).unwrap()),
+            assumed: services.assumed(),
+            ..forwarded(far, relays)
+        };
+        let local = Local::bind(loopback(), false).unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        Self { hosts, route, internet: None, _application: application }
+    }
+
+    fn status(&mut self) -> FlowStatus {
+        let now = self.hosts.now;
+        let flows = self.hosts.at(1).report(now);
+        flows.into_iter().find(|flow| flow.direction == Direction::Sent).unwrap()
+    }
+
+    /// Sends for so many seconds; the services in turn, with why each was taken.
+    fn run(&mut self, seconds: u64) -> Vec<(String, String)> {
+        let end = self.hosts.now.steady + Duration::from_secs(seconds);
+        let mut seen = Vec::new();
+        while self.hosts.now.steady < end {
+            let (now, route) = (self.hosts.now, self.route);
+            for _ in 0..IN_A_TICK {
+                let by = Written::by(([10, 0, 0, 1], 1).into());
+                self.hosts.at(1).take_application(now, route, by, &[7; 1000]);
+            }
+            self.hosts.exchange();
+            if let Some(round_trip) = self.internet {
+                let fars = self.hosts.at(1).fars.values_mut();
+                fars.for_each(|far| far.round_trip = Some(round_trip));
+            }
+            self.hosts.pass(TICK);
+            let FlowStatus { service, why, .. } = self.status();
+            if seen.last().is_none_or(|(last, _)| *last != service) {
+                seen.push((service, why));
+            }
+        }
+        seen
+    }
+}
+
+fn services(seen: &[(String, String)]) -> Vec<&str> {
+    seen.iter().map(|(service, _)| service.as_str()).collect()
+}
+
+#[test]
+fn coding_gives_way_to_caching_where_the_relays_bill_more_for_it() {
+    let mut world = World::new(0.1);
+    assert_eq!(services(&world.run(5)), ["direct"]);
+    world.hosts.lose_each(1, 4, 20);
+    let bought = world.run(10);
+    assert_eq!(services(&bought), ["direct", "coding"]);
+    // Nobody shares its blocks, so that its packets go on as copies: more leaves the relays than with caching.
+    let saved = world.run(120);
+    assert_eq!(services(&saved), ["coding", "caching"]);
+    assert_eq!(saved[1].1, "a dearer one was not needed for a while");
+    let billed = world.status().billed.unwrap();
+    assert!((0.099..0.101).contains(&(billed.usd / billed.bytes as f64 * 1e9)), "{billed:?}");
+}
+
+#[test]
+fn what_relays_bill_nothing_for_is_compared_by_what_leaves_them() {
+    let mut world = World::new(0.0);
+    world.hosts.lose_each(1, 4, 20);
+    world.run(20);
+    assert_eq!(services(&world.run(120)), ["coding", "caching"]);
+    assert_eq!(services(&world.run(120)), ["caching"], "what coding took is remembered");
+}
+
+#[test]
+fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fast() {
+    let mut world = World::new(0.0);
+    assert_eq!(services(&world.run(5)), ["direct"]);
+    world.internet = Some(Duration::from_millis(400));
+    let left = world.run(20);
+    assert_eq!(services(&left), ["direct", "forwarding"]);
+    assert_eq!(left[1].1, "another became too slow for its budget");
+    world.internet = None;
+    assert_eq!(services(&world.run(200)), ["forwarding", "caching", "coding", "direct"]);
+}

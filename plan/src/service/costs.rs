@@ -1,0 +1,443 @@
+//! What is known of the costs of a flow's packet services while it runs.
+//!
+//! At first there is what somebody told, for the loss that was expected, or nothing: then services cost what leaves relays. Later relays' bills tell
+//! prices, and of the service that runs how much leaves them for each byte that is copied to them; that is remembered for a while after another
+//! took its place. What services cost that have not run moves with the loss that receivers report, by the model of [`packet_cost`]: a lost
+//! packet leaves the egress relay once more, and with coding helpers are asked for theirs.
+//!
+//! | relays tell prices | costs were told | a service that has run costs | another |
+//! |---|---|---|---|
+//! | yes | yes | what was billed | what was told, moved by the loss |
+//! | yes | no | what was billed | what leaves relays, at their prices |
+//! | no | yes | what was told | what was told |
+//! | no | no | what left relays | what leaves relays |
+
+use std::collections::BTreeMap;
+
+use tradewind_model::packet::cost::{packet_cost, packet_cost_at_one};
+use tradewind_model::packet::{CodingRates, PacketService, RelayTariff, Stream, Tariff};
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, Ratio, Timestamp};
+
+use super::Report;
+
+/// Services that cost something.
+const BOUGHT: [PacketService; 3] =
+    [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
+/// Over which time it is measured what a service takes. Chosen: relays tell once a second, so that a second's traffic is uncertain.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// What is billed for so long after a change of the service may be for the one before. Chosen: of three bills one may get lost.
+const SETTLES: Duration = Duration::from_secs(3);
+/// Least packets of an interval that tell something. Chosen: three a second.
+const LEAST_PACKETS: u64 = 100;
+/// How long it is remembered what a service took. Chosen: others' flows, with which blocks are shared, come and go; when it is forgotten, trying
+/// the service again takes half a minute.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// How much of the reports before the last one counts beside it. Chosen: as long as an interval, at one a second.
+const REPORTS_LAST: f64 = 31.0 / 32.0;
+/// A packet's size before one is known. Source: the packets of the model's flows [JQ 5.1.1].
+const FIRST_PACKET: Bytes = Bytes::new(1000);
+
+/// What somebody told of the services' costs, for each GB of the flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToldCosts {
+    /// By service.
+    pub costs: BTreeMap<PacketService, Money>,
+    /// For an Internet path that loses so much.
+    pub loss: Ratio,
+}
+
+/// What has left the relays of one role for a flow, as they tell: sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeftRelay {
+    /// Bytes, with all headers.
+    pub bytes: u64,
+    /// What is charged for them.
+    pub nano_usd: u64,
+}
+
+/// What a flow has taken so far: sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// Packets sent.
+    pub packets: u64,
+    /// Their bytes, with the headers that they have between relays.
+    pub bytes: u64,
+    /// Packets that were copied to the relays, each once.
+    pub copied: u64,
+    /// What left the ingress relay.
+    pub ingress: LeftRelay,
+    /// What left the egress relay; `None` where one relay is both.
+    pub egress: Option<LeftRelay>,
+}
+
+/// Bytes that leave the ingress relay, and the egress relay, for each byte that is copied to relays.
+type Parts = [f64; 2];
+
+/// What a service took while it ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Taken {
+    parts: Parts,
+    loss: Ratio,
+    at: Timestamp,
+}
+
+/// A time in which one service runs.
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    service: PacketService,
+    begins: Timestamp,
+    before: Spent,
+}
+
+/// What is known of the costs of one flow's services.
+#[derive(Debug, Clone)]
+pub struct FlowCosts {
+    told: Option<ToldCosts>,
+    coding: CodingRates,
+    /// Packets that should have come, and those that the Internet lost; older ones count less.
+    expected: f64,
+    lost: f64,
+    packet: Bytes,
+    /// Dollars for each GB that leaves the ingress relay, and the egress relay.
+    prices: Option<[f64; 2]>,
+    is_one_relay: bool,
+    taken: BTreeMap<PacketService, Taken>,
+    interval: Option<Interval>,
+}
+
+impl FlowCosts {
+    /// Begins with what somebody told, and with how relays code.
+    #[must_use]
+    pub fn new(told: Option<ToldCosts>, coding: CodingRates) -> Self {
+        Self {
+            told,
+            coding,
+            expected: 0.0,
+            lost: 0.0,
+            packet: FIRST_PACKET,
+            prices: None,
+            is_one_relay: false,
+            taken: BTreeMap::new(),
+            interval: None,
+        }
+    }
+
+    /// The flow's relays are others now: nothing of what was billed is known of them.
+    pub fn forget_relays(&mut self) {
+        (self.prices, self.interval, self.is_one_relay) = (None, None, false);
+        self.taken.clear();
+    }
+
+    /// Takes what a receiver reports.
+    pub fn note_report(&mut self, report: Report) {
+        self.expected = self.expected * REPORTS_LAST + report.expected as f64;
+        self.lost = self.lost * REPORTS_LAST + report.lost_by_internet as f64;
+    }
+
+    /// The flow has taken so much, and `service` carries it.
+    pub fn note_spent(&mut self, now: Timestamp, service: PacketService, spent: Spent) {
+        self.taken.retain(|_, taken| now.since(taken.at) < REMEMBERED);
+        match self.interval {
+            Some(interval) if interval.service == service => {
+                if now.since(interval.begins) >= INTERVAL {
+                    self.measure(now, service, (interval.before, spent));
+                    self.interval = Some(Interval { begins: now, before: spent, ..interval });
+                } else if now <= interval.begins {
+                    self.interval = Some(Interval { before: spent, ..interval });
+                }
+            }
+            _ => {
+                let begins = now + SETTLES;
+                self.interval = Some(Interval { service, begins, before: spent });
+            }
+        }
+    }
+
+    fn measure(&mut self, at: Timestamp, service: PacketService, (before, after): (Spent, Spent)) {
+        let packets = after.packets.saturating_sub(before.packets);
+        let copied = after.copied.saturating_sub(before.copied);
+        if service == PacketService::Direct || packets == 0 || copied < LEAST_PACKETS {
+            return;
+        }
+        let mean = after.bytes.saturating_sub(before.bytes) as f64 / packets as f64;
+        let passed = |after: LeftRelay, before: LeftRelay| LeftRelay {
+            bytes: after.bytes.saturating_sub(before.bytes),
+            nano_usd: after.nano_usd.saturating_sub(before.nano_usd),
+        };
+        let ingress = passed(after.ingress, before.ingress);
+        let egress = passed(after.egress.unwrap_or_default(), before.egress.unwrap_or_default());
+        self.is_one_relay = after.egress.is_none();
+        self.packet = Bytes::new(mean.round() as u64);
+        self.note_prices([ingress, egress]);
+        let parts = [ingress, egress].map(|left| left.bytes as f64 / (copied as f64 * mean));
+        self.taken.insert(service, Taken { parts, loss: self.loss(), at });
+    }
+
+    /// A relay that has sent nothing yet is taken to charge what it charged before, or what the other does.
+    fn note_prices(&mut self, left: [LeftRelay; 2]) {
+        let price =
+            |left: LeftRelay| (left.bytes > 0).then(|| left.nano_usd as f64 / left.bytes as f64);
+        let [ingress, egress] = left.map(price);
+        let before = |role: usize| self.prices.map(|prices| prices[role]);
+        let [known_ingress, known_egress] = [ingress.or(before(0)), egress.or(before(1))];
+        let prices = known_ingress.or(known_egress).zip(known_egress.or(known_ingress));
+        let is_told = |(ingress, egress): &(f64, f64)| *ingress > 0.0 || *egress > 0.0;
+        self.prices = prices.filter(is_told).map(|(ingress, egress)| [ingress, egress]);
+    }
+
+    /// The share of packets that the Internet loses; nothing while nobody has reported.
+    #[must_use]
+    pub fn loss(&self) -> Ratio {
+        Ratio::new(self.lost / self.expected).unwrap_or(Ratio::ZERO)
+    }
+
+    /// What each service costs for each GB, as far as is known.
+    #[must_use]
+    pub fn now(&self) -> BTreeMap<PacketService, Money> {
+        let cost = |service| Some((service, Money::from_usd(self.cost(service)?).ok()?));
+        BOUGHT.into_iter().filter_map(cost).collect()
+    }
+
+    fn cost(&self, service: PacketService) -> Option<f64> {
+        let loss = self.loss();
+        let modelled = |loss| self.modelled(service, loss);
+        let moved = |cost: f64, from| Some((cost + modelled(loss)? - modelled(from)?).max(0.0));
+        let told = self.told.as_ref().and_then(|told| Some((told.costs.get(&service)?, told.loss)));
+        match (self.prices, told, self.taken.get(&service)) {
+            (None, Some((cost, _)), _) => Some(cost.as_usd()),
+            (_, _, Some(Taken { parts, loss, .. })) => {
+                let [ingress, egress] = self.prices();
+                moved(parts[0] * ingress + parts[1] * egress, *loss)
+            }
+            // Without any report the loss is what was expected.
+            (_, Some((cost, _)), None) if self.expected == 0.0 => Some(cost.as_usd()),
+            (_, Some((cost, expected)), None) => moved(cost.as_usd(), expected),
+            (_, None, None) => modelled(loss),
+        }
+    }
+
+    /// Where relays tell none, a byte costs the same wherever it leaves.
+    fn prices(&self) -> [f64; 2] {
+        self.prices.unwrap_or([1.0; 2])
+    }
+
+    /// What a GB costs by the papers' formulas, with the relays' prices.
+    fn modelled(&self, service: PacketService, loss: Ratio) -> Option<f64> {
+        let second = Duration::from_secs(1);
+        let stream = Stream {
+            rate: Bandwidth::from_mbps(8000.0).ok()?,
+            span: second,
+            packet: self.packet,
+            loss,
+            uplink: Tariff::FREE,
+            kept: Duration::ZERO,
+        };
+        let relay = |usd_per_gb: f64| -> Option<RelayTariff> {
+            Some(RelayTariff {
+                ingress: Tariff::FREE,
+                egress: Tariff::PerGb(PricePerGb::from_usd_per_gb(usd_per_gb).ok()?),
+                vm_hour: Money::ZERO,
+                flows_per_vm: 1,
+                storage_gb_hour: Money::ZERO,
+            })
+        };
+        let [ingress, egress] = self.prices();
+        let (ingress, egress) = (relay(ingress)?, relay(egress)?);
+        let cost = match self.is_one_relay {
+            true => packet_cost_at_one(service, &stream, &self.coding, &ingress),
+            false => packet_cost(service, &stream, &self.coding, &ingress, &egress),
+        };
+        Some(cost.ok()?.total().as_usd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PacketService::{Caching, Coding, Forwarding};
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn ratio(value: f64) -> Ratio {
+        Ratio::new(value).unwrap()
+    }
+
+    /// Two repair packets for ten, one for five.
+    fn rates() -> CodingRates {
+        CodingRates { in_stream: 0.2, ..CodingRates::paper() }
+    }
+
+    fn usd(costs: [f64; 3]) -> BTreeMap<PacketService, Money> {
+        BOUGHT.into_iter().zip(costs.map(|usd| Money::from_usd(usd).unwrap())).collect()
+    }
+
+    fn told(loss: f64) -> FlowCosts {
+        let costs = usd([0.03, 0.08, 0.17]);
+        FlowCosts::new(Some(ToldCosts { costs, loss: ratio(loss) }), rates())
+    }
+
+    fn untold() -> FlowCosts {
+        FlowCosts::new(None, rates())
+    }
+
+    fn cents(costs: &FlowCosts) -> [i64; 3] {
+        BOUGHT.map(|service| (costs.now()[&service].as_usd() * 100.0).round() as i64)
+    }
+
+    fn report(costs: &mut FlowCosts, lost: u64) {
+        let report = Report { expected: 1000, in_time: 1000, lost_by_internet: lost };
+        (0..200).for_each(|_| costs.note_report(report));
+    }
+
+    /// A flow of a hundred packets of 1,000 bytes a second, for each byte of which so many hundredths leave its relays, which charge so many cents for
+    /// each GB.
+    struct Running {
+        costs: FlowCosts,
+        now: u64,
+        spent: Spent,
+        cents: [u64; 2],
+    }
+
+    impl Running {
+        fn new(costs: FlowCosts, cents: [u64; 2]) -> Self {
+            let spent = Spent { egress: Some(LeftRelay::default()), ..Spent::default() };
+            Self { costs, now: 0, spent, cents }
+        }
+
+        fn run(&mut self, service: PacketService, hundredths: [u64; 2], seconds: u64) {
+            for _ in 0..seconds {
+                self.now += 1;
+                self.spent.packets += 100;
+                self.spent.bytes += 100_000;
+                self.spent.copied += 100 * u64::from(service != PacketService::Direct);
+                let roles = [&mut self.spent.ingress, self.spent.egress.as_mut().unwrap()];
+                for (left, (hundredths, cents)) in
+                    roles.into_iter().zip(hundredths.into_iter().zip(self.cents))
+                {
+                    left.bytes += 1000 * hundredths;
+                    left.nano_usd += 10 * hundredths * cents;
+                }
+                self.costs.note_spent(at(self.now), service, self.spent);
+            }
+        }
+    }
+
+    #[test]
+    fn without_prices_services_cost_what_leaves_relays() {
+        let mut costs = untold();
+        assert_eq!(cents(&costs), [40, 100, 200]);
+        report(&mut costs, 100);
+        // A tenth comes back: once more out of the egress relay, and with coding nine helpers are asked, by 64 bytes each.
+        assert_eq!(cents(&costs), [56, 110, 200]);
+    }
+
+    #[test]
+    fn what_was_told_stands_while_relays_tell_no_price() {
+        let mut running = Running::new(told(0.01), [0, 0]);
+        report(&mut running.costs, 500);
+        running.run(Coding, [120, 0], 60);
+        assert_eq!(cents(&running.costs), [3, 8, 17]);
+    }
+
+    #[test]
+    fn the_service_that_runs_costs_what_is_billed() {
+        let mut running = Running::new(told(0.01), [10, 10]);
+        running.run(Coding, [120, 0], 32);
+        assert_eq!(cents(&running.costs), [3, 8, 17], "not long enough");
+        running.run(Coding, [120, 0], 10);
+        assert_eq!(cents(&running.costs), [12, 8, 17]);
+        // Of each byte that is copied, not of each that is sent.
+        let mut chosen = Running::new(told(0.01), [10, 10]);
+        for _ in 0..42 {
+            chosen.spent.packets += 300;
+            chosen.spent.bytes += 300_000;
+            chosen.run(Coding, [120, 0], 1);
+        }
+        assert_eq!(cents(&chosen.costs), [12, 8, 17]);
+    }
+
+    #[test]
+    fn bills_of_the_service_before_are_not_put_on_the_next() {
+        let mut running = Running::new(untold(), [0, 0]);
+        running.run(Forwarding, [100, 100], 40);
+        running.run(Caching, [100, 100], 2);
+        running.run(Caching, [100, 0], 40);
+        assert_eq!(cents(&running.costs), [40, 100, 200]);
+    }
+
+    #[test]
+    fn what_a_service_took_is_remembered_for_a_while() {
+        let mut running = Running::new(untold(), [0, 0]);
+        running.run(Coding, [120, 0], 40);
+        running.run(Caching, [100, 0], 500);
+        assert_eq!(cents(&running.costs), [120, 100, 200]);
+        running.run(Caching, [100, 0], 200);
+        assert_eq!(cents(&running.costs), [40, 100, 200]);
+        running.run(Coding, [120, 0], 40);
+        running.costs.forget_relays();
+        assert_eq!(cents(&running.costs), [40, 100, 200]);
+    }
+
+    #[test]
+    fn prices_of_relays_count_where_no_costs_were_told() {
+        let mut running = Running::new(untold(), [2, 10]);
+        report(&mut running.costs, 100);
+        running.run(Caching, [100, 10], 40);
+        // 0.4 parts at 2 cents and 0.158 at 10; 1 and 0.1; 1 and 1.
+        assert_eq!(cents(&running.costs), [2, 3, 12]);
+        report(&mut running.costs, 500);
+        // Helpers' requests leave the dear relay: coding is no longer the cheapest.
+        assert_eq!(cents(&running.costs), [9, 7, 12]);
+    }
+
+    #[test]
+    fn told_costs_move_with_the_loss_once_relays_tell_prices() {
+        let mut running = Running::new(told(0.1), [8, 9]);
+        report(&mut running.costs, 100);
+        running.run(Forwarding, [100, 100], 40);
+        assert_eq!(cents(&running.costs), [3, 8, 17], "as was expected");
+        report(&mut running.costs, 500);
+        // 0.4 more of 9 cents, with coding 1.576 times that.
+        assert_eq!(cents(&running.costs), [9, 12, 17]);
+        report(&mut running.costs, 0);
+        assert_eq!(cents(&running.costs), [2, 7, 17]);
+    }
+
+    #[test]
+    fn over_one_relay_nothing_leaves_for_another() {
+        let mut running = Running::new(untold(), [10, 0]);
+        report(&mut running.costs, 100);
+        running.run(Caching, [10, 0], 40);
+        running.costs.forget_relays();
+        running.spent.egress = None;
+        for _ in 0..40 {
+            running.now += 1;
+            running.spent.packets += 100;
+            running.spent.bytes += 100_000;
+            running.spent.copied += 100;
+            running.spent.ingress.bytes += 10_000;
+            running.spent.ingress.nano_usd += 1_000;
+            running.costs.note_spent(at(running.now), Caching, running.spent);
+        }
+        assert_eq!(cents(&running.costs), [2, 1, 10]);
+    }
+
+    #[test]
+    fn few_packets_tell_nothing() {
+        let mut costs = untold();
+        for second in 0..200 {
+            let ingress = LeftRelay { bytes: second * 9_000, nano_usd: 0 };
+            let spent = Spent {
+                packets: second,
+                bytes: second * 1000,
+                copied: second,
+                ingress,
+                egress: None,
+            };
+            costs.note_spent(at(second), Caching, spent);
+        }
+        assert_eq!(cents(&costs), [40, 100, 200]);
+    }
+}

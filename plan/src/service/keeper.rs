@@ -1,0 +1,243 @@
+//! Keeping a flow on the cheapest packet service that works, while it runs: by what its receiver reports, by the delays of its paths and by
+//! what services cost, which all change `[JQ 3.3]`.
+//!
+//! | what is seen | what follows |
+//! |---|---|
+//! | reports in a row miss the demand | the cheapest *stronger* service that is fast enough; the stronger recovers more, and sooner |
+//! | reports in a row meet it | the next cheaper service that is fast enough is tried; direct only where the Internet would have done |
+//! | the service is too slow, look after look | the cheapest stronger one that is fast enough, or any; the fastest where none is |
+//! | it is, and another is fast enough by now | that one |
+//!
+//! Receivers count from when a packet should have come, so that a path that gets slower as a whole is seen by its round trips alone. Delays
+//! jitter and costs are guesses until a service has run: no change follows one look or a small difference.
+
+use tradewind_model::packet::PacketService;
+
+use super::{Choice, Demand, ServiceOffer, fastest};
+
+/// What a receiver reports of one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Packets that should have come.
+    pub expected: u64,
+    /// Those that came within the budget, by whatever way.
+    pub in_time: u64,
+    /// Those that the Internet lost, recovered or not.
+    pub lost_by_internet: u64,
+}
+
+/// Intervals in a row that miss the demand before a stronger service is taken. Chosen: one may be chance.
+const BAD_BEFORE_UP: u32 = 2;
+/// Intervals in a row that meet it before a cheaper one is tried, at first. Chosen: outages come in bursts.
+const GOOD_BEFORE_DOWN: u32 = 30;
+/// The most, after cheaper ones have failed again and again.
+const MOST_BEFORE_DOWN: u32 = 30 << 6;
+/// Looks in a row at which a service is too slow before it counts as that. Chosen: at one a second, longer than a burst of queueing.
+const SLOW_BEFORE_LEFT: u32 = 5;
+/// Looks in a row at which it is fast enough before it counts as that again. Chosen: as long as demand must be met before a step down: a service
+/// that is left too soon costs packets, one that is taken again too late costs a little money.
+const FAST_BEFORE_TRIED: u32 = 30;
+/// Share of the budget that it must keep free for that. Chosen: above what is left of jitter in a smoothed round trip.
+const FREE_OF_BUDGET: u32 = 10;
+/// By what share of its cost the service that runs must be dearer than another that is tried in its place. Chosen: above the error of a bill over
+/// 30 s, which is a second's traffic at most.
+const WORTH_TRYING: f64 = 0.1;
+
+/// Why a flow has another service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Too many packets were late or lost with the one before.
+    Missed,
+    /// It is cheaper, and what is dearer was not needed.
+    Cheaper,
+    /// The one before became too slow for the budget.
+    TooSlow,
+    /// The one before is too slow, and this one no longer.
+    FastAgain,
+}
+
+/// A flow has another service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub service: PacketService,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Keeps a flow on the cheapest service that works.
+///
+/// Steps to cheaper services are one at a time. One that has to be taken back doubles the wait before the next.
+#[derive(Debug, Clone)]
+pub struct ServiceKeeper {
+    demand: Demand,
+    /// In the order of their cost.
+    rungs: Vec<Rung>,
+    service: PacketService,
+    bad: u32,
+    good: u32,
+    good_before_down: u32,
+    /// The last step was to a cheaper one, which has not proved itself.
+    is_trial: bool,
+    /// Whether the last report found the Internet alone good enough.
+    would_do_alone: bool,
+}
+
+/// A service and whether it counts as fast enough.
+#[derive(Debug, Clone, Copy)]
+struct Rung {
+    offer: ServiceOffer,
+    is_fast: bool,
+    /// Looks in a row that say otherwise.
+    doubts: u32,
+}
+
+impl Rung {
+    fn new(demand: Demand, offer: ServiceOffer) -> Self {
+        Self { offer, is_fast: offer.delivery <= demand.budget, doubts: 0 }
+    }
+
+    fn look(&mut self, demand: Demand, offer: ServiceOffer) {
+        self.offer = offer;
+        let (is_doubtful, most) = match self.is_fast {
+            true => (offer.delivery > demand.budget, SLOW_BEFORE_LEFT),
+            false => {
+                let wanted = demand.budget - demand.budget / FREE_OF_BUDGET;
+                (offer.delivery <= wanted, FAST_BEFORE_TRIED)
+            }
+        };
+        self.doubts = if is_doubtful { self.doubts + 1 } else { 0 };
+        if self.doubts >= most {
+            (self.is_fast, self.doubts) = (!self.is_fast, 0);
+        }
+    }
+}
+
+impl ServiceKeeper {
+    /// Begins with what was chosen.
+    #[must_use]
+    pub fn new(demand: Demand, choice: &Choice) -> Self {
+        let meets_alone =
+            |offer: &ServiceOffer| offer.service == PacketService::Direct && offer.meets;
+        Self {
+            demand,
+            rungs: choice.offers.iter().map(|offer| Rung::new(demand, *offer)).collect(),
+            service: choice.service,
+            bad: 0,
+            good: 0,
+            good_before_down: GOOD_BEFORE_DOWN,
+            is_trial: false,
+            would_do_alone: choice.offers.iter().any(meets_alone),
+        }
+    }
+
+    /// The service now.
+    #[must_use]
+    pub fn service(&self) -> PacketService {
+        self.service
+    }
+
+    /// Takes a report; tells when the service changes.
+    pub fn observe(&mut self, report: Report) -> Option<Change> {
+        if report.expected == 0 {
+            return None;
+        }
+        let bearable = self.demand.bearable.as_f64() * report.expected as f64;
+        let missed = report.expected.saturating_sub(report.in_time) as f64;
+        self.would_do_alone = report.lost_by_internet as f64 <= bearable;
+        if missed > bearable {
+            self.good = 0;
+            self.bad += 1;
+            return if self.bad >= BAD_BEFORE_UP { self.step_up() } else { None };
+        }
+        self.bad = 0;
+        let cheaper = self.next_cheaper();
+        // The Internet alone is tried again only after it would have sufficed.
+        let would_do = cheaper != Some(PacketService::Direct) || self.would_do_alone;
+        self.good = if would_do { self.good + 1 } else { 0 };
+        if self.is_trial && self.good >= GOOD_BEFORE_DOWN {
+            self.is_trial = false;
+            self.good_before_down = GOOD_BEFORE_DOWN;
+        }
+        if self.good < self.good_before_down {
+            return None;
+        }
+        let change = cheaper.map(|service| self.change(service, Cause::Cheaper));
+        (self.good, self.is_trial) = (0, change.is_some() || self.is_trial);
+        change
+    }
+
+    /// Looks at what services take and cost now; tells when the service changes.
+    pub fn look(&mut self, offers: &[ServiceOffer]) -> Option<Change> {
+        let was_fast = self.is_fast();
+        for rung in &mut self.rungs {
+            if let Some(offer) = offers.iter().find(|offer| offer.service == rung.offer.service) {
+                rung.look(self.demand, *offer);
+            }
+        }
+        self.rungs.sort_by_key(|rung| rung.offer.rank());
+        if self.is_fast() {
+            return None;
+        }
+        let cause = if was_fast { Cause::TooSlow } else { Cause::FastAgain };
+        let slow_but_fastest = || {
+            let fastest = fastest(self.rungs.iter().map(|rung| &rung.offer))?;
+            was_fast.then_some(fastest.service)
+        };
+        let next =
+            self.cheapest_stronger().or_else(|| self.cheapest()).or_else(slow_but_fastest)?;
+        (next != self.service).then(|| self.change(next, cause))
+    }
+
+    fn running(&self) -> Option<&Rung> {
+        self.rungs.iter().find(|rung| rung.offer.service == self.service)
+    }
+
+    fn is_fast(&self) -> bool {
+        self.running().is_some_and(|rung| rung.is_fast)
+    }
+
+    /// Those that count as fast enough, the cheapest first.
+    fn fast(&self) -> impl DoubleEndedIterator<Item = &ServiceOffer> {
+        self.rungs.iter().filter(|rung| rung.is_fast).map(|rung| &rung.offer)
+    }
+
+    fn cheapest_stronger(&self) -> Option<PacketService> {
+        self.fast().map(|offer| offer.service).find(|service| *service > self.service)
+    }
+
+    /// The cheapest that is fast enough, and bears what the Internet loses.
+    fn cheapest(&self) -> Option<PacketService> {
+        let bears =
+            |service: &PacketService| *service != PacketService::Direct || self.would_do_alone;
+        self.fast().map(|offer| offer.service).find(bears)
+    }
+
+    /// The dearest of those that are worth being tried in the place of the one that runs.
+    fn next_cheaper(&self) -> Option<PacketService> {
+        let paid = self.running()?.offer.cost.as_usd();
+        let is_worth_it = |offer: &&ServiceOffer| {
+            offer.service != self.service
+                && (offer.service == PacketService::Direct
+                    || offer.cost.as_usd() < paid * (1.0 - WORTH_TRYING))
+        };
+        self.fast().rfind(is_worth_it).map(|offer| offer.service)
+    }
+
+    fn step_up(&mut self) -> Option<Change> {
+        self.bad = 0;
+        let stronger = self.cheapest_stronger()?;
+        if self.is_trial {
+            self.good_before_down = (self.good_before_down * 2).min(MOST_BEFORE_DOWN);
+        }
+        Some(self.change(stronger, Cause::Missed))
+    }
+
+    fn change(&mut self, service: PacketService, cause: Cause) -> Change {
+        (self.service, self.bad, self.good, self.is_trial) = (service, 0, 0, false);
+        Change { service, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests;

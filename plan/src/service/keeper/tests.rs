@@ -1,0 +1,210 @@
+//! What reports, delays and costs make of a flow's service, one after the other, without a clock.
+
+use std::collections::BTreeMap;
+
+use tradewind_model::packet::PacketPath;
+use tradewind_units::{Duration, Money, Ratio};
+
+use super::super::{choose, offers};
+use super::*;
+use PacketService::{Caching, Coding, Direct, Forwarding};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn ratio(value: f64) -> Ratio {
+    Ratio::new(value).unwrap()
+}
+
+/// 80 ms over the Internet; forwarding takes 90, caching 100, coding 124.
+fn path() -> PacketPath {
+    PacketPath {
+        internet: ms(80),
+        source_access: ms(5),
+        between_relays: ms(75),
+        receiver_access: ms(10),
+        helper_access: ms(12),
+        ..PacketPath::default()
+    }
+}
+
+fn costs(coding: f64, caching: f64, forwarding: f64) -> BTreeMap<PacketService, Money> {
+    [(Coding, coding), (Caching, caching), (Forwarding, forwarding)]
+        .map(|(service, usd)| (service, Money::from_usd(usd).unwrap()))
+        .into()
+}
+
+fn usual() -> BTreeMap<PacketService, Money> {
+    costs(0.01, 0.04, 0.08)
+}
+
+/// As [`choose`] begins where the Internet loses `loss`.
+fn begun(loss: f64, costs: &BTreeMap<PacketService, Money>) -> ServiceKeeper {
+    let demand = Demand { budget: ms(150), bearable: ratio(0.01) };
+    ServiceKeeper::new(demand, &choose(demand, &path(), ratio(loss), costs))
+}
+
+fn keeper(loss: f64) -> ServiceKeeper {
+    begun(loss, &usual())
+}
+
+fn good(lost: u64) -> Report {
+    Report { expected: 1000, in_time: 995, lost_by_internet: lost }
+}
+
+const BAD: Report = Report { expected: 1000, in_time: 900, lost_by_internet: 100 };
+
+fn missed(service: PacketService) -> Option<Change> {
+    Some(Change { service, cause: Cause::Missed })
+}
+
+/// Looks so many times at a path and costs; what changes.
+fn looks(
+    keeper: &mut ServiceKeeper,
+    times: u32,
+    path: &PacketPath,
+    costs: &BTreeMap<PacketService, Money>,
+) -> Vec<(u32, Change)> {
+    let offers = offers(keeper.demand, path, Ratio::ZERO, costs);
+    (1..=times).filter_map(|time| Some((time, keeper.look(&offers)?))).collect()
+}
+
+/// Good reports until something changes.
+fn good_until_change(keeper: &mut ServiceKeeper) -> (u32, Change) {
+    (1..1000).find_map(|time| Some((time, keeper.observe(good(0))?))).unwrap()
+}
+
+#[test]
+fn two_bad_intervals_step_up_and_one_does_not() {
+    let mut keeper = keeper(0.0);
+    assert_eq!(keeper.service(), Direct);
+    assert_eq!(keeper.observe(BAD), None);
+    assert_eq!(keeper.observe(good(0)), None);
+    assert_eq!(keeper.observe(BAD), None);
+    assert_eq!(keeper.observe(BAD), missed(Coding));
+    for service in [Caching, Forwarding] {
+        keeper.observe(BAD);
+        assert_eq!(keeper.observe(BAD), missed(service));
+    }
+    keeper.observe(BAD);
+    assert_eq!(keeper.observe(BAD), None);
+}
+
+#[test]
+fn where_caching_fails_coding_is_not_tried_even_if_it_is_dearer() {
+    let mut keeper = begun(0.0, &costs(0.03, 0.01, 0.09));
+    let changes: Vec<_> =
+        (0..10).filter_map(|_| keeper.observe(BAD)).map(|change| change.service).collect();
+    assert_eq!(changes, [Caching, Forwarding]);
+}
+
+#[test]
+fn the_internet_is_tried_again_only_once_it_would_do() {
+    let mut keeper = keeper(0.05);
+    assert_eq!(keeper.service(), Coding);
+    assert!((0..1000).all(|_| keeper.observe(good(50)).is_none()));
+    let changes: Vec<_> = (0..30).filter_map(|_| keeper.observe(good(0))).collect();
+    assert_eq!(changes, [Change { service: Direct, cause: Cause::Cheaper }]);
+}
+
+#[test]
+fn a_step_down_that_fails_is_tried_more_seldom() {
+    let mut keeper = keeper(0.05);
+    let mut intervals_until_down = || {
+        let (quiet, _) = good_until_change(&mut keeper);
+        keeper.observe(BAD);
+        assert_eq!(keeper.observe(BAD), missed(Coding));
+        quiet
+    };
+    assert_eq!([intervals_until_down(), intervals_until_down()], [30, 60]);
+    assert_eq!(intervals_until_down(), 120);
+}
+
+#[test]
+fn silence_changes_nothing() {
+    let mut keeper = keeper(0.05);
+    let silence = Report { expected: 0, in_time: 0, lost_by_internet: 0 };
+    assert!((0..100).all(|_| keeper.observe(silence).is_none()));
+}
+
+#[test]
+fn a_service_that_has_become_too_slow_is_left_and_tried_again_when_it_is_fast() {
+    let mut keeper = keeper(0.0);
+    let slow = PacketPath { internet: ms(160), ..path() };
+    let left = looks(&mut keeper, 60, &slow, &usual());
+    assert_eq!(left, [(5, Change { service: Forwarding, cause: Cause::TooSlow })]);
+    // Reports are good, but nothing cheaper is fast enough.
+    assert!((0..1000).all(|_| keeper.observe(good(0)).is_none()));
+    assert_eq!(looks(&mut keeper, 29, &path(), &usual()), []);
+    assert!((0..1000).all(|_| keeper.observe(good(0)).is_none()));
+    assert_eq!(looks(&mut keeper, 1, &path(), &usual()), []);
+    // As with losses: one step at a time.
+    let steps = [(); 3].map(|()| good_until_change(&mut keeper).1.service);
+    assert_eq!(steps, [Caching, Coding, Direct]);
+}
+
+#[test]
+fn delays_that_jitter_around_the_budget_change_nothing() {
+    let mut keeper = keeper(0.0);
+    let slow = PacketPath { internet: ms(151), ..path() };
+    for _ in 0..100 {
+        assert_eq!(looks(&mut keeper, 4, &slow, &usual()), []);
+        assert_eq!(looks(&mut keeper, 1, &path(), &usual()), []);
+    }
+    looks(&mut keeper, 5, &slow, &usual());
+    assert_eq!(keeper.service(), Forwarding);
+    // Just within the budget is not enough to be taken back.
+    let barely = PacketPath { internet: ms(140), ..path() };
+    looks(&mut keeper, 1000, &barely, &usual());
+    assert!((0..1000).all(|_| keeper.observe(good(0)).is_none()));
+}
+
+#[test]
+fn where_none_is_fast_enough_the_fastest_runs_until_one_is() {
+    let mut keeper = keeper(0.05);
+    let far = PacketPath { internet: ms(200), between_relays: ms(175), ..path() };
+    let left = looks(&mut keeper, 100, &far, &usual());
+    assert_eq!(left, [(5, Change { service: Forwarding, cause: Cause::TooSlow })]);
+    keeper.observe(BAD);
+    assert_eq!(keeper.observe(BAD), None, "no other would be better");
+    // The Internet has another way by now; the relays are as far as before.
+    let near = PacketPath { internet: ms(80), ..far };
+    assert_eq!(looks(&mut keeper, 100, &near, &usual()), [], "it loses too much");
+    keeper.observe(good(0));
+    let again = looks(&mut keeper, 1, &near, &usual());
+    assert_eq!(again, [(1, Change { service: Direct, cause: Cause::FastAgain })]);
+}
+
+#[test]
+fn the_order_follows_the_costs() {
+    let mut keeper = keeper(0.05);
+    assert_eq!(keeper.service(), Coding);
+    // It turned out to be dear.
+    assert_eq!(looks(&mut keeper, 1, &path(), &costs(0.05, 0.04, 0.08)), []);
+    let step = |keeper: &mut ServiceKeeper| {
+        (0..30).find_map(|_| keeper.observe(good(50))).map(|change| change.service)
+    };
+    assert_eq!(step(&mut keeper), Some(Caching));
+    assert_eq!(step(&mut keeper), None, "the Internet loses too much, and coding is dearer");
+    looks(&mut keeper, 1, &path(), &usual());
+    assert_eq!(step(&mut keeper), Some(Coding));
+}
+
+#[test]
+fn costs_that_differ_little_change_nothing() {
+    let mut keeper = keeper(0.05);
+    for round in 0..200 {
+        let coding = if round % 2 == 0 { 0.039 } else { 0.043 };
+        assert_eq!(looks(&mut keeper, 1, &path(), &costs(coding, 0.04, 0.08)), []);
+        assert_eq!(keeper.observe(good(50)), None);
+    }
+}
+
+#[test]
+fn a_stronger_service_is_taken_even_if_it_is_cheaper_by_now() {
+    let mut keeper = keeper(0.05);
+    looks(&mut keeper, 1, &path(), &costs(0.1, 0.09, 0.08));
+    keeper.observe(BAD);
+    assert_eq!(keeper.observe(BAD), missed(Forwarding));
+}
