@@ -93,6 +93,8 @@ case $purpose in
     # The experiment jq-video: a real video, and SRT to compare with.
     debian ffmpeg ffmpeg
     debian srt-live-transmit srt-tools
+    # jq-tcp has kcptun beside packet services.
+    debian kcptun-client kcptun
     # jq-scale has the usual TURN server beside our relay.
     debian turnserver coturn
     [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || packages "nginx's module stream" nginx libnginx-mod-stream ;;

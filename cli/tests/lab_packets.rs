@@ -18,7 +18,8 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
     let mut small = include_str!("../../scenarios/jq-tcp.toml").to_owned();
     let begin = small.find("arms = [").unwrap();
     let end = begin + small[begin..].find("\n]\n").unwrap();
-    let arm = "arms = [\n  { name = \"coding\", service = \"coding\" },";
+    let arm = "arms = [\n  { name = \"coding\", service = \"coding\" },\n  \
+               { name = \"kcptun\", kcptun = { mode = \"fast3\", repair = [3, 10] } },";
     small.replace_range(begin..end, arm);
     for (from, to) in [
         ("pairs = 40", "pairs = 1"),
@@ -50,4 +51,8 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
         assert!(took.is_some_and(|took| took > 40.0), "{case}: {took:?} in {rows:?}");
     }
     assert_eq!(record["findings"].as_array().unwrap().len(), 2, "{record}");
+    // Where kcptun is not installed, the record says so.
+    let is_told = |row: &serde_json::Value| row["case"] == "all of files, TCP over kcptun";
+    let is_missing = record["assumptions"].to_string().contains("without kcptun");
+    assert_ne!(rows.iter().any(is_told), is_missing, "{record}");
 }

@@ -15,6 +15,7 @@
 //! | [`watch`] | bytes over time on one link, while something else goes on |
 //! | [`checked`] | whether the lab kept time, tries again where it did not |
 //! | [`repeats`] | repeats over successive seeds; an early end |
+//! | [`listeners`] | whether a program of others listens yet |
 //! | [`process`] | programs that serve or answer, their files and logs |
 
 pub(crate) mod carry;
@@ -22,6 +23,7 @@ pub(crate) mod chain;
 pub(crate) mod checked;
 pub(crate) mod exchange;
 pub(crate) mod fetch;
+pub(crate) mod listeners;
 pub(crate) mod packets;
 pub(crate) mod process;
 pub(crate) mod repeats;

@@ -22,6 +22,13 @@ const SCRATCH: &str = "tradewind-demo-";
 /// The same until the directory is locked.
 const UNLOCKED: &str = "tradewind-new-";
 
+/// Whether a program of others is there.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("-version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
 /// A directory for keys, configurations and logs, gone when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -160,8 +167,12 @@ impl Service {
         let begun = Instant::now();
         while !listens()? {
             let has_ended = service.child.try_wait().is_ok_and(|status| status.is_some());
-            if has_ended || begun.elapsed() > LISTEN_WITHIN {
+            if has_ended {
                 return Err(failed(name, &log_path));
+            }
+            if begun.elapsed() > LISTEN_WITHIN {
+                let why = format!("it does not listen after {} s", LISTEN_WITHIN.as_secs());
+                return Err(DemoError::Program { name: name.to_owned(), why });
             }
             std::thread::sleep(LOOK);
         }
@@ -218,6 +229,18 @@ impl Task {
         Ok(Self { name: name.to_owned(), service, log: scratch.file(&format!("{name}.log")) })
     }
 
+    /// That it has not ended by itself.
+    ///
+    /// # Errors
+    /// When it has; with its last word.
+    pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        match self.service.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(failed(&self.name, &self.log)),
+            Err(source) => Err(DemoError::Start { name: self.name.clone(), source }),
+        }
+    }
+
     /// Waits for its end, `within` at most.
     pub(crate) fn end(mut self, within: Duration, stop: &Stop) -> Result<(), DemoError> {
         self.wait(Some(within), stop)
@@ -272,17 +295,38 @@ fn spawn(command: &mut Command, name: &str) -> Result<Child, DemoError> {
 /// The error of a program that ended badly: the last line of its log says why.
 fn failed(name: &str, log: &Path) -> DemoError {
     let text = fs::read_to_string(log).unwrap_or_default();
-    let last = text.lines().rev().find(|line| !line.trim().is_empty());
-    let why = last.unwrap_or("it ended without a word");
+    let why = last_word(&text).unwrap_or("it ended without a word");
     DemoError::Program {
         name: name.to_owned(),
         why: why.trim_start_matches("tradewind: ").to_owned(),
     }
 }
 
+/// The last line that is none of a stack's: programs in Go print theirs behind the reason, each function with an indented line of its place.
+fn last_word(log: &str) -> Option<&str> {
+    let mut is_before_place = false;
+    log.lines().rev().filter(|line| !line.trim().is_empty()).find(|line| {
+        let is_place = line.starts_with('\t');
+        let is_of_stack = is_place || is_before_place;
+        is_before_place = is_place;
+        !is_of_stack
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_word_is_the_reason_and_not_where_it_was_found() {
+        let log = "main.go:401: key derivation done\n\
+                   main.go:220: listen udp 10.0.0.1:29900: bind: address already in use\n\
+                   main.main.func1\n\tserver/main.go:445\nruntime.goexit\n\truntime/asm.s:1594\n\n";
+        let word = "main.go:220: listen udp 10.0.0.1:29900: bind: address already in use";
+        assert_eq!(last_word(log), Some(word));
+        assert_eq!(last_word("a\nb\n"), Some("b"));
+        assert_eq!(last_word("\n"), None);
+    }
 
     #[test]
     fn what_a_killed_process_left_is_swept_and_the_rest_is_not() {

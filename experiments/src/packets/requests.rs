@@ -39,18 +39,19 @@ pub(super) struct Asking {
 /// A client and its server, which listens.
 pub(super) struct Pair {
     client: HostId,
+    /// Where the client connects to: the server itself, or what carries its connections there.
+    entrance: SocketAddr,
     listener: TcpListener,
-    address: SocketAddr,
 }
 
 impl Pair {
-    /// Lets the server listen at `address` of its host.
+    /// Lets the server listen at `address` of its host; the client asks at `entrance`.
     ///
     /// # Errors
     /// When a host is not there, or the address is taken.
     pub(super) fn open(
         ground: &Ground,
-        client: &HostId,
+        (client, entrance): (&HostId, SocketAddr),
         (server, address): (&HostId, SocketAddr),
     ) -> Result<Self, DemoError> {
         let listener = ground.lab.enter(server, || TcpListener::bind(address))?;
@@ -59,7 +60,7 @@ impl Pair {
             Ok(listener)
         });
         let listener = listener.map_err(|error| failed("listen at", address, error))?;
-        Ok(Self { client: client.clone(), listener, address })
+        Ok(Self { client: client.clone(), entrance, listener })
     }
 
     /// What became of each file that counts.
@@ -69,7 +70,7 @@ impl Pair {
             for number in 0..asking.first + asking.requests {
                 ground.stop.check()?;
                 let one = self.ask_once(asking);
-                let one = one.map_err(|error| failed("ask", self.address, error))?;
+                let one = one.map_err(|error| failed("ask", self.entrance, error))?;
                 files.extend((number >= asking.first).then_some(one));
             }
             Ok(files)
@@ -79,7 +80,7 @@ impl Pair {
 
     fn ask_once(&self, asking: Asking) -> io::Result<File> {
         let begun = Instant::now();
-        let is_whole = match fetch(self.address, asking) {
+        let is_whole = match fetch(self.entrance, asking) {
             Ok(()) => true,
             Err(error) if is_silence(&error) => false,
             Err(error) => return Err(error),

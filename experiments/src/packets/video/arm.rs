@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use tradewind_units::HostId;
 
-use super::ffmpeg::{is_installed, listens};
 use super::scenario::Scenario;
 use super::shield::Shield;
 use crate::demo::DemoError;
+use crate::lab_run::listeners::{Port, listens};
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
-use crate::lab_run::process::Service;
+use crate::lab_run::process::{Service, is_installed};
 use crate::lab_run::{Ground, round_trip, service};
 use crate::packets::traffic::Pair;
 
@@ -182,7 +182,8 @@ fn start_srt(ground: &Ground, scenario: &Scenario, group: &str) -> Result<Group,
         let mut command = ground.lab.command(host, SRT)?;
         command.args(["-quiet", from, to]);
         let name = format!("srt-{host}");
-        Service::start_listening(command, &name, &ground.scratch, || listens(ground, host, port))
+        let is_ready = || listens(ground, host, Port::Udp(port));
+        Service::start_listening(command, &name, &ground.scratch, is_ready)
     };
     let listen = format!("srt://:{SRT_PORT}?mode=listener&{options}");
     let dial = format!("srt://{to}?mode=caller&{options}");

@@ -1,6 +1,6 @@
 //! ffmpeg: makes the video, sends it as H.264 over RTP, writes what it receives, and compares frame by frame.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use tradewind_units::HostId;
 use super::scenario::Video;
 use crate::demo::{DemoError, Stop};
 use crate::lab_run::Ground;
-use crate::lab_run::process::{Scratch, Task};
+use crate::lab_run::listeners::{Port, listens};
+use crate::lab_run::process::{Scratch, Task, is_installed};
 
 const PROGRAM: &str = "ffmpeg";
 /// The file of the encoded video, and of what tells a receiver how it is encoded.
@@ -50,13 +51,6 @@ pub(super) struct Clip {
     pub(super) has_vmaf: bool,
     /// How near its own frames are to the source's: what is reached without losses.
     pub(super) lossless: Likeness,
-}
-
-/// Whether a program is there.
-pub(super) fn is_installed(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("-version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok()
 }
 
 /// # Errors
@@ -152,7 +146,7 @@ impl Clip {
         command.arg(&session).args(["-c", "copy", "-copyinkf"]);
         let received = ground.scratch.file("received.nut");
         command.arg(&received);
-        let listens = || listens(ground, host, PLAYER_PORT);
+        let listens = || listens(ground, host, Port::Udp(PLAYER_PORT));
         let task = Task::start_listening(command, "ffmpeg-receive", &ground.scratch, listens)?;
         Ok(Player { task, received })
     }
@@ -214,12 +208,6 @@ impl Player {
         self.task.end(LONGEST, stop)?;
         clip.compare(&self.received, later, stop)
     }
-}
-
-/// Whether somebody listens at a UDP port of a host.
-pub(super) fn listens(ground: &Ground, host: &HostId, port: u16) -> Result<bool, DemoError> {
-    let bound = ground.lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
-    Ok(bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse))
 }
 
 fn seconds(span: Duration) -> String {

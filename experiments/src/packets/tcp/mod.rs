@@ -3,27 +3,34 @@
 //! TCP brings most losses back by itself, but not those at its ends: a lost SYN-ACK, or the last packets of an answer, cost a timeout, and
 //! more of them in a row cost ever longer ones. A packet service brings such packets back before the timeout, so that it is the
 //! tail of the completion times that gets shorter. Packets are taken whole by the gateways' TUN devices; clients and servers know of nothing.
+//!
+//! Beside them, on the direct path, runs what does without relays: kcptun, where it is installed.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`arm`] | the ways in which files are carried, and what runs for each |
+//! | [`kcptun`] | kcptun between a client's and its server's host |
+
+mod arm;
+mod kcptun;
 
 use std::fmt::Write as _;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tradewind_lab::LabOptions;
-use tradewind_net::iproute::{Tool, ask};
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
+use tradewind_wan::counters::LinkName;
 
+use self::arm::{Arm, Carriers};
 use super::requests::{self, Asking, Pair};
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
 use crate::lab_run::Ground;
-use crate::lab_run::exchange::lab;
-use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
-use crate::lab_run::process::Service;
-use crate::lab_run::{repeats, service};
+use crate::lab_run::packets::Party;
+use crate::lab_run::repeats;
 use crate::numeric::{NumericError, Runs, catalogue, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
@@ -33,10 +40,6 @@ const SHARES: [(f64, &str); 5] =
     [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "all")];
 /// The share that counts as the tail.
 const TAIL: f64 = 0.999;
-/// How long gateways may take until they take packets, and how often it is looked.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
-
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,20 +64,6 @@ struct Scenario {
     in_stream: [u8; 2],
 }
 
-/// A way in which packets are carried, beside TCP alone.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arm {
-    name: String,
-    service: String,
-    /// Which of the clients' packets are copied to the relays; all when absent.
-    from_clients: Option<Copies>,
-    /// The same of the servers'.
-    from_servers: Option<Copies>,
-    /// By how much the paper's tail got shorter so, in per cent, if it says so.
-    paper_shorter_percent: Option<f64>,
-}
-
 impl Scenario {
     fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
@@ -92,6 +81,7 @@ impl Scenario {
             ("burst_enter", scenario.burst_enter, 0.0, 0.5),
             ("burst_leave", scenario.burst_leave, 0.01, 1.0),
         ])?;
+        scenario.arms.iter().try_for_each(Arm::check)?;
         Ok(scenario)
     }
 
@@ -134,7 +124,10 @@ struct Run {
     /// Of those given up: until then.
     took_ms: Vec<f64>,
     given_up: usize,
+    /// None where the servers' segments do not go over the path.
     again: Vec<f64>,
+    /// What came out of all paths and legs, in kB for each file.
+    carried_kb: f64,
 }
 
 /// Runs the experiment.
@@ -149,7 +142,8 @@ pub(crate) fn run(
     let scenario = experiment.read(options, Scenario::parse)?;
     let topology = Topology::parse(&scenario.topology(), catalogue())
         .map_err(|error| NumericError::Nothing { what: format!("the network: {error}") })?;
-    let arms = || [None].into_iter().chain(scenario.arms.iter().map(Some));
+    let possible: Vec<&Arm> = scenario.arms.iter().filter(|arm| arm.is_possible()).collect();
+    let arms = || [None].into_iter().chain(possible.iter().copied().map(Some));
     let cases: Vec<(u64, Option<&Arm>)> = scenario
         .runs
         .seeds(options)
@@ -163,7 +157,7 @@ pub(crate) fn run(
         checked.add(&format!("{name}, seed {seed}"), reasons);
         Ok::<_, ExperimentError>(run)
     })?;
-    Ok(kept.record(|all, options| record(&scenario, options, all)))
+    Ok(kept.record(|all, options| record(&scenario, options, &possible, all)))
 }
 
 /// A run, and what the lab says against it.
@@ -177,25 +171,39 @@ fn on_lab(
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
     let ends = ends(scenario, &ground)?;
-    let _services = match arm {
-        Some(arm) => start(scenario, &ground, &ends, arm)?,
-        None => Vec::new(),
-    };
+    let is_peer = arm.is_some_and(Arm::is_peer);
+    let mut carriers = Carriers::start(scenario, &ground, &ends, arm)?;
     let mut pairs = Vec::new();
     for (client, server) in &ends {
+        let entrance = carriers.entrance(server);
         let to = (&server.host, server.application());
-        pairs.push(Pair::open(&ground, &client.host, to)?);
+        pairs.push(Pair::open(&ground, (&client.host, entrance), to)?);
     }
     ground.lab.reset_validity().map_err(DemoError::from)?;
-    let files = requests::run(&ground, &pairs, scenario.asking(options.quick))?.concat();
+    let before = carried_kb(&ground)?;
+    let asking = scenario.asking(options.quick);
+    let asked = requests::run(&ground, &pairs, asking);
+    ground.stop.check()?;
+    carriers.check()?;
+    let files = asked?.concat();
+    let all = scenario.pairs * (asking.first + asking.requests);
+    let carried_kb = (carried_kb(&ground)? - before) / all as f64;
     let reasons = ground.lab.validity().map_err(DemoError::from)?.reasons;
     let mut again = Vec::new();
-    for (_, server) in &ends {
+    for (_, server) in ends.iter().filter(|_| !is_peer) {
         again.push(100.0 * ground.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
     }
     let took_ms = files.iter().map(|file| file.took.as_secs_f64() * 1e3).collect();
     let given_up = files.iter().filter(|file| !file.is_whole).count();
-    Ok((Run { arm: arm.map(|arm| arm.name.clone()), took_ms, given_up, again }, reasons))
+    let arm = arm.map(|arm| arm.name.clone());
+    Ok((Run { arm, took_ms, given_up, again, carried_kb }, reasons))
+}
+
+/// What has come out of all paths and legs until now.
+fn carried_kb(ground: &Ground) -> Result<f64, DemoError> {
+    let counters = ground.lab.counters()?;
+    let legs = counters.links.iter().filter(|link| matches!(link.name, LinkName::Pair(..)));
+    Ok(legs.map(|link| link.tally.delivered_bytes as f64).sum::<f64>() / 1e3)
 }
 
 /// Clients and servers.
@@ -206,70 +214,7 @@ fn ends(scenario: &Scenario, ground: &Ground) -> Result<Vec<(Party, Party)>, Dem
         .collect()
 }
 
-/// Starts the relays and each pair's gateways, and waits until these take packets.
-fn start(
-    scenario: &Scenario,
-    ground: &Ground,
-    ends: &[(Party, Party)],
-    arm: &Arm,
-) -> Result<Vec<Service>, DemoError> {
-    let operator = service::operator()?;
-    let coding = Coding {
-        cross_stream: scenario.cross_stream,
-        in_stream: scenario.in_stream,
-        across_gateways: true,
-    };
-    let party = |name: &str| Party::new(ground, HostId::new(name.to_owned())?);
-    let (near, far) = (party("near")?, party("far")?);
-    let relays = [near.stop(), far.stop()];
-    let mut services = vec![
-        near.relay(ground, &operator, &[relays[1].identity], coding)?,
-        far.relay(ground, &operator, &[relays[0].identity], coding)?,
-    ];
-    for (client, server) in ends {
-        ground.stop.check()?;
-        let last = [relays[1].identity];
-        let whole = Whole { near: client, replies: arm.from_servers.as_ref() };
-        services.push(server.far_gateway(ground, &operator, &last, Some(whole))?);
-        let carriage = Carriage {
-            service: &arm.service,
-            relays: &relays,
-            far: server,
-            repeat_copies: true,
-            budget: None,
-            copies: arm.from_clients.as_ref(),
-            uplink: None,
-        };
-        services.push(client.near_gateway(ground, &operator, &carriage, Taking::Tun)?.0);
-    }
-    let begun = Instant::now();
-    for (client, server) in ends {
-        wait_until_taken(ground, client, server, begun)?;
-    }
-    Ok(services)
-}
-
-/// Waits until a client's packets to its server are routed into the gateway's device.
-fn wait_until_taken(
-    ground: &Ground,
-    client: &Party,
-    server: &Party,
-    begun: Instant,
-) -> Result<(), DemoError> {
-    let to = server.application().ip().to_string();
-    let route = || ask(Tool::Ip, &["route", "get", &to]);
-    while !ground.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
-        ground.stop.check()?;
-        if begun.elapsed() > PATIENCE {
-            let why = format!("its device has taken no packets for {} s", PATIENCE.as_secs());
-            return Err(DemoError::Program { name: format!("gateway-{}", client.host), why });
-        }
-        thread::sleep(LOOK);
-    }
-    Ok(())
-}
-
-fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
+fn record(scenario: &Scenario, options: &RunOptions, arms: &[&Arm], all: &[Run]) -> Record {
     let (mut rows, mut findings) = (Vec::new(), Vec::new());
     let of = |arm: Option<&Arm>| -> Vec<&Run> {
         let name = arm.map(|arm| &arm.name);
@@ -277,7 +222,7 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
     };
     let direct = of(None);
     tell("TCP alone", &direct, &mut rows);
-    for arm in &scenario.arms {
+    for arm in arms {
         let such = of(Some(arm));
         tell(&format!("TCP over {}", arm.name), &such, &mut rows);
         compare(arm, &direct, &such, &mut rows, &mut findings);
@@ -285,8 +230,13 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
     let mut assumptions = scenario.assumptions.clone();
     let count = scenario.pairs * scenario.asking(options.quick).requests;
     let times = scenario.runs.seeds(options).len();
+    let without = if arms.len() < scenario.arms.len() {
+        "; without kcptun, which is not installed (Debian package kcptun)"
+    } else {
+        ""
+    };
     assumptions.push(format!(
-        "{count} files a run of each way, {} in all; {}",
+        "{count} files a run of each way, {} in all; {}{without}",
         count * times,
         scenario.runs.told(options)
     ));
@@ -317,13 +267,13 @@ fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
         format!("after {} s of silence; they count as that long", requests::PATIENCE.as_secs());
     rows.push(Row::of(&format!("given up, {name}"), None, &given_up, "files", &note));
     let again: Vec<f64> = runs.iter().flat_map(|run| run.again.iter().copied()).collect();
-    rows.push(Row::of(
-        &format!("sent again by servers, {name}"),
-        None,
-        &again,
-        "% of segments",
-        "",
-    ));
+    if !again.is_empty() {
+        let case = format!("sent again by servers, {name}");
+        rows.push(Row::of(&case, None, &again, "% of segments", ""));
+    }
+    let carried_kb: Vec<f64> = runs.iter().map(|run| run.carried_kb).collect();
+    let case = format!("carried on all paths and legs, {name}");
+    rows.push(Row::of(&case, None, &carried_kb, "kB for each file", "what arrived"));
 }
 
 /// All runs' completion times together.
@@ -354,6 +304,10 @@ fn compare(
     let case = format!("tail shorter by, {name}");
     rows.push(Row::of(&format!("{case}, all runs together"), paper, &[by], "%", &note));
     rows.push(Row::of(&format!("{case}, run by run"), None, &each, "%", ""));
+    if arm.is_peer() {
+        // There is no sentence that its figures would have to bear out.
+        return;
+    }
     let (says, least) = match paper {
         Some(paper) => {
             (format!("{name}: the tail of completion times is shorter by {paper} %"), paper)
@@ -374,9 +328,11 @@ fn compare(
 
 #[cfg(test)]
 mod tests {
+    use super::arm::{Overlay, Way};
     use super::*;
 
-    const TEXT: &str = include_str!("../../../scenarios/jq-tcp.toml");
+    const TEXT: &str = include_str!("../../../../scenarios/jq-tcp.toml");
+    const KCPTUN: &str = "kcptun on the direct path";
 
     fn arm(name: &str) -> Arm {
         let scenario = Scenario::parse(TEXT).unwrap();
@@ -384,7 +340,9 @@ mod tests {
     }
 
     fn of(arm: Option<&Arm>, took_ms: Vec<f64>) -> Run {
-        Run { arm: arm.map(|arm| arm.name.clone()), took_ms, given_up: 0, again: vec![1.0] }
+        let again = if arm.is_some_and(Arm::is_peer) { Vec::new() } else { vec![1.0] };
+        let arm = arm.map(|arm| arm.name.clone());
+        Run { arm, took_ms, given_up: 0, again, carried_kb: 60.0 }
     }
 
     #[test]
@@ -395,14 +353,69 @@ mod tests {
         // As many files as the paper has, at least.
         let runs = scenario.runs.seeds(&RunOptions::of_tests()).len();
         assert!(runs * scenario.pairs * scenario.requests >= 10_000);
-        let chosen: Vec<&Arm> =
-            scenario.arms.iter().filter(|arm| arm.from_servers.is_some()).collect();
+        let overlays = scenario.arms.iter().filter_map(|arm| match &arm.way {
+            Way::Gateways(overlay) => Some(overlay),
+            Way::Kcptun(_) => None,
+        });
+        let chosen: Vec<&Overlay> = overlays.filter(|it| it.from_servers.is_some()).collect();
         assert_eq!(chosen.len(), 2);
-        assert!(chosen.iter().all(|arm| arm.service == "caching" && arm.from_clients.is_some()));
+        assert!(chosen.iter().all(|it| it.service == "caching" && it.from_clients.is_some()));
+        assert!(arm(KCPTUN).is_peer());
         let wrong = Scenario::parse(&TEXT.replace("tcp_syn", "tcp_sin")).unwrap_err();
         assert!(wrong.to_string().contains("unknown field `tcp_sin`"), "{wrong}");
         let error = Scenario::parse(&TEXT.replace("pairs = 40", "pairs = 0")).unwrap_err();
         assert!(error.to_string().contains("pairs: 0 given, expected 1 to 40"), "{error}");
+    }
+
+    #[test]
+    fn an_arm_is_a_service_or_kcptun() {
+        let expected = "expected `service`, with copies or without, or `kcptun` alone";
+        for (from, to) in [
+            ("name = \"coding\", service = \"coding\"", "name = \"coding\""),
+            (
+                "service = \"caching\" }",
+                "service = \"caching\", kcptun = { mode = \"fast\", repair = [3, 10] } }",
+            ),
+            ("kcptun = {", "from_servers = { tcp_syn = true }, kcptun = {"),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Scenario::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = Scenario::parse(&TEXT.replace("repair = [3,", "repair = [0,")).unwrap_err();
+        assert!(error.to_string().contains("kcptun repair packets: 0 given"), "{error}");
+    }
+
+    #[test]
+    fn kcptun_is_told_beside_the_others_or_that_it_is_missing() {
+        let scenario = Scenario::parse(TEXT).unwrap();
+        let (coding, peer) = (arm("coding"), arm(KCPTUN));
+        let took_ms = |ms: f64| vec![ms; 1000];
+        let all = [
+            of(None, took_ms(900.0)),
+            of(Some(&coding), took_ms(800.0)),
+            of(Some(&peer), took_ms(300.0)),
+        ];
+        let made = |arms: &[&Arm]| record(&scenario, &RunOptions::of_tests(), arms, &all);
+        let of_peer = |record: &Record| -> Vec<String> {
+            let cases = record.rows.iter().map(|row| row.case.clone());
+            cases.filter(|case| case.contains("kcptun")).collect()
+        };
+        let is_told = |record: &Record| {
+            record.assumptions.iter().any(|told| told.contains("without kcptun, which is not"))
+        };
+        let every: Vec<&Arm> = scenario.arms.iter().collect();
+        let (with, without) = (made(&every), made(&[&coding]));
+        let told = of_peer(&with);
+        assert!(
+            told.contains(&format!("tail shorter by, {KCPTUN}, all runs together")),
+            "{told:?}"
+        );
+        // Its servers' segments do not leave their hosts.
+        assert!(told.iter().all(|case| !case.starts_with("sent again")), "{told:?}");
+        assert!(with.findings.iter().all(|finding| !finding.paper.contains("kcptun")));
+        assert!(!is_told(&with) && is_told(&without) && of_peer(&without).is_empty());
+        assert_eq!(without.findings.len(), 2);
     }
 
     #[test]

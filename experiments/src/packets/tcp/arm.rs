@@ -1,0 +1,213 @@
+//! The ways in which files are carried, and what must run for each: relays and gateways, or kcptun.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tradewind_net::iproute::{Tool, ask};
+use tradewind_units::HostId;
+
+use super::Scenario;
+use super::kcptun::{self, Tunnel};
+use crate::demo::DemoError;
+use crate::lab_run::Ground;
+use crate::lab_run::exchange::lab;
+use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
+use crate::lab_run::process::Service;
+use crate::lab_run::service;
+use crate::scenario::ScenarioError;
+
+/// How long gateways may take until they take packets, and how often it is looked.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A way in which files are carried, beside TCP alone.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "ArmText")]
+pub(super) struct Arm {
+    pub(super) name: String,
+    pub(super) way: Way,
+    /// By how much the paper's tail got shorter so, in per cent, if it says so.
+    pub(super) paper_shorter_percent: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Way {
+    /// Connections' packets go into a packet service.
+    Gateways(Overlay),
+    /// Connections end at kcptun's client, and others begin at its server.
+    Kcptun(kcptun::Settings),
+}
+
+/// How gateways carry packets.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Overlay {
+    pub(super) service: String,
+    /// Which of the clients' packets are copied to the relays; all when absent.
+    pub(super) from_clients: Option<Copies>,
+    /// The same of the servers'.
+    pub(super) from_servers: Option<Copies>,
+}
+
+/// An arm as the file has it: a service, or kcptun.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArmText {
+    name: String,
+    service: Option<String>,
+    from_clients: Option<Copies>,
+    from_servers: Option<Copies>,
+    kcptun: Option<kcptun::Settings>,
+    paper_shorter_percent: Option<f64>,
+}
+
+impl TryFrom<ArmText> for Arm {
+    type Error = String;
+
+    fn try_from(text: ArmText) -> Result<Self, String> {
+        let ArmText { name, service, from_clients, from_servers, kcptun, paper_shorter_percent } =
+            text;
+        let way = match (service, kcptun) {
+            (Some(service), None) => Way::Gateways(Overlay { service, from_clients, from_servers }),
+            (None, Some(settings)) if from_clients.is_none() && from_servers.is_none() => {
+                Way::Kcptun(settings)
+            }
+            _ => {
+                return Err(format!(
+                    "arm `{name}`: expected `service`, with copies or without, or `kcptun` alone"
+                ));
+            }
+        };
+        Ok(Self { name, way, paper_shorter_percent })
+    }
+}
+
+impl Arm {
+    /// Whether its programs are there.
+    pub(super) fn is_possible(&self) -> bool {
+        !self.is_peer() || kcptun::is_there()
+    }
+
+    /// Whether it is an outside program's, whose figures are to compare with.
+    pub(super) const fn is_peer(&self) -> bool {
+        matches!(self.way, Way::Kcptun(_))
+    }
+
+    /// # Errors
+    /// When a setting makes no sense.
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        match &self.way {
+            Way::Gateways(_) => Ok(()),
+            Way::Kcptun(settings) => settings.check(),
+        }
+    }
+}
+
+/// What runs for an arm, ended when dropped.
+#[derive(Default)]
+pub(super) struct Carriers {
+    _services: Vec<Service>,
+    tunnels: Vec<Tunnel>,
+}
+
+impl Carriers {
+    /// # Errors
+    /// When something cannot be started.
+    pub(super) fn start(
+        scenario: &Scenario,
+        ground: &Ground,
+        ends: &[(Party, Party)],
+        arm: Option<&Arm>,
+    ) -> Result<Self, DemoError> {
+        match arm.map(|arm| &arm.way) {
+            None => Ok(Self::default()),
+            Some(Way::Gateways(overlay)) => {
+                let services = start(scenario, ground, ends, overlay)?;
+                Ok(Self { _services: services, tunnels: Vec::new() })
+            }
+            Some(Way::Kcptun(settings)) => {
+                let tunnel = |(client, server): &(Party, Party)| {
+                    ground.stop.check()?;
+                    Tunnel::start(ground, (client, server), settings)
+                };
+                let tunnels = ends.iter().map(tunnel).collect::<Result<_, _>>()?;
+                Ok(Self { _services: Vec::new(), tunnels })
+            }
+        }
+    }
+
+    /// Where a client connects to for its server's files.
+    pub(super) fn entrance(&self, server: &Party) -> SocketAddr {
+        if self.tunnels.is_empty() { server.application() } else { Tunnel::entrance() }
+    }
+
+    /// # Errors
+    /// When something has ended by itself; files that failed are its doing.
+    pub(super) fn check(&mut self) -> Result<(), DemoError> {
+        self.tunnels.iter_mut().try_for_each(Tunnel::check)
+    }
+}
+
+/// Starts the relays and each pair's gateways, and waits until these take packets.
+fn start(
+    scenario: &Scenario,
+    ground: &Ground,
+    ends: &[(Party, Party)],
+    overlay: &Overlay,
+) -> Result<Vec<Service>, DemoError> {
+    let operator = service::operator()?;
+    let coding = Coding {
+        cross_stream: scenario.cross_stream,
+        in_stream: scenario.in_stream,
+        across_gateways: true,
+    };
+    let party = |name: &str| Party::new(ground, HostId::new(name.to_owned())?);
+    let (near, far) = (party("near")?, party("far")?);
+    let relays = [near.stop(), far.stop()];
+    let mut services = vec![
+        near.relay(ground, &operator, &[relays[1].identity], coding)?,
+        far.relay(ground, &operator, &[relays[0].identity], coding)?,
+    ];
+    for (client, server) in ends {
+        ground.stop.check()?;
+        let last = [relays[1].identity];
+        let whole = Whole { near: client, replies: overlay.from_servers.as_ref() };
+        services.push(server.far_gateway(ground, &operator, &last, Some(whole))?);
+        let carriage = Carriage {
+            service: &overlay.service,
+            relays: &relays,
+            far: server,
+            repeat_copies: true,
+            budget: None,
+            copies: overlay.from_clients.as_ref(),
+            uplink: None,
+        };
+        services.push(client.near_gateway(ground, &operator, &carriage, Taking::Tun)?.0);
+    }
+    let begun = Instant::now();
+    for (client, server) in ends {
+        wait_until_taken(ground, client, server, begun)?;
+    }
+    Ok(services)
+}
+
+/// Waits until a client's packets to its server are routed into the gateway's device.
+fn wait_until_taken(
+    ground: &Ground,
+    client: &Party,
+    server: &Party,
+    begun: Instant,
+) -> Result<(), DemoError> {
+    let to = server.application().ip().to_string();
+    let route = || ask(Tool::Ip, &["route", "get", &to]);
+    while !ground.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
+        ground.stop.check()?;
+        if begun.elapsed() > PATIENCE {
+            let why = format!("its device has taken no packets for {} s", PATIENCE.as_secs());
+            return Err(DemoError::Program { name: format!("gateway-{}", client.host), why });
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}

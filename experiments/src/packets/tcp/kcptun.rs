@@ -1,0 +1,149 @@
+//! kcptun, to which packet services are compared: TCP connections over KCP, a protocol on UDP that sends again early, holds no congestion window, and adds
+//! Reed-Solomon repair packets (its manual, Debian package kcptun).
+//!
+//! Its client listens on the asking host and its server, on the other, dials the application. All connections are streams of one session between the two, which stands:
+//! to open one costs no round trip on the path, and none begins slowly.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::Deserialize;
+use tradewind_units::HostId;
+
+use crate::demo::DemoError;
+use crate::lab_run::Ground;
+use crate::lab_run::listeners::{Port, listens};
+use crate::lab_run::packets::Party;
+use crate::lab_run::process::{Task, is_installed};
+use crate::scenario::{ScenarioError, within};
+
+const CLIENT: &str = "kcptun-client";
+const SERVER: &str = "kcptun-server";
+/// Where a client listens, and a server: its defaults.
+const CLIENT_PORT: u16 = 12_948;
+const SERVER_PORT: u16 = 29_900;
+
+/// Its settings that a scenario chooses; the others are its defaults, but that it does not compress: files here are of one byte, again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    mode: Mode,
+    /// Repair packets, for so many packets.
+    repair: [u8; 2],
+}
+
+/// How early it sends again, by its own names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Normal,
+    Fast,
+    Fast2,
+    Fast3,
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Fast => "fast",
+            Self::Fast2 => "fast2",
+            Self::Fast3 => "fast3",
+        }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// When a number makes no sense.
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        within([
+            ("kcptun repair packets", self.repair[0].into(), 1.0, 32.0),
+            ("kcptun packets", self.repair[1].into(), 1.0, 32.0),
+        ])
+    }
+
+    /// What both ends must be told alike.
+    fn arguments(&self) -> [String; 6] {
+        let [parity, data] = self.repair.map(|count| count.to_string());
+        let mode = self.mode.name().to_owned();
+        [
+            "--mode".to_owned(),
+            mode,
+            "--datashard".to_owned(),
+            data,
+            "--parityshard".to_owned(),
+            parity,
+        ]
+    }
+}
+
+/// Whether both programs are there.
+pub(super) fn is_there() -> bool {
+    [CLIENT, SERVER].into_iter().all(is_installed)
+}
+
+/// A client and its server, ended when dropped.
+pub(super) struct Tunnel {
+    client: Task,
+    server: Task,
+}
+
+impl Tunnel {
+    /// Where connections of the client's host go in.
+    pub(super) fn entrance() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, CLIENT_PORT).into()
+    }
+
+    /// Starts both, towards the server's application, and waits until they listen.
+    ///
+    /// # Errors
+    /// When one cannot be started, or ends at once.
+    pub(super) fn start(
+        ground: &Ground,
+        (client, server): (&Party, &Party),
+        settings: &Settings,
+    ) -> Result<Self, DemoError> {
+        let application = server.application();
+        let between = SocketAddr::new(application.ip(), SERVER_PORT);
+        let start = |program, host: &HostId, port, ways: [(&str, SocketAddr); 2]| {
+            let mut command = ground.lab.command(host, program)?;
+            for (option, address) in ways {
+                command.arg(option).arg(address.to_string());
+            }
+            command.args(settings.arguments()).args(["--nocomp", "--quiet"]);
+            let is_ready = || listens(ground, host, port);
+            let name = format!("{program}-{host}");
+            Task::start_listening(command, &name, &ground.scratch, is_ready)
+        };
+        let ways = [("--listen", between), ("--target", application)];
+        let server = start(SERVER, &server.host, Port::Udp(SERVER_PORT), ways)?;
+        let ways = [("--localaddr", Self::entrance()), ("--remoteaddr", between)];
+        let client = start(CLIENT, &client.host, Port::Tcp(CLIENT_PORT), ways)?;
+        Ok(Self { client, server })
+    }
+
+    /// # Errors
+    /// When one of both has ended; with its last word.
+    pub(super) fn check(&mut self) -> Result<(), DemoError> {
+        self.server.check()?;
+        self.client.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_are_told_alike_and_only_what_kcptun_knows() {
+        let settings: Settings = toml::from_str("mode = \"fast3\"\nrepair = [3, 10]").unwrap();
+        let told = settings.arguments().join(" ");
+        assert_eq!(told, "--mode fast3 --datashard 10 --parityshard 3");
+        // kcptun itself takes a mode that it does not know for none.
+        let error = toml::from_str::<Settings>("mode = \"fast4\"\nrepair = [3, 10]").unwrap_err();
+        assert!(error.to_string().contains("unknown variant `fast4`"), "{error}");
+        let none: Settings = toml::from_str("mode = \"fast\"\nrepair = [0, 10]").unwrap();
+        let error = none.check().unwrap_err().to_string();
+        assert!(error.ends_with("kcptun repair packets: 0 given, expected 1 to 32"), "{error}");
+    }
+}
