@@ -9,4 +9,6 @@ mod fuzzed;
 #[path = "../../packet/tests/script/mod.rs"]
 mod script;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::session(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    fuzzed::session(data);
+});

@@ -15,8 +15,10 @@ const TIMES_PAPERS: f64 = 2.0;
 const OF_BARE: f64 = 0.9;
 const OF_SEALING: f64 = 0.9;
 const OF_ONE_WORKER: f64 = 0.9;
+/// Packets that a core codes a second when it does nothing else.
+pub(crate) const CODED_ALONE: f64 = 8e6;
 
-fn tell(what: &str, least: f64, found: f64, digits: usize) {
+pub(crate) fn tell(what: &str, least: f64, found: f64, digits: usize) {
     let is_met = if found >= least { "met" } else { "missed" };
     println!("bar: {what}: at least {least:.digits$}, found {found:.digits$}: {is_met}");
 }

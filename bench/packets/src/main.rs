@@ -150,6 +150,7 @@ fn rest(span: Duration, lines: &[Line]) -> anyhow::Result<()> {
         println!("from request to answer, {name}: median {median:.0} us, 99 % within {tail:.0} us");
     }
     println!();
+    bars::tell(&format!("coding alone, {what}"), bars::CODED_ALONE, coded, 0);
     bars::judge(lines);
     Ok(())
 }

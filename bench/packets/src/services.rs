@@ -1,17 +1,18 @@
 //! A relay between gateways, and what its workers' CPU time is worth.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use tradewind_net::udp::UdpOptions;
+use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_node::{LegSeal, Node, NodeConfig};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
 use crate::loops::Apart;
 use crate::nodes::{FAR, RELAY, hop, near, plain};
-use crate::straight::{HEAD, Sources};
+use crate::straight::{self, HEAD, Sources};
 use crate::traffic::{self, Traffic, Way, port};
 use crate::{Outcome, cpu};
 
@@ -138,12 +139,12 @@ pub(crate) fn run(
     span: Duration,
 ) -> anyhow::Result<Outcome> {
     let end = port(UdpOptions::default());
-    let far = Node::start(plain(FAR, &[RELAY]))?;
     let relay = Relay::start(feed)?;
-    let ends = Ends { far: far.address(), end: end.address() };
     if feed == Feed::Straight {
-        return run_straight(&relay, &far, traffic, bytes, span);
+        return run_straight(&relay, &end, traffic, bytes, span);
     }
+    let far = Node::start(plain(FAR, &[RELAY]))?;
+    let ends = Ends { far: far.address(), end: end.address() };
     let gateways = relay.gateways(carried, feed, ends)?;
     let entrances: Vec<SocketAddr> =
         gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
@@ -156,24 +157,40 @@ pub(crate) fn run(
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
 }
 
-/// The same without gateways before the relay.
+/// Stops a thread however this one goes on.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The same without gateways.
 fn run_straight(
     relay: &Relay,
-    far: &Node,
+    end: &UdpPort,
     traffic: Traffic,
     bytes: usize,
     span: Duration,
 ) -> anyhow::Result<Outcome> {
     let (first_hop, nobody) = ([relay.node.address()], port(UdpOptions::default()));
-    let hops = [hop(first_hop[0], RELAY), hop(far.address(), FAR)];
+    let hops = [hop(first_hop[0], RELAY), hop(end.address(), FAR)];
     let sources = Sources::default();
     let introduce = |port: &_| sources.open(port, hops).expect("the relay opens paths");
     let head = |port: &_, train: &mut [u8], segment| sources.head(port, train, segment);
     let way = Way::straight(&first_hop, &nobody).introduced(&HEAD, &introduce).with_heads(&head);
-    let now = |_| (relay.node.snapshot().forwarded, relay.times(), far.snapshot().received);
-    let begun = Instant::now();
-    let (counted, _) = traffic::load(traffic, bytes, way, span, |_| (begun.elapsed(), now(0)));
-    let [(first, (before, cpu_before, came)), (last, (after, cpu_after, come))] = counted;
+    let (stop, arrived, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+    let now = |_| {
+        let arrived = arrived.load(Ordering::Relaxed);
+        (begun.elapsed(), relay.node.snapshot().forwarded, relay.times(), arrived)
+    };
+    let (counted, _) = std::thread::scope(|scope| {
+        scope.spawn(|| straight::end(end, &arrived, &stop));
+        let _stop = StopAtEnd(&stop);
+        traffic::load(traffic, bytes, way, span, now)
+    });
+    let [(first, before, cpu_before, came), (last, after, cpu_after, come)] = counted;
     let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
     let cpu = (all(cpu_after?) - all(cpu_before?)).as_secs_f64();
     Ok(Outcome {

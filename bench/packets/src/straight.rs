@@ -1,16 +1,18 @@
-//! A load that speaks to the relay itself, so that nothing but the relay bounds what it forwards.
+//! A load that speaks to the relay itself, and an end that does no more than the relay needs, so that nothing but the relay bounds what it forwards.
 //!
-//! A gateway between load and relay spends more on a packet than the relay does, and where both share CPUs the relay waits for it. Here each socket of
-//! the load is a gateway's by itself: it agrees on keys with the relay, opens a path over it to the far gateway, and writes the headers of passed datagrams. What is
-//! behind them no endpoint has sealed, which a relay does not look at; the far gateway counts it and drops it.
+//! A gateway spends more on a packet than the relay does, and where they share CPUs the relay waits for it. Here each socket of
+//! the load is a gateway's by itself: it agrees on keys with the relay, opens a path over it to the end, and writes the headers of passed datagrams. What is
+//! behind them no endpoint has sealed, which a relay does not look at; the end lets paths be opened, and counts what comes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
 use tradewind_grant::{Destination, Hop, Nonce, Request, Route, Sealer};
+use tradewind_net::epoll::Epoll;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::message::Message;
@@ -19,11 +21,12 @@ use tradewind_packet::session::{
 };
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::nodes::{grant, identity};
+use crate::nodes::{FAR, RELAY, grant, identity};
+use crate::traffic::WAIT;
 
 /// Whose sockets the load's are.
 const SOURCE: u8 = 1;
-/// Where it says that its packets go: the far gateway delivers none of them.
+/// Where it says that its packets go: nobody delivers them.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What the relay is asked for is asked for again after this.
@@ -92,7 +95,8 @@ impl Source {
             sessions.handle_timeout(now());
             if sessions.is_open(peer) && asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
-                send(port, relay.address, &question(&mut sessions, peer, &header));
+                let question = Message::Open { label: 0, header: &header };
+                send(port, relay.address, &said(&mut sessions, peer, &question));
             }
             while let Some(transmit) = sessions.poll_transmit() {
                 send(port, relay.address, &transmit.bytes);
@@ -112,7 +116,61 @@ impl Source {
     }
 }
 
-/// The header that opens a path over the relay to the far gateway.
+/// The first byte of passed datagrams.
+const PASSED: u8 = 0x16;
+
+/// Stands for the far gateway until it is to stop: lets the relay open paths that end here, and counts what comes along them.
+pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
+    let config = SessionsConfig {
+        identity: identity(FAR),
+        operators: Vec::new(),
+        neighbours: [identity(RELAY).public()].into(),
+        limits: Limits::default(),
+    };
+    let seed = entropy::bytes().expect("the system has entropy");
+    let mut sessions = Sessions::new(config, now(), seed);
+    let (mut incoming, mut labels) = (ReceiveBatch::new(32), 0..);
+    let mut epoll = Epoll::new().expect("a descriptor is left");
+    epoll.watch(port, 0).expect("a socket can be watched");
+    while !stop.load(Ordering::Relaxed) {
+        if incoming.receive(port).expect("the socket is open") == 0 {
+            epoll.wait(Some(WAIT)).expect("epoll waits").count();
+            continue;
+        }
+        incoming.for_each_train(|arrival, train| {
+            if train.bytes().first() == Some(&PASSED) {
+                come.fetch_add(train.count() as u64, Ordering::Relaxed);
+                return;
+            }
+            let segment = train.segment();
+            for datagram in train.bytes().chunks_mut(segment) {
+                let answer = let_open(&mut sessions, arrival.from, datagram, &mut labels);
+                answer.iter().for_each(|answer| send(port, arrival.from, answer));
+            }
+        });
+        while let Some(transmit) = sessions.poll_transmit() {
+            if let Link::Internet(to) = transmit.link {
+                send(port, to, &transmit.bytes);
+            }
+        }
+    }
+}
+
+/// The answer to an opening of a path.
+fn let_open(
+    sessions: &mut Sessions,
+    from: SocketAddr,
+    datagram: &mut [u8],
+    labels: &mut impl Iterator<Item = u32>,
+) -> Option<Vec<u8>> {
+    let opened = sessions.handle_datagram(now(), Link::Internet(from), datagram)?;
+    let Ok(Message::Open { label, .. }) = Message::parse(&datagram[opened.payload]) else {
+        return None;
+    };
+    Some(said(sessions, opened.peer, &Message::Opened { label, next: labels.next()? }))
+}
+
+/// The header that opens a path over the relay to its end.
 fn header(hops: [Hop; 2]) -> anyhow::Result<Vec<u8>> {
     let (flow, destination) = (FlowId::new("bench")?, Destination::Address(NOWHERE));
     let route = Route::new(hops.to_vec())?;
@@ -121,12 +179,12 @@ fn header(hops: [Hop; 2]) -> anyhow::Result<Vec<u8>> {
     Ok(Sealer::new(identity(SOURCE), grant(SOURCE)?)?.seal(now().unix, nonce, &request)?.bytes)
 }
 
-/// Asks for a path.
-fn question(sessions: &mut Sessions, peer: PeerId, header: &[u8]) -> Vec<u8> {
-    let mut message = Vec::new();
-    Message::Open { label: 0, header }.write(&mut message);
-    let mut datagram = vec![0; message.len() + OVERHEAD];
-    datagram[HEADER_BYTES..][..message.len()].copy_from_slice(&message);
+/// A message, sealed for a neighbour.
+fn said(sessions: &mut Sessions, peer: PeerId, message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.write(&mut bytes);
+    let mut datagram = vec![0; bytes.len() + OVERHEAD];
+    datagram[HEADER_BYTES..][..bytes.len()].copy_from_slice(&bytes);
     sessions.seal(peer, &mut datagram).expect("a session is open");
     datagram
 }

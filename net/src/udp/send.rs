@@ -128,18 +128,31 @@ impl SendBatch {
         false
     }
 
-    /// Takes all of a train that has arrived, to be sent to `to` as it is, without copying it; `false` when the batch must be flushed first, or the train is
-    /// empty or longer than any that can be sent.
+    /// Takes all of a train that has arrived, to be sent to `to` as it is: behind the newest train there, if both are one to the kernel, whose pass through the
+    /// stack costs more than copying; else in its own buffer. `false` when the batch must be flushed first, or the train is empty or longer than any that can be sent.
     pub fn take(&mut self, to: SocketAddr, train: &mut Train<'_>) -> bool {
         let (count, length, segment) = (train.count(), train.length, train.segment);
         if length == 0 || count > MOST_SEGMENTS || length > MOST_BYTES {
             return false;
         }
-        let Some(at) = self.begin(to, segment.min(length), place_of(to)) else { return false };
-        std::mem::swap(&mut self.buffers[at], train.buffer);
+        let (segment, place) = (segment.min(length), place_of(to));
+        let newest = usize::from(self.places[place]);
+        let at = match self.groups.get(newest) {
+            Some(group) if group.takes_train(to, segment, (count, length)) => {
+                let room = &mut self.buffers[newest][group.bytes..group.bytes + length];
+                room.copy_from_slice(train.bytes());
+                newest
+            }
+            _ => {
+                let Some(at) = self.begin(to, segment, place) else { return false };
+                std::mem::swap(&mut self.buffers[at], train.buffer);
+                at
+            }
+        };
         train.length = 0;
         let group = &mut self.groups[at];
-        (group.count, group.bytes) = (count, length);
+        group.count += count;
+        group.bytes += length;
         group.is_closed = length < count * segment;
         self.datagrams += count;
         true
@@ -328,6 +341,14 @@ impl Group {
             && (1..=self.segment).contains(&length)
             && self.count < MOST_SEGMENTS
             && self.bytes + length <= MOST_BYTES
+    }
+
+    /// The same of datagrams of `segment` bytes, one behind the other.
+    fn takes_train(&self, to: SocketAddr, segment: usize, (count, bytes): (usize, usize)) -> bool {
+        self.takes(to, segment)
+            && segment == self.segment
+            && self.count + count <= MOST_SEGMENTS
+            && self.bytes + bytes <= MOST_BYTES
     }
 }
 

@@ -22,7 +22,7 @@ use tradewind_packet::message::{
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
-use tradewind_plan::service::Spent;
+use tradewind_plan::service::{DETECTION, Spent};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
@@ -520,12 +520,12 @@ impl End {
         }
     }
 
-    /// Without a budget a packet is worth waiting for a round trip more.
+    /// Without a budget a packet is worth waiting for a round trip more, once it is missed.
     fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
         let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
         let round_trip = measured.max(LEAST_ROUND_TRIP);
         let patience = match self.carriage.budget_ms {
-            0 => round_trip,
+            0 => round_trip + DETECTION,
             millis => Duration::from_millis(millis.into()).saturating_sub(measured / 2),
         };
         let relay = self.relay.filter(|_| self.is_up && self.is_served);

@@ -10,7 +10,7 @@ use crate::counts::{Counts, add};
 
 /// Trains that are gathered before they leave.
 const GROUPS: usize = 64;
-/// Datagrams that a group of their own is worth. Chosen: fewer are joined by others, which spares more than copying costs.
+/// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares more.
 const MANY: usize = 16;
 
 /// A socket towards neighbours and what waits to leave through it.
@@ -57,7 +57,7 @@ impl Sockets {
         outlet.out.push_if(to, length, write)
     }
 
-    /// Sends some bytes of a train: many datagrams as they lie, if they are all of it; others are copied, and go with those that wait.
+    /// Sends some bytes of a train: many datagrams as one, if they are all of it; others are copied, and go with those that wait.
     pub(super) fn send_train(
         &mut self,
         is_ours: bool,

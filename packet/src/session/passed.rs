@@ -31,6 +31,8 @@ use super::wire::{HEADER_BYTES, PASSED, PREFIX_BYTES, prefix};
 pub const PASSED_BYTES: usize = 25;
 /// Datagrams of a train that are looked at together. Source: those that Linux joins, and cuts, at most.
 const RUN: usize = 64;
+/// Tags that are made at once. Chosen: as many blocks as AES has on its way in a processor.
+const TOGETHER: usize = 8;
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: passed headers v1";
 const LABEL_END: usize = HEADER_BYTES + 4;
@@ -62,9 +64,9 @@ impl HeaderKey {
         key
     }
 
-    /// The tags of datagrams with these counters and lengths.
-    fn tags(&self, label: u32, headers: impl Iterator<Item = (u64, usize)>) -> [Block; RUN] {
-        let (mut blocks, mut count) = ([Array([0; 16]); RUN], 0);
+    /// The tags of a few datagrams with these counters and lengths.
+    fn tags(&self, label: u32, headers: impl Iterator<Item = (u64, usize)>) -> [Block; TOGETHER] {
+        let (mut blocks, mut count) = ([Array([0; 16]); TOGETHER], 0);
         for (block, (counter, length)) in blocks.iter_mut().zip(headers) {
             let told = u128::from(counter) << 64 | u128::from(label) << 32 | length as u128;
             *block = Array(told.to_be_bytes());
@@ -72,6 +74,22 @@ impl HeaderKey {
         }
         self.0.encrypt_blocks(&mut blocks[..count]);
         blocks
+    }
+
+    /// Whether the tag of each datagram of a train is true, and its counter.
+    fn told<'a>(
+        &self,
+        label: u32,
+        (train, segment): (&'a [u8], usize),
+    ) -> impl Iterator<Item = (bool, u64)> + use<'_, 'a> {
+        train.chunks(segment.saturating_mul(TOGETHER)).flat_map(move |few| {
+            let datagrams = few.chunks(segment);
+            let headers = datagrams.clone().map(|datagram| (counter(datagram), datagram.len()));
+            let tags = self.tags(label, headers);
+            datagrams
+                .zip(tags)
+                .map(|(datagram, tag)| (tag_of(datagram) == first_half(&tag), counter(datagram)))
+        })
     }
 
     /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have the same fate. So each of a train is looked at once
@@ -82,11 +100,7 @@ impl HeaderKey {
         (train, segment): (&[u8], usize),
         window: &mut ReplayWindow,
     ) -> (Fate, usize) {
-        let counters = train.chunks(segment).map(|datagram| (counter(datagram), datagram.len()));
-        let tags = self.tags(shared.label, counters.clone());
-        let told = train.chunks(segment).zip(counters).zip(&tags);
-        let mut told = told
-            .map(|((datagram, (counter, _)), tag)| (tag_of(datagram) == first_half(tag), counter));
+        let mut told = self.told(shared.label, (train, segment));
         let Some((is_true, counter)) = told.next() else { return (Fate::Forged, 0) };
         let fate = match (is_true, is_true && window.admit(counter)) {
             (false, _) => Fate::Forged,
@@ -104,10 +118,10 @@ impl HeaderKey {
     /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in their place.
     pub(super) fn stamp(&self, shared: Shared, first: u64, (train, segment): (&mut [u8], usize)) {
         let mut first = first;
-        for run in train.chunks_mut(segment.saturating_mul(RUN)) {
-            let lengths = run.chunks(segment).map(<[u8]>::len);
+        for few in train.chunks_mut(segment.saturating_mul(TOGETHER)) {
+            let lengths = few.chunks(segment).map(<[u8]>::len);
             let tags = self.tags(shared.label, (first..).zip(lengths));
-            for (datagram, tag) in run.chunks_mut(segment).zip(&tags) {
+            for (datagram, tag) in few.chunks_mut(segment).zip(&tags) {
                 datagram[..PREFIX_BYTES].copy_from_slice(&prefix(PASSED, shared.receiver));
                 datagram[PREFIX_BYTES..HEADER_BYTES].copy_from_slice(&first.to_be_bytes());
                 datagram[HEADER_BYTES..LABEL_END].copy_from_slice(&shared.label.to_be_bytes());

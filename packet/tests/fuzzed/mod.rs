@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tradewind_packet::session::{Link, PASSED_BYTES, Sessions};
+use tradewind_packet::session::{DropReason, Link, PASSED_BYTES, Sessions};
 
 use crate::cast::{self, ENDPOINT, Pair, RELAY, at, link, opened, sealed, transmits};
 use crate::script::Script;
@@ -102,8 +102,8 @@ impl Trains {
 }
 
 /// An established session between strangers' noise, altered, repeated and late datagrams: whatever comes, only what was
-/// sealed is opened, and only what was passed is admitted, each once, and a stranger gets no more bytes than it sent.
-pub(crate) fn session(data: &[u8]) {
+/// sealed is opened, and only what was passed is admitted, each once, and a stranger gets no more bytes than it sent. Returns what happened.
+pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
     let mut pair = Pair::established();
     let (mut script, mut millis) = (Script(data), 100);
     let (mut sent, mut delivered) = (Vec::<Vec<u8>>::new(), BTreeSet::new());
@@ -111,7 +111,7 @@ pub(crate) fn session(data: &[u8]) {
     let (mut asked, mut answered) = (0, 0);
     for _ in 0..64 {
         if script.is_over() {
-            return;
+            break;
         }
         let operation = script.byte();
         let from = if operation & 0x80 == 0 { link(ENDPOINT) } else { link(STRANGER) };
@@ -161,4 +161,10 @@ pub(crate) fn session(data: &[u8]) {
         answered += carry(&mut pair.endpoint, &mut pair.relay, ENDPOINT, millis);
         assert!(answered <= asked, "{answered} bytes for {asked}");
     }
+    let mut seen = BTreeSet::new();
+    seen.extend((!delivered.is_empty()).then(|| "Opened".to_owned()));
+    seen.extend((!trains.admitted.is_empty()).then(|| "Admitted".to_owned()));
+    let drops = DropReason::ALL.into_iter().zip(pair.relay.drops());
+    seen.extend(drops.filter(|(_, count)| *count > 0).map(|(reason, _)| format!("{reason:?}")));
+    seen
 }
