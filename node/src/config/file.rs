@@ -318,9 +318,11 @@ impl Default for EndpointSection {
 /// Reads one part; the error is one line, with the key in it that is wrong.
 fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
     serde_path_to_error::deserialize(value.clone()).map_err(|error| {
-        let place = Some(error.path().to_string()).filter(|place| place != ".");
         let message = error.inner().message().lines().collect::<Vec<_>>().join(" ");
-        let place = place.map_or_else(String::new, |place| format!("{place}: "));
+        // What is not known is named in the message.
+        let is_named = message.starts_with("unknown field");
+        let place = error.path().to_string();
+        let place = if is_named || place == "." { String::new() } else { format!("{place}: ") };
         NodeError::Config { key, problem: format!("{place}{}", in_plain_words(&message)) }
     })
 }
