@@ -111,7 +111,6 @@ impl SendBatch {
     ) -> bool {
         let place = place_of(to);
         let before = self.groups.len();
-        let closed = self.groups.get(usize::from(self.places[place])).map(|group| group.is_closed);
         let Some(room) = self.push(to, length) else { return false };
         if write(room) {
             return true;
@@ -123,7 +122,8 @@ impl SendBatch {
         } else if let Some(group) = self.groups.get_mut(usize::from(self.places[place])) {
             group.count -= 1;
             group.bytes -= length;
-            group.is_closed = closed.unwrap_or(false);
+            // It took this one, so nothing had ended it before.
+            group.is_closed = false;
         }
         false
     }
