@@ -118,15 +118,16 @@ fn fastest<'a>(offers: impl IntoIterator<Item = &'a ServiceOffer>) -> Option<Ser
 mod tests {
     use super::*;
 
-    const fn ms(millis: u64) -> Duration {
+    pub(super) const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
-    fn ratio(value: f64) -> Ratio {
+    pub(super) fn ratio(value: f64) -> Ratio {
         Ratio::new(value).unwrap()
     }
 
-    fn path() -> PacketPath {
+    /// 80 ms over the Internet; forwarding takes 90, caching 100, coding 124.
+    pub(super) fn path() -> PacketPath {
         PacketPath {
             internet: ms(80),
             source_access: ms(5),

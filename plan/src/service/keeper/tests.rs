@@ -3,31 +3,12 @@
 use std::collections::BTreeMap;
 
 use tradewind_model::packet::PacketPath;
-use tradewind_units::{Duration, Money, Ratio};
+use tradewind_units::{Money, Ratio};
 
+use super::super::tests::{ms, path, ratio};
 use super::super::{choose, offers};
 use super::*;
 use PacketService::{Caching, Coding, Direct, Forwarding};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn ratio(value: f64) -> Ratio {
-    Ratio::new(value).unwrap()
-}
-
-/// 80 ms over the Internet; forwarding takes 90, caching 100, coding 124.
-fn path() -> PacketPath {
-    PacketPath {
-        internet: ms(80),
-        source_access: ms(5),
-        between_relays: ms(75),
-        receiver_access: ms(10),
-        helper_access: ms(12),
-        ..PacketPath::default()
-    }
-}
 
 fn costs(coding: f64, caching: f64, forwarding: f64) -> BTreeMap<PacketService, Money> {
     [(Coding, coding), (Caching, caching), (Forwarding, forwarding)]
