@@ -252,3 +252,49 @@ fn what_is_wrong_with_packets_is_told_in_one_line() {
         assert!(line.lines().count() == 1 && line.contains(expected), "{line}");
     }
 }
+
+/// What neither end tells a gateway about its grant, or about who does not answer, it says itself.
+#[test]
+fn a_gateway_says_what_its_grant_does_not_cover_and_who_does_not_answer() {
+    let path = std::env::temp_dir().join(format!("tradewind-packets-said-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let files = Files(path);
+    files.run(&["keygen", "operator", "operator.key"]);
+    let [near, far] = ["near.key", "far.key"].map(|key| files.run(&["keygen", "identity", key]));
+    let spec = format!(
+        "gateway = '{near}'\ndestinations = ['127.0.0.1/32:1']\nrelays = ['{near}']\nexpires = '1 h'\n"
+    );
+    files.write("grant.toml", &spec);
+    let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
+    // Nobody is there: the socket is bound, and never read.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let packet = format!(
+        "[[packet]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:5'\nfar = {{ address = '{silent}', identity = '{far}' }}\n"
+    );
+    let config =
+        |more: &str| format!("identity_file = 'near.key'\ngrant = '{grant}'\n{packet}{more}");
+    files.write("near.toml", &config(""));
+    let gateway = |log: Stdio| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["gateway", "--config", "near.toml"]).current_dir(&files.0);
+        command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    };
+    let mut running = Process(gateway(Stdio::piped()));
+    let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
+    for expected in [
+        "it does not cover where these packets go",
+        "it does not list this relay or far gateway",
+        "no answer: is it there",
+    ] {
+        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));
+        assert!(said.is_some(), "{expected}");
+    }
+    // Which of two is wrong, and where.
+    files.write("near.toml", &config(&packet.replace("to = '127.0.0.1:5'", "to = 'tokyo:5'")));
+    let output = gateway(Stdio::piped()).wait_with_output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        line.lines().count() == 1 && line.contains("the 2. [[packet]]: packet: to: "),
+        "{line}"
+    );
+}

@@ -223,7 +223,7 @@ pub struct NodeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LegSeal {
-    /// Their headers: nobody else has anything passed on.
+    /// Their headers: nobody has more passed on than was sent, nor elsewhere.
     #[default]
     Headers,
     /// All of it: nor can anybody tell by their bytes that they are the same on two legs.

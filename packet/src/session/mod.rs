@@ -7,7 +7,7 @@
 //!
 //! What an attacker without keys gets back: nothing, or, when the receiver is busy and the attacker knows its public
 //! identity, a cookie that is shorter than the question. What is forged, replayed, truncated or reflected changes
-//! nothing but a counter.
+//! nothing but a counter; of passed datagrams that holds for their headers (`passed`).
 //!
 //! - [`Sessions`] is the machine: datagrams and times in; datagrams to send, opened payloads and [`Event`]s out.
 //! - `wire` cuts datagrams up, `handshake` runs Noise (crate `snow`), `cookie` proves addresses before there is any state,

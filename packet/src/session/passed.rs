@@ -2,8 +2,8 @@
 //!
 //! The body is a datagram that the path's endpoints have sealed for each other, so sealing it once more would hide nothing of its content and take most of
 //! a relay's time. What a relay acts on is the header: in which session, under which label, which of all datagrams, how long. That is
-//! proved by a tag of its own, one block of AES-256 as a pseudo-random function, and each counter passes once, so that nobody has anything
-//! passed on that the neighbour did not send. Whoever alters a body on its way wastes it, as if it had been lost: the endpoint refuses it.
+//! proved by a tag of its own, one block of AES-256 as a pseudo-random function, and each counter passes once, so that nobody has more
+//! passed on than the neighbour sent, nor elsewhere. Whoever puts another body in the place of one on its way wastes it, as if it had been lost: the endpoint refuses it.
 //! Datagrams come in trains of one length, and one header differs from the next in counter and tag alone: so headers are
 //! checked, and written anew, in place and by the train.
 //!
