@@ -313,6 +313,9 @@ impl Egress {
 
     /// Something that may bring `packet` back has come.
     fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
+        if self.asked.is_empty() {
+            return;
+        }
         let (first, last) = ((packet, Peer(u32::MIN)), (packet, Peer(u32::MAX)));
         let asked = self.asked.range(first..=last);
         let waits = asked.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish);

@@ -57,6 +57,7 @@ pub mod id;
 pub mod ingress;
 pub mod message;
 mod noise;
+mod numbered;
 pub mod outbox;
 pub mod path_mtu;
 pub mod receiver;

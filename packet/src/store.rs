@@ -2,11 +2,12 @@
 //!
 //! First in, first out, bounded by age, bytes and packets. The memory of a packet that goes is taken by the next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::id::{FlowNumber, PacketId};
+use crate::numbered::Numbered;
 
 /// How much may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +42,8 @@ pub(crate) struct Store {
     entries: VecDeque<Entry>,
     buffers: Vec<Vec<u8>>,
     free: Vec<usize>,
-    /// Sequences of each flow in order, with the place of their buffers.
-    index: BTreeMap<FlowNumber, VecDeque<(u64, usize)>>,
+    /// The places of packets' buffers.
+    index: Numbered<FlowNumber, usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ impl Store {
             entries: VecDeque::new(),
             buffers: Vec::new(),
             free: Vec::new(),
-            index: BTreeMap::new(),
+            index: Numbered::default(),
         }
     }
 
@@ -71,17 +72,16 @@ impl Store {
         if bytes > self.keep.bytes.as_u64() || self.keep.packets == 0 {
             return false;
         }
-        let place = match self.place_of(packet) {
-            Ok(_) => return false,
-            Err(place) => place,
-        };
+        if self.get(packet).is_some() {
+            return false;
+        }
         let buffer = self.free.pop().unwrap_or_else(|| {
             self.buffers.push(Vec::new());
             self.buffers.len() - 1
         });
         self.buffers[buffer].clear();
         self.buffers[buffer].extend_from_slice(payload);
-        self.index.entry(packet.flow).or_default().insert(place, (packet.sequence, buffer));
+        self.index.insert(packet.flow, packet.sequence, buffer);
         self.entries.push_back(Entry { packet, at: now, buffer });
         self.bytes += bytes;
         while self.bytes > self.keep.bytes.as_u64() || self.entries.len() > self.keep.packets {
@@ -92,8 +92,8 @@ impl Store {
 
     /// The payload, if it is kept.
     pub(crate) fn get(&self, packet: PacketId) -> Option<&[u8]> {
-        let place = self.place_of(packet).ok()?;
-        Some(&self.buffers[self.index.get(&packet.flow)?.get(place)?.1])
+        let buffer = self.index.get(packet.flow, packet.sequence)?;
+        Some(&self.buffers[*buffer])
     }
 
     /// Lets go what is too old.
@@ -118,25 +118,9 @@ impl Store {
         self.bytes
     }
 
-    fn place_of(&self, packet: PacketId) -> Result<usize, usize> {
-        let Some(flow) = self.index.get(&packet.flow) else { return Err(0) };
-        // Most packets come in order: look at the end first.
-        match flow.back() {
-            Some((last, _)) if *last < packet.sequence => Err(flow.len()),
-            _ => flow.binary_search_by_key(&packet.sequence, |(sequence, _)| *sequence),
-        }
-    }
-
     fn pop(&mut self) {
         let Some(entry) = self.entries.pop_front() else { return };
-        if let (Ok(place), Some(flow)) =
-            (self.place_of(entry.packet), self.index.get_mut(&entry.packet.flow))
-        {
-            flow.remove(place);
-            if flow.is_empty() {
-                self.index.remove(&entry.packet.flow);
-            }
-        }
+        self.index.remove(entry.packet.flow, entry.packet.sequence);
         self.bytes -= self.buffers[entry.buffer].len() as u64;
         self.free.push(entry.buffer);
     }

@@ -4,6 +4,7 @@
 //! what is lost is seen by the applications alone: when a datagram was sent, and when it came. The simulation runs beside it,
 //! and both are to agree within their sampling errors.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -40,6 +41,8 @@ struct Scenario {
     /// Which of its groups, and how many paths of each.
     groups: Vec<String>,
     paths_per_group: usize,
+    /// How many groups the lab carries at a time, of which a quick run has the first: the machine bounds how many processes keep time.
+    groups_at_once: usize,
     /// By how much more is lost.
     times_the_losses: f64,
     on_s: f64,
@@ -55,6 +58,7 @@ impl Scenario {
         within([
             ("groups", scenario.groups.len() as f64, 1.0, 20.0),
             ("paths_per_group", scenario.paths_per_group as f64, 1.0, 20.0),
+            ("groups_at_once", scenario.groups_at_once as f64, 1.0, 20.0),
             ("times_the_losses", scenario.times_the_losses, 0.01, 20.0),
             ("on_s", scenario.on_s, 1.0, 3600.0),
             ("on_quick_s", scenario.on_quick_s, 1.0, 3600.0),
@@ -72,7 +76,9 @@ impl Scenario {
             let what = format!("groups: {} has no `{name}`", self.network);
             return Err(ScenarioError::Inconsistent { what });
         }
-        network.groups.retain(|group| self.groups.contains(&group.name));
+        let many = if quick { self.groups_at_once } else { self.groups.len() };
+        let names: Vec<&String> = self.groups.iter().take(many).collect();
+        network.groups.retain(|group| names.contains(&&group.name));
         network.groups.iter_mut().for_each(|group| group.paths = self.paths_per_group);
         network.loss_percent =
             network.loss_percent.map(|percent| (percent * self.times_the_losses).min(50.0));
@@ -150,7 +156,7 @@ fn simulate(
     Ok(of_paths(&settled(paths, network.interval(), settle)))
 }
 
-/// A run of the lab, and what the lab says against it.
+/// A run of the lab, some groups after the others, and what the lab says against it.
 fn on_lab(
     scenario: &Scenario,
     network: &recovery::Scenario,
@@ -160,25 +166,36 @@ fn on_lab(
 ) -> Result<(Run, Vec<String>), ExperimentError> {
     let (paths, topology) =
         recovery::network(network, network.access_share, &mut Random::new(seed))?;
-    let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
-    let (_services, pairs) = start(network, &paths, &ground, arq)?;
-    ground.lab.reset_validity().map_err(DemoError::from)?;
+    let (mut fates, mut reasons) = (Vec::new(), Vec::new());
+    let groups: Vec<usize> = (0..network.groups.len()).collect();
+    for groups in groups.chunks(scenario.groups_at_once) {
+        let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
+        let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
+        let of_groups: Vec<(usize, &Path)> =
+            paths.iter().enumerate().filter(|(_, path)| groups.contains(&path.group)).collect();
+        let (_services, pairs) = start(network, groups, &of_groups, &ground, arq)?;
+        ground.lab.reset_validity().map_err(DemoError::from)?;
+        let seen = traffic::run(&pairs, pace(network), &options.stop)?;
+        reasons.extend(ground.lab.validity().map_err(DemoError::from)?.reasons);
+        let late = Duration::from_secs_f64(scenario.late_ms / 1e3);
+        let of_path = |(seen, (_, path)): (&Seen, &(usize, &Path))| {
+            ((*path).clone(), fates_of(seen, path, late))
+        };
+        fates.extend(seen.iter().zip(&of_groups).map(of_path));
+    }
+    let settle = Duration::from_secs_f64(scenario.settle_s);
+    Ok((of_paths(&settled(fates, network.interval(), settle)), reasons))
+}
+
+/// How a path's sender sends.
+fn pace(network: &recovery::Scenario) -> Pace {
     let interval = network.interval();
     let count = (network.on().as_nanos() / interval.as_nanos()) as usize;
-    let last_ones = LAST_ONES;
-    let pace = Pace { interval, count, bytes: network.payload_bytes, last_ones };
-    let seen = traffic::run(&pairs, pace, &options.stop)?;
-    let reasons = ground.lab.validity().map_err(DemoError::from)?.reasons;
-    let late = Duration::from_secs_f64(scenario.late_ms / 1e3);
-    let fates = seen.iter().zip(&paths).map(|(seen, path)| fates(seen, path, late));
-    let paths: Vec<_> = paths.iter().cloned().zip(fates).collect();
-    let settle = Duration::from_secs_f64(scenario.settle_s);
-    Ok((of_paths(&settled(paths, interval, settle)), reasons))
+    Pace { interval, count, bytes: network.payload_bytes, last_ones: LAST_ONES }
 }
 
 /// What became of a path's packets, as the applications saw it: what came much later than over the Internet was lost there.
-fn fates(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
+fn fates_of(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
     let at = |since: Duration| Timestamp::ZERO + since;
     let fate = |(sent, came): (&Duration, &Option<Duration>)| {
         let mut fate = Fate { copied: true, ..Fate::under_way(at(*sent)) };
@@ -192,10 +209,11 @@ fn fates(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
     seen.sent.iter().zip(&seen.came).map(fate).collect()
 }
 
-/// Starts the relays of every group, then each path's gateways and applications.
+/// Starts the relays of groups, then the gateways and applications of each of their paths, which come with their places.
 fn start(
     network: &recovery::Scenario,
-    paths: &[Path],
+    groups: &[usize],
+    paths: &[(usize, &Path)],
     ground: &Ground,
     arq: bool,
 ) -> Result<(Vec<Service>, Vec<Pair>), DemoError> {
@@ -206,18 +224,18 @@ fn start(
         in_stream: network.in_stream,
         across_gateways: true,
     };
-    let mut relays = Vec::new();
-    for group in 0..network.groups.len() {
+    let mut relays = BTreeMap::new();
+    for group in groups {
         let party = |name: String| Party::new(ground, HostId::new(name)?);
         let (ingress, egress) = (party(format!("in-{group}"))?, party(format!("out-{group}"))?);
         services.push(ingress.relay(ground, &operator, &[], coding)?);
         services.push(egress.relay(ground, &operator, &[ingress.stop().identity], coding)?);
-        relays.push([ingress.stop(), egress.stop()]);
+        relays.insert(*group, [ingress.stop(), egress.stop()]);
     }
-    for (index, path) in paths.iter().enumerate() {
+    for (index, path) in paths {
         ground.stop.check()?;
-        let (near, far) = ends(ground, index)?;
-        let relays = &relays[path.group];
+        let (near, far) = ends(ground, *index)?;
+        let relays = &relays[&path.group];
         services.push(far.far_gateway(ground, &operator, &[relays[1].identity], None)?);
         let carriage = Carriage {
             service: "coding",
@@ -402,9 +420,13 @@ mod tests {
     fn the_built_in_scenario_holds_together() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let network = scenario.network(NETWORK, false).unwrap();
-        assert_eq!(network.groups.iter().map(|group| group.paths).sum::<usize>(), 18);
+        let quick = scenario.network(NETWORK, true).unwrap();
+        let paths = |network: &recovery::Scenario| network.groups.iter().map(|it| it.paths).sum();
+        let (all, quick): (usize, usize) = (paths(&network), paths(&quick));
+        assert_eq!((all, quick), (30, 18));
         assert!(network.loss_percent[2] < 50.0);
-        let none = TEXT.replace("[\"US-EU\", \"EU-AS\", \"US-OC\"]", "[]");
+        let (before, after) = TEXT.split_once("groups = [").unwrap();
+        let none = format!("{before}groups = []{}", after.split_once(']').unwrap().1);
         let error = Scenario::parse(&none).unwrap_err();
         assert!(error.to_string().contains("groups: 0 given, expected 1 to 20"), "{error}");
         let unknown = Scenario::parse(&TEXT.replace("US-OC", "US-XX")).unwrap();
@@ -420,7 +442,7 @@ mod tests {
             sent: vec![ms(0), ms(10), ms(20)],
             came: vec![Some(ms(52)), Some(ms(80)), None],
         };
-        let fates = fates(&seen, &path, ms(7));
+        let fates = fates_of(&seen, &path, ms(7));
         let told: Vec<_> = fates.iter().map(|fate| (fate.came, fate.back.is_some())).collect();
         assert_eq!(told, [(true, false), (false, true), (false, false)]);
         let losses = recovery::losses(&[(path, fates)]);

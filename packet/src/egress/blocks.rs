@@ -1,13 +1,14 @@
-//! Blocks whose repair packets are kept, and which of them hold a packet.
+//! Blocks whose repair packets are kept, and which of them hold a packet. The memory of a block that goes is taken by the next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use tradewind_fec::{Decoder, Members};
+use tradewind_fec::{Decoder, MOST_REPAIRS, Members};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::event::DropReason;
-use crate::id::{PacketId, Peer};
+use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{Repair, Scope};
+use crate::numbered::Numbered;
 
 /// How many blocks may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,12 @@ pub(super) struct Block {
     pub(super) columns: Members,
     /// In the order of the columns.
     pub(super) packets: Vec<PacketId>,
-    pub(super) rows: Vec<Option<Vec<u8>>>,
+    /// Repair packets that it has in all.
+    pub(super) rows: u8,
+    /// Those that have come, by row; what is in the others' places is of blocks before.
+    symbols: [Vec<u8>; MOST_REPAIRS],
+    /// A bit for each row that has come.
+    here: u8,
     /// Columns whose receivers ask for them.
     pub(super) wanted: Members,
     pub(super) recovery: Option<Recovery>,
@@ -47,9 +53,47 @@ pub(super) struct Recovery {
 }
 
 impl Block {
+    /// One to be opened.
+    const fn empty() -> Self {
+        Self {
+            scope: Scope::CrossStream,
+            columns: Members::NONE,
+            packets: Vec::new(),
+            rows: 0,
+            symbols: [const { Vec::new() }; MOST_REPAIRS],
+            here: 0,
+            wanted: Members::NONE,
+            recovery: None,
+        }
+    }
+
+    /// Begins anew, without repair packets.
+    fn open(&mut self, repair: &Repair<'_>) {
+        self.scope = repair.scope;
+        self.columns = repair.members.columns();
+        self.packets.clear();
+        self.packets.extend(repair.members.packets());
+        self.rows = repair.rows;
+        self.here = 0;
+        self.wanted = Members::NONE;
+        self.recovery = None;
+    }
+
     /// Repair packets that have come.
     pub(super) fn rows_here(&self) -> usize {
-        self.rows.iter().flatten().count()
+        self.here.count_ones() as usize
+    }
+
+    /// The same with their rows, in the order of these.
+    pub(super) fn symbols(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let all = self.symbols.iter().enumerate();
+        all.filter(|(row, _)| self.here >> row & 1 == 1).map(|(row, symbol)| (row, &symbol[..]))
+    }
+
+    fn keep(&mut self, row: usize, symbol: &[u8]) {
+        self.here |= 1 << row;
+        self.symbols[row].clear();
+        self.symbols[row].extend_from_slice(symbol);
     }
 
     /// The column of a packet.
@@ -64,7 +108,7 @@ impl Block {
     }
 
     fn bytes(&self) -> u64 {
-        self.rows.iter().flatten().map(|row| row.len() as u64).sum()
+        self.symbols().map(|(_, symbol)| symbol.len() as u64).sum()
     }
 }
 
@@ -80,14 +124,27 @@ pub(super) struct Cover {
     pub(super) in_stream: Option<BlockKey>,
 }
 
+impl Cover {
+    fn by(&mut self, scope: Scope) -> &mut Option<BlockKey> {
+        match scope {
+            Scope::CrossStream => &mut self.cross_stream,
+            Scope::InStream => &mut self.in_stream,
+        }
+    }
+}
+
 /// All blocks, first in, first out.
 #[derive(Debug, Clone)]
 pub(super) struct Blocks {
     keep: KeepBlocks,
     bytes: u64,
-    blocks: BTreeMap<BlockKey, Block>,
+    blocks: Vec<Block>,
+    /// Places of `blocks` that are to be taken.
+    free: Vec<usize>,
+    /// The places of blocks.
+    index: Numbered<Peer, usize>,
     order: VecDeque<(Timestamp, BlockKey)>,
-    cover: BTreeMap<PacketId, Cover>,
+    cover: Numbered<FlowNumber, Cover>,
     /// Recoveries of blocks that had to go; taken by [`Blocks::expire`].
     ended: Vec<u64>,
 }
@@ -97,19 +154,21 @@ impl Blocks {
         Self {
             keep,
             bytes: 0,
-            blocks: BTreeMap::new(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            index: Numbered::default(),
             order: VecDeque::new(),
-            cover: BTreeMap::new(),
+            cover: Numbered::default(),
             ended: Vec::new(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.order.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.blocks.len()
+        self.order.len()
     }
 
     /// Bytes of repair packets.
@@ -118,17 +177,18 @@ impl Blocks {
     }
 
     pub(super) fn covering(&self, packet: PacketId) -> Option<Cover> {
-        self.cover.get(&packet).copied()
+        self.cover.get(packet.flow, packet.sequence).copied()
     }
 
     pub(super) fn get_mut(&mut self, key: BlockKey) -> Option<&mut Block> {
-        self.blocks.get_mut(&key)
+        let place = *self.index.get(key.0, key.1)?;
+        self.blocks.get_mut(place)
     }
 
     /// A packet is waited for no more.
     pub(super) fn forget_wanted(&mut self, packet: PacketId) {
         let key = self.covering(packet).and_then(|cover| cover.cross_stream);
-        let Some(block) = key.and_then(|key| self.blocks.get_mut(&key)) else { return };
+        let Some(block) = key.and_then(|key| self.get_mut(key)) else { return };
         if let Some(column) = block.column_of(packet) {
             block.wanted = Members::from_bits(block.wanted.bits() & !(1 << column));
         }
@@ -145,36 +205,35 @@ impl Blocks {
         if bytes > self.keep.bytes.as_u64() || self.keep.blocks == 0 {
             return Err(DropReason::TableFull);
         }
-        match self.blocks.get_mut(&key) {
+        match self.get_mut(key) {
             Some(block) => add_row(block, repair)?,
             None => self.open(now, key, repair),
         }
         self.bytes += bytes;
-        while self.bytes > self.keep.bytes.as_u64() || self.blocks.len() > self.keep.blocks {
+        while self.bytes > self.keep.bytes.as_u64() || self.order.len() > self.keep.blocks {
             self.pop();
         }
         Ok(())
     }
 
     fn open(&mut self, now: Timestamp, key: BlockKey, repair: &Repair<'_>) {
-        let mut rows = vec![None; usize::from(repair.rows)];
-        rows[usize::from(repair.row)] = Some(repair.symbol.to_vec());
-        let block = Block {
-            scope: repair.scope,
-            columns: repair.members.columns(),
-            packets: repair.members.packets().collect(),
-            rows,
-            wanted: Members::NONE,
-            recovery: None,
-        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(Block::empty());
+            self.blocks.len() - 1
+        });
+        let block = &mut self.blocks[place];
+        block.open(repair);
+        block.keep(usize::from(repair.row), repair.symbol);
         for packet in &block.packets {
-            let cover = self.cover.entry(*packet).or_default();
-            match block.scope {
-                Scope::CrossStream => cover.cross_stream = Some(key),
-                Scope::InStream => cover.in_stream = Some(key),
+            let (flow, sequence) = (packet.flow, packet.sequence);
+            if self.cover.get(flow, sequence).is_none() {
+                self.cover.insert(flow, sequence, Cover::default());
+            }
+            if let Some(cover) = self.cover.get_mut(flow, sequence) {
+                *cover.by(block.scope) = Some(key);
             }
         }
-        self.blocks.insert(key, block);
+        self.index.insert(key.0, key.1, place);
         self.order.push_back((now, key));
     }
 
@@ -188,18 +247,19 @@ impl Blocks {
 
     fn pop(&mut self) {
         let Some((_, key)) = self.order.pop_front() else { return };
-        let Some(block) = self.blocks.remove(&key) else { return };
+        let Some(place) = self.index.remove(key.0, key.1) else { return };
+        self.free.push(place);
+        let block = &mut self.blocks[place];
         self.bytes -= block.bytes();
-        self.ended.extend(block.recovery.map(|recovery| recovery.number));
-        for packet in block.packets {
-            let Some(cover) = self.cover.get_mut(&packet) else { continue };
-            for held in [&mut cover.cross_stream, &mut cover.in_stream] {
-                if *held == Some(key) {
-                    *held = None;
-                }
+        self.ended.extend(block.recovery.take().map(|recovery| recovery.number));
+        for packet in &block.packets {
+            let Some(cover) = self.cover.get_mut(packet.flow, packet.sequence) else { continue };
+            let held = cover.by(block.scope);
+            if *held == Some(key) {
+                *held = None;
             }
             if cover.cross_stream.is_none() && cover.in_stream.is_none() {
-                self.cover.remove(&packet);
+                self.cover.remove(packet.flow, packet.sequence);
             }
         }
     }
@@ -207,9 +267,9 @@ impl Blocks {
 
 /// Another repair packet of a known block, which must agree with the first.
 fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<(), DropReason> {
-    let length = block.rows.iter().flatten().next().map(Vec::len);
+    let length = block.symbols().next().map(|(_, symbol)| symbol.len());
     let agrees = block.scope == repair.scope
-        && block.rows.len() == usize::from(repair.rows)
+        && block.rows == repair.rows
         && block.columns == repair.members.columns()
         && block.packets.iter().copied().eq(repair.members.packets())
         && length.is_none_or(|length| length == repair.symbol.len());
@@ -217,12 +277,12 @@ fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<(), DropReason> {
         return Err(DropReason::Contradiction);
     }
     let row = usize::from(repair.row);
-    if block.rows[row].is_some() {
+    if block.symbols().any(|(known, _)| known == row) {
         return Err(DropReason::Duplicate);
     }
     if let Some(recovery) = &mut block.recovery {
         recovery.decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Contradiction)?;
     }
-    block.rows[row] = Some(repair.symbol.to_vec());
+    block.keep(row, repair.symbol);
     Ok(())
 }

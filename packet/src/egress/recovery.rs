@@ -65,14 +65,13 @@ impl Egress {
         let Some(block) = self.blocks.get_mut(key) else { return false };
         let Some(column) = block.column_of(packet) else { return false };
         block.wanted = with(block.wanted, column);
-        let mut rows = block.rows.iter().enumerate().filter(|(_, row)| row.is_some());
-        let Some((row, Some(symbol))) = rows.nth(block.wanted.len() - 1) else { return false };
+        let Some((row, symbol)) = block.symbols().nth(block.wanted.len() - 1) else { return false };
         let mut entries = Vec::new();
         MemberList::write(block.packets.iter().copied(), &mut entries);
         let repair = Repair {
             scope: Scope::InStream,
             row: row as u8,
-            rows: block.rows.len() as u8,
+            rows: block.rows,
             block: key.1,
             members: MemberList::of(block.columns, &entries).expect("an entry for each column"),
             symbol,
@@ -235,11 +234,9 @@ impl Egress {
 
 /// A decoder with the repair packets that have come.
 fn decoder_of(block: &Block) -> Option<Decoder> {
-    let mut decoder = Decoder::new(block.columns, block.rows.len()).ok()?;
-    for (row, symbol) in block.rows.iter().enumerate() {
-        if let Some(symbol) = symbol {
-            decoder.add_repair(row, symbol).ok()?;
-        }
+    let mut decoder = Decoder::new(block.columns, block.rows.into()).ok()?;
+    for (row, symbol) in block.symbols() {
+        decoder.add_repair(row, symbol).ok()?;
     }
     Some(decoder)
 }

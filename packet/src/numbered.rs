@@ -1,0 +1,167 @@
+//! What is known of numbered things of several owners, such as the packets of flows or the blocks of relays, by owner and number.
+//!
+//! Numbers are looked up by their distance from an owner's lowest, since most come in order, with few gaps, and go in the same order. Those that are far from all others are kept apart,
+//! so that whoever chooses the numbers finds none that are dear. Where numbers come in order, nothing is allocated once there is room for as many as are known at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets overtake each other.
+const SPARE_GAPS: usize = 64;
+
+/// The things.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbered<K, T> {
+    owners: BTreeMap<K, Series<T>>,
+}
+
+/// One owner's.
+#[derive(Debug, Clone)]
+struct Series<T> {
+    /// The number of what is first in `near`.
+    first: u64,
+    /// Begins with something, unless it is empty.
+    near: VecDeque<Option<T>>,
+    /// How many of `near` are no gaps.
+    known: usize,
+    far: BTreeMap<u64, T>,
+}
+
+impl<K, T> Default for Numbered<K, T> {
+    fn default() -> Self {
+        Self { owners: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, T> Numbered<K, T> {
+    pub(crate) fn get(&self, owner: K, number: u64) -> Option<&T> {
+        self.owners.get(&owner)?.get(number)
+    }
+
+    pub(crate) fn get_mut(&mut self, owner: K, number: u64) -> Option<&mut T> {
+        self.owners.get_mut(&owner)?.get_mut(number)
+    }
+
+    /// Adds what is not known yet.
+    pub(crate) fn insert(&mut self, owner: K, number: u64, value: T) {
+        self.owners.entry(owner).or_insert_with(Series::new).insert(number, value);
+    }
+
+    pub(crate) fn remove(&mut self, owner: K, number: u64) -> Option<T> {
+        let series = self.owners.get_mut(&owner)?;
+        let removed = series.remove(number);
+        if series.near.is_empty() && series.far.is_empty() {
+            self.owners.remove(&owner);
+        }
+        removed
+    }
+}
+
+impl<T> Series<T> {
+    fn new() -> Self {
+        Self { first: 0, near: VecDeque::new(), known: 0, far: BTreeMap::new() }
+    }
+
+    /// Where a number has or would have its place in `near`.
+    fn place(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.first)?).ok()
+    }
+
+    fn get(&self, number: u64) -> Option<&T> {
+        let near = self.place(number).and_then(|place| self.near.get(place)?.as_ref());
+        near.or_else(|| self.far.get(&number))
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let place = self.place(number);
+        let near = place.and_then(|place| self.near.get_mut(place)?.as_mut());
+        near.or_else(|| self.far.get_mut(&number))
+    }
+
+    fn insert(&mut self, number: u64, value: T) {
+        debug_assert!(self.get(number).is_none(), "number {number} is known");
+        if self.near.is_empty() {
+            self.first = number;
+        }
+        let room = 2 * self.known + SPARE_GAPS;
+        let Some(place) = self.place(number).filter(|place| *place <= room) else {
+            self.far.insert(number, value);
+            return;
+        };
+        while self.near.len() <= place {
+            self.near.push_back(None);
+        }
+        self.near[place] = Some(value);
+        self.known += 1;
+    }
+
+    fn remove(&mut self, number: u64) -> Option<T> {
+        let place = self.place(number);
+        let Some(removed) = place.and_then(|place| self.near.get_mut(place)?.take()) else {
+            return self.far.remove(&number);
+        };
+        self.known -= 1;
+        while let Some(None) = self.near.front() {
+            self.near.pop_front();
+            self.first += 1;
+        }
+        Some(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Steps from number to number that leave gaps of all kinds.
+    fn steps() -> impl Strategy<Value = i64> {
+        prop_oneof![8 => Just(1_i64), 4 => -5..6_i64, 1 => -300..300_i64, 1 => -1_000_000..1_000_000_i64]
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(
+            changes in prop::collection::vec((0..3_u8, steps(), 0..3_u8), 1..400),
+        ) {
+            let (mut numbered, mut map) = (Numbered::default(), BTreeMap::new());
+            let mut number = 5_000_000_u64;
+            let mut order = VecDeque::new();
+            for (index, (owner, step, also_removed)) in changes.into_iter().enumerate() {
+                number = number.saturating_add_signed(step);
+                let removed = map.remove(&(owner, number));
+                if removed.is_some() {
+                    prop_assert_eq!(numbered.remove(owner, number), removed);
+                } else {
+                    numbered.insert(owner, number, index);
+                    map.insert((owner, number), index);
+                    order.push_back((owner, number));
+                }
+                for _ in 0..also_removed {
+                    if let Some((owner, number)) = order.pop_front() {
+                        prop_assert_eq!(numbered.remove(owner, number), map.remove(&(owner, number)));
+                    }
+                }
+                for ((owner, number), value) in &map {
+                    prop_assert_eq!(numbered.get(*owner, *number), Some(value));
+                    prop_assert_eq!(numbered.get_mut(*owner, *number).copied(), Some(*value));
+                }
+                prop_assert_eq!(numbered.get(owner, number + 1), map.get(&(owner, number + 1)));
+            }
+            map.into_iter().for_each(|((owner, number), value)| {
+                assert_eq!(numbered.remove(owner, number), Some(value));
+            });
+            prop_assert!(numbered.owners.is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_far_apart_take_no_more_room_than_there_are() {
+        let mut numbered = Numbered::default();
+        for number in 0..10_000_u64 {
+            numbered.insert((), number * 60, ());
+        }
+        let series = &numbered.owners[&()];
+        assert_eq!(series.known + series.far.len(), 10_000);
+        assert!(series.near.len() <= 2 * series.known + SPARE_GAPS, "{}", series.near.len());
+    }
+}

@@ -1,0 +1,187 @@
+//! What a packet takes of the allocator: nothing, once machines hold as much as they do at a time.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod cast;
+mod flows;
+
+use allocation_counter::{AllocationInfo, measure};
+use tradewind_packet::egress::Egress;
+use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer};
+use tradewind_packet::ingress::{InStream, Ingress};
+use tradewind_packet::message::{Class, Service};
+use tradewind_packet::receiver::{Receiver, ReceiverConfig};
+use tradewind_packet::sender::{Paths, Sender};
+use tradewind_packet::session::{HEADER_BYTES, OVERHEAD, PASSED_BYTES};
+use tradewind_units::Timestamp;
+
+use flows::{Cast, EGRESS, INGRESS, Setting, ms, receiver_of, sender_of};
+
+/// Packets of each flow until all machines hold what they keep for a second, and twice that.
+const FIRST: u64 = 500;
+/// Packets of each flow that are measured.
+const MEASURED: u64 = 500;
+const FLOWS: u64 = 6;
+const PAYLOAD: [u8; 700] = [7; 700];
+
+struct Anything;
+
+impl Genuine for Anything {
+    fn is_genuine(&self, _: PacketId, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// The machines of some flows, whose datagrams come at once: nobody keeps one.
+struct Wired {
+    now: Timestamp,
+    senders: Vec<Sender>,
+    ingress: Ingress,
+    egress: Egress,
+    receivers: Vec<Receiver>,
+    delivered: u64,
+}
+
+fn place(peer: Peer, first: u32) -> usize {
+    usize::try_from(peer.0 - first).unwrap()
+}
+
+impl Wired {
+    fn of(setting: &Setting) -> Self {
+        let Cast { now, senders, ingress, egress, receivers, .. } = Cast::new(setting);
+        Self { now, senders, ingress, egress, receivers, delivered: 0 }
+    }
+
+    /// Sends a packet of each flow each 10 ms.
+    fn run(&mut self, packets: u64) {
+        for _ in 0..packets {
+            for (flow, sender) in (0..).map(FlowNumber).zip(&mut self.senders) {
+                sender.send(self.now, flow, Class::Usual, &PAYLOAD).unwrap();
+            }
+            for _ in 0..10 {
+                self.settle();
+                self.now = self.now + ms(1);
+                self.senders.iter_mut().for_each(|sender| sender.handle_timeout(self.now));
+                self.ingress.handle_timeout(self.now);
+                self.egress.handle_timeout(self.now);
+                self.receivers.iter_mut().for_each(|receiver| receiver.handle_timeout(self.now));
+            }
+        }
+    }
+
+    /// Hands over all that waits, until nothing does.
+    fn settle(&mut self) {
+        while self.carry() {}
+        for sender in &mut self.senders {
+            while sender.poll_event().is_some() {}
+        }
+        while self.ingress.poll_event().is_some() || self.egress.poll_event().is_some() {}
+        for receiver in &mut self.receivers {
+            while receiver.poll_event().is_some() {}
+            while receiver.poll_delivery().is_some() {
+                self.delivered += 1;
+            }
+        }
+    }
+
+    /// Whether something waited.
+    fn carry(&mut self) -> bool {
+        let Self { now, senders, ingress, egress, receivers, .. } = self;
+        let (now, mut has_carried) = (*now, false);
+        for (from, sender) in (0..).map(sender_of).zip(senders.iter_mut()) {
+            while let Some(sent) = sender.poll_transmit() {
+                has_carried = true;
+                match sent.to {
+                    INGRESS => ingress.handle_datagram(now, from, sent.bytes),
+                    to => {
+                        receivers[place(to, 200)].handle_datagram(now, from, sent.bytes, &Anything)
+                    }
+                }
+            }
+        }
+        while let Some(sent) = ingress.poll_transmit() {
+            has_carried = true;
+            match sent.to {
+                EGRESS => egress.handle_datagram(now, INGRESS, sent.bytes),
+                to => senders[place(to, 100)].handle_datagram(now, INGRESS, sent.bytes),
+            }
+        }
+        while let Some(sent) = egress.poll_transmit() {
+            has_carried = true;
+            match sent.to {
+                INGRESS => ingress.handle_datagram(now, EGRESS, sent.bytes),
+                to => {
+                    receivers[place(to, 200)].handle_datagram(now, EGRESS, sent.bytes, &Anything);
+                }
+            }
+        }
+        for (from, receiver) in (0..).map(receiver_of).zip(receivers.iter_mut()) {
+            while let Some(sent) = receiver.poll_transmit() {
+                has_carried = true;
+                match sent.to {
+                    EGRESS => egress.handle_datagram(now, from, sent.bytes),
+                    to => senders[place(to, 100)].handle_datagram(now, from, sent.bytes),
+                }
+            }
+        }
+        has_carried
+    }
+}
+
+fn taken(service: Service, paths: Paths) -> AllocationInfo {
+    let mut setting = Setting::of(service, FLOWS);
+    (setting.paths, setting.arq) = (paths, true);
+    setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
+    // Once in some seconds it is told that a receiver is there: that is for no packet.
+    setting.receiver = ReceiverConfig { keepalive_every: None, ..ReceiverConfig::default() };
+    let mut wired = Wired::of(&setting);
+    wired.run(FIRST);
+    let before = wired.delivered;
+    let taken = measure(|| wired.run(MEASURED));
+    assert_eq!(wired.delivered - before, FLOWS * MEASURED, "{service:?}");
+    let held = wired.egress.held();
+    assert_eq!(held.blocks > 0, service == Service::Coding, "{held:?}");
+    assert_eq!(held.packets > 0, service == Service::Caching, "{held:?}");
+    taken
+}
+
+#[test]
+fn machines_take_no_memory_for_a_packet() {
+    let all = [
+        (Service::Direct, Paths::Overlay),
+        (Service::Forwarding, Paths::Overlay),
+        (Service::Forwarding, Paths::Both),
+        (Service::Caching, Paths::Both),
+        (Service::Coding, Paths::Both),
+    ];
+    for (service, paths) in all {
+        let taken = taken(service, paths);
+        assert_eq!(taken.count_total, 0, "{service:?}, {paths:?}: {taken:?}");
+    }
+}
+
+#[test]
+fn sessions_take_no_memory_for_a_packet() {
+    let mut pair = cast::Pair::established();
+    let peer_there = pair.peer_at_relay();
+    let (mut whole, mut passed) = ([0; OVERHEAD + 700], [0; PASSED_BYTES + 700]);
+    let mut carry = |packets: u64| {
+        for _ in 0..packets {
+            pair.endpoint.seal(pair.peer, &mut whole).unwrap();
+            let opened =
+                pair.relay.handle_datagram(cast::at(30), cast::link(cast::ENDPOINT), &mut whole);
+            assert_eq!(opened.unwrap().payload.start, HEADER_BYTES);
+            let length = passed.len();
+            pair.relay.pass(peer_there, 7, &mut passed, length).unwrap();
+        }
+    };
+    carry(10);
+    let taken = measure(|| carry(1000));
+    assert_eq!(taken.count_total, 0, "{taken:?}");
+}
+
+#[test]
+fn what_is_counted_is_there() {
+    let taken = measure(|| drop(Box::new(std::hint::black_box([0_u8; 100]))));
+    assert_eq!(taken.count_total, 1);
+}
