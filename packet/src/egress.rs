@@ -26,7 +26,7 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::budget::Allowance;
 use crate::event::{DropReason, Event, Failure, TimerReason, Way};
-use crate::id::{FlowNumber, PacketId, Peer};
+use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Means, Message, Nack, Service, Source};
 use crate::outbox::{Outbox, Transmit};
 use crate::store::{Held, Keep, Store};
@@ -39,6 +39,8 @@ use presence::Receivers;
 pub const MOST_FLOWS: usize = 262_144;
 /// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a million packets a second, six times.
 pub const MOST_ASKED: usize = 65_536;
+/// Of these, of one tenant's flows. Chosen: eight times what a receiver may ask for at once.
+pub const MOST_ASKED_OF_ONE: usize = 8192;
 /// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
 pub const MOST_ANSWERS: u8 = 2;
 
@@ -49,6 +51,8 @@ pub struct EgressFlow {
     pub ingress: Peer,
     /// Who may ask for it.
     pub receiver: Peer,
+    /// Whose it is.
+    pub tenant: Tenant,
 }
 
 /// What holds for all flows of an egress relay.
@@ -90,6 +94,8 @@ type Wish = (PacketId, Peer);
 /// What came of a wish.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
+    /// Whose flow it is of.
+    tenant: Tenant,
     answers: u8,
     /// Until when it waits for what is not there yet.
     waits_until: Option<Timestamp>,
@@ -113,6 +119,8 @@ pub struct Egress {
     cache: Store,
     blocks: Blocks,
     asked: BTreeMap<Wish, Asked>,
+    /// How many of them are of whose flows.
+    asked_of: BTreeMap<Tenant, usize>,
     asked_order: VecDeque<(Timestamp, Wish)>,
     recoveries: BTreeMap<u64, BlockKey>,
     next_recovery: u64,
@@ -133,6 +141,7 @@ impl Egress {
             cache: Store::new(config.cache),
             blocks: Blocks::new(config.blocks),
             asked: BTreeMap::new(),
+            asked_of: BTreeMap::new(),
             asked_order: VecDeque::new(),
             recoveries: BTreeMap::new(),
             next_recovery: 0,
@@ -247,7 +256,7 @@ impl Egress {
             Service::Caching => (false, true),
             Service::Direct | Service::Coding => return Err(DropReason::NotServed),
         };
-        if is_kept && !self.cache.insert(now, packet, source.payload) {
+        if is_kept && !self.cache.insert(now, flow.tenant, packet, source.payload) {
             return Err(DropReason::Duplicate);
         }
         if is_forwarded {
@@ -280,17 +289,19 @@ impl Egress {
         self.let_go(now);
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
-            self.ask(now, (PacketId { flow: nack.flow, sequence }, from));
+            self.ask(now, flow.tenant, (PacketId { flow: nack.flow, sequence }, from));
         }
         Ok(())
     }
 
-    fn ask(&mut self, now: Timestamp, wish: Wish) {
+    fn ask(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) {
         if !self.asked.contains_key(&wish) {
-            if self.asked.len() >= MOST_ASKED {
+            let of_tenant = self.asked_of.entry(tenant).or_default();
+            if self.asked.len() >= MOST_ASKED || *of_tenant >= MOST_ASKED_OF_ONE {
                 return self.outbox.drop(DropReason::TableFull);
             }
-            self.asked.insert(wish, Asked { answers: 0, waits_until: None });
+            *of_tenant += 1;
+            self.asked.insert(wish, Asked { tenant, answers: 0, waits_until: None });
             self.asked_order.push_back((now, wish));
         }
         let asked = self.asked[&wish];
@@ -313,11 +324,8 @@ impl Egress {
 
     /// Something that may bring `packet` back has come.
     fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
-        if self.asked.is_empty() {
-            return;
-        }
-        let (first, last) = ((packet, Peer(u32::MIN)), (packet, Peer(u32::MAX)));
-        let asked = self.asked.range(first..=last);
+        let first = (packet, Peer(u32::MIN));
+        let asked = self.asked.range(first..).take_while(|(wish, _)| wish.0 == packet);
         let waits = asked.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish);
         for wish in waits.collect::<Vec<Wish>>() {
             if self.serve(now, wish) {
@@ -394,8 +402,12 @@ impl Egress {
                 break;
             }
             self.asked_order.pop_front();
-            self.asked.remove(&wish);
+            let gone = self.asked.remove(&wish);
+            if let Some(many) = gone.and_then(|asked| self.asked_of.get_mut(&asked.tenant)) {
+                *many -= 1;
+            }
         }
+        self.asked_of.retain(|_, many| *many > 0);
         if !(self.cache.is_empty() && self.blocks.is_empty() && self.asked.is_empty()) {
             self.set_expiry(now);
         }

@@ -24,7 +24,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::budget::Budget;
 use crate::event::{DropReason, Event, TimerReason, Way};
-use crate::id::{FlowNumber, Genuine, PacketId, Peer};
+use crate::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
 use crate::message::{Means, Message, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
 use crate::store::{Held, Store};
@@ -36,6 +36,8 @@ use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
+/// Whose all is that a receiver keeps.
+const OWN: Tenant = Tenant(0);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -285,7 +287,7 @@ impl Receiver {
         self.outbox.tell(Event::Delivered { packet, way, after, is_late });
         state.blocks.add_source(packet, payload, &mut self.solved);
         if state.flow.is_coded() {
-            self.lent.insert(now, packet, payload);
+            self.lent.insert(now, OWN, packet, payload);
             self.lend_if_waiting(now, packet, payload);
         }
         self.rearm(packet.flow);

@@ -1,12 +1,14 @@
 //! Packets that are kept for a while: the egress relay's cache, what a receiver lends to others, copies without acknowledgement.
 //!
-//! First in, first out, bounded by age, bytes and packets. The memory of a packet that goes is taken by the next.
+//! Bounded by age, bytes and packets. Where there is no room, whoever has most gives it: of its packets the oldest goes, so that nobody who sends much has others' packets forgotten.
+//! The memory of a packet that goes is taken by the next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use crate::id::{FlowNumber, PacketId};
+use crate::id::{FlowNumber, PacketId, Tenant};
 use crate::numbered::Numbered;
 
 /// How much may be kept, and for how long.
@@ -38,12 +40,19 @@ pub struct Held {
 pub(crate) struct Store {
     keep: Keep,
     bytes: u64,
-    /// In the order in which they came.
-    entries: VecDeque<Entry>,
+    packets: usize,
+    shares: BTreeMap<Tenant, Share>,
     buffers: Vec<Vec<u8>>,
     free: Vec<usize>,
     /// The places of packets' buffers.
     index: Numbered<FlowNumber, usize>,
+}
+
+/// One owner's packets, in the order in which they came.
+#[derive(Debug, Clone, Default)]
+struct Share {
+    bytes: u64,
+    entries: VecDeque<Entry>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,22 +67,30 @@ impl Store {
         Self {
             keep,
             bytes: 0,
-            entries: VecDeque::new(),
+            packets: 0,
+            shares: BTreeMap::new(),
             buffers: Vec::new(),
             free: Vec::new(),
             index: Numbered::default(),
         }
     }
 
-    /// Keeps a packet; `false` when it is kept already, or is more than may be kept at all.
-    pub(crate) fn insert(&mut self, now: Timestamp, packet: PacketId, payload: &[u8]) -> bool {
-        self.expire(now);
+    /// Keeps an owner's packet; `false` when it is kept already, or is more than may be kept at all.
+    pub(crate) fn insert(
+        &mut self,
+        now: Timestamp,
+        owner: Tenant,
+        packet: PacketId,
+        payload: &[u8],
+    ) -> bool {
+        self.expire_of(owner, now);
         let bytes = payload.len() as u64;
-        if bytes > self.keep.bytes.as_u64() || self.keep.packets == 0 {
+        if bytes > self.keep.bytes.as_u64() || self.keep.packets == 0 || self.get(packet).is_some()
+        {
             return false;
         }
-        if self.get(packet).is_some() {
-            return false;
+        while self.bytes + bytes > self.keep.bytes.as_u64() || self.packets >= self.keep.packets {
+            self.make_room();
         }
         let buffer = self.free.pop().unwrap_or_else(|| {
             self.buffers.push(Vec::new());
@@ -82,11 +99,11 @@ impl Store {
         self.buffers[buffer].clear();
         self.buffers[buffer].extend_from_slice(payload);
         self.index.insert(packet.flow, packet.sequence, buffer);
-        self.entries.push_back(Entry { packet, at: now, buffer });
+        let share = self.shares.entry(owner).or_default();
+        share.entries.push_back(Entry { packet, at: now, buffer });
+        share.bytes += bytes;
         self.bytes += bytes;
-        while self.bytes > self.keep.bytes.as_u64() || self.entries.len() > self.keep.packets {
-            self.pop();
-        }
+        self.packets += 1;
         true
     }
 
@@ -98,19 +115,23 @@ impl Store {
 
     /// Lets go what is too old.
     pub(crate) fn expire(&mut self, now: Timestamp) {
-        while self.entries.front().is_some_and(|entry| now.since(entry.at) > self.keep.age) {
-            self.pop();
+        let mut next = self.shares.keys().next().copied();
+        while let Some(owner) = next {
+            self.expire_of(owner, now);
+            let later = (Bound::Excluded(owner), Bound::Unbounded);
+            next = self.shares.range(later).next().map(|(owner, _)| *owner);
         }
+        self.shares.retain(|_, share| !share.entries.is_empty());
     }
 
     /// Whether nothing is kept.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.packets == 0
     }
 
     /// Packets kept.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.packets
     }
 
     /// Bytes of them.
@@ -118,10 +139,34 @@ impl Store {
         self.bytes
     }
 
-    fn pop(&mut self) {
-        let Some(entry) = self.entries.pop_front() else { return };
+    fn expire_of(&mut self, owner: Tenant, now: Timestamp) {
+        let Some(share) = self.shares.get(&owner) else { return };
+        let is_old = |entry: &&Entry| now.since(entry.at) > self.keep.age;
+        let many = share.entries.iter().take_while(is_old).count();
+        (0..many).for_each(|_| self.pop(owner));
+    }
+
+    /// Takes the oldest packet of whoever has most of what there is too much of.
+    fn make_room(&mut self) {
+        let is_of_packets = self.packets >= self.keep.packets;
+        let size = |share: &Share| match is_of_packets {
+            true => share.entries.len() as u64,
+            false => share.bytes,
+        };
+        let largest = self.shares.iter().max_by_key(|(_, share)| size(share));
+        if let Some(owner) = largest.map(|(owner, _)| *owner) {
+            self.pop(owner);
+        }
+    }
+
+    fn pop(&mut self, owner: Tenant) {
+        let Some(share) = self.shares.get_mut(&owner) else { return };
+        let Some(entry) = share.entries.pop_front() else { return };
         self.index.remove(entry.packet.flow, entry.packet.sequence);
-        self.bytes -= self.buffers[entry.buffer].len() as u64;
+        let bytes = self.buffers[entry.buffer].len() as u64;
+        share.bytes -= bytes;
+        self.bytes -= bytes;
+        self.packets -= 1;
         self.free.push(entry.buffer);
     }
 }
@@ -143,15 +188,36 @@ mod tests {
         Keep { age: Duration::from_millis(100), bytes: Bytes::new(bytes), packets }
     }
 
+    const OWNERS: [Tenant; 2] = [Tenant(0), Tenant(1)];
+
     #[test]
     fn what_is_too_old_goes() {
         let mut store = Store::new(keep(10, 100));
-        assert!(store.insert(at(0), id(1, 1), b"a"));
-        assert!(!store.insert(at(1), id(1, 1), b"b"));
+        for owner in OWNERS {
+            assert!(store.insert(at(0), owner, id(owner.0.into(), 1), b"a"));
+        }
+        assert!(!store.insert(at(1), OWNERS[0], id(1, 1), b"b"));
         store.expire(at(100));
         assert_eq!(store.get(id(1, 1)), Some(&b"a"[..]));
         store.expire(at(101));
-        assert_eq!(store.get(id(1, 1)), None);
+        assert_eq!((store.get(id(0, 1)), store.get(id(1, 1))), (None, None));
+        assert!(store.is_empty() && store.shares.is_empty());
+    }
+
+    #[test]
+    fn who_has_most_makes_room() {
+        let mut store = Store::new(keep(100, 1000));
+        for sequence in 0..20 {
+            assert!(store.insert(at(0), OWNERS[0], id(0, sequence), &[0; 10]));
+        }
+        for sequence in 0..1000 {
+            assert!(store.insert(at(1), OWNERS[1], id(1, sequence), &[0; 10]));
+        }
+        let kept = |flow| -> Vec<u64> {
+            (0..1000).filter(|sequence| store.get(id(flow, *sequence)).is_some()).collect()
+        };
+        assert_eq!(kept(0).len(), 20, "what others sent is still there");
+        assert_eq!(kept(1), (920..1000).collect::<Vec<u64>>());
     }
 
     proptest! {
@@ -164,17 +230,34 @@ mod tests {
             let mut now = 0;
             for (flow, sequence, length, passed) in inserts {
                 now += passed;
-                model.retain(|(_, came, _)| at(now).since(*came) <= Duration::from_millis(100));
+                let owner = Tenant(flow as u32 / 2);
+                let of = |packet: &PacketId| Tenant(packet.flow.0 as u32 / 2);
+                let is_old = |came: Timestamp| at(now).since(came) > Duration::from_millis(100);
+                model.retain(|(kept, came, _)| of(kept) != owner || !is_old(*came));
                 let (packet, payload) = (id(flow, sequence), vec![sequence as u8; length]);
                 let is_new = model.iter().all(|(kept, ..)| *kept != packet);
-                prop_assert_eq!(store.insert(at(now), packet, &payload), is_new);
+                prop_assert_eq!(store.insert(at(now), owner, packet, &payload), is_new);
+                let bytes = |model: &[(PacketId, Timestamp, Vec<u8>)], of_whom: &[Tenant]| {
+                    let such = model.iter().filter(|(kept, ..)| of_whom.contains(&of(kept)));
+                    such.map(|(.., payload)| payload.len()).sum::<usize>()
+                };
+                let count = |model: &[(PacketId, Timestamp, Vec<u8>)], whom: Tenant| {
+                    model.iter().filter(|(kept, ..)| of(kept) == whom).count()
+                };
+                while is_new && (model.len() >= 8 || bytes(&model, &OWNERS) + length > 60) {
+                    let size = |whom: Tenant| match model.len() >= 8 {
+                        true => count(&model, whom),
+                        false => bytes(&model, &[whom]),
+                    };
+                    let largest = OWNERS.into_iter().max_by_key(|whom| size(*whom)).unwrap();
+                    let oldest = model.iter().position(|(kept, ..)| of(kept) == largest);
+                    model.remove(oldest.unwrap());
+                }
                 if is_new {
                     model.push((packet, at(now), payload));
                 }
-                while model.len() > 8 || model.iter().map(|(.., p)| p.len()).sum::<usize>() > 60 {
-                    model.remove(0);
-                }
                 prop_assert_eq!(store.len(), model.len());
+                prop_assert_eq!(store.bytes() as usize, bytes(&model, &OWNERS));
                 for (packet, _, payload) in &model {
                     prop_assert_eq!(store.get(*packet), Some(&payload[..]));
                 }

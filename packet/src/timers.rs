@@ -29,39 +29,52 @@ impl<K: Ord> Default for Timers<K> {
 impl<K: Ord + Copy> Timers<K> {
     /// Sets a deadline.
     pub(crate) fn set(&mut self, at: Timestamp, key: K) {
-        let fits = |lane: &&mut VecDeque<(Timestamp, K)>| {
-            lane.back().is_none_or(|last| *last <= (at, key))
-        };
         // The nearest below: a lane of shorter spans is left to these.
-        match self.lanes.iter_mut().filter(fits).max_by_key(|lane| lane.back().copied()) {
-            Some(lane) => lane.push_back((at, key)),
+        let (mut nearest, mut empty) = (None, None);
+        for (place, lane) in self.lanes.iter().enumerate() {
+            match lane.back() {
+                Some(last) if is_before(&(at, key), last) => {}
+                Some(last) => nearest = nearest.max(Some((last.0, place))),
+                None => empty = Some(place),
+            }
+        }
+        match nearest.map(|(_, place)| place).or(empty) {
+            Some(place) => self.lanes[place].push_back((at, key)),
             None => self.heap.push(Reverse((at, key))),
         }
     }
 
     /// The lane, or the heap, that has the first deadline, and that.
-    fn look(&self) -> Option<(usize, (Timestamp, K))> {
-        let firsts = self.lanes.iter().map(|lane| lane.front().copied());
-        let firsts = firsts.chain([self.heap.peek().map(|Reverse(first)| *first)]);
-        firsts
-            .enumerate()
-            .filter_map(|(place, first)| Some((place, first?)))
-            .min_by_key(|(_, first)| *first)
+    fn look(&self) -> Option<(usize, &(Timestamp, K))> {
+        let mut first = self.heap.peek().map(|Reverse(first)| (LANES, first));
+        for (place, lane) in self.lanes.iter().enumerate() {
+            if let Some(front) = lane.front()
+                && first.is_none_or(|(_, first)| is_before(front, first))
+            {
+                first = Some((place, front));
+            }
+        }
+        first
     }
 
     /// The first deadline.
     pub(crate) fn first(&self) -> Option<(Timestamp, K)> {
-        self.look().map(|(_, first)| first)
+        self.look().map(|(_, first)| *first)
     }
 
     /// Takes the first deadline if it is due.
     pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
-        let (place, _) = self.look().filter(|(_, (at, _))| *at <= now)?;
+        let (place, _) = self.look().filter(|(_, first)| first.0 <= now)?;
         match self.lanes.get_mut(place) {
             Some(lane) => lane.pop_front(),
             None => self.heap.pop().map(|Reverse(first)| first),
         }
     }
+}
+
+/// Whether one deadline comes before another: keys are long, and looked at where times are the same.
+fn is_before<K: Ord>(one: &(Timestamp, K), other: &(Timestamp, K)) -> bool {
+    one.0 < other.0 || (one.0 == other.0 && one.1 < other.1)
 }
 
 #[cfg(test)]

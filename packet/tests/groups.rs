@@ -5,7 +5,6 @@
 mod flows;
 
 use flows::*;
-use tradewind_packet::egress::EgressFlow;
 use tradewind_packet::event::{DropReason, Event, Way};
 use tradewind_packet::id::{FlowNumber, PacketId, Peer, Tenant};
 use tradewind_packet::ingress::{IngressFlow, Sharing};
@@ -31,7 +30,7 @@ fn group(service: Service) -> Cast {
     cast.senders[0].set_flow(FLOW, at_sender).unwrap();
     let members: Vec<Peer> = (0..MEMBERS).map(receiver_of).collect();
     cast.ingress.set_group(FLOW, at_ingress(), &[EGRESS]).unwrap();
-    let at_egress = EgressFlow { ingress: INGRESS, receiver: receiver_of(0) };
+    let at_egress = egress_flow(0);
     cast.egress.set_group(FLOW, at_egress, &members).unwrap();
     for receiver in &mut cast.receivers[1..] {
         receiver.add_flow(FLOW, at_receiver()).unwrap();
@@ -144,7 +143,7 @@ fn what_the_last_leg_to_one_member_loses_comes_back_from_the_relay() {
 fn who_is_no_member_any_more_gets_nothing() {
     let mut cast = group(Service::Forwarding);
     send(&mut cast, 2, |_, _| false, &mut losing(&[]));
-    let at_egress = EgressFlow { ingress: INGRESS, receiver: receiver_of(0) };
+    let at_egress = egress_flow(0);
     let left: Vec<Peer> = [0, 2].map(receiver_of).to_vec();
     cast.egress.set_group(FLOW, at_egress, &left).unwrap();
     send(&mut cast, 2, |_, _| false, &mut losing(&[]));

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use cast::{ENDPOINT, Pair, link};
 use flows::*;
 use proptest::prelude::*;
-use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, MOST_ASKED};
+use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, MOST_ASKED, MOST_ASKED_OF_ONE};
 use tradewind_packet::event::{DropReason, Event};
-use tradewind_packet::id::{FlowNumber, Peer};
+use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Class, Message, Nack, Ranges, Service, Source, write_ranges};
 
@@ -134,7 +134,8 @@ fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
 /// The relay of two receivers, the second of which has a flow with one packet that is kept.
 fn relay_of_two(flows_of_first: u64) -> (Egress, EgressFlow) {
     let mut egress = Egress::new(EgressConfig::default());
-    let of = |receiver| EgressFlow { ingress: Peer(1), receiver: Peer(receiver) };
+    let of =
+        |receiver| EgressFlow { ingress: Peer(1), receiver: Peer(receiver), tenant: Tenant(1) };
     for flow in 0..flows_of_first {
         egress.set_flow(FlowNumber(flow), of(2)).unwrap();
     }
@@ -185,6 +186,29 @@ fn a_flow_that_is_ordered_anew_brings_no_new_budget() {
     let ask = nack(VICTIM, &[0]);
     egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
     assert_eq!(said(&mut egress), [Peer(3)]);
+}
+
+#[test]
+fn one_tenants_receivers_do_not_fill_the_table_of_requests() {
+    let mut egress = Egress::new(EgressConfig::default());
+    let flow = |number: u64, tenant| {
+        let receiver = Peer(u32::try_from(number).unwrap() + 10);
+        (FlowNumber(number), EgressFlow { ingress: Peer(1), receiver, tenant: Tenant(tenant) })
+    };
+    let mut ask = |number: u64, tenant| {
+        let (number, flow) = flow(number, tenant);
+        egress.set_flow(number, flow).unwrap();
+        for first in (0..960).step_by(64) {
+            let ask = nack(number.0, &(first..first + 64).collect::<Vec<u64>>());
+            egress.handle_message(at(2), flow.receiver, Message::parse(&ask).unwrap());
+        }
+        egress.held().requests
+    };
+    let filled = (0..100).map(|number| ask(number, 1)).last().unwrap();
+    assert_eq!(filled, MOST_ASKED_OF_ONE);
+    assert_eq!(ask(VICTIM, 2), filled + 960, "another tenant's are remembered");
+    egress.handle_timeout(at(3000));
+    assert_eq!(egress.held().requests, 0);
 }
 
 proptest! {

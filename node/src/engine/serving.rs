@@ -257,8 +257,9 @@ impl Engine {
             }
         }
         if let Some(order) = last.first() {
+            let tenant = self.tenant(order.place.gateway);
             let ingress = or_self(order.place.is_first, order.before);
-            let egress = EgressFlow { ingress, receiver: order.after.into() };
+            let egress = EgressFlow { ingress, receiver: order.after.into(), tenant };
             let receivers: Vec<Peer> = last.iter().map(|order| order.after.into()).collect();
             match is_group {
                 true => self.services.egress.set_group(flow, egress, &receivers)?,

@@ -35,7 +35,7 @@ pub fn id(flow: u64, sequence: u64) -> PacketId {
 }
 
 pub fn egress_flow(flow: u64) -> EgressFlow {
-    EgressFlow { ingress: INGRESS, receiver: receiver_of(flow) }
+    EgressFlow { ingress: INGRESS, receiver: receiver_of(flow), tenant: Tenant(1) }
 }
 
 pub fn receiver_flow(flow: u64, round_trip: Duration, patience: Duration) -> ReceiverFlow {

@@ -147,16 +147,17 @@ impl<'a> World<'a> {
                 let [sender, receiver] = [format!("s{index}"), format!("r{index}")].map(host);
                 (path_of[sender], path_of[receiver]) = (index, index);
                 let number = FlowNumber(index as u64);
+                let tenant = Tenant(0);
                 let flow = IngressFlow {
                     sender: peer(sender),
                     egress: peer(egress),
-                    tenant: Tenant(0),
+                    tenant,
                     sharing: Sharing::Own,
                     most: Service::Coding,
                     in_stream: scenario.in_stream(),
                 };
                 at_ingress.set_flow(number, flow).expect("few flows");
-                let flow = EgressFlow { ingress: peer(ingress), receiver: peer(receiver) };
+                let flow = EgressFlow { ingress: peer(ingress), receiver: peer(receiver), tenant };
                 at_egress.set_flow(number, flow).expect("few flows");
                 nodes[sender] = Some(new_sender(number, peer(receiver), peer(ingress), arq));
                 nodes[receiver] = Some(new_receiver(number, peer(sender), peer(egress), path));
