@@ -29,16 +29,29 @@ use super::wire::{HEADER_BYTES, PASSED, PREFIX_BYTES, prefix};
 
 /// Bytes before the body of a passed datagram.
 pub const PASSED_BYTES: usize = 25;
-/// Datagrams of a train that are looked at together. Source: those that Linux joins, and cuts, at most.
+/// Datagrams of a train that are looked at together, whose tags are made at once. Source: those that Linux joins, and cuts, at most.
 const RUN: usize = 64;
-/// Tags that are made at once. Chosen: as many blocks as AES has on its way in a processor.
-const TOGETHER: usize = 8;
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: passed headers v1";
 const LABEL_END: usize = HEADER_BYTES + 4;
 
 /// The tags of one direction of a session.
 pub(super) struct HeaderKey(Aes256Enc);
+
+/// Room for the tags of a run, used again and again.
+pub(super) struct Tags([Block; RUN]);
+
+impl Default for Tags {
+    fn default() -> Self {
+        Self([Array([0; 16]); RUN])
+    }
+}
+
+impl std::fmt::Debug for Tags {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tags")
+    }
+}
 
 /// What becomes of a passed datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,43 +77,38 @@ impl HeaderKey {
         key
     }
 
-    /// The tags of a few datagrams with these counters and lengths.
-    fn tags(&self, label: u32, headers: impl Iterator<Item = (u64, usize)>) -> [Block; TOGETHER] {
-        let (mut blocks, mut count) = ([Array([0; 16]); TOGETHER], 0);
+    /// The tags of datagrams with these counters and lengths, of which a run has room.
+    fn tags<'a>(
+        &self,
+        label: u32,
+        headers: impl Iterator<Item = (u64, usize)>,
+        Tags(blocks): &'a mut Tags,
+    ) -> &'a [Block] {
+        let mut count = 0;
         for (block, (counter, length)) in blocks.iter_mut().zip(headers) {
             let told = u128::from(counter) << 64 | u128::from(label) << 32 | length as u128;
             *block = Array(told.to_be_bytes());
             count += 1;
         }
         self.0.encrypt_blocks(&mut blocks[..count]);
-        blocks
+        &blocks[..count]
     }
 
-    /// Whether the tag of each datagram of a train is true, and its counter.
-    fn told<'a>(
-        &self,
-        label: u32,
-        (train, segment): (&'a [u8], usize),
-    ) -> impl Iterator<Item = (bool, u64)> + use<'_, 'a> {
-        train.chunks(segment.saturating_mul(TOGETHER)).flat_map(move |few| {
-            let datagrams = few.chunks(segment);
-            let headers = datagrams.clone().map(|datagram| (counter(datagram), datagram.len()));
-            let tags = self.tags(label, headers);
-            datagrams
-                .zip(tags)
-                .map(|(datagram, tag)| (tag_of(datagram) == first_half(&tag), counter(datagram)))
-        })
-    }
-
-    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have the same fate. So each of a train is looked at once
-    /// or twice, whatever is forged in it.
+    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have the same fate. Asked again about the rest, no datagram's state is
+    /// looked at more than twice, whatever is forged in a train; tags are made for all of the rest each time.
     pub(super) fn check(
         &self,
         shared: Shared,
         (train, segment): (&[u8], usize),
         window: &mut ReplayWindow,
+        tags: &mut Tags,
     ) -> (Fate, usize) {
-        let mut told = self.told(shared.label, (train, segment));
+        let datagrams = train.chunks(segment);
+        let headers = datagrams.clone().map(|datagram| (counter(datagram), datagram.len()));
+        let tags = self.tags(shared.label, headers, tags);
+        let mut told = datagrams
+            .zip(tags)
+            .map(|(datagram, tag)| (tag_of(datagram) == first_half(tag), counter(datagram)));
         let Some((is_true, counter)) = told.next() else { return (Fate::Forged, 0) };
         let fate = match (is_true, is_true && window.admit(counter)) {
             (false, _) => Fate::Forged,
@@ -116,12 +124,18 @@ impl HeaderKey {
     }
 
     /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in their place.
-    pub(super) fn stamp(&self, shared: Shared, first: u64, (train, segment): (&mut [u8], usize)) {
+    pub(super) fn stamp(
+        &self,
+        shared: Shared,
+        first: u64,
+        (train, segment): (&mut [u8], usize),
+        tags: &mut Tags,
+    ) {
         let mut first = first;
-        for few in train.chunks_mut(segment.saturating_mul(TOGETHER)) {
-            let lengths = few.chunks(segment).map(<[u8]>::len);
-            let tags = self.tags(shared.label, (first..).zip(lengths));
-            for (datagram, tag) in few.chunks_mut(segment).zip(&tags) {
+        for run in train.chunks_mut(segment.saturating_mul(RUN)) {
+            let lengths = run.chunks(segment).map(<[u8]>::len);
+            let tags = self.tags(shared.label, (first..).zip(lengths), tags);
+            for (datagram, tag) in run.chunks_mut(segment).zip(tags) {
                 datagram[..PREFIX_BYTES].copy_from_slice(&prefix(PASSED, shared.receiver));
                 datagram[PREFIX_BYTES..HEADER_BYTES].copy_from_slice(&first.to_be_bytes());
                 datagram[HEADER_BYTES..LABEL_END].copy_from_slice(&shared.label.to_be_bytes());
@@ -185,7 +199,7 @@ mod tests {
     fn a_passed_datagram_is_what_the_table_says() {
         let mut train = b"xxxxxxxxxxxxxxxxxxxxxxxxxbodyxxxxxxxxxxxxxxxxxxxxxxxxxend".to_vec();
         let before = train.clone();
-        HeaderKey::new(&[7; 32]).stamp(SHARED, 0x0A0B, (&mut train, 29));
+        HeaderKey::new(&[7; 32]).stamp(SHARED, 0x0A0B, (&mut train, 29), &mut Tags::default());
         let derived = blake3::derive_key(KEY_CONTEXT, &[7; 32]);
         let other = HeaderProtectionKey::new(&AES_256, &derived).unwrap();
         for (number, (datagram, before)) in train.chunks(29).zip(before.chunks(29)).enumerate() {

@@ -15,6 +15,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::Link;
 use super::cookie::{CookieJar, Doorplate};
 use super::event::{DropReason, Event, Now, Opened, SealError};
+use super::passed::Tags;
 use super::peer::{Peer, PeerId, Phase, Question, Session, Side};
 use super::random::Randomness;
 use super::table::Table;
@@ -116,6 +117,7 @@ pub struct Sessions {
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     drops: [u64; DropReason::ALL.len()],
+    tags: Tags,
 }
 
 impl Sessions {
@@ -145,6 +147,7 @@ impl Sessions {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             drops: [0; DropReason::ALL.len()],
+            tags: Tags::default(),
             config,
         }
     }

@@ -53,7 +53,8 @@ impl Sessions {
             return Err((DropReason::UnknownSession, all));
         };
         let before = window.next();
-        let (fate, datagrams) = keys.receive_header.check(shared, (train, segment), window);
+        let (fate, datagrams) =
+            keys.receive_header.check(shared, (train, segment), window, &mut self.tags);
         match fate {
             Fate::Admitted => {}
             Fate::Forged => return Err((DropReason::FalseTag, datagrams)),
@@ -89,7 +90,7 @@ impl Sessions {
             return Err(SealError::NoSession);
         };
         let shared = Shared { receiver: *theirs, label };
-        keys.send_header.stamp(shared, *sealed, (train, segment));
+        keys.send_header.stamp(shared, *sealed, (train, segment), &mut self.tags);
         *sealed += count;
         Ok(peer.link)
     }
