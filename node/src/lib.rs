@@ -35,6 +35,7 @@ mod listener;
 mod mailbox;
 pub mod membership;
 mod registry;
+mod rests;
 mod shared;
 pub mod status;
 mod worker;

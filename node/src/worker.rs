@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tradewind_net::clock;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::tun::Tun;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
 use tradewind_net::virtio::HEADER_BYTES;
-use tradewind_units::Duration;
+use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
 use crate::config::NodeConfig;
@@ -16,6 +17,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
+use crate::rests::{REST, Rests};
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
 
@@ -97,47 +99,62 @@ impl Worker {
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
-        let mut next_tick = now().steady;
-        let mut next_report = next_tick;
+        // Clocks are read as rarely as can be: where packets come one by one that is a part of what they cost.
+        clock::sharpen_timers();
+        let mut steady = clock::monotonic();
+        let mut rests = Rests::new(steady);
+        let (mut next_tick, mut next_report) = (steady, steady);
         while !stop.load(Ordering::Relaxed) {
             let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
-            let wait = due.since(now().steady);
             self.tokens.clear();
-            match self.epoll.wait(Some(wait)) {
+            match self.epoll.wait(Some(due.since(steady))) {
                 Ok(ready) => self.tokens.extend(ready),
                 Err(error) => return tracing::error!(%error, "a packet worker ends"),
             }
+            let mut fetched = 0;
             for at in 0..self.tokens.len() {
-                self.serve(self.tokens[at]);
+                fetched += self.serve(self.tokens[at]);
             }
-            let now = now();
-            if now.steady >= next_tick {
-                next_tick = now.steady + TICK;
-                self.engine.tick(now);
-                self.engine.dispatch(now);
-                self.engine.flush();
-                if now.steady >= next_report {
-                    next_report = now.steady + REPORT_EVERY;
-                    let (relays, endpoints) = self.engine.report_members();
-                    let flows = self.engine.report(now);
-                    self.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
-                }
-            } else if self.engine.due().is_some_and(|due| due <= now.steady) {
+            steady = clock::monotonic();
+            if steady >= next_tick {
+                next_tick = steady + TICK;
+                self.tick(&mut next_report);
+                steady = clock::monotonic();
+            } else if self.engine.due().is_some_and(|due| due <= steady) {
+                let now = now();
                 self.engine.time_out(now);
                 self.engine.dispatch(now);
                 self.engine.flush();
             }
             self.watch_fresh();
+            if rests.is_due(steady, fetched, BATCH) {
+                std::thread::sleep(REST);
+            }
         }
     }
 
-    /// Fetches what a socket has, batch by batch.
-    fn serve(&mut self, token: u64) {
+    fn tick(&mut self, next_report: &mut Timestamp) {
+        let now = now();
+        self.engine.tick(now);
+        self.engine.dispatch(now);
+        self.engine.flush();
+        if now.steady >= *next_report {
+            *next_report = now.steady + REPORT_EVERY;
+            let (relays, endpoints) = self.engine.report_members();
+            let flows = self.engine.report(now);
+            self.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
+        }
+    }
+
+    /// Fetches what a socket has, batch by batch: how many messages that were, of neighbours and applications.
+    fn serve(&mut self, token: u64) -> usize {
+        let mut messages = 0;
         if token == DESK {
             let now = now();
             self.engine.obey_orders(now);
             self.engine.dispatch(now);
-            return self.engine.flush();
+            self.engine.flush();
+            return messages;
         }
         if let Some((route, device)) = self.tunnel(token) {
             return self.serve_tunnel(route, &device);
@@ -155,19 +172,24 @@ impl Worker {
                 }
                 _ => self.engine.ports().nth(token as usize),
             };
-            let Some(port) = port else { return };
+            let Some(port) = port else { break };
             match self.incoming.receive(port) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(fetched) => {
+                    messages += fetched;
                     self.hand_over(token);
                     // What has come since then wakes this worker again.
                     if fetched < BATCH {
-                        return;
+                        break;
                     }
                 }
-                Err(error) => return tracing::warn!(%error, "a socket cannot be read"),
+                Err(error) => {
+                    tracing::warn!(%error, "a socket cannot be read");
+                    break;
+                }
             }
         }
+        messages
     }
 
     /// The TUN device of a token, and the route that its packets take; `None` for a device where others' are put out.
@@ -181,12 +203,14 @@ impl Worker {
     }
 
     /// Fetches what the kernel has routed into a device, batch by batch.
-    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) {
+    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) -> usize {
+        let mut packets = 0;
         for _ in 0..MOST_ROUNDS {
             let (now, mut is_more) = (now(), true);
             for _ in 0..BATCH {
                 match device.receive(&mut self.packet) {
                     Ok(Some(length)) => {
+                        packets += 1;
                         let packet = self.packet.get(HEADER_BYTES..length).unwrap_or_default();
                         self.engine.take_packet_of_tunnel(now, route, packet);
                     }
@@ -204,9 +228,10 @@ impl Worker {
             self.engine.dispatch(now);
             self.engine.flush();
             if !is_more {
-                return;
+                break;
             }
         }
+        packets
     }
 
     fn hand_over(&mut self, token: u64) {

@@ -9,7 +9,7 @@
 //! relay that is fed one by one, too, and one fed [`straight`] by the load, which no gateway holds up. One relay has two workers, and a gateway for each.
 //!
 //! Printed: datagrams that arrived a second, and datagrams handled by a second of the CPU time of the threads that are measured (of
-//! coturn's process), which holds when others share its cores; and that figure over the better bare loop's. Medians of five rounds, everything in
+//! coturn's process), which holds when others share its cores; and that figure over the better bare loop's of the same round, since machines are faster at times. Medians of five rounds, everything in
 //! turns, after one round that is not counted. Then what a core codes when it does nothing else ([`alone`]), how long a relay takes to bring packets back
 //! ([`recovery`]), and a line for each bar, met or missed ([`bars`]).
 
@@ -178,10 +178,16 @@ fn measure(
             handled_a_cpu_second: median(outcomes, |it| it.handled_a_cpu_second),
         })
         .collect();
-    let bare = medians[0].handled_a_cpu_second.max(medians[1].handled_a_cpu_second);
-    let lines = subjects.iter().zip(medians).map(|(subject, medians)| {
+    let handled =
+        |subject: usize, round: usize| -> f64 { outcomes[subject][round].handled_a_cpu_second };
+    // The two first are the bare loops.
+    let bare = |round| handled(0, round).max(handled(1, round));
+    let of_bare = (0..subjects.len()).map(|subject| {
+        middle((0..ROUNDS).map(|round| handled(subject, round) / bare(round)).collect())
+    });
+    let lines = subjects.iter().zip(medians).zip(of_bare).map(|((subject, medians), of_bare)| {
         let Outcome { arrived_a_second: arrived, handled_a_cpu_second: handled } = medians;
-        let (name, of_bare) = (subject.name(), handled / bare);
+        let name = subject.name();
         println!("{bytes} | {traffic:?} | {name} | {arrived:.0} | {handled:.0} | {of_bare:.2}");
         Line { subject: *subject, bytes, traffic, medians, of_bare }
     });
@@ -189,7 +195,10 @@ fn measure(
 }
 
 fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
-    let mut values: Vec<f64> = outcomes.iter().map(of).collect();
+    middle(outcomes.iter().map(of).collect())
+}
+
+fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -35,11 +35,13 @@ pub struct ReceiveBatch {
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     messages: Vec<Message>,
+    /// Headers that a call has used, from the first on: they are to be made ready again.
+    used: usize,
     /// Of the socket that was read last, as the kernel counts: modulo 2^32.
     drops: u32,
 }
 
-// SAFETY: its pointers lead into its own memory, and each call writes them anew.
+// SAFETY: its pointers lead into its own memory on the heap, whoever owns it.
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
@@ -57,6 +59,7 @@ impl ReceiveBatch {
             vectors: vec![nothing; messages],
             headers: vec![header; messages],
             messages: Vec::with_capacity(messages),
+            used: messages,
             drops: 0,
         }
     }
@@ -68,6 +71,7 @@ impl ReceiveBatch {
     pub fn receive(&mut self, port: &UdpPort) -> io::Result<usize> {
         self.messages.clear();
         self.prepare();
+        self.used = 0;
         let count = self.headers.len() as libc::c_uint;
         let fd = port.as_fd().as_raw_fd();
         // SAFETY: each header points to a name, a room and a vector of this batch, which live through the call.
@@ -84,6 +88,7 @@ impl ReceiveBatch {
             let error = io::Error::last_os_error();
             return if is_passing(&error) { Ok(0) } else { Err(error) };
         };
+        self.used = fetched;
         // The kernel tells of drops only once there are some, and then with every message.
         self.drops = 0;
         for at in 0..fetched {
@@ -133,7 +138,7 @@ impl ReceiveBatch {
 
     fn prepare(&mut self) {
         let name_length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        for at in 0..self.headers.len() {
+        for at in 0..self.used {
             let iov_base = self.buffers[at].as_mut_ptr().cast();
             self.vectors[at] = libc::iovec { iov_base, iov_len: BUFFER };
             let header = &mut self.headers[at].msg_hdr;
