@@ -45,7 +45,9 @@ pub(crate) fn judge(lines: &[Line]) {
     for line in lines {
         let Subject::Relay(_, feed) = line.subject else { continue };
         let what = format!("{}, {} bytes, {:?}", line.subject.name(), line.bytes, line.traffic);
-        if !matches!(feed, Feed::TwoGateways | Feed::SealedWhole) {
+        // What is fed one by one gets no trains, and the loop does.
+        let is_alike = feed != Feed::Apart || line.traffic == Traffic::Singles;
+        if is_alike && !matches!(feed, Feed::TwoGateways | Feed::SealedWhole) {
             tell(&format!("{what}, of a bare loop"), OF_BARE, line.of_bare, 2);
         }
         let of = |wanted: Subject| {
