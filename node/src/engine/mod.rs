@@ -1,5 +1,7 @@
 //! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
 
+#[cfg(test)]
+mod allocations;
 mod bills;
 #[cfg(test)]
 mod by_hand;

@@ -1,0 +1,73 @@
+//! What a packet takes of the allocator, from the application's socket over gateway, relay and far gateway to the other application: nothing, once engines hold as
+//! much as they do at a time.
+
+use std::net::UdpSocket;
+
+use allocation_counter::{AllocationInfo, measure};
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_units::Duration;
+
+use super::TICK;
+use super::by_hand::{Hosts, anybody, forwarded, gateway, loopback};
+use super::conversations::Written;
+use super::local::Local;
+use crate::config::Course;
+use crate::counts::Snapshot;
+
+/// Packets in each tick: a hundred in a second.
+const IN_A_TICK: usize = 5;
+/// Until all is agreed on, and what is kept for a second is full, twice.
+const FIRST: Duration = Duration::from_secs(8);
+const MEASURED: Duration = Duration::from_secs(4);
+
+/// What packets of one flow take of the allocator between ticks, how many arrived, and what their relay did.
+fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
+    let application = UdpSocket::bind(loopback()).unwrap();
+    let (to, now) = (application.local_addr().unwrap(), hosts.now);
+    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    let carriage = Carriage { service, paths, budget_ms: 150 };
+    let course = Course { carriage, ..forwarded(far, vec![relay]) };
+    let local = Local::bind(loopback(), false).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    let mut run = |span: Duration| {
+        let (mut all, end) = (AllocationInfo::default(), hosts.now.steady + span);
+        while hosts.now.steady < end {
+            all += measure(|| {
+                let now = hosts.now;
+                for _ in 0..IN_A_TICK {
+                    let by = Written::by(([10, 0, 0, 1], 1).into());
+                    hosts.at(1).take_application(now, route, by, &[7; 1000]);
+                }
+                hosts.exchange();
+            });
+            hosts.pass(TICK);
+        }
+        (all, hosts.at(4).counts.snapshot().delivered)
+    };
+    let (_, before) = run(FIRST);
+    let (taken, after) = run(MEASURED);
+    (taken, after - before, hosts.at(2).counts.snapshot())
+}
+
+#[test]
+fn engines_take_no_memory_for_a_packet() {
+    let all = [
+        (Service::Direct, Paths::Overlay),
+        (Service::Forwarding, Paths::Overlay),
+        (Service::Forwarding, Paths::Both),
+        (Service::Caching, Paths::Both),
+        (Service::Coding, Paths::Both),
+    ];
+    let packets = (MEASURED.as_nanos() / TICK.as_nanos()) as u64 * IN_A_TICK as u64;
+    for (service, paths) in all {
+        let (taken, arrived, relay) = taken(service, paths);
+        assert_eq!(arrived, packets, "{service:?}");
+        let has_done = [relay.forwarded > packets, relay.kept > packets, relay.repairs > 0];
+        let is = |wanted| service == wanted;
+        let to_do = [is(Service::Forwarding), is(Service::Caching), is(Service::Coding)];
+        assert_eq!(has_done, to_do, "{service:?}: {relay:?}");
+        assert_eq!(taken.count_total, 0, "{service:?}, {paths:?}: {taken:?}");
+    }
+}
