@@ -1,8 +1,10 @@
 //! Moments of rest in which datagrams gather.
 //!
 //! To wake, to ask for datagrams and to send them takes most of what single datagrams cost, and little more for several of them. A worker that is woken for each
-//! spends its CPU on that, and has neighbours wake as often. Where datagrams follow each other closely it therefore rests for a moment before it waits for the next,
+//! spends its CPU on that, and has neighbours wake as often. Where datagrams keep following each other closely it therefore rests for a moment before it waits for the next,
 //! as network cards moderate their interrupts.
+
+use std::ops::AddAssign;
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -12,30 +14,55 @@ pub(crate) const REST: Duration = Duration::from_micros(50);
 /// From one time that nothing was left to the next: longer ones do not follow each other closely. Chosen: half a rest.
 const CLOSE: Duration = Duration::from_micros(25);
 
-/// Messages that gather in a rest at least, or it was in vain. Chosen: below, waking costs less than a hundredth of a core's time for each thousand.
+/// Times in a row that must have followed each other closely before the first rest. Chosen: at ten thousand datagrams a second, at random times, that happens less than once a second.
+const IN_A_ROW: u32 = 8;
+
+/// Messages that gather in a rest at least, or it was in vain, and the next is a row away. Chosen: waking for fewer costs little more.
 const FEW: usize = 4;
+
+/// What was fetched when a worker woke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Fetched {
+    /// Datagrams and trains of neighbours and applications.
+    pub(crate) messages: usize,
+    /// Whether more wait than were fetched at once.
+    pub(crate) is_behind: bool,
+}
+
+impl AddAssign for Fetched {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.is_behind |= other.is_behind;
+    }
+}
 
 /// When a worker rests.
 #[derive(Debug)]
 pub(crate) struct Rests {
-    /// When it had done all before.
+    /// When it had fetched all before.
     done: Timestamp,
+    /// Times in a row that followed each other closely.
+    close: u32,
     has_rested: bool,
 }
 
 impl Rests {
     pub(crate) const fn new(now: Timestamp) -> Self {
-        Self { done: now, has_rested: false }
+        Self { done: now, close: 0, has_rested: false }
     }
 
-    /// Whether to rest now, after so many messages were fetched; one that found as many as it can fetch is behind, and goes on.
-    pub(crate) fn is_due(&mut self, now: Timestamp, fetched: usize, most: usize) -> bool {
+    /// Whether to rest now, that this was fetched; who is behind goes on.
+    pub(crate) fn is_due(&mut self, now: Timestamp, fetched: Fetched) -> bool {
+        if fetched.messages == 0 {
+            return false;
+        }
         let is_close = match self.has_rested {
-            true => fetched >= FEW,
-            false => fetched > 0 && now.since(self.done) <= CLOSE,
+            true => fetched.messages >= FEW,
+            false => now.since(self.done) <= CLOSE,
         };
-        self.has_rested = is_close && fetched < most;
+        self.close = if is_close { self.close.saturating_add(1) } else { 0 };
         self.done = now;
+        self.has_rested = self.close >= IN_A_ROW && !fetched.is_behind;
         self.has_rested
     }
 }
@@ -44,33 +71,58 @@ impl Rests {
 mod tests {
     use super::*;
 
-    fn at(micros: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_micros(micros)
+    /// A worker with its own time, in microseconds.
+    struct Worker(Rests, u64);
+
+    impl Worker {
+        fn new() -> Self {
+            Self(Rests::new(Timestamp::ZERO), 0)
+        }
+
+        /// Wakes after so many microseconds for so many messages; whether it rests then.
+        fn wakes(&mut self, after: u64, messages: usize) -> bool {
+            self.told(after, Fetched { messages, is_behind: false })
+        }
+
+        fn told(&mut self, after: u64, fetched: Fetched) -> bool {
+            self.1 += after;
+            self.0.is_due(Timestamp::ZERO + Duration::from_micros(self.1), fetched)
+        }
+
+        /// Wakes each 25 us, until it rests.
+        fn rested() -> Self {
+            let mut worker = Self::new();
+            assert!((1..IN_A_ROW).all(|_| !worker.wakes(25, 1)));
+            assert!(worker.wakes(25, 1));
+            worker
+        }
     }
 
     #[test]
-    fn rests_are_due_between_datagrams_that_follow_each_other_closely() {
-        let mut rests = Rests::new(at(0));
-        assert!(!rests.is_due(at(100), 1, 32), "a datagram by itself");
-        assert!(!rests.is_due(at(126), 1, 32));
-        assert!(!rests.is_due(at(130), 0, 32), "nothing but a timer");
-        assert!(rests.is_due(at(150), 1, 32));
+    fn rests_are_due_while_datagrams_follow_each_other_closely() {
+        let mut worker = Worker::rested();
+        assert!(!worker.wakes(60, 3), "a rest in vain");
+        assert!((1..IN_A_ROW).all(|_| !worker.wakes(20, 1)));
+        assert!(worker.wakes(20, 1));
+        assert!(worker.wakes(60, 4) && worker.wakes(60, 20), "enough gathers");
     }
 
     #[test]
-    fn they_go_on_while_enough_gathers() {
-        let mut rests = Rests::new(at(0));
-        assert!(rests.is_due(at(10), 1, 32));
-        assert!(rests.is_due(at(70), 4, 32));
-        assert!(!rests.is_due(at(130), 3, 32), "the rest was in vain");
-        assert!(!rests.is_due(at(170), 1, 32));
+    fn datagrams_by_themselves_wait_for_nothing() {
+        let mut worker = Worker::new();
+        assert!((0..100).all(|turn| !worker.wakes(if turn % 7 == 0 { 26 } else { 1 }, 1)));
+    }
+
+    #[test]
+    fn timers_are_no_datagrams() {
+        let mut worker = Worker::new();
+        assert!((0..100).all(|_| !worker.wakes(20, 0) && !worker.wakes(20, 1)));
     }
 
     #[test]
     fn who_is_behind_does_not_rest() {
-        let mut rests = Rests::new(at(0));
-        assert!(!rests.is_due(at(10), 32, 32));
-        assert!(rests.is_due(at(20), 31, 32));
-        assert!(!rests.is_due(at(80), 32, 32));
+        let mut worker = Worker::rested();
+        assert!(!worker.told(60, Fetched { messages: 40, is_behind: true }));
+        assert!(worker.wakes(10, 31), "once all is fetched");
     }
 }

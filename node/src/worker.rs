@@ -17,7 +17,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
-use crate::rests::{REST, Rests};
+use crate::rests::{Fetched, REST, Rests};
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
 
@@ -99,27 +99,25 @@ impl Worker {
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
-        // Clocks are read as rarely as can be: where packets come one by one that is a part of what they cost.
         clock::sharpen_timers();
-        let mut steady = clock::monotonic();
-        let mut rests = Rests::new(steady);
-        let (mut next_tick, mut next_report) = (steady, steady);
+        let begun = clock::monotonic();
+        let mut rests = Rests::new(begun);
+        let (mut next_tick, mut next_report) = (begun, begun);
         while !stop.load(Ordering::Relaxed) {
             let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
             self.tokens.clear();
-            match self.epoll.wait(Some(due.since(steady))) {
+            match self.epoll.wait(Some(due.since(clock::monotonic()))) {
                 Ok(ready) => self.tokens.extend(ready),
                 Err(error) => return tracing::error!(%error, "a packet worker ends"),
             }
-            let mut fetched = 0;
+            let mut fetched = Fetched::default();
             for at in 0..self.tokens.len() {
                 fetched += self.serve(self.tokens[at]);
             }
-            steady = clock::monotonic();
+            let steady = clock::monotonic();
             if steady >= next_tick {
                 next_tick = steady + TICK;
                 self.tick(&mut next_report);
-                steady = clock::monotonic();
             } else if self.engine.due().is_some_and(|due| due <= steady) {
                 let now = now();
                 self.engine.time_out(now);
@@ -127,8 +125,9 @@ impl Worker {
                 self.engine.flush();
             }
             self.watch_fresh();
-            if rests.is_due(steady, fetched, BATCH) {
-                std::thread::sleep(REST);
+            if rests.is_due(steady, fetched) {
+                let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
+                std::thread::sleep(REST.min(due.since(steady)));
             }
         }
     }
@@ -146,15 +145,15 @@ impl Worker {
         }
     }
 
-    /// Fetches what a socket has, batch by batch: how many messages that were, of neighbours and applications.
-    fn serve(&mut self, token: u64) -> usize {
-        let mut messages = 0;
+    /// Fetches what a socket has, batch by batch.
+    fn serve(&mut self, token: u64) -> Fetched {
+        let mut all = Fetched::default();
         if token == DESK {
             let now = now();
             self.engine.obey_orders(now);
             self.engine.dispatch(now);
             self.engine.flush();
-            return messages;
+            return all;
         }
         if let Some((route, device)) = self.tunnel(token) {
             return self.serve_tunnel(route, &device);
@@ -176,7 +175,7 @@ impl Worker {
             match self.incoming.receive(port) {
                 Ok(0) => break,
                 Ok(fetched) => {
-                    messages += fetched;
+                    all += Fetched { messages: fetched, is_behind: fetched == BATCH };
                     self.hand_over(token);
                     // What has come since then wakes this worker again.
                     if fetched < BATCH {
@@ -189,7 +188,7 @@ impl Worker {
                 }
             }
         }
-        messages
+        all
     }
 
     /// The TUN device of a token, and the route that its packets take; `None` for a device where others' are put out.
@@ -203,14 +202,14 @@ impl Worker {
     }
 
     /// Fetches what the kernel has routed into a device, batch by batch.
-    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) -> usize {
-        let mut packets = 0;
+    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) -> Fetched {
+        let mut all = Fetched::default();
         for _ in 0..MOST_ROUNDS {
             let (now, mut is_more) = (now(), true);
             for _ in 0..BATCH {
                 match device.receive(&mut self.packet) {
                     Ok(Some(length)) => {
-                        packets += 1;
+                        all += Fetched { messages: 1, is_behind: false };
                         let packet = self.packet.get(HEADER_BYTES..length).unwrap_or_default();
                         self.engine.take_packet_of_tunnel(now, route, packet);
                     }
@@ -231,7 +230,7 @@ impl Worker {
                 break;
             }
         }
-        packets
+        all
     }
 
     fn hand_over(&mut self, token: u64) {

@@ -39,7 +39,7 @@ use presence::Receivers;
 pub const MOST_FLOWS: usize = 262_144;
 /// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a million packets a second, six times.
 pub const MOST_ASKED: usize = 65_536;
-/// Of these, of one tenant's flows. Chosen: eight times what a receiver may ask for at once.
+/// Of these, of one tenant's flows, once half of the room is taken. Chosen: eight times what a receiver may ask for at once.
 pub const MOST_ASKED_OF_ONE: usize = 8192;
 /// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
 pub const MOST_ANSWERS: u8 = 2;
@@ -286,7 +286,7 @@ impl Egress {
             return Err(DropReason::OverBudget);
         }
         self.outbox.tell(Event::Asked { flow: nack.flow, items });
-        self.let_go(now);
+        self.let_go_blocks(now);
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
             self.ask(now, flow.tenant, (PacketId { flow: nack.flow, sequence }, from));
@@ -297,7 +297,9 @@ impl Egress {
     fn ask(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) {
         if !self.asked.contains_key(&wish) {
             let of_tenant = self.asked_of.entry(tenant).or_default();
-            if self.asked.len() >= MOST_ASKED || *of_tenant >= MOST_ASKED_OF_ONE {
+            let is_tight = self.asked.len() >= MOST_ASKED / 2;
+            let is_shared_out = is_tight && *of_tenant >= MOST_ASKED_OF_ONE;
+            if self.asked.len() >= MOST_ASKED || is_shared_out {
                 return self.outbox.drop(DropReason::TableFull);
             }
             *of_tenant += 1;
@@ -336,7 +338,7 @@ impl Egress {
 
     /// Tries to bring a packet back; whether that is done or under way.
     fn serve(&mut self, now: Timestamp, (packet, receiver): Wish) -> bool {
-        if let Some(payload) = self.cache.get(packet) {
+        if let Some(payload) = self.cache.get(now, packet) {
             let message = Message::Recovered { packet, means: Means::Cache, payload };
             self.outbox.send(receiver, &message);
             self.count_answer((packet, receiver), Way::Cache);
@@ -384,9 +386,8 @@ impl Egress {
         }
     }
 
-    /// Lets go of what is kept too long: with each request, so that none is answered with it, and by a timer.
-    fn let_go(&mut self, now: Timestamp) {
-        self.cache.expire(now);
+    /// Lets go of blocks that are kept too long: with each request, so that none is answered with one, and by a timer.
+    fn let_go_blocks(&mut self, now: Timestamp) {
         for recovery in self.blocks.expire(now) {
             self.recoveries.remove(&recovery);
         }
@@ -394,7 +395,8 @@ impl Egress {
 
     fn expire(&mut self, now: Timestamp) {
         self.is_expiry_set = false;
-        self.let_go(now);
+        self.cache.expire(now);
+        self.let_go_blocks(now);
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
         while let Some((at, wish)) = self.asked_order.front().copied() {

@@ -1,12 +1,18 @@
 //! What is known of numbered things of several owners, such as the packets of flows or the blocks of relays, by owner and number.
 //!
 //! Numbers are looked up by their distance from an owner's lowest, since most come in order, with few gaps, and go in the same order. Those that are far from all others are kept apart,
-//! so that whoever chooses the numbers finds none that are dear. Where numbers come in order, nothing is allocated once there is room for as many as are known at a time.
+//! and room that is no longer used is given back, so that whoever chooses the numbers finds none that are dear. While an owner's numbers come and go in order, nothing is allocated once there is room for as many as are
+//! known at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 /// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets overtake each other.
 const SPARE_GAPS: usize = 64;
+/// Places, of known numbers and gaps, for each number that is known, beyond which numbers are kept apart. Chosen: more than gaps leave when numbers come.
+const MOST_SPREAD: usize = 4;
+/// Room for so many times the places in use is given back, but for some. Chosen: what comes and goes in order never gets there.
+const MOST_ROOM: usize = 4;
+const SPARE_ROOM: usize = 1024;
 
 /// The things.
 #[derive(Debug, Clone)]
@@ -102,9 +108,26 @@ impl<T> Series<T> {
         self.known -= 1;
         while let Some(None) = self.near.front() {
             self.near.pop_front();
-            self.first += 1;
+            self.first = self.first.wrapping_add(1);
         }
+        while let Some(None) = self.near.back() {
+            self.near.pop_back();
+        }
+        self.give_back();
         Some(removed)
+    }
+
+    /// Lets room go that much more was known in.
+    fn give_back(&mut self) {
+        if self.near.len() > MOST_SPREAD * (self.known + SPARE_GAPS) {
+            let apart = std::mem::take(&mut self.near).into_iter().enumerate();
+            let first = self.first;
+            self.far
+                .extend(apart.filter_map(|(place, value)| Some((first + place as u64, value?))));
+            self.known = 0;
+        } else if self.near.capacity() > MOST_ROOM * self.near.len() + SPARE_ROOM {
+            self.near.shrink_to(2 * self.near.len());
+        }
     }
 }
 
@@ -112,6 +135,20 @@ impl<T> Series<T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The last number there is, and others near it.
+    #[test]
+    fn there_is_no_number_beyond_the_last() {
+        let mut numbered = Numbered::default();
+        for number in [u64::MAX, 0, u64::MAX - 1, u64::MAX - 70] {
+            numbered.insert((), number, number);
+            assert_eq!(numbered.get((), number), Some(&number));
+        }
+        for number in [u64::MAX - 70, u64::MAX, 0, u64::MAX - 1] {
+            assert_eq!(numbered.remove((), number), Some(number));
+        }
+        assert!(numbered.owners.is_empty());
+    }
 
     /// Steps from number to number that leave gaps of all kinds.
     fn steps() -> impl Strategy<Value = i64> {
@@ -162,6 +199,21 @@ mod tests {
         }
         let series = &numbered.owners[&()];
         assert_eq!(series.known + series.far.len(), 10_000);
-        assert!(series.near.len() <= 2 * series.known + SPARE_GAPS, "{}", series.near.len());
+        assert!(series.near.capacity() < 50_000, "{} places", series.near.capacity());
+    }
+
+    #[test]
+    fn room_is_given_back_whichever_number_stays() {
+        let last = 100_000 - 1;
+        for stays in [0, last / 2, last] {
+            let mut numbered = Numbered::default();
+            (0..=last).for_each(|number| numbered.insert((), number, number));
+            for number in (0..=last).filter(|number| *number != stays) {
+                assert_eq!(numbered.remove((), number), Some(number));
+            }
+            assert_eq!(numbered.get((), stays), Some(&stays));
+            let room = numbered.owners[&()].near.capacity();
+            assert!(room <= 2 * SPARE_ROOM, "{room} places for one number");
+        }
     }
 }

@@ -36,7 +36,7 @@ use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
-/// Whose all is that a receiver keeps.
+/// The one owner of all that a receiver keeps.
 const OWN: Tenant = Tenant(0);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! What a packet takes of the allocator: nothing, once machines hold as much as they do at a time.
+//! What a packet that arrives takes of the allocator: nothing, once machines hold as much as they do at a time. Packets that are brought back take some.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -164,15 +164,17 @@ fn machines_take_no_memory_for_a_packet() {
 fn sessions_take_no_memory_for_a_packet() {
     let mut pair = cast::Pair::established();
     let peer_there = pair.peer_at_relay();
+    let at = cast::at(30);
     let (mut whole, mut passed) = ([0; OVERHEAD + 700], [0; PASSED_BYTES + 700]);
     let mut carry = |packets: u64| {
         for _ in 0..packets {
             pair.endpoint.seal(pair.peer, &mut whole).unwrap();
-            let opened =
-                pair.relay.handle_datagram(cast::at(30), cast::link(cast::ENDPOINT), &mut whole);
+            let opened = pair.relay.handle_datagram(at, cast::link(cast::ENDPOINT), &mut whole);
             assert_eq!(opened.unwrap().payload.start, HEADER_BYTES);
             let length = passed.len();
             pair.relay.pass(peer_there, 7, &mut passed, length).unwrap();
+            let run = pair.endpoint.handle_passed(at, cast::link(cast::RELAY), &passed, length);
+            assert_eq!(run.unwrap().from, Some((pair.peer, 7)));
         }
     };
     carry(10);

@@ -1,4 +1,4 @@
-//! What a packet takes of the allocator, from the application's socket over gateway, relay and far gateway to the other application: nothing, once engines hold as
+//! What a packet that arrives takes of the allocator, from the application's socket over gateway, relay and far gateway to the other application: nothing, once engines hold as
 //! much as they do at a time.
 
 use std::net::UdpSocket;

@@ -90,10 +90,19 @@ impl Block {
         all.filter(|(row, _)| self.here >> row & 1 == 1).map(|(row, symbol)| (row, &symbol[..]))
     }
 
-    fn keep(&mut self, row: usize, symbol: &[u8]) {
+    /// Keeps a repair packet; by how many bytes more room is taken.
+    fn keep(&mut self, row: usize, symbol: &[u8]) -> usize {
         self.here |= 1 << row;
+        let before = self.symbols[row].capacity();
         self.symbols[row].clear();
         self.symbols[row].extend_from_slice(symbol);
+        self.symbols[row].capacity() - before
+    }
+
+    /// Gives the room of repair packets back; how much that was.
+    fn give_back(&mut self) -> usize {
+        let all = std::mem::replace(&mut self.symbols, [const { Vec::new() }; MOST_REPAIRS]);
+        all.iter().map(Vec::capacity).sum()
     }
 
     /// The column of a packet.
@@ -138,6 +147,8 @@ impl Cover {
 pub(super) struct Blocks {
     keep: KeepBlocks,
     bytes: u64,
+    /// Room for repair packets, those of blocks that have gone included.
+    room: usize,
     blocks: Vec<Block>,
     /// Places of `blocks` that are to be taken.
     free: Vec<usize>,
@@ -154,6 +165,7 @@ impl Blocks {
         Self {
             keep,
             bytes: 0,
+            room: 0,
             blocks: Vec::new(),
             free: Vec::new(),
             index: Numbered::default(),
@@ -205,10 +217,10 @@ impl Blocks {
         if bytes > self.keep.bytes.as_u64() || self.keep.blocks == 0 {
             return Err(DropReason::TableFull);
         }
-        match self.get_mut(key) {
+        self.room += match self.get_mut(key) {
             Some(block) => add_row(block, repair)?,
             None => self.open(now, key, repair),
-        }
+        };
         self.bytes += bytes;
         while self.bytes > self.keep.bytes.as_u64() || self.order.len() > self.keep.blocks {
             self.pop();
@@ -216,14 +228,14 @@ impl Blocks {
         Ok(())
     }
 
-    fn open(&mut self, now: Timestamp, key: BlockKey, repair: &Repair<'_>) {
+    fn open(&mut self, now: Timestamp, key: BlockKey, repair: &Repair<'_>) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(Block::empty());
             self.blocks.len() - 1
         });
         let block = &mut self.blocks[place];
         block.open(repair);
-        block.keep(usize::from(repair.row), repair.symbol);
+        let room = block.keep(usize::from(repair.row), repair.symbol);
         for packet in &block.packets {
             let (flow, sequence) = (packet.flow, packet.sequence);
             if self.cover.get(flow, sequence).is_none() {
@@ -235,6 +247,7 @@ impl Blocks {
         }
         self.index.insert(key.0, key.1, place);
         self.order.push_back((now, key));
+        room
     }
 
     /// Lets go what is too old; the recoveries that end with it.
@@ -251,6 +264,9 @@ impl Blocks {
         self.free.push(place);
         let block = &mut self.blocks[place];
         self.bytes -= block.bytes();
+        if self.room as u64 > 2 * self.keep.bytes.as_u64() {
+            self.room -= block.give_back();
+        }
         self.ended.extend(block.recovery.take().map(|recovery| recovery.number));
         for packet in &block.packets {
             let Some(cover) = self.cover.get_mut(packet.flow, packet.sequence) else { continue };
@@ -265,8 +281,8 @@ impl Blocks {
     }
 }
 
-/// Another repair packet of a known block, which must agree with the first.
-fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<(), DropReason> {
+/// Another repair packet of a known block, which must agree with the first; how much more room it takes.
+fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<usize, DropReason> {
     let length = block.symbols().next().map(|(_, symbol)| symbol.len());
     let agrees = block.scope == repair.scope
         && block.rows == repair.rows
@@ -283,6 +299,5 @@ fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<(), DropReason> {
     if let Some(recovery) = &mut block.recovery {
         recovery.decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Contradiction)?;
     }
-    block.keep(row, repair.symbol);
-    Ok(())
+    Ok(block.keep(row, repair.symbol))
 }

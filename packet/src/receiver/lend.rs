@@ -41,9 +41,7 @@ impl Receiver {
         if !self.lends.take(now, 1) {
             return Err(DropReason::OverBudget);
         }
-        // Where a flow has paused nothing else lets go of what is too old.
-        self.lent.expire(now);
-        if let Some(payload) = self.lent.get(packet) {
+        if let Some(payload) = self.lent.get(now, packet) {
             self.outbox.send(from, &Message::HelpAnswer { request, payload });
             self.outbox.tell(Event::Helped(packet));
             return Ok(());

@@ -70,7 +70,7 @@ impl Receiver {
     /// Takes a repair packet that was sent because one of its packets was asked for.
     pub(super) fn take_repair(
         &mut self,
-        _now: Timestamp,
+        now: Timestamp,
         from: Peer,
         repair: &Repair<'_>,
     ) -> Result<(), DropReason> {
@@ -105,7 +105,7 @@ impl Receiver {
             .map_err(|_| DropReason::Malformed)?;
         decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Malformed)?;
         for (column, packet) in repair.members.iter() {
-            if let Some(payload) = self.lent.get(packet) {
+            if let Some(payload) = self.lent.get(now, packet) {
                 decoder.add_source(column, payload).map_err(|_| DropReason::Contradiction)?;
             }
         }
