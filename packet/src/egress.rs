@@ -19,8 +19,9 @@
 mod blocks;
 mod presence;
 mod recovery;
+mod wishes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
@@ -34,13 +35,11 @@ use crate::timers::Timers;
 pub use blocks::KeepBlocks;
 use blocks::{BlockKey, Blocks};
 use presence::Receivers;
+pub use wishes::{MOST_ASKED, MOST_ASKED_OF_ONE};
+use wishes::{Wish, Wishes};
 
 /// Most flows of one egress relay. Chosen: as of an ingress relay.
 pub const MOST_FLOWS: usize = 262_144;
-/// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a million packets a second, six times.
-pub const MOST_ASKED: usize = 65_536;
-/// Of these, of one tenant's flows, once half of the room is taken. Chosen: eight times what a receiver may ask for at once.
-pub const MOST_ASKED_OF_ONE: usize = 8192;
 /// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
 pub const MOST_ANSWERS: u8 = 2;
 
@@ -88,19 +87,6 @@ impl Default for EgressConfig {
     }
 }
 
-/// A packet, and a receiver that wants it.
-type Wish = (PacketId, Peer);
-
-/// What came of a wish.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    /// Whose flow it is of.
-    tenant: Tenant,
-    answers: u8,
-    /// Until when it waits for what is not there yet.
-    waits_until: Option<Timestamp>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Wait(Wish),
@@ -118,10 +104,7 @@ pub struct Egress {
     receivers: Receivers,
     cache: Store,
     blocks: Blocks,
-    asked: BTreeMap<Wish, Asked>,
-    /// How many of them are of whose flows.
-    asked_of: BTreeMap<Tenant, usize>,
-    asked_order: VecDeque<(Timestamp, Wish)>,
+    wishes: Wishes,
     recoveries: BTreeMap<u64, BlockKey>,
     next_recovery: u64,
     is_expiry_set: bool,
@@ -140,9 +123,7 @@ impl Egress {
             receivers: Receivers::new(config.asks, config.helps),
             cache: Store::new(config.cache),
             blocks: Blocks::new(config.blocks),
-            asked: BTreeMap::new(),
-            asked_of: BTreeMap::new(),
-            asked_order: VecDeque::new(),
+            wishes: Wishes::default(),
             recoveries: BTreeMap::new(),
             next_recovery: 0,
             is_expiry_set: false,
@@ -295,43 +276,25 @@ impl Egress {
     }
 
     fn ask(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) {
-        if !self.asked.contains_key(&wish) {
-            let of_tenant = self.asked_of.entry(tenant).or_default();
-            let is_tight = self.asked.len() >= MOST_ASKED / 2;
-            let is_shared_out = is_tight && *of_tenant >= MOST_ASKED_OF_ONE;
-            if self.asked.len() >= MOST_ASKED || is_shared_out {
-                return self.outbox.drop(DropReason::TableFull);
-            }
-            *of_tenant += 1;
-            self.asked.insert(wish, Asked { tenant, answers: 0, waits_until: None });
-            self.asked_order.push_back((now, wish));
+        if !self.wishes.remember(now, tenant, wish) {
+            return self.outbox.drop(DropReason::TableFull);
         }
-        let asked = self.asked[&wish];
-        if asked.answers >= MOST_ANSWERS {
+        if self.wishes.answers(wish).is_some_and(|answers| answers >= MOST_ANSWERS) {
             return self.outbox.drop(DropReason::Answered);
         }
-        if asked.waits_until.is_some() || self.serve(now, wish) {
+        if self.wishes.waits_until(wish).is_some() || self.serve(now, wish) {
             return;
         }
         let until = now + self.config.wait_within;
-        self.set_wait(wish, Some(until));
+        self.wishes.set_wait(wish, Some(until));
         self.timers.set(until, Timer::Wait(wish));
-    }
-
-    fn set_wait(&mut self, wish: Wish, until: Option<Timestamp>) {
-        if let Some(asked) = self.asked.get_mut(&wish) {
-            asked.waits_until = until;
-        }
     }
 
     /// Something that may bring `packet` back has come.
     fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
-        let first = (packet, Peer(u32::MIN));
-        let asked = self.asked.range(first..).take_while(|(wish, _)| wish.0 == packet);
-        let waits = asked.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish);
-        for wish in waits.collect::<Vec<Wish>>() {
+        for wish in self.wishes.waiting_for(packet) {
             if self.serve(now, wish) {
-                self.set_wait(wish, None);
+                self.wishes.set_wait(wish, None);
             }
         }
     }
@@ -348,10 +311,7 @@ impl Egress {
     }
 
     fn count_answer(&mut self, wish: Wish, way: Way) {
-        if let Some(asked) = self.asked.get_mut(&wish) {
-            asked.answers += 1;
-            asked.waits_until = None;
-        }
+        self.wishes.count_answer(wish);
         self.outbox.tell(Event::Answered { packet: wish.0, way });
     }
 
@@ -374,9 +334,9 @@ impl Egress {
     }
 
     fn give_up(&mut self, at: Timestamp, wish: Wish) {
-        let (packet, waits) = (wish.0, self.asked.get(&wish).and_then(|asked| asked.waits_until));
-        if waits == Some(at) {
-            self.set_wait(wish, None);
+        let packet = wish.0;
+        if self.wishes.waits_until(wish) == Some(at) {
+            self.wishes.set_wait(wish, None);
             self.blocks.forget_wanted(packet);
             let failure = match self.blocks.covering(packet) {
                 Some(_) => Failure::TooFewRepairs,
@@ -399,18 +359,8 @@ impl Egress {
         self.let_go_blocks(now);
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
-        while let Some((at, wish)) = self.asked_order.front().copied() {
-            if now.since(at) <= age {
-                break;
-            }
-            self.asked_order.pop_front();
-            let gone = self.asked.remove(&wish);
-            if let Some(many) = gone.and_then(|asked| self.asked_of.get_mut(&asked.tenant)) {
-                *many -= 1;
-            }
-        }
-        self.asked_of.retain(|_, many| *many > 0);
-        if !(self.cache.is_empty() && self.blocks.is_empty() && self.asked.is_empty()) {
+        self.wishes.forget_older_than(now, age);
+        if !(self.cache.is_empty() && self.blocks.is_empty() && self.wishes.is_empty()) {
             self.set_expiry(now);
         }
     }
@@ -422,7 +372,7 @@ impl Egress {
             packets: self.cache.len(),
             bytes: self.cache.bytes() + self.blocks.bytes(),
             blocks: self.blocks.len(),
-            requests: self.asked.len(),
+            requests: self.wishes.len(),
         }
     }
 

@@ -11,6 +11,9 @@
 //! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy that comes behind others was most
 //! likely lost there, and so was its packet: both pass the same access path. The egress relay gets such a packet itself, to be kept,
 //! rather than a part in blocks: it costs one packet for each such loss, and the receiver need not wait for a block and for helpers.
+//! What is taken before anything is sent is acknowledged together.
+//!
+//! Where one relay is both of a flow's, packets are handed to the egress relay's side as they come ([`Beside`]), and not written and read again.
 
 mod access;
 mod coder;
@@ -19,6 +22,7 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
+use crate::egress::Egress;
 use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, Peer, Tenant};
 use crate::message::{Message, Service, Source};
@@ -118,8 +122,19 @@ pub struct Ingress {
     flows: BTreeMap<FlowNumber, State>,
     senders: BTreeMap<Peer, Arrivals>,
     coder: Coder,
+    /// Senders who are acknowledged before anything is sent.
+    owed: Vec<Peer>,
     timers: Timers<Timer>,
     outbox: Outbox,
+}
+
+/// The egress relay's side on the same node.
+#[derive(Debug)]
+pub struct Beside<'a> {
+    /// What flows name as their egress relay where it is this one, and as their ingress relay there.
+    pub name: Peer,
+    /// The machine.
+    pub egress: &'a mut Egress,
 }
 
 impl Ingress {
@@ -131,6 +146,7 @@ impl Ingress {
             flows: BTreeMap::new(),
             senders: BTreeMap::new(),
             coder: Coder::new(config.coding, config.first_block),
+            owed: Vec::new(),
             timers: Timers::default(),
             outbox: Outbox::default(),
         }
@@ -189,8 +205,29 @@ impl Ingress {
 
     /// The same for one that has been read.
     pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
+        self.handle(now, from, message, None);
+    }
+
+    /// The same; what goes to the egress relay's side on this node is handed to it.
+    pub fn handle_message_beside(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        message: Message<'_>,
+        beside: Beside<'_>,
+    ) {
+        self.handle(now, from, message, Some(beside));
+    }
+
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        message: Message<'_>,
+        beside: Option<Beside<'_>>,
+    ) {
         let done = match message {
-            Message::Copy { number, source } => self.take_copy(now, from, number, source),
+            Message::Copy { number, source } => self.take_copy(now, from, (number, source), beside),
             Message::Presence { flow, is_online } => self.note_presence(from, flow, is_online),
             Message::Keepalive { is_answer: false, nonce } if self.knows(from) => {
                 self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
@@ -212,8 +249,8 @@ impl Ingress {
         &mut self,
         now: Timestamp,
         from: Peer,
-        number: u64,
-        source: Source<'_>,
+        (number, source): (u64, Source<'_>),
+        mut beside: Option<Beside<'_>>,
     ) -> Result<(), DropReason> {
         let state = self.flows.get_mut(&source.packet.flow).ok_or(DropReason::UnknownFlow)?;
         let (flow, is_online) = (state.flow, state.is_online);
@@ -232,10 +269,11 @@ impl Ingress {
         let is_new = arrivals.insert(number);
         if let Some(acknowledging) = self.config.acknowledging {
             match arrivals.owe(now, &acknowledging, !is_new) {
-                access::Owed::Now => {
+                access::Owed::AtOnce => {
                     let seen = arrivals.acknowledge();
                     self.outbox.send(from, &Message::Acknowledgement(seen));
                 }
+                access::Owed::Now => self.owed.push(from),
                 access::Owed::At(due) => self.timers.set(due, Timer::Acknowledge(from)),
                 access::Owed::Later => {}
             }
@@ -250,9 +288,7 @@ impl Ingress {
         }
         if is_coded && is_behind && self.config.acknowledging.is_some() {
             let source = Source { service: Service::Caching, ..source };
-            if self.outbox.send(flow.egress, &Message::Source(source)).is_some() {
-                self.outbox.tell(Event::Forwarded(source.packet));
-            }
+            pass_on(now, flow.egress, source, &mut self.outbox, &mut beside);
         } else if is_coded {
             if is_online {
                 let due = self.coder.add(now, &flow, source, &mut self.outbox);
@@ -262,9 +298,7 @@ impl Ingress {
             }
         } else {
             for egress in state.egresses() {
-                if self.outbox.send(*egress, &Message::Source(source)).is_some() {
-                    self.outbox.tell(Event::Forwarded(source.packet));
-                }
+                pass_on(now, *egress, source, &mut self.outbox, &mut beside);
             }
         }
         Ok(())
@@ -289,7 +323,7 @@ impl Ingress {
     }
 
     fn acknowledge(&mut self, peer: Peer) {
-        if let Some(arrivals) = self.senders.get_mut(&peer) {
+        if let Some(arrivals) = self.senders.get_mut(&peer).filter(|arrivals| arrivals.owes()) {
             let seen = arrivals.acknowledge();
             self.outbox.send(peer, &Message::Acknowledgement(seen));
         }
@@ -311,6 +345,9 @@ impl Ingress {
 
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.drain(..).for_each(|peer| self.acknowledge(peer));
+        self.owed = owed;
         self.outbox.poll_transmit()
     }
 
@@ -329,6 +366,27 @@ impl Ingress {
             };
             (at, reason)
         })
+    }
+}
+
+/// Hands a packet to its egress relay, here or elsewhere.
+fn pass_on(
+    now: Timestamp,
+    to: Peer,
+    source: Source<'_>,
+    outbox: &mut Outbox,
+    beside: &mut Option<Beside<'_>>,
+) {
+    let message = Message::Source(source);
+    let is_passed_on = match beside {
+        Some(Beside { name, egress }) if *name == to => {
+            egress.handle_message(now, *name, message);
+            true
+        }
+        _ => outbox.send(to, &message).is_some(),
+    };
+    if is_passed_on {
+        outbox.tell(Event::Forwarded(source.packet));
     }
 }
 

@@ -12,7 +12,7 @@ use tradewind_net::entropy;
 use tradewind_packet::egress::{Egress, EgressConfig};
 use tradewind_packet::event::{Event, Way};
 use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
-use tradewind_packet::ingress::{Acknowledging, Ingress, IngressConfig};
+use tradewind_packet::ingress::{Acknowledging, Beside, Ingress, IngressConfig};
 use tradewind_packet::message::Message;
 use tradewind_packet::receiver::{Receiver, ReceiverConfig};
 use tradewind_packet::sender::{Arq, Sender, SenderConfig};
@@ -146,9 +146,11 @@ impl Engine {
         let (sessions, inbound) = (&self.sessions, &self.inbound_ids);
         let seal = Seal { sessions, ends, joined, inbound, copy: RefCell::default() };
         match message {
-            Message::Copy { .. } | Message::Presence { .. } => {
-                ingress.handle_message(now, from, message);
+            Message::Copy { .. } => {
+                let beside = Beside { name: SELF, egress };
+                ingress.handle_message_beside(now, from, message, beside);
             }
+            Message::Presence { .. } => ingress.handle_message(now, from, message),
             Message::Source(source) if receiver.has_flow(source.packet.flow) => {
                 receiver.handle_message(now, from, message, &seal);
             }

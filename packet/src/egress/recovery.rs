@@ -59,7 +59,7 @@ impl Egress {
     /// The receiver has the block's other packets, or asks for them, too: what it asks for must not be more than what it gets.
     pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
         let wish = (packet, receiver);
-        let is_first = self.asked.get(&wish).is_none_or(|asked| asked.answers == 0);
+        let is_first = self.wishes.answers(wish).is_none_or(|answers| answers == 0);
         let key = self.blocks.covering(packet).and_then(|cover| cover.in_stream);
         let Some(key) = key.filter(|_| is_first) else { return false };
         let Some(block) = self.blocks.get_mut(key) else { return false };
@@ -191,7 +191,7 @@ impl Egress {
                 continue;
             };
             let wish = (packet, flow.receiver);
-            let answers = self.asked.get(&wish).map_or(MOST_ANSWERS, |asked| asked.answers);
+            let answers = self.wishes.answers(wish).unwrap_or(MOST_ANSWERS);
             if answers >= MOST_ANSWERS || payload.is_empty() {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Egress {
     fn fail(&mut self, members: impl Iterator<Item = (usize, PacketId)>, failure: Failure) {
         for (_, packet) in members {
             if let Some(receiver) = self.flows.get(&packet.flow).map(|flow| flow.receiver) {
-                self.set_wait((packet, receiver), None);
+                self.wishes.set_wait((packet, receiver), None);
             }
             self.outbox.tell(Event::Failed { packet, failure });
         }

@@ -8,6 +8,8 @@ use crate::window::{Seen, Window};
 
 /// Copies that an acknowledgement tells beyond its first gap.
 const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
+/// Copies after which one does not wait for others that come together with them. Chosen: half of what it can tell, so that no gap is forgotten untold.
+const MOST_OWED: u8 = (TOLD / 2) as u8;
 
 /// One sender's copies.
 #[derive(Debug, Clone)]
@@ -20,21 +22,25 @@ pub(crate) struct Arrivals {
     /// Copies that came since the last acknowledgement.
     owed: u8,
     due: Option<Timestamp>,
+    /// An acknowledgement is owed now, and that was told.
+    is_told: bool,
 }
 
 /// When to acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owed {
+    AtOnce,
+    /// Before anything is sent.
     Now,
     /// Set a timer for then.
     At(Timestamp),
-    /// A timer is set already.
+    /// That was told already.
     Later,
 }
 
 impl Arrivals {
     pub(super) fn new() -> Self {
-        Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None }
+        Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None, is_told: false }
     }
 
     /// One beyond the highest that has come.
@@ -65,10 +71,14 @@ impl Arrivals {
         is_again: bool,
     ) -> Owed {
         self.owed = self.owed.saturating_add(1);
-        if is_again || self.next < self.end || self.owed >= acknowledging.every {
-            return Owed::Now;
+        if self.owed >= MOST_OWED {
+            return Owed::AtOnce;
         }
-        if self.due.is_some() {
+        if is_again || self.next < self.end || self.owed >= acknowledging.every {
+            let was_told = std::mem::replace(&mut self.is_told, true);
+            return if was_told { Owed::Later } else { Owed::Now };
+        }
+        if self.is_told || self.due.is_some() {
             return Owed::Later;
         }
         let due = now + acknowledging.within;
@@ -82,12 +92,17 @@ impl Arrivals {
             return false;
         }
         self.due = None;
+        self.owes()
+    }
+
+    /// Whether something came since the last acknowledgement.
+    pub(super) fn owes(&self) -> bool {
         self.owed > 0
     }
 
     /// What to tell the sender.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
-        self.owed = 0;
+        (self.owed, self.is_told) = (0, false);
         let has_come = |number: &u64| self.window.look(*number) == Seen::Before;
         Acknowledgement::of(self.next, (self.next + 1..self.end).filter(has_come))
     }
