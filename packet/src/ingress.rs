@@ -66,7 +66,7 @@ pub struct IngressFlow {
 /// When copies are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledging {
-    /// After so many, and at once when one is missing.
+    /// After so many, 128 at most, and at once when one is missing.
     pub every: u8,
     /// After that span at the latest.
     pub within: Duration,
@@ -122,7 +122,7 @@ pub struct Ingress {
     flows: BTreeMap<FlowNumber, State>,
     senders: BTreeMap<Peer, Arrivals>,
     coder: Coder,
-    /// Senders who are acknowledged before anything is sent.
+    /// Senders who are acknowledged before anything is sent, each once.
     owed: Vec<Peer>,
     timers: Timers<Timer>,
     outbox: Outbox,
@@ -323,7 +323,7 @@ impl Ingress {
     }
 
     fn acknowledge(&mut self, peer: Peer) {
-        if let Some(arrivals) = self.senders.get_mut(&peer).filter(|arrivals| arrivals.owes()) {
+        if let Some(arrivals) = self.senders.get_mut(&peer) {
             let seen = arrivals.acknowledge();
             self.outbox.send(peer, &Message::Acknowledgement(seen));
         }
@@ -346,7 +346,11 @@ impl Ingress {
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         let mut owed = std::mem::take(&mut self.owed);
-        owed.drain(..).for_each(|peer| self.acknowledge(peer));
+        for peer in owed.drain(..) {
+            if self.senders.get_mut(&peer).is_some_and(Arrivals::settle) {
+                self.acknowledge(peer);
+            }
+        }
         self.owed = owed;
         self.outbox.poll_transmit()
     }

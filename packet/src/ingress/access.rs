@@ -8,7 +8,7 @@ use crate::window::{Seen, Window};
 
 /// Copies that an acknowledgement tells beyond its first gap.
 const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Copies after which one does not wait for others that come together with them. Chosen: half of what it can tell, so that no gap is forgotten untold.
+/// Copies after which one does not wait for others that come together with them. Chosen: half of what it can tell, so that a gap is told before what comes behind it is more than that.
 const MOST_OWED: u8 = (TOLD / 2) as u8;
 
 /// One sender's copies.
@@ -22,13 +22,14 @@ pub(crate) struct Arrivals {
     /// Copies that came since the last acknowledgement.
     owed: u8,
     due: Option<Timestamp>,
-    /// An acknowledgement is owed now, and that was told.
+    /// That an acknowledgement is owed now was told, and nothing was sent since.
     is_told: bool,
 }
 
 /// When to acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owed {
+    /// Now, whatever else comes together with this.
     AtOnce,
     /// Before anything is sent.
     Now,
@@ -95,14 +96,20 @@ impl Arrivals {
         self.owes()
     }
 
+    /// Something is about to be sent; whether an acknowledgement is to go first.
+    pub(super) fn settle(&mut self) -> bool {
+        self.is_told = false;
+        self.owes()
+    }
+
     /// Whether something came since the last acknowledgement.
-    pub(super) fn owes(&self) -> bool {
+    fn owes(&self) -> bool {
         self.owed > 0
     }
 
     /// What to tell the sender.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
-        (self.owed, self.is_told) = (0, false);
+        self.owed = 0;
         let has_come = |number: &u64| self.window.look(*number) == Seen::Before;
         Acknowledgement::of(self.next, (self.next + 1..self.end).filter(has_come))
     }
