@@ -148,6 +148,24 @@ fn row(flow: &FlowStatus) -> Vec<String> {
     let unknown = || "-".to_owned();
     row.push(flow.billed.map_or_else(unknown, |billed| Bytes::new(billed.bytes).to_string()));
     let an_hour = flow.billed.and_then(|billed| billed.usd_per_hour);
-    row.push(an_hour.map_or_else(unknown, |usd| format!("{usd:.6}")));
+    row.push(an_hour.map_or_else(unknown, dollars));
     row
+}
+
+/// Dollars to a millionth; what is less, but something, is told as that.
+fn dollars(usd: f64) -> String {
+    const LEAST: f64 = 1e-6;
+    if usd > 0.0 && usd < LEAST { format!("<{LEAST:.6}") } else { format!("{usd:.6}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_money_is_not_none() {
+        for (usd, told) in [(0.0, "0.000000"), (1e-9, "<0.000001"), (0.0125, "0.012500")] {
+            assert_eq!(dollars(usd), told);
+        }
+    }
 }

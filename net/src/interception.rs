@@ -24,6 +24,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::error::{NetError, Result};
 use crate::iproute::{self, Tool};
 use crate::nft::Table;
+use crate::route::kernel::Mark;
 
 pub use detour::Detour;
 
@@ -35,6 +36,8 @@ const KIND_BITS: u32 = 0xffff_0000;
 const LAST_NUMBER: u32 = 0x3fff;
 /// Marks our routing rules and routes among others' (`proto`); free in iproute2's and FRR's lists.
 const PROTOCOL: &str = "84";
+/// The same, and the metric of routes into devices, for netlink. Chosen: below those of copies with windows (`route`, `window_route`), which may come into the same table.
+const MARK: Mark = Mark { protocol: 84, metric: 84 };
 /// Place of our routing rules. Chosen: before everybody's but the table `local`.
 const PREFERENCE: &str = "84";
 
@@ -157,7 +160,7 @@ impl Routing {
     /// Takes what is marked with the number to this host.
     fn set(families: [bool; 2]) -> Result<Self> {
         let routing = Self::claim()?;
-        let mark = format!("{:#x}", KIND | routing.number);
+        let mark = format!("{:#x}", routing.table());
         let all = [("-4", "0.0.0.0/0"), ("-6", "::/0")];
         for ((family, all), _) in all.into_iter().zip(families).filter(|(_, is_there)| *is_there) {
             routing.route(family, &["local", all, "dev", "lo"])?;
@@ -176,8 +179,12 @@ impl Routing {
         self.ask(&[&[family, "rule", "add", "pref", PREFERENCE], selector].concat())
     }
 
+    fn table(&self) -> u32 {
+        KIND | self.number
+    }
+
     fn ask(&self, words: &[&str]) -> Result<()> {
-        let table = (KIND | self.number).to_string();
+        let table = self.table().to_string();
         iproute::ask(Tool::Ip, &[words, &["table", &table, "proto", PROTOCOL]].concat()).map(drop)
     }
 }

@@ -30,6 +30,7 @@ use crate::sysctl;
 
 pub(crate) mod kernel;
 mod snapshot;
+pub(crate) mod told;
 use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 use snapshot::Snapshot;
 

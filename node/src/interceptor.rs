@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::JoinHandle;
 
+use ipnet::IpNet;
 use tradewind_grant::DestinationRule;
 use tradewind_net::NetError;
 use tradewind_net::interception::{Capture, Detour, Interception};
@@ -40,7 +41,7 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 enum Wanted {
     Datagrams(Capture),
-    Packets { device: String, ranges: Vec<(IpAddr, u8)> },
+    Packets { device: String, ranges: Vec<IpNet> },
 }
 
 /// Rules while they are in force.
@@ -56,7 +57,11 @@ impl Gate {
 
     /// Packets to what the rules cover go into `device`.
     pub(crate) fn of_packets(device: &str, rules: &[DestinationRule]) -> Self {
-        let ranges = rules.iter().filter_map(DestinationRule::range).collect();
+        let range = |rule: &DestinationRule| {
+            let (base, bits) = rule.range()?;
+            IpNet::new(base, bits).ok().map(|range| range.trunc())
+        };
+        let ranges = rules.iter().filter_map(range).collect();
         Self::new(Wanted::Packets { device: device.to_owned(), ranges })
     }
 
@@ -87,7 +92,7 @@ impl Gate {
             }
             Wanted::Packets { device, ranges } => {
                 let takes_ipv6 = self.mtu.load(Ordering::Relaxed) >= LEAST_IPV6_MTU;
-                let fits = |range: &&(IpAddr, u8)| takes_ipv6 || range.0.is_ipv4();
+                let fits = |range: &&IpNet| takes_ipv6 || range.addr().is_ipv4();
                 let ranges: Vec<_> = ranges.iter().filter(fits).copied().collect();
                 Set::Packets { _routes: Detour::set(device, &ranges)? }
             }

@@ -135,8 +135,12 @@ impl Many {
     }
 
     fn sent(&self) -> Vec<FlowStatus> {
+        self.flows(Direction::Sent)
+    }
+
+    fn flows(&self, direction: Direction) -> Vec<FlowStatus> {
         let flows = self.near.report().flows.into_iter();
-        flows.filter(|flow| flow.direction == Direction::Sent).collect()
+        flows.filter(|flow| flow.direction == direction).collect()
     }
 
     fn told(&self) -> String {
@@ -206,6 +210,11 @@ fn answers_of_all_members_come_back() {
     }
     answers.sort_unstable();
     assert_eq!(answers, wanted);
+    // They come back as what they answer went.
+    many.until("answers that relays serve", |many| {
+        let came = many.flows(Direction::Received);
+        came.len() == 3 && came.iter().all(|flow| flow.service == "caching")
+    });
 }
 
 #[test]

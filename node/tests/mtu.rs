@@ -28,7 +28,7 @@ fn main() {
     }
     match become_root_inside().and_then(|()| Hosts::new()) {
         Ok(hosts) => hosts.check(),
-        Err(error) => return println!("SKIPPED {TEST}: {error}"),
+        Err(error) => return eprintln!("SKIPPED {TEST}: {error}"),
     }
     println!("test {TEST} ... ok");
 }

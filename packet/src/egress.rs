@@ -31,6 +31,7 @@ use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Means, Message, Nack, Service, Source};
 use crate::outbox::{Outbox, Transmit};
 use crate::store::{Held, Keep, Store};
+use crate::tally::Tally;
 use crate::timers::Timers;
 pub use blocks::KeepBlocks;
 use blocks::{BlockKey, Blocks};
@@ -99,6 +100,8 @@ enum Timer {
 pub struct Egress {
     config: EgressConfig,
     flows: BTreeMap<FlowNumber, EgressFlow>,
+    /// The ingress relays that flows name.
+    ingresses: Tally,
     /// The receivers of groups' flows.
     groups: BTreeMap<FlowNumber, Vec<Peer>>,
     receivers: Receivers,
@@ -119,6 +122,7 @@ impl Egress {
         Self {
             config,
             flows: BTreeMap::new(),
+            ingresses: Tally::default(),
             groups: BTreeMap::new(),
             receivers: Receivers::new(config.asks, config.helps),
             cache: Store::new(config.cache),
@@ -143,13 +147,20 @@ impl Egress {
         let is_known = self.flows.get(&number).is_some_and(|old| old.receiver == flow.receiver);
         if is_known && !self.groups.contains_key(&number) {
             // Its receiver keeps what is left of its budgets.
-            self.flows.insert(number, flow);
+            self.name_flow(number, flow);
             return Ok(());
         }
         self.remove_flow(number);
         self.receivers.add(flow.receiver, number);
-        self.flows.insert(number, flow);
+        self.name_flow(number, flow);
         Ok(())
+    }
+
+    fn name_flow(&mut self, number: FlowNumber, flow: EgressFlow) {
+        self.ingresses.add(flow.ingress);
+        if let Some(old) = self.flows.insert(number, flow) {
+            self.ingresses.remove(old.ingress);
+        }
     }
 
     /// The same for the flow of a group, of which all of these are receivers.
@@ -173,6 +184,7 @@ impl Egress {
     /// Ends a flow; `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         let Some(flow) = self.flows.remove(&number) else { return false };
+        self.ingresses.remove(flow.ingress);
         self.receivers.remove(flow.receiver, number);
         for receiver in self.groups.remove(&number).unwrap_or_default() {
             self.receivers.remove(receiver, number);
@@ -217,7 +229,7 @@ impl Egress {
     }
 
     fn knows(&self, peer: Peer) -> bool {
-        self.receivers.knows(peer) || self.flows.values().any(|flow| flow.ingress == peer)
+        self.receivers.knows(peer) || self.ingresses.has(peer)
     }
 
     fn take_source(
@@ -267,7 +279,6 @@ impl Egress {
             return Err(DropReason::OverBudget);
         }
         self.outbox.tell(Event::Asked { flow: nack.flow, items });
-        self.let_go_blocks(now);
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
             self.ask(now, flow.tenant, (PacketId { flow: nack.flow, sequence }, from));
@@ -282,6 +293,7 @@ impl Egress {
         if self.wishes.answers(wish).is_some_and(|answers| answers >= MOST_ANSWERS) {
             return self.outbox.drop(DropReason::Answered);
         }
+        self.blocks.expire_covering(now, wish.0);
         if self.wishes.waits_until(wish).is_some() || self.serve(now, wish) {
             return;
         }
@@ -346,17 +358,12 @@ impl Egress {
         }
     }
 
-    /// Lets go of blocks that are kept too long: with each request, so that none is answered with one, and by a timer.
-    fn let_go_blocks(&mut self, now: Timestamp) {
-        for recovery in self.blocks.expire(now) {
-            self.recoveries.remove(&recovery);
-        }
-    }
-
     fn expire(&mut self, now: Timestamp) {
         self.is_expiry_set = false;
         self.cache.expire(now);
-        self.let_go_blocks(now);
+        for recovery in self.blocks.expire(now) {
+            self.recoveries.remove(&recovery);
+        }
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
         self.wishes.forget_older_than(now, age);

@@ -27,6 +27,7 @@ use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, Peer, Tenant};
 use crate::message::{Message, Service, Source};
 use crate::outbox::{Outbox, Transmit};
+use crate::tally::Tally;
 use crate::timers::Timers;
 use crate::window::{Seen, Window};
 use access::Arrivals;
@@ -101,12 +102,24 @@ struct State {
 }
 
 impl State {
+    fn new(flow: IngressFlow) -> Self {
+        Self { flow, group: Vec::new(), window: Window::new(), is_online: true }
+    }
+
     fn egresses(&self) -> &[Peer] {
         match &self.group[..] {
             [] => std::slice::from_ref(&self.flow.egress),
             group => group,
         }
     }
+}
+
+/// A sender of copies.
+#[derive(Debug, Clone)]
+struct Sender {
+    arrivals: Arrivals,
+    /// How many flows name it.
+    flows: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +133,8 @@ enum Timer {
 pub struct Ingress {
     config: IngressConfig,
     flows: BTreeMap<FlowNumber, State>,
-    senders: BTreeMap<Peer, Arrivals>,
+    senders: BTreeMap<Peer, Sender>,
+    egresses: Tally,
     coder: Coder,
     /// Senders who are acknowledged before anything is sent, each once.
     owed: Vec<Peer>,
@@ -145,6 +159,7 @@ impl Ingress {
             config,
             flows: BTreeMap::new(),
             senders: BTreeMap::new(),
+            egresses: Tally::default(),
             coder: Coder::new(config.coding, config.first_block),
             owed: Vec::new(),
             timers: Timers::default(),
@@ -160,11 +175,14 @@ impl Ingress {
         if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
             return Err(DropReason::TableFull);
         }
-        self.senders.entry(flow.sender).or_insert_with(Arrivals::new);
-        let fresh = State { flow, group: Vec::new(), window: Window::new(), is_online: true };
-        let state = self.flows.entry(number).or_insert(fresh);
-        state.flow = flow;
-        state.group.clear();
+        self.name(&flow);
+        if let Some(state) = self.flows.get_mut(&number) {
+            let (old, group) =
+                (std::mem::replace(&mut state.flow, flow), std::mem::take(&mut state.group));
+            self.name_no_more(&old, &group);
+        } else {
+            self.flows.insert(number, State::new(flow));
+        }
         Ok(())
     }
 
@@ -181,16 +199,33 @@ impl Ingress {
         self.set_flow(number, flow)?;
         if let Some(state) = self.flows.get_mut(&number) {
             state.group.extend_from_slice(egresses);
+            egresses.iter().for_each(|egress| self.egresses.add(*egress));
         }
         Ok(())
+    }
+
+    fn name(&mut self, flow: &IngressFlow) {
+        self.egresses.add(flow.egress);
+        let fresh = || Sender { arrivals: Arrivals::new(), flows: 0 };
+        self.senders.entry(flow.sender).or_insert_with(fresh).flows += 1;
+    }
+
+    fn name_no_more(&mut self, flow: &IngressFlow, group: &[Peer]) {
+        for egress in group.iter().chain([&flow.egress]) {
+            self.egresses.remove(*egress);
+        }
+        if let Some(sender) = self.senders.get_mut(&flow.sender) {
+            sender.flows -= 1;
+            if sender.flows == 0 {
+                self.senders.remove(&flow.sender);
+            }
+        }
     }
 
     /// Ends a flow; `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         let Some(state) = self.flows.remove(&number) else { return false };
-        if !self.flows.values().any(|other| other.flow.sender == state.flow.sender) {
-            self.senders.remove(&state.flow.sender);
-        }
+        self.name_no_more(&state.flow, &state.group);
         self.coder.forget(number);
         true
     }
@@ -241,8 +276,7 @@ impl Ingress {
     }
 
     fn knows(&self, peer: Peer) -> bool {
-        self.senders.contains_key(&peer)
-            || self.flows.values().any(|state| state.egresses().contains(&peer))
+        self.senders.contains_key(&peer) || self.egresses.has(peer)
     }
 
     fn take_copy(
@@ -264,7 +298,7 @@ impl Ingress {
         {
             return Err(DropReason::NotServed);
         }
-        let arrivals = self.senders.get_mut(&from).ok_or(DropReason::WrongPeer)?;
+        let arrivals = &mut self.senders.get_mut(&from).ok_or(DropReason::WrongPeer)?.arrivals;
         let is_behind = number + 1 < arrivals.end();
         let is_new = arrivals.insert(number);
         if let Some(acknowledging) = self.config.acknowledging {
@@ -323,8 +357,8 @@ impl Ingress {
     }
 
     fn acknowledge(&mut self, peer: Peer) {
-        if let Some(arrivals) = self.senders.get_mut(&peer) {
-            let seen = arrivals.acknowledge();
+        if let Some(sender) = self.senders.get_mut(&peer) {
+            let seen = sender.arrivals.acknowledge();
             self.outbox.send(peer, &Message::Acknowledgement(seen));
         }
     }
@@ -335,7 +369,7 @@ impl Ingress {
             match timer {
                 Timer::Close(place) => self.coder.close_due(place, &mut self.outbox),
                 Timer::Acknowledge(peer) => {
-                    if self.senders.get_mut(&peer).is_some_and(|arrivals| arrivals.is_due(at)) {
+                    if self.senders.get_mut(&peer).is_some_and(|it| it.arrivals.is_due(at)) {
                         self.acknowledge(peer);
                     }
                 }
@@ -347,7 +381,7 @@ impl Ingress {
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         let mut owed = std::mem::take(&mut self.owed);
         for peer in owed.drain(..) {
-            if self.senders.get_mut(&peer).is_some_and(Arrivals::settle) {
+            if self.senders.get_mut(&peer).is_some_and(|it| it.arrivals.settle()) {
                 self.acknowledge(peer);
             }
         }

@@ -65,6 +65,8 @@ pub mod rendezvous;
 mod round_trip;
 pub mod sender;
 pub mod session;
+mod shares;
 pub mod store;
+mod tally;
 mod timers;
 mod window;

@@ -1,18 +1,12 @@
 //! Packets that are kept for a while: the egress relay's cache, what a receiver lends to others, copies without acknowledgement.
 //!
-//! Bounded by age, bytes and packets. Where there is no room, whoever has most gives it: of its packets the oldest goes, so that nobody who sends much has others' packets forgotten.
-//! The memory of a packet that goes is taken by the next.
-
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+//! What there is no room for goes by owner (`shares`). The memory of a packet that goes is taken by the next.
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::id::{FlowNumber, PacketId, Tenant};
 use crate::numbered::Numbered;
-
-/// Owners that a look at all of them counts for one packet. Chosen: about what keeping it costs.
-const PACKETS_OF_A_LOOK: usize = 8;
+use crate::shares::{Bounds, Shares};
 
 /// How much may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,47 +35,34 @@ pub struct Held {
 /// The packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
-    keep: Keep,
-    bytes: u64,
-    packets: usize,
-    shares: BTreeMap<Tenant, Share>,
-    /// Who had most when that was looked at last, and how many packets of his may go before it is looked at again.
-    largest: (Tenant, usize),
-    buffers: Vec<Vec<u8>>,
+    shares: Shares<Entry>,
+    buffers: Buffers,
+}
+
+/// A packet, and the place of its buffer.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    packet: PacketId,
+    buffer: usize,
+}
+
+/// Where packets are.
+#[derive(Debug, Clone, Default)]
+struct Buffers {
+    all: Vec<Vec<u8>>,
     free: Vec<usize>,
-    /// Room of all buffers.
+    /// Room of all buffers, and how much of it is not given back.
     room: usize,
+    spare: u64,
     /// When packets came, and the places of their buffers.
     index: Numbered<FlowNumber, (Timestamp, usize)>,
 }
 
-/// One owner's packets, in the order in which they came.
-#[derive(Debug, Clone, Default)]
-struct Share {
-    bytes: u64,
-    entries: VecDeque<Entry>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    packet: PacketId,
-    at: Timestamp,
-    buffer: usize,
-}
-
 impl Store {
     pub(crate) fn new(keep: Keep) -> Self {
-        Self {
-            keep,
-            bytes: 0,
-            packets: 0,
-            shares: BTreeMap::new(),
-            largest: (Tenant(0), 0),
-            buffers: Vec::new(),
-            free: Vec::new(),
-            room: 0,
-            index: Numbered::default(),
-        }
+        let bytes = keep.bytes.as_u64();
+        let shares = Shares::new(Bounds { age: keep.age, bytes, count: keep.packets });
+        Self { shares, buffers: Buffers { spare: 2 * bytes, ..Buffers::default() } }
     }
 
     /// Keeps an owner's packet; `false` when it is kept already, or is more than may be kept at all.
@@ -92,111 +73,77 @@ impl Store {
         packet: PacketId,
         payload: &[u8],
     ) -> bool {
-        self.expire_of(owner, now);
+        let Self { shares, buffers } = self;
+        shares.expire_of(owner, now, |entry| buffers.forget(entry));
         let bytes = payload.len() as u64;
-        let is_known = self.index.get(packet.flow, packet.sequence).is_some();
-        if is_known || bytes > self.keep.bytes.as_u64() || self.keep.packets == 0 {
+        if buffers.find(packet).is_some() || !shares.may_hold(bytes) {
             return false;
         }
-        while !self.has_room(bytes) {
-            self.make_room(now, bytes);
-        }
-        let buffer = self.free.pop().unwrap_or_else(|| {
-            self.buffers.push(Vec::new());
-            self.buffers.len() - 1
-        });
-        let before = self.buffers[buffer].capacity();
-        self.buffers[buffer].clear();
-        self.buffers[buffer].extend_from_slice(payload);
-        self.room += self.buffers[buffer].capacity() - before;
-        self.index.insert(packet.flow, packet.sequence, (now, buffer));
-        let share = self.shares.entry(owner).or_default();
-        share.entries.push_back(Entry { packet, at: now, buffer });
-        share.bytes += bytes;
-        self.bytes += bytes;
-        self.packets += 1;
+        shares.make_room(now, (1, bytes), |entry| buffers.forget(entry));
+        let entry = Entry { packet, buffer: buffers.keep(now, packet, payload) };
+        shares.add(now, owner, entry, bytes);
         true
     }
 
     /// The payload, if it is kept and not too old.
     pub(crate) fn get(&self, now: Timestamp, packet: PacketId) -> Option<&[u8]> {
-        let (at, buffer) = self.index.get(packet.flow, packet.sequence)?;
-        (now.since(*at) <= self.keep.age).then(|| &self.buffers[*buffer][..])
+        let (at, payload) = self.buffers.find(packet)?;
+        (now.since(at) <= self.shares.bounds().age).then_some(payload)
     }
 
     /// Lets go what is too old.
     pub(crate) fn expire(&mut self, now: Timestamp) {
-        let mut next = self.shares.keys().next().copied();
-        while let Some(owner) = next {
-            self.expire_of(owner, now);
-            let later = (Bound::Excluded(owner), Bound::Unbounded);
-            next = self.shares.range(later).next().map(|(owner, _)| *owner);
-        }
-        self.shares.retain(|_, share| !share.entries.is_empty());
+        let Self { shares, buffers } = self;
+        shares.expire(now, |entry| buffers.forget(entry));
     }
 
     /// Whether nothing is kept.
     pub(crate) fn is_empty(&self) -> bool {
-        self.packets == 0
+        self.shares.is_empty()
     }
 
     /// Packets kept.
     pub(crate) fn len(&self) -> usize {
-        self.packets
+        self.shares.len()
     }
 
     /// Bytes of them.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.shares.bytes()
+    }
+}
+
+impl Buffers {
+    fn find(&self, packet: PacketId) -> Option<(Timestamp, &[u8])> {
+        let (at, buffer) = self.index.get(packet.flow, packet.sequence)?;
+        Some((*at, &self.all[*buffer][..]))
     }
 
-    fn expire_of(&mut self, owner: Tenant, now: Timestamp) {
-        let Some(share) = self.shares.get(&owner) else { return };
-        let is_old = |entry: &&Entry| now.since(entry.at) > self.keep.age;
-        let many = share.entries.iter().take_while(is_old).count();
-        (0..many).for_each(|_| self.pop(owner));
+    /// The place of the buffer that has the packet now.
+    fn keep(&mut self, now: Timestamp, packet: PacketId, payload: &[u8]) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Vec::new());
+            self.all.len() - 1
+        });
+        let buffer = &mut self.all[place];
+        let before = buffer.capacity();
+        buffer.clear();
+        buffer.extend_from_slice(payload);
+        self.room += buffer.capacity() - before;
+        self.index.insert(packet.flow, packet.sequence, (now, place));
+        place
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.bytes + bytes <= self.keep.bytes.as_u64() && self.packets < self.keep.packets
-    }
-
-    /// Takes what is too old, or the oldest packet of whoever has most of what there is too much of. All owners are looked at once for so many packets that a look costs none of these much.
-    fn make_room(&mut self, now: Timestamp, bytes: u64) {
-        let (owner, left) = self.largest;
-        let is_there = self.shares.get(&owner).is_some_and(|share| !share.entries.is_empty());
-        if left > 0 && is_there {
-            self.largest.1 -= 1;
-            return self.pop(owner);
-        }
-        self.expire(now);
-        if self.has_room(bytes) {
-            return;
-        }
-        let size = |share: &Share| match self.packets >= self.keep.packets {
-            true => share.entries.len() as u64,
-            false => share.bytes,
-        };
-        let largest = self.shares.iter().max_by_key(|(_, share)| size(share));
-        if let Some(owner) = largest.map(|(owner, _)| *owner) {
-            self.largest = (owner, self.shares.len() / PACKETS_OF_A_LOOK);
-            self.pop(owner);
-        }
-    }
-
-    fn pop(&mut self, owner: Tenant) {
-        let Some(share) = self.shares.get_mut(&owner) else { return };
-        let Some(entry) = share.entries.pop_front() else { return };
+    /// Lets a packet go; its bytes.
+    fn forget(&mut self, entry: Entry) -> u64 {
         self.index.remove(entry.packet.flow, entry.packet.sequence);
-        let buffer = &mut self.buffers[entry.buffer];
+        let buffer = &mut self.all[entry.buffer];
         let bytes = buffer.len() as u64;
-        share.bytes -= bytes;
-        self.bytes -= bytes;
-        self.packets -= 1;
-        if self.room as u64 > 2 * self.keep.bytes.as_u64() {
+        if self.room as u64 > self.spare {
             self.room -= std::mem::take(buffer).capacity();
         }
         self.free.push(entry.buffer);
+        bytes
     }
 }
 
@@ -231,7 +178,7 @@ mod tests {
         assert_eq!(store.get(at(101), id(1, 1)), None);
         store.expire(at(101));
         assert_eq!((store.get(at(100), id(0, 1)), store.get(at(100), id(1, 1))), (None, None));
-        assert!(store.is_empty() && store.shares.is_empty());
+        assert!(store.is_empty() && store.shares.sizes().next().is_none());
     }
 
     #[test]
@@ -260,9 +207,10 @@ mod tests {
                 assert!(store.insert(at(1), Tenant(owner), packet, &vec![0; length]));
             }
         }
-        let sizes = || store.shares.values().map(|share| share.bytes);
+        let sizes = || store.shares.sizes();
         assert!(sizes().max().unwrap() < 4 * sizes().sum::<u64>() / 200, "{:?}", sizes().max());
-        assert!(store.room <= 2 * 100_000 + 1500, "{} bytes of room", store.room);
+        let room = store.buffers.room;
+        assert!(room <= 2 * 100_000 + 1500, "{room} bytes of room");
     }
 
     proptest! {

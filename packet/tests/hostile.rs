@@ -10,11 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use cast::{ENDPOINT, Pair, link};
 use flows::*;
 use proptest::prelude::*;
-use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, MOST_ASKED};
+use tradewind_fec::Members;
+use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, KeepBlocks, MOST_ASKED};
 use tradewind_packet::event::{DropReason, Event};
-use tradewind_packet::id::{FlowNumber, Peer, Tenant};
-use tradewind_packet::ingress::InStream;
-use tradewind_packet::message::{Class, Message, Nack, Ranges, Service, Source, write_ranges};
+use tradewind_packet::id::{FlowNumber, PacketId, Peer, Tenant};
+use tradewind_packet::ingress::{InStream, Ingress, IngressConfig, IngressFlow, Sharing};
+use tradewind_packet::message::{
+    Class, MemberList, Message, Nack, Ranges, Repair, Scope, Service, Source, write_ranges,
+};
 
 fn coding(flows: u64) -> Setting {
     let mut setting = Setting::of(Service::Coding, flows);
@@ -209,6 +212,106 @@ fn one_tenants_receivers_do_not_fill_the_table_of_requests() {
     assert_eq!(ask(VICTIM, 2), filled + 960, "another tenant's are remembered");
     egress.handle_timeout(at(3000));
     assert_eq!(egress.held().requests, 0);
+}
+
+/// Whether a relay's side answers a sign of life of each of some peers.
+fn answered(peers: &[u32], mut ask: impl FnMut(Peer) -> Option<Peer>) -> Vec<bool> {
+    peers.iter().map(|peer| ask(Peer(*peer)) == Some(Peer(*peer))).collect()
+}
+
+const ALIVE: Message<'static> = Message::Keepalive { is_answer: false, nonce: 1 };
+
+#[test]
+fn only_peers_of_flows_that_there_are_get_an_answer() {
+    let config = IngressConfig::default();
+    let flow = |sender, egress| IngressFlow {
+        sender: Peer(sender),
+        egress: Peer(egress),
+        tenant: Tenant(1),
+        sharing: Sharing::Own,
+        most: Service::Coding,
+        in_stream: None,
+    };
+    let mut ingress = Ingress::new(config);
+    let known = |ingress: &mut Ingress| {
+        answered(&[1, 2, 3, 4, 5], |peer| {
+            ingress.handle_message(at(1), peer, ALIVE);
+            ingress.poll_transmit().map(|sent| sent.to)
+        })
+    };
+    for number in 0..2 {
+        ingress.set_flow(FlowNumber(number), flow(1, 2)).unwrap();
+    }
+    assert_eq!(known(&mut ingress), [true, true, false, false, false]);
+    ingress.set_flow(FlowNumber(1), flow(3, 4)).unwrap();
+    assert_eq!(known(&mut ingress), [true, true, true, true, false]);
+    ingress.set_group(FlowNumber(0), flow(1, 2), &[Peer(2), Peer(5)]).unwrap();
+    ingress.set_flow(FlowNumber(1), flow(3, 2)).unwrap();
+    assert_eq!(known(&mut ingress), [true, true, true, false, true]);
+    assert!(ingress.remove_flow(FlowNumber(0)));
+    assert_eq!(known(&mut ingress), [false, true, true, false, false]);
+    assert!(ingress.remove_flow(FlowNumber(1)));
+    assert_eq!(known(&mut ingress), [false; 5]);
+
+    let mut egress = Egress::new(EgressConfig::default());
+    let flow = |ingress, receiver| EgressFlow {
+        ingress: Peer(ingress),
+        receiver: Peer(receiver),
+        tenant: Tenant(1),
+    };
+    let known = |egress: &mut Egress| {
+        answered(&[1, 2, 3], |peer| {
+            egress.handle_message(at(1), peer, ALIVE);
+            said(egress).into_iter().find(|to| *to == peer)
+        })
+    };
+    egress.set_flow(FlowNumber(0), flow(1, 2)).unwrap();
+    egress.set_flow(FlowNumber(1), flow(1, 2)).unwrap();
+    assert_eq!(known(&mut egress), [true, true, false]);
+    egress.set_flow(FlowNumber(0), flow(3, 2)).unwrap();
+    egress.set_flow(FlowNumber(1), flow(3, 2)).unwrap();
+    assert_eq!(known(&mut egress), [false, true, true]);
+    assert!(egress.remove_flow(FlowNumber(0)) && egress.remove_flow(FlowNumber(1)));
+    assert_eq!(known(&mut egress), [false; 3]);
+}
+
+/// Hands the egress relay the only repair packet of a block of one packet.
+fn keep_block(egress: &mut Egress, packet: PacketId, symbol: &[u8]) {
+    let mut entries = Vec::new();
+    MemberList::write([packet].into_iter(), &mut entries);
+    let members = MemberList::of(Members::first(1), &entries).unwrap();
+    let (scope, block) = (Scope::InStream, packet.flow.0 << 32 | packet.sequence);
+    let repair = Repair { scope, row: 0, rows: 1, block, members, symbol };
+    egress.handle_message(at(1), Peer(1), Message::Repair(repair));
+}
+
+#[test]
+fn one_tenants_blocks_do_not_have_anothers_forgotten() {
+    let age = tradewind_units::Duration::from_millis(1000);
+    let bytes = tradewind_units::Bytes::new(50_000);
+    for (blocks, symbol) in [(100, [1; 8].as_slice()), (100_000, &[1; 500])] {
+        let keep = KeepBlocks { age, bytes, blocks };
+        let mut egress = Egress::new(EgressConfig { blocks: keep, ..EgressConfig::default() });
+        for (flow, receiver, tenant) in [(0, 2, 1), (VICTIM, 3, 2)] {
+            let (receiver, tenant) = (Peer(receiver), Tenant(tenant));
+            let flow_there = EgressFlow { ingress: Peer(1), receiver, tenant };
+            egress.set_flow(FlowNumber(flow), flow_there).unwrap();
+        }
+        for sequence in 0..5 {
+            keep_block(&mut egress, id(VICTIM, sequence), symbol);
+        }
+        for sequence in 0..1000 {
+            keep_block(&mut egress, id(0, sequence), symbol);
+        }
+        assert_eq!(egress.held().blocks, 100);
+        said(&mut egress);
+        let ask = nack(VICTIM, &[0, 1, 2, 3, 4]);
+        egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
+        assert_eq!(said(&mut egress), [Peer(3); 5], "the victim's oldest blocks are still there");
+        let ask = nack(0, &[0, 999]);
+        egress.handle_message(at(2), Peer(2), Message::parse(&ask).unwrap());
+        assert_eq!(said(&mut egress), [Peer(2)], "of its own the oldest is gone");
+    }
 }
 
 proptest! {

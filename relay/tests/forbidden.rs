@@ -54,7 +54,7 @@ fn main() {
     let trap = match trapped {
         Ok(()) => Some(Trap::set()),
         Err(reason) => {
-            println!("SKIPPED {TEST}: without the trap for dials: {reason}");
+            eprintln!("SKIPPED {TEST}: without the trap for dials: {reason}");
             None
         }
     };

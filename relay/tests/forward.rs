@@ -34,7 +34,7 @@ fn main() {
     match made.map(|chain| (chain.relay_rules(), chain)) {
         Ok((Ok(relays), chain)) => chain.check(relays),
         Ok((Err(error @ NetError::MissingTool { .. }), _)) | Err(error) => {
-            return println!("SKIPPED {TEST}: {error}");
+            return eprintln!("SKIPPED {TEST}: {error}");
         }
         Ok((Err(error), _)) => panic!("{error}"),
     }

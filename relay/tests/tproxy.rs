@@ -42,7 +42,7 @@ fn main() {
         match root.as_ref().map_err(ToString::to_string).and_then(|()| Hosts::new()) {
             Ok(hosts) => test(&hosts),
             Err(error) => {
-                println!("SKIPPED {name}: {error}");
+                eprintln!("SKIPPED {name}: {error}");
                 continue;
             }
         }

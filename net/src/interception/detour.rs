@@ -3,11 +3,16 @@
 //! The routes are in a table of our own, which all look into first but who has the mark [`OWN_MARK`]: what the process itself sends goes its
 //! usual way, be it to the same ranges. A TUN device that its process's end takes away takes the routes along, and what is left of the
 //! table is empty, so that packets go their old way at once.
+//!
+//! What the routes that lead there without us tell connections, a first window or a congestion control, ours tell them, too (`route::told`).
 
-use std::net::IpAddr;
+use ipnet::IpNet;
+use nix::net::if_::if_nametoindex;
 
-use super::{OWN_MARK, Routing};
-use crate::error::Result;
+use super::{MARK, OWN_MARK, Routing};
+use crate::error::{NetError, Result};
+use crate::route::kernel::Kernel;
+use crate::route::told::Told;
 
 /// Routes in force; they are removed when this is dropped.
 #[derive(Debug)]
@@ -16,22 +21,157 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Has packets to `ranges`, addresses that share the first bits, leave through `device`, in this thread's network namespace.
+    /// Has packets to `ranges` leave through `device`, in this thread's network namespace. Connections are told what
+    /// the routes of the main table tell them now.
     ///
     /// # Errors
     /// When `ip` is missing or may not, or there is no such device.
-    pub fn set(device: &str, ranges: &[(IpAddr, u8)]) -> Result<Self> {
+    ///
+    /// # Cost
+    /// Reads all routes.
+    pub fn set(device: &str, ranges: &[IpNet]) -> Result<Self> {
+        let index = if_nametoindex(device)
+            .map_err(|errno| NetError::system(format!("look up the device {device}"), errno))?;
+        let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
         let (routing, mark) = (Routing::claim()?, format!("{OWN_MARK:#x}"));
+        let mut kernel = Kernel::open(MARK)?;
+        let told = Told::read(&mut kernel, &ranges)?;
         for (family, is_ipv6) in [("-4", false), ("-6", true)] {
-            let mut ranges = ranges.iter().filter(|range| range.0.is_ipv6() == is_ipv6).peekable();
-            if ranges.peek().is_none() {
-                continue;
+            let of_family = |range: &&IpNet| range.addr().is_ipv6() == is_ipv6;
+            let mut ranges = ranges.iter().filter(of_family).peekable();
+            if ranges.peek().is_some() {
+                // Before the routes: who hears of those and looks where they lead finds them.
+                routing.rule(family, &["not", "fwmark", &mark])?;
             }
-            for (base, bits) in ranges {
-                routing.route(family, &[&format!("{base}/{bits}"), "dev", device])?;
+            for (prefix, metrics) in ranges.flat_map(|range| told.within(*range)) {
+                kernel.lead(prefix, (routing.table(), index), metrics)?;
             }
-            routing.rule(family, &["not", "fwmark", &mark])?;
         }
         Ok(Self { _routing: routing })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::iproute::{Tool, ask, batch};
+    use crate::netns::Namespace;
+    use crate::route::{Placed, Routes, Windows};
+    use crate::skipped;
+    use tradewind_units::Segments;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    /// The way to an address, in `ip route`'s words.
+    fn way(namespace: &Namespace, to: &str) -> String {
+        namespace.run(|| ask(Tool::Ip, &["route", "get", "fibmatch", to])).unwrap().unwrap()
+    }
+
+    /// Runs `test` in a namespace with routes, and a device to lead packets into; says so where none can be made.
+    fn in_namespace(name: &str, test: impl FnOnce(&Namespace)) {
+        let may = crate::capability::may_make_networks();
+        let Some(namespace) = may.then(Namespace::create).and_then(Result::ok) else {
+            return skipped(&format!("{name}: no right to make network namespaces"));
+        };
+        let lines = [
+            "link add wa type veth peer name wb",
+            "link add taken type veth peer name other",
+            "addr add 10.1.0.1/24 dev wa",
+            "addr add 2001:db8:1::1/64 dev wa nodad",
+            "link set wa up",
+            "link set wb up",
+            "link set taken up",
+            "link set other up",
+            "route add default via 10.1.0.254 mtu 1400",
+            "route add 10.2.0.0/16 via 10.1.0.2 initcwnd 20 congctl reno mtu lock 1300",
+            "route add 10.2.7.0/24 via 10.1.0.3 quickack 1",
+            "route add 2001:db8:f::/48 via 2001:db8:1::2 initrwnd 33",
+        ];
+        batch(&namespace, Tool::Ip, &lines.map(str::to_owned)).unwrap();
+        test(&namespace);
+    }
+
+    fn set(namespace: &Namespace, ranges: &[&str]) -> Detour {
+        let ranges: Vec<IpNet> = ranges.iter().map(|range| net(range)).collect();
+        namespace.run(|| Detour::set("taken", &ranges)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn connections_are_told_on_a_detour_what_they_were_told_before() {
+        in_namespace("connections_are_told_on_a_detour_what_they_were_told_before", |namespace| {
+            let detour = set(namespace, &["10.2.0.0/16", "10.3.0.0/16", "2001:db8:f::/48"]);
+            for (to, expected) in [
+                ("10.2.1.1", "10.2.0.0/16 dev taken"),
+                ("10.2.1.1", "initcwnd 20 congctl reno"),
+                ("10.2.7.1", "10.2.7.0/24 dev taken"),
+                ("10.2.7.1", "quickack 1"),
+                ("10.3.0.1", "10.3.0.0/16 dev taken"),
+                ("2001:db8:f::1", "dev taken"),
+                ("2001:db8:f::1", "initrwnd 33"),
+                ("10.4.0.1", "default via 10.1.0.254 dev wa"),
+            ] {
+                let way = way(namespace, to);
+                assert!(way.contains(expected), "{expected} in {way}");
+            }
+            for to in ["10.2.1.1", "10.3.0.1"] {
+                assert!(!way(namespace, to).contains("mtu"), "a device has its own");
+            }
+            namespace.run(|| drop(detour)).unwrap();
+            assert!(way(namespace, "10.2.1.1").contains("via 10.1.0.2 dev wa"));
+        });
+    }
+
+    #[test]
+    fn what_was_learned_follows_connections_onto_a_detour_and_back() {
+        in_namespace("what_was_learned_follows_connections_onto_a_detour_and_back", |namespace| {
+            let windows =
+                |segments| Windows { congestion: Segments::new(segments).unwrap(), receive: None };
+            let (to, prefix) = ("10.2.1.7", net("10.2.1.7/32"));
+            let mut routes = namespace.run(Routes::open).unwrap().unwrap();
+            assert_eq!(routes.set(prefix, windows(40)).unwrap(), Placed::Set);
+            let follow = |routes: &mut Routes| {
+                for (_, placed) in routes.follow() {
+                    assert_eq!(placed.unwrap(), Placed::Set);
+                }
+            };
+            let is_told = |routes: &mut Routes, learn: Option<u32>, expected: [&str; 3]| {
+                follow(routes);
+                if let Some(segments) = learn {
+                    assert_eq!(routes.set(prefix, windows(segments)).unwrap(), Placed::Set);
+                }
+                let way = way(namespace, to);
+                for part in expected {
+                    assert!(way.contains(part), "{part} in {way}");
+                }
+            };
+            is_told(&mut routes, None, ["via 10.1.0.2 dev wa", "initcwnd 40", "congctl reno"]);
+            // Who learns looks where routes lead as soon as it hears of them.
+            let is_set = AtomicBool::new(false);
+            let detour = std::thread::scope(|scope| {
+                let detour = scope.spawn(|| {
+                    let detour = set(namespace, &["10.2.0.7/16"]);
+                    is_set.store(true, Ordering::Relaxed);
+                    detour
+                });
+                while !is_set.load(Ordering::Relaxed) {
+                    follow(&mut routes);
+                }
+                detour.join().unwrap()
+            });
+            is_told(&mut routes, None, ["10.2.1.7 dev taken", "initcwnd 40", "congctl reno"]);
+            is_told(&mut routes, Some(60), ["10.2.1.7 dev taken", "initcwnd 60", "congctl reno"]);
+            namespace.run(|| drop(detour)).unwrap();
+            is_told(&mut routes, Some(70), ["via 10.1.0.2 dev wa", "initcwnd 70", "congctl reno"]);
+        });
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_named() {
+        let error = Detour::set("none84", &[net("192.0.2.0/24")]).unwrap_err();
+        assert!(error.to_string().contains("none84"), "{error}");
     }
 }

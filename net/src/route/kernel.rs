@@ -68,7 +68,7 @@ impl Kernel {
     }
 
     /// Hands every route to `each`.
-    fn each(&mut self, mut each: impl FnMut(RouteMessage)) -> Result<()> {
+    pub(super) fn each(&mut self, mut each: impl FnMut(RouteMessage)) -> Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut all = RouteMessage::default();
             all.header.address_family = family;
@@ -124,6 +124,46 @@ impl Kernel {
         let action = format!("set the route to {prefix}");
         self.ask(RouteNetlinkMessage::NewRoute(route.clone()), flags, &action)?;
         Ok(route)
+    }
+
+    /// Leads `prefix` out of the device with index `device`, by a route of `table` that tells connections `metrics`, or nothing where the kernel does not
+    /// take these.
+    ///
+    /// # Errors
+    /// Without the right to change routes, and where the device is gone or has no IPv6.
+    pub(crate) fn lead(
+        &mut self,
+        prefix: IpNet,
+        (table, device): (u32, u32),
+        metrics: Vec<RouteMetric>,
+    ) -> Result<()> {
+        let mut route = RouteMessage::default();
+        let is_ipv4 = prefix.addr().is_ipv4();
+        route.header = RouteHeader {
+            address_family: family_of(prefix.addr()).0,
+            destination_prefix_length: prefix.prefix_len(),
+            protocol: RouteProtocol::Other(self.mark.protocol),
+            scope: if is_ipv4 { RouteScope::Link } else { RouteScope::Universe },
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        route.attributes = vec![
+            RouteAttribute::Table(table),
+            RouteAttribute::Destination(address(prefix.addr())),
+            RouteAttribute::Oif(device),
+            RouteAttribute::Priority(self.mark.metric),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
+        let action = format!("set the route to {prefix}");
+        if !metrics.is_empty() {
+            let mut telling = route.clone();
+            telling.attributes.push(RouteAttribute::Metrics(metrics));
+            let done = self.ask(RouteNetlinkMessage::NewRoute(telling), flags, &action);
+            if done.is_ok() {
+                return Ok(());
+            }
+        }
+        self.ask(RouteNetlinkMessage::NewRoute(route), flags, &action).map(drop)
     }
 
     /// Takes `route` away, if it is there.
@@ -184,7 +224,7 @@ impl Kernel {
             }
         });
         asked.map_err(|source| match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => NetError::NotPermitted {
+            Some(libc::EPERM) => NetError::NotPermitted {
                 action: "change routes",
                 needs: "it takes the capability CAP_NET_ADMIN",
             },
@@ -250,7 +290,7 @@ impl OwnWindows {
     }
 }
 
-fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {
+pub(super) fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {
     route.attributes.iter().flat_map(|attribute| match attribute {
         RouteAttribute::Metrics(metrics) => metrics.as_slice(),
         _ => &[],

@@ -481,6 +481,14 @@ impl End {
         if self.is_up { self.service() } else { Service::Direct }
     }
 
+    /// The service by which the other direction comes now: what its relay says, and where none does as this one.
+    fn comes_by(&self) -> Service {
+        match self.heard {
+            Some((_, service)) if self.is_up && self.is_served => service,
+            _ => self.carried_by(),
+        }
+    }
+
     /// What was sent, and what relays billed for that; bytes as relays count them.
     fn spent(&self) -> Spent {
         let Sent { packets, bytes, copies, resent } = self.sent;

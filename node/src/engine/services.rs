@@ -11,7 +11,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::egress::{Egress, EgressConfig};
 use tradewind_packet::event::{Event, Way};
-use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
+use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer};
 use tradewind_packet::ingress::{Acknowledging, Beside, Ingress, IngressConfig};
 use tradewind_packet::message::Message;
 use tradewind_packet::receiver::{Receiver, ReceiverConfig};
@@ -22,7 +22,7 @@ use tradewind_units::Timestamp;
 use super::Engine;
 use super::ends::Ends;
 use super::groups::Joined;
-use super::serving::{Served, charge};
+use super::serving::{Served, Tenancy, charge};
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 
@@ -41,7 +41,7 @@ pub(super) struct Services {
     /// Groups' flows that come in.
     pub(super) joined: BTreeMap<FlowNumber, Joined>,
     pub(super) served: BTreeMap<FlowNumber, Served>,
-    pub(super) tenants: BTreeMap<PublicIdentity, Tenant>,
+    pub(super) tenants: BTreeMap<PublicIdentity, Tenancy>,
     pub(super) next_tenant: u32,
 }
 

@@ -6,6 +6,9 @@
 //!
 //! The flow of a group comes along several paths, one to each member, which *join* it: it is served along all of them together.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::PublicIdentity;
@@ -58,9 +61,18 @@ const SPOKEN_OF_FOR: Duration = Duration::from_secs(3);
 /// Paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
 
+/// A gateway whose flows are served here: a tenant of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tenancy {
+    tenant: Tenant,
+    flows: usize,
+}
+
 /// A flow that is served here.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Served {
+    /// Whose paths it comes along.
+    gateway: PublicIdentity,
     /// Along which paths, and when that was said last: one, or those of a group.
     orders: Vec<(Order, Timestamp)>,
     is_group: bool,
@@ -90,8 +102,8 @@ impl Order {
 }
 
 impl Served {
-    fn is_of(&self, gateway: PublicIdentity) -> bool {
-        self.orders.iter().all(|(order, _)| order.place.gateway == gateway)
+    const fn new(gateway: PublicIdentity) -> Self {
+        Self { gateway, orders: Vec::new(), is_group: false, sent: [0; 2] }
     }
 
     /// Those before and behind this node on the paths that it comes along.
@@ -220,13 +232,17 @@ impl Engine {
             Service::Forwarding | Service::Caching => true,
         };
         let is_allowed = match self.services.served.get(&flow) {
-            Some(known) => known.is_of(place.gateway),
+            Some(known) => known.gateway == place.gateway,
             None => self.has_room_for(place.gateway),
         };
         if !is_possible || !is_allowed || !(place.is_first || place.is_last) {
             return false;
         }
-        match self.services.served.entry(flow).or_default().take(now, order, is_join) {
+        if !self.services.served.contains_key(&flow) {
+            self.tenancy(place.gateway).flows += 1;
+        }
+        let served = self.services.served.entry(flow);
+        match served.or_insert_with(|| Served::new(place.gateway)).take(now, order, is_join) {
             Some(false) => true,
             Some(true) => self.set_served(flow).is_ok(),
             None => false,
@@ -244,7 +260,7 @@ impl Engine {
             let ingress = IngressFlow {
                 sender: order.before.into(),
                 egress: egress(order),
-                tenant: self.tenant(order.place.gateway),
+                tenant: self.tenancy(order.place.gateway).tenant,
                 sharing: self.config.services.sharing,
                 most: order.service,
                 in_stream: self.config.services.in_stream,
@@ -257,7 +273,7 @@ impl Engine {
             }
         }
         if let Some(order) = last.first() {
-            let tenant = self.tenant(order.place.gateway);
+            let tenant = self.tenancy(order.place.gateway).tenant;
             let ingress = or_self(order.place.is_first, order.before);
             let egress = EgressFlow { ingress, receiver: order.after.into(), tenant };
             let receivers: Vec<Peer> = last.iter().map(|order| order.after.into()).collect();
@@ -270,17 +286,15 @@ impl Engine {
     }
 
     fn has_room_for(&self, gateway: PublicIdentity) -> bool {
-        let served = &self.services.served;
-        let of_it = |served: &&Served| served.is_of(gateway);
-        served.len() < MOST_SERVED && served.values().filter(of_it).count() < MOST_FOR_ONE
+        let of_it = self.services.tenants.get(&gateway).map_or(0, |known| known.flows);
+        self.services.served.len() < MOST_SERVED && of_it < MOST_FOR_ONE
     }
 
-    /// Each gateway is a tenant of its own.
-    fn tenant(&mut self, gateway: PublicIdentity) -> Tenant {
+    fn tenancy(&mut self, gateway: PublicIdentity) -> &mut Tenancy {
         let services = &mut self.services;
-        *services.tenants.entry(gateway).or_insert_with(|| {
+        services.tenants.entry(gateway).or_insert_with(|| {
             services.next_tenant += 1;
-            Tenant(services.next_tenant)
+            Tenancy { tenant: Tenant(services.next_tenant), flows: 0 }
         })
     }
 
@@ -292,21 +306,24 @@ impl Engine {
                 changed.push((*flow, served.orders.is_empty()));
             }
         }
-        if changed.is_empty() {
-            return;
-        }
         for (flow, is_over) in changed {
             // What is left of a group goes on; machines have room for what they had.
             self.services.ingress.remove_flow(flow);
             self.services.egress.remove_flow(flow);
             match is_over {
-                true => drop(self.services.served.remove(&flow)),
+                true => self.end_service(flow),
                 false => drop(self.set_served(flow)),
             }
         }
-        let services = &mut self.services;
-        let served = &services.served;
-        services.tenants.retain(|gateway, _| served.values().any(|served| served.is_of(*gateway)));
+    }
+
+    fn end_service(&mut self, flow: FlowNumber) {
+        let Some(Served { gateway, .. }) = self.services.served.remove(&flow) else { return };
+        let tenancy = self.tenancy(gateway);
+        tenancy.flows -= 1;
+        if tenancy.flows == 0 {
+            self.services.tenants.remove(&gateway);
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub fn run_test<H>(
     }
     match become_root_inside().and_then(|()| make()) {
         Ok(hosts) => check(&hosts),
-        Err(error) => return println!("SKIPPED {name}: {error}"),
+        Err(error) => return eprintln!("SKIPPED {name}: {error}"),
     }
     println!("test {name} ... ok");
 }

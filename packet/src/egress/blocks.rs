@@ -1,14 +1,14 @@
-//! Blocks whose repair packets are kept, and which of them hold a packet. The memory of a block that goes is taken by the next.
-
-use std::collections::VecDeque;
+//! Blocks whose repair packets are kept, and which of them hold a packet. What there is no room for goes by owner ([`shares`](crate::shares)), the tenant of a block's first
+//! packet. The memory of a block that goes is taken by the next.
 
 use tradewind_fec::{Decoder, MOST_REPAIRS, Members};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::event::DropReason;
-use crate::id::{FlowNumber, PacketId, Peer};
+use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Repair, Scope};
 use crate::numbered::Numbered;
+use crate::shares::{Bounds, Shares};
 
 /// How many blocks may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(super) type BlockKey = (Peer, u64);
 /// A block with the repair packets that have come.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
+    owner: Tenant,
     pub(super) scope: Scope,
     pub(super) columns: Members,
     /// In the order of the columns.
@@ -56,6 +57,7 @@ impl Block {
     /// One to be opened.
     const fn empty() -> Self {
         Self {
+            owner: Tenant(0),
             scope: Scope::CrossStream,
             columns: Members::NONE,
             packets: Vec::new(),
@@ -68,7 +70,8 @@ impl Block {
     }
 
     /// Begins anew, without repair packets.
-    fn open(&mut self, repair: &Repair<'_>) {
+    fn open(&mut self, owner: Tenant, repair: &Repair<'_>) {
+        self.owner = owner;
         self.scope = repair.scope;
         self.columns = repair.members.columns();
         self.packets.clear();
@@ -142,19 +145,24 @@ impl Cover {
     }
 }
 
-/// All blocks, first in, first out.
+/// All blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Blocks {
-    keep: KeepBlocks,
-    bytes: u64,
-    /// Room for repair packets, those of blocks that have gone included.
-    room: usize,
+    shares: Shares<BlockKey>,
+    known: Known,
+}
+
+/// Where blocks are.
+#[derive(Debug, Clone, Default)]
+struct Known {
     blocks: Vec<Block>,
     /// Places of `blocks` that are to be taken.
     free: Vec<usize>,
+    /// Room for repair packets, those of blocks that have gone included, and how much of it is not given back.
+    room: usize,
+    spare: u64,
     /// The places of blocks.
     index: Numbered<Peer, usize>,
-    order: VecDeque<(Timestamp, BlockKey)>,
     cover: Numbered<FlowNumber, Cover>,
     /// Recoveries of blocks that had to go; taken by [`Blocks::expire`].
     ended: Vec<u64>,
@@ -162,39 +170,30 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new(keep: KeepBlocks) -> Self {
-        Self {
-            keep,
-            bytes: 0,
-            room: 0,
-            blocks: Vec::new(),
-            free: Vec::new(),
-            index: Numbered::default(),
-            order: VecDeque::new(),
-            cover: Numbered::default(),
-            ended: Vec::new(),
-        }
+        let bytes = keep.bytes.as_u64();
+        let shares = Shares::new(Bounds { age: keep.age, bytes, count: keep.blocks });
+        Self { shares, known: Known { spare: 2 * bytes, ..Known::default() } }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.shares.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.shares.len()
     }
 
     /// Bytes of repair packets.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.shares.bytes()
     }
 
     pub(super) fn covering(&self, packet: PacketId) -> Option<Cover> {
-        self.cover.get(packet.flow, packet.sequence).copied()
+        self.known.cover.get(packet.flow, packet.sequence).copied()
     }
 
     pub(super) fn get_mut(&mut self, key: BlockKey) -> Option<&mut Block> {
-        let place = *self.index.get(key.0, key.1)?;
-        self.blocks.get_mut(place)
+        self.known.get_mut(key)
     }
 
     /// A packet is waited for no more.
@@ -206,36 +205,65 @@ impl Blocks {
         }
     }
 
-    /// Keeps a repair packet.
+    /// Keeps a repair packet of one of `owner`'s blocks.
     pub(super) fn insert(
         &mut self,
         now: Timestamp,
+        owner: Tenant,
         key: BlockKey,
         repair: &Repair<'_>,
     ) -> Result<(), DropReason> {
+        let Self { shares, known } = self;
         let bytes = repair.symbol.len() as u64;
-        if bytes > self.keep.bytes.as_u64() || self.keep.blocks == 0 {
+        if !shares.may_hold(bytes) {
             return Err(DropReason::TableFull);
         }
-        self.room += match self.get_mut(key) {
-            Some(block) => add_row(block, repair)?,
-            None => self.open(now, key, repair),
-        };
-        self.bytes += bytes;
-        while self.bytes > self.keep.bytes.as_u64() || self.order.len() > self.keep.blocks {
-            self.pop();
+        if let Some(block) = known.get_mut(key) {
+            let (owner, room) = (block.owner, add_row(block, repair)?);
+            known.room += room;
+            shares.lengthen(owner, bytes);
+            shares.make_room(now, (0, 0), |key| known.forget(key));
+        } else {
+            shares.make_room(now, (1, bytes), |key| known.forget(key));
+            known.open(owner, key, repair);
+            shares.add(now, owner, key, bytes);
         }
         Ok(())
     }
 
-    fn open(&mut self, now: Timestamp, key: BlockKey, repair: &Repair<'_>) -> usize {
+    /// Lets go what is too old of the owners of the blocks that hold a packet, so that it is brought back by none of these.
+    pub(super) fn expire_covering(&mut self, now: Timestamp, packet: PacketId) {
+        let Self { shares, known } = self;
+        let Some(cover) = known.cover.get(packet.flow, packet.sequence).copied() else { return };
+        for key in [cover.cross_stream, cover.in_stream].into_iter().flatten() {
+            if let Some(owner) = known.get_mut(key).map(|block| block.owner) {
+                shares.expire_of(owner, now, |key| known.forget(key));
+            }
+        }
+    }
+
+    /// Lets go what is too old; the recoveries that have ended with blocks until now.
+    pub(super) fn expire(&mut self, now: Timestamp) -> Vec<u64> {
+        let Self { shares, known } = self;
+        shares.expire(now, |key| known.forget(key));
+        std::mem::take(&mut known.ended)
+    }
+}
+
+impl Known {
+    fn get_mut(&mut self, key: BlockKey) -> Option<&mut Block> {
+        let place = *self.index.get(key.0, key.1)?;
+        self.blocks.get_mut(place)
+    }
+
+    fn open(&mut self, owner: Tenant, key: BlockKey, repair: &Repair<'_>) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(Block::empty());
             self.blocks.len() - 1
         });
         let block = &mut self.blocks[place];
-        block.open(repair);
-        let room = block.keep(usize::from(repair.row), repair.symbol);
+        block.open(owner, repair);
+        self.room += block.keep(usize::from(repair.row), repair.symbol);
         for packet in &block.packets {
             let (flow, sequence) = (packet.flow, packet.sequence);
             if self.cover.get(flow, sequence).is_none() {
@@ -246,25 +274,15 @@ impl Blocks {
             }
         }
         self.index.insert(key.0, key.1, place);
-        self.order.push_back((now, key));
-        room
     }
 
-    /// Lets go what is too old; the recoveries that end with it.
-    pub(super) fn expire(&mut self, now: Timestamp) -> Vec<u64> {
-        while self.order.front().is_some_and(|(at, _)| now.since(*at) > self.keep.age) {
-            self.pop();
-        }
-        std::mem::take(&mut self.ended)
-    }
-
-    fn pop(&mut self) {
-        let Some((_, key)) = self.order.pop_front() else { return };
-        let Some(place) = self.index.remove(key.0, key.1) else { return };
+    /// Lets a block go; the bytes of its repair packets.
+    fn forget(&mut self, key: BlockKey) -> u64 {
+        let Some(place) = self.index.remove(key.0, key.1) else { return 0 };
         self.free.push(place);
         let block = &mut self.blocks[place];
-        self.bytes -= block.bytes();
-        if self.room as u64 > 2 * self.keep.bytes.as_u64() {
+        let bytes = block.bytes();
+        if self.room as u64 > self.spare {
             self.room -= block.give_back();
         }
         self.ended.extend(block.recovery.take().map(|recovery| recovery.number));
@@ -278,6 +296,7 @@ impl Blocks {
                 self.cover.remove(packet.flow, packet.sequence);
             }
         }
+        bytes
     }
 }
 
@@ -300,4 +319,78 @@ fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<usize, DropReason> 
         recovery.decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Contradiction)?;
     }
     Ok(block.keep(row, repair.symbol))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::MemberList;
+
+    const AGE: Duration = Duration::from_millis(100);
+    const OWNERS: u32 = 3;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    /// A repair packet of a block of two packets of its owner's flow.
+    fn insert(blocks: &mut Blocks, now: u64, (owner, block, row): (u32, u64, u8)) -> bool {
+        let flow = FlowNumber(owner.into());
+        let packets = [0, 1].map(|place| PacketId { flow, sequence: 2 * block + place });
+        let mut entries = Vec::new();
+        MemberList::write(packets.into_iter(), &mut entries);
+        let members = MemberList::of(Members::first(2), &entries).unwrap();
+        let symbol = vec![row; 10 + block as usize % 7];
+        let repair =
+            Repair { scope: Scope::InStream, row, rows: 3, block, members, symbol: &symbol };
+        blocks.insert(at(now), Tenant(owner), (Peer(owner), block), &repair).is_ok()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_counted_is_what_is_kept_whoever_gives_way(
+            inserts in prop::collection::vec((0..OWNERS, 0..30_u64, 0..3_u8, 0..20_u64), 1..200),
+        ) {
+            let keep = KeepBlocks { age: AGE, bytes: Bytes::new(150), blocks: 8 };
+            let (mut blocks, mut now) = (Blocks::new(keep), 0);
+            for (owner, block, row, passed) in inserts {
+                now += passed;
+                insert(&mut blocks, now, (owner, block, row));
+                if passed == 0 {
+                    let (flow, sequence) = (FlowNumber(owner.into()), 2 * block);
+                    blocks.expire_covering(at(now), PacketId { flow, sequence });
+                }
+                let keys = (0..OWNERS).flat_map(|owner| (0..30).map(move |block| (Peer(owner), block)));
+                let kept: Vec<BlockKey> = keys.filter(|key| blocks.get_mut(*key).is_some()).collect();
+                let bytes: u64 = kept.iter().map(|key| blocks.get_mut(*key).unwrap().bytes()).sum();
+                prop_assert_eq!((blocks.len(), blocks.bytes()), (kept.len(), bytes));
+                prop_assert!(kept.len() <= 8 && bytes <= 150);
+                for (peer, block) in kept {
+                    let packet = PacketId { flow: FlowNumber(peer.0.into()), sequence: 2 * block + 1 };
+                    prop_assert_eq!(blocks.covering(packet).unwrap().in_stream, Some((peer, block)));
+                }
+            }
+            blocks.expire(at(now + 101));
+            prop_assert_eq!((blocks.len(), blocks.bytes(), blocks.is_empty()), (0, 0, true));
+            for (owner, sequence) in (0..OWNERS).flat_map(|owner| (0..60).map(move |at| (owner, at))) {
+                let packet = PacketId { flow: FlowNumber(owner.into()), sequence };
+                prop_assert!(blocks.covering(packet).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn no_block_that_is_too_old_brings_a_packet_back() {
+        let keep = KeepBlocks { age: AGE, bytes: Bytes::new(1000), blocks: 8 };
+        let mut blocks = Blocks::new(keep);
+        let packet = |owner: u64| PacketId { flow: FlowNumber(owner), sequence: 2 };
+        assert!(insert(&mut blocks, 0, (1, 1, 0)) && insert(&mut blocks, 0, (2, 1, 0)));
+        blocks.expire_covering(at(100), packet(1));
+        assert!(blocks.covering(packet(1)).is_some());
+        blocks.expire_covering(at(101), packet(1));
+        assert!(blocks.covering(packet(1)).is_none());
+        assert!(blocks.covering(packet(2)).is_some(), "others are not looked at");
+    }
 }

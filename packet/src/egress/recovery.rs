@@ -16,6 +16,7 @@ impl Egress {
         from: Peer,
         repair: &Repair<'_>,
     ) -> Result<(), DropReason> {
+        let mut owner = None;
         for packet in repair.members.packets() {
             match self.flows.get(&packet.flow) {
                 None => return Err(DropReason::UnknownFlow),
@@ -23,11 +24,11 @@ impl Egress {
                 Some(_) if self.groups.contains_key(&packet.flow) => {
                     return Err(DropReason::NotServed);
                 }
-                Some(_) => {}
+                Some(flow) => owner = owner.or(Some(flow.tenant)),
             }
         }
-        let key = (from, repair.block);
-        self.blocks.insert(now, key, repair)?;
+        let (key, owner) = ((from, repair.block), owner.ok_or(DropReason::UnknownFlow)?);
+        self.blocks.insert(now, owner, key, repair)?;
         self.set_expiry(now);
         for packet in repair.members.packets() {
             self.tell_absence_again(now, packet.flow);

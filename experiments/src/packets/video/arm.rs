@@ -43,6 +43,8 @@ pub(super) enum Arm {
     Caching,
     /// Lost packets are solved for.
     Coding,
+    /// The same with more repair packets than the paper has.
+    CodingMore,
     /// Every packet goes over the relays as well.
     Forwarding,
 }
@@ -56,6 +58,7 @@ impl Arm {
             Self::Srt => "SRT on the direct path",
             Self::Caching => "caching",
             Self::Coding => "coding",
+            Self::CodingMore => "coding with more repair packets",
             Self::Forwarding => "forwarding",
         }
     }
@@ -70,9 +73,12 @@ impl Arm {
         match self {
             Self::Duplication => Shield::Twice,
             Self::Fec => Shield::Repairs(scenario.fec),
-            Self::Direct | Self::Srt | Self::Caching | Self::Coding | Self::Forwarding => {
-                Shield::None
-            }
+            Self::Direct
+            | Self::Srt
+            | Self::Caching
+            | Self::Coding
+            | Self::CodingMore
+            | Self::Forwarding => Shield::None,
         }
     }
 
@@ -81,7 +87,7 @@ impl Arm {
         match self {
             Self::Direct | Self::Duplication | Self::Fec | Self::Srt => ("direct", false),
             Self::Caching => ("caching", true),
-            Self::Coding => ("coding", true),
+            Self::Coding | Self::CodingMore => ("coding", true),
             Self::Forwarding => ("forwarding", true),
         }
     }
@@ -132,7 +138,10 @@ pub(super) fn start(
     let (mut services, mut relays) = (Vec::new(), Vec::new());
     if takes_relays {
         let coding = Coding {
-            cross_stream: scenario.cross_stream,
+            cross_stream: match arm {
+                Arm::CodingMore => scenario.cross_stream_more,
+                _ => scenario.cross_stream,
+            },
             in_stream: scenario.in_stream,
             across_gateways: true,
         };

@@ -238,9 +238,9 @@ fn distribution(arm: Arm, runs: &[&Outcome]) -> Vec<Row> {
     DRAWN_PERCENT.map(row).to_vec()
 }
 
-/// What leaves the ingress relay with coding, for each that leaves it with forwarding, by run: packets, bytes.
-fn of_forwarding(all: &[Outcome]) -> [Vec<f64>; 2] {
-    let [coding, forwarding] = [Arm::Coding, Arm::Forwarding].map(|arm| of_arm(all, arm));
+/// What leaves the ingress relay with a way of coding, for each that leaves it with forwarding, by run: packets, bytes.
+fn of_forwarding(all: &[Outcome], coding: Arm) -> [Vec<f64>; 2] {
+    let [coding, forwarding] = [coding, Arm::Forwarding].map(|arm| of_arm(all, arm));
     [0, 1].map(|what| {
         let both = coding.iter().zip(&forwarding);
         both.map(|(one, other)| 100.0 * one.between_relays[what] / other.between_relays[what])
@@ -249,14 +249,18 @@ fn of_forwarding(all: &[Outcome]) -> [Vec<f64>; 2] {
 }
 
 fn relative(all: &[Outcome]) -> Vec<Row> {
-    let [packets, bytes] = of_forwarding(all);
+    let [packets, bytes] = of_forwarding(all, Arm::Coding);
+    let [more_packets, more_bytes] = of_forwarding(all, Arm::CodingMore);
     let rows = [
-        ("packets between relays, coding", 13.4, packets),
-        ("bytes between relays, coding", 13.6, bytes),
+        ("packets", Arm::Coding, Some(13.4), packets),
+        ("bytes", Arm::Coding, Some(13.6), bytes),
+        ("packets", Arm::CodingMore, None, more_packets),
+        ("bytes", Arm::CodingMore, None, more_bytes),
     ];
     let told = rows.into_iter().filter(|(.., values)| !values.is_empty());
-    told.map(|(case, paper, values)| {
-        Row::of(case, Some(paper), &values, "% of forwarding's", "all four flows of the group")
+    told.map(|(what, arm, paper, values)| {
+        let case = format!("{what} between relays, {}", arm.name());
+        Row::of(&case, paper, &values, "% of forwarding's", "all four flows of the group")
     })
     .collect()
 }
@@ -301,12 +305,18 @@ fn findings(all: &[Outcome], lossless: f64) -> Vec<Finding> {
         let ours = format!("MOS {coding:.2}, {forwarding:.2} with forwarding");
         findings.push(Finding::new(says, coding >= forwarding - ALIKE_MOS, ours));
     }
-    let [packets, bytes] = of_forwarding(all).map(|values| mean(&values));
+    let [packets, bytes] = of_forwarding(all, Arm::Coding).map(|values| mean(&values));
     if packets.is_finite() {
         let says =
             "and sends much less between the relays: less than half of the packets and bytes";
         let ours = format!("{packets:.1} % of packets, {bytes:.1} % of bytes");
         findings.push(Finding::new(says, packets < 50.0 && bytes < 50.0, ours));
+    }
+    if let (Some(coding), Some(forwarding)) = (psnr(Arm::CodingMore), psnr(Arm::Forwarding)) {
+        let says =
+            "coding with more repair packets achieves a similar quality as forwarding (ours)";
+        let ours = format!("{coding:.1} dB, {forwarding:.1} with forwarding");
+        findings.push(Finding::new(says, coding >= forwarding - ALIKE_DB, ours));
     }
     findings
 }
@@ -377,6 +387,15 @@ mod tests {
         let said = findings(&bad, 40.5);
         assert!(said.iter().all(|finding| !finding.holds), "{said:?}");
         assert_eq!(findings(&good[..1], 40.5).len(), 1);
+        // With more repair packets, a sentence more.
+        for (psnr_db, holds) in [(39.5, true), (30.0, false)] {
+            let more = outcome(Arm::CodingMore, psnr_db, 4.2, [50.0, 80.0]);
+            let all = [good[1].clone(), more, good[2].clone()];
+            let said = findings(&all, 40.5);
+            let finding = said.iter().find(|finding| finding.paper.contains("more repair"));
+            assert_eq!(finding.unwrap().holds, holds);
+            assert_eq!(relative(&all).len(), 4);
+        }
         // Where ffmpeg tells VMAF, a sentence more.
         let with_vmaf = |vmaf: f64, outcome: &Outcome| {
             let mut outcome = outcome.clone();

@@ -78,8 +78,9 @@ pub(super) struct Scenario {
     /// Other flows of the video's group, and of the voice call's.
     pub(super) beside_video: Background,
     pub(super) beside_voice: Background,
-    /// r and s.
+    /// r, the same with more repair packets, and s.
     pub(super) cross_stream: [u8; 2],
+    pub(super) cross_stream_more: [u8; 2],
     pub(super) in_stream: [u8; 2],
     /// Repair packets on the direct path.
     pub(super) fec: Rate,
@@ -118,6 +119,7 @@ impl Scenario {
             ("packet_bytes", f64::from(video.packet_bytes), 300.0, 1_130.0),
             ("pacing", video.pacing, 1.0, 100.0),
             ("cross_stream packets", scenario.cross_stream[1].into(), 1.0, 32.0),
+            ("cross_stream_more packets", scenario.cross_stream_more[1].into(), 1.0, 32.0),
             ("in_stream packets", scenario.in_stream[1].into(), 1.0, 32.0),
             ("fec packets", scenario.fec.packets as f64, 1.0, 32.0),
             ("fec repair packets", scenario.fec.repairs as f64, 1.0, 8.0),

@@ -1,6 +1,6 @@
 //! What is told of flows at their endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
@@ -82,8 +82,12 @@ impl Ends {
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
         let (direction, fared) = (Direction::Received, Some(end.received));
+        let comes_by = end.comes_by();
+        let why = if comes_by == service { why } else { "as the far gateway sends" };
         let received = FlowStatus {
             direction,
+            service: name(comes_by).to_owned(),
+            why: why.to_owned(),
             packets,
             bytes,
             copies,
@@ -157,8 +161,8 @@ impl Engine {
                 held.0.set_status(&told);
             }
         }
-        let is_own = |flow: FlowNumber| self.routes.values().any(|route| route.end == Some(flow));
-        for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !is_own(*flow)) {
+        let own: BTreeSet<FlowNumber> = self.routes.values().filter_map(|it| it.end).collect();
+        for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far), &by_ways));
         }
         flows.extend(self.report_meetings());

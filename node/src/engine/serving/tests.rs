@@ -1,0 +1,61 @@
+//! How many flows are served for one gateway, and when they are over.
+
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Message, Service};
+use tradewind_packet::session::PeerId;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
+use super::{IDLE, MOST_FOR_ONE};
+
+/// A gateway's open path over relay 2 to endpoint 4: the relay, and the path's label there.
+fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
+    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(number, forwarded(far, vec![relay]));
+    hosts.pass(Duration::from_secs(1));
+    let engine = hosts.at(number);
+    let label = engine.fars.values().find_map(|far| far.label).unwrap();
+    engine.labels.get(label).unwrap().way_back().unwrap()
+}
+
+/// Asks the relay to serve flows with such numbers.
+fn ask(hosts: &mut Hosts, number: u8, (relay, label): (PeerId, u32), flows: std::ops::Range<u64>) {
+    for flow in flows {
+        let service = Service::Caching;
+        hosts.at(number).say(relay, &Message::Serve { label, flow: FlowNumber(flow), service });
+        hosts.exchange();
+    }
+}
+
+/// How many flows are served at the relay, and how many of them are counted, by gateway.
+fn served(hosts: &mut Hosts) -> (usize, Vec<usize>) {
+    let services = &hosts.at(2).services;
+    (services.served.len(), services.tenants.values().map(|tenancy| tenancy.flows).collect())
+}
+
+#[test]
+fn one_gateway_has_no_more_flows_served_than_its_share() {
+    let gateways = [(1, gateway(1)), (5, gateway(5))];
+    let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
+    let (greedy, other) = (path(&mut hosts, 1), path(&mut hosts, 5));
+    // Of the paths' own routes.
+    let (own, _) = served(&mut hosts);
+    let share = MOST_FOR_ONE as u64;
+    ask(&mut hosts, 1, greedy, 0..share + 10);
+    let (all, by_gateway) = served(&mut hosts);
+    assert_eq!((all, by_gateway.iter().sum::<usize>()), (MOST_FOR_ONE + own / 2, all));
+    assert_eq!(by_gateway.iter().max(), Some(&MOST_FOR_ONE));
+    ask(&mut hosts, 5, other, share + 10..share + 11);
+    assert_eq!(served(&mut hosts).0, all + 1, "another has its own share");
+    ask(&mut hosts, 5, other, 0..1);
+    assert_eq!(served(&mut hosts).0, all + 1, "nobody takes another's flow");
+    hosts.pass(IDLE * 2);
+    let (left, by_gateway) = served(&mut hosts);
+    assert_eq!(
+        (left, by_gateway.iter().sum::<usize>()),
+        (own, own),
+        "what nobody speaks of is over"
+    );
+    ask(&mut hosts, 1, greedy, 0..5);
+    assert_eq!(served(&mut hosts).0, own + 5, "and leaves its room");
+}

@@ -1,0 +1,169 @@
+//! Who has how much of what is kept for a while, and whose goes where there is no room.
+//!
+//! Bounded by age, bytes and number. Where there is no room, whoever has most gives it: of what is his the oldest goes, so that nobody who sends much has what is others' forgotten.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::id::Tenant;
+
+/// Owners that a look at all of them counts for one thing kept. Chosen: about what keeping it costs.
+const KEPT_OF_A_LOOK: usize = 8;
+
+/// Room for so many times what an owner has is given back, but for some. Chosen: what comes and goes steadily never gets there.
+const MOST_ROOM: usize = 4;
+const SPARE_ROOM: usize = 1024;
+
+/// How much may be kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) age: Duration,
+    pub(crate) bytes: u64,
+    pub(crate) count: usize,
+}
+
+/// By owner what is kept, each by its `T`. Whoever keeps it forgets what is handed to `forget`, which answers with how many bytes that was.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares<T> {
+    bounds: Bounds,
+    bytes: u64,
+    count: usize,
+    by_owner: BTreeMap<Tenant, Share<T>>,
+    /// Who had most when that was looked at last, and how much of his may go before it is looked at again.
+    largest: (Tenant, usize),
+}
+
+/// One owner's, in the order in which it came.
+#[derive(Debug, Clone)]
+struct Share<T> {
+    bytes: u64,
+    kept: VecDeque<(Timestamp, T)>,
+}
+
+impl<T> Shares<T> {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, bytes: 0, count: 0, by_owner: BTreeMap::new(), largest: (Tenant(0), 0) }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether so much can be kept at all.
+    pub(crate) fn may_hold(&self, bytes: u64) -> bool {
+        bytes <= self.bounds.bytes && self.bounds.count > 0
+    }
+
+    /// Adds what `owner` has kept from now on.
+    pub(crate) fn add(&mut self, now: Timestamp, owner: Tenant, kept: T, bytes: u64) {
+        let share = self.by_owner.entry(owner);
+        let share = share.or_insert_with(|| Share { bytes: 0, kept: VecDeque::new() });
+        share.kept.push_back((now, kept));
+        share.bytes += bytes;
+        self.bytes += bytes;
+        self.count += 1;
+    }
+
+    /// Something that `owner` has has got longer.
+    pub(crate) fn lengthen(&mut self, owner: Tenant, bytes: u64) {
+        if let Some(share) = self.by_owner.get_mut(&owner) {
+            share.bytes += bytes;
+            self.bytes += bytes;
+        }
+    }
+
+    /// Has so much go that `count` more, of so many bytes, are within the bounds: what is too old, then the oldest of whoever has most of what there is too much of. So
+    /// much goes between two looks at all owners that their cost is little for each.
+    pub(crate) fn make_room(
+        &mut self,
+        now: Timestamp,
+        (count, bytes): (usize, u64),
+        mut forget: impl FnMut(T) -> u64,
+    ) {
+        let Bounds { bytes: most_bytes, count: most, .. } = self.bounds;
+        let is_tight = |all: &Self| (all.bytes + bytes > most_bytes, all.count + count > most);
+        while is_tight(self) != (false, false) && !self.is_empty() {
+            let (owner, left) = self.largest;
+            let is_there = self.by_owner.get(&owner).is_some_and(|share| !share.kept.is_empty());
+            if left > 0 && is_there {
+                self.largest.1 -= 1;
+                self.pop(owner, &mut forget);
+                continue;
+            }
+            self.expire(now, &mut forget);
+            let (_, are_too_many) = is_tight(self);
+            let size = |share: &Share<T>| match are_too_many {
+                true => share.kept.len() as u64,
+                false => share.bytes,
+            };
+            let largest = self.by_owner.iter().max_by_key(|(_, share)| size(share));
+            let Some(owner) = largest.map(|(owner, _)| *owner) else { return };
+            if is_tight(self) != (false, false) {
+                self.largest = (owner, self.by_owner.len() / KEPT_OF_A_LOOK);
+                self.pop(owner, &mut forget);
+            }
+        }
+    }
+
+    /// Lets go what is too old, and owners who have nothing.
+    pub(crate) fn expire(&mut self, now: Timestamp, mut forget: impl FnMut(T) -> u64) {
+        let mut next = self.by_owner.keys().next().copied();
+        while let Some(owner) = next {
+            self.expire_of(owner, now, &mut forget);
+            let later = (Bound::Excluded(owner), Bound::Unbounded);
+            next = self.by_owner.range(later).next().map(|(owner, _)| *owner);
+        }
+        self.by_owner.retain(|_, share| !share.kept.is_empty());
+        self.largest.1 = 0;
+    }
+
+    /// Lets go what of one owner's is too old.
+    pub(crate) fn expire_of(
+        &mut self,
+        owner: Tenant,
+        now: Timestamp,
+        mut forget: impl FnMut(T) -> u64,
+    ) {
+        let Some(share) = self.by_owner.get(&owner) else { return };
+        let is_old = |kept: &&(Timestamp, T)| now.since(kept.0) > self.bounds.age;
+        let many = share.kept.iter().take_while(is_old).count();
+        (0..many).for_each(|_| self.pop(owner, &mut forget));
+    }
+
+    fn pop(&mut self, owner: Tenant, forget: &mut impl FnMut(T) -> u64) {
+        let Some(share) = self.by_owner.get_mut(&owner) else { return };
+        let Some((_, kept)) = share.kept.pop_front() else { return };
+        let used = share.kept.len();
+        if share.kept.capacity() > MOST_ROOM * used + SPARE_ROOM {
+            share.kept.shrink_to(2 * used);
+        }
+        let bytes = forget(kept);
+        share.bytes -= bytes;
+        self.bytes -= bytes;
+        self.count -= 1;
+    }
+}
+
+#[cfg(test)]
+impl<T> Shares<T> {
+    /// How many bytes each owner has.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_owner.values().map(|share| share.bytes)
+    }
+}
