@@ -223,10 +223,10 @@ pub struct NodeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LegSeal {
-    /// Their headers: nobody has more passed on than was sent, nor elsewhere.
-    #[default]
+    /// Their headers: nobody has more passed on than was sent, nor elsewhere. A relay does that in a third of the time.
     Headers,
-    /// All of it: nor can anybody tell by their bytes that they are the same on two legs.
+    /// All of it: nor can anybody put other bytes in a packet's place, or tell that packets on two legs are the same.
+    #[default]
     Whole,
 }
 

@@ -143,9 +143,11 @@ impl Engine {
         }
     }
 
-    /// Passes on what came under a label.
+    /// Passes on what came under a label. Nothing at all is no datagram of anybody's.
     fn pass_on(&mut self, label: u32, (peer, next): (PeerId, u32), body: &[u8]) {
-        if self.pass(peer, next, body) {
+        if body.is_empty() {
+            add(&self.counts.dropped, 1);
+        } else if self.pass(peer, next, body) {
             self.note_passed(label, (1, body.len()));
         }
     }

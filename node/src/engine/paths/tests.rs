@@ -9,7 +9,7 @@ use tradewind_units::Duration;
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
 use super::super::conversations::Written;
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
-use crate::config::NodeConfig;
+use crate::config::{LegSeal, NodeConfig};
 
 /// An endpoint that delivers nothing, and so answers no opening.
 fn deaf(number: u8) -> NodeConfig {
@@ -121,10 +121,47 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     assert_eq!(hosts.at(1).counts.snapshot().paths_up, 2);
 }
 
+/// Whoever puts other bytes in a packet's place changes nothing where legs are sealed whole: the packet itself comes through. Where headers alone are, it is
+/// taken for a replay.
+#[test]
+fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed() {
+    for (leg_seal, expected) in [(LegSeal::Whole, [0, 1]), (LegSeal::Headers, [0, 0])] {
+        let sealing = |config: NodeConfig| NodeConfig { leg_seal, ..config };
+        let all = [(1, gateway(1)), (2, anybody(2)), (4, anybody(4))];
+        let mut hosts = Hosts::new(all.map(|(number, config)| (number, sealing(config))));
+        let (relay, far) = (hosts.hop(2), hosts.hop(4));
+        let flow = hosts.register(1, forwarded(far, vec![relay]));
+        hosts.pass(Duration::from_secs(3));
+        let (now, mut batch, mut sent) = (hosts.now, ReceiveBatch::new(32), Vec::new());
+        let engine = hosts.at(1);
+        let (route, anyone) = (engine.flows[&flow], Written::by("0.0.0.0:0".parse().unwrap()));
+        engine.take_application(now, route, anyone, b"hello");
+        engine.flush();
+        while batch.receive(&hosts.at(2).sockets.shared.port).unwrap() > 0 {
+            batch.for_each(|_, datagram| sent.push(datagram.to_vec()));
+        }
+        let [original] = &sent[..] else { panic!("{} datagrams", sent.len()) };
+        let mut altered = original.clone();
+        *altered.last_mut().unwrap() ^= 1;
+        let delivered = [&altered, original].map(|datagram| {
+            let before = hosts.at(4).counts.snapshot().delivered;
+            let room = hosts.at(1).sockets.room(false, relay.address, datagram.len());
+            room.unwrap().copy_from_slice(datagram);
+            hosts.exchange();
+            hosts.at(4).counts.snapshot().delivered - before
+        });
+        assert_eq!(delivered, expected, "{leg_seal:?}");
+    }
+}
+
 /// Packets of no bytes, sealed as a whole by a gateway that should not, pass nothing on: above all not what was in a relay's buffers before.
 #[test]
 fn what_is_not_sealed_never_leaves() {
-    let others = [2, 4].map(|number| (number, anybody(number)));
+    [LegSeal::Headers, LegSeal::Whole].into_iter().for_each(empty_packets_are_not_passed_on);
+}
+
+fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
+    let others = [2, 4].map(|number| (number, NodeConfig { leg_seal, ..anybody(number) }));
     let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     let flow = hosts.register(1, forwarded(far, vec![relay]));
