@@ -62,6 +62,7 @@ pub mod outbox;
 pub mod path_mtu;
 pub mod receiver;
 pub mod rendezvous;
+mod room;
 mod round_trip;
 pub mod sender;
 pub mod session;

@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::room;
+
 /// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets overtake each other.
 const SPARE_GAPS: usize = 64;
 /// Places, of known numbers and gaps, for each number that is known, beyond which numbers are kept apart. Chosen: more than gaps leave when numbers come.
 const MOST_SPREAD: usize = 4;
-/// Room for so many times the places in use is given back, but for some. Chosen: what comes and goes in order never gets there.
-const MOST_ROOM: usize = 4;
-const SPARE_ROOM: usize = 1024;
 
 /// The things.
 #[derive(Debug, Clone)]
@@ -125,8 +124,8 @@ impl<T> Series<T> {
             self.far
                 .extend(apart.filter_map(|(place, value)| Some((first + place as u64, value?))));
             self.known = 0;
-        } else if self.near.capacity() > MOST_ROOM * self.near.len() + SPARE_ROOM {
-            self.near.shrink_to(2 * self.near.len());
+        } else {
+            room::give_back(&mut self.near);
         }
     }
 }
@@ -213,7 +212,7 @@ mod tests {
             }
             assert_eq!(numbered.get((), stays), Some(&stays));
             let room = numbered.owners[&()].near.capacity();
-            assert!(room <= 2 * SPARE_ROOM, "{room} places for one number");
+            assert!(room <= 2 * room::SPARE, "{room} places for one number");
         }
     }
 }

@@ -8,13 +8,10 @@ use std::ops::Bound;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::id::Tenant;
+use crate::room;
 
 /// Owners that a look at all of them counts for one thing kept. Chosen: about what keeping it costs.
 const KEPT_OF_A_LOOK: usize = 8;
-
-/// Room for so many times what an owner has is given back, but for some. Chosen: what comes and goes steadily never gets there.
-const MOST_ROOM: usize = 4;
-const SPARE_ROOM: usize = 1024;
 
 /// How much may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,10 +146,7 @@ impl<T> Shares<T> {
     fn pop(&mut self, owner: Tenant, forget: &mut impl FnMut(T) -> u64) {
         let Some(share) = self.by_owner.get_mut(&owner) else { return };
         let Some((_, kept)) = share.kept.pop_front() else { return };
-        let used = share.kept.len();
-        if share.kept.capacity() > MOST_ROOM * used + SPARE_ROOM {
-            share.kept.shrink_to(2 * used);
-        }
+        room::give_back(&mut share.kept);
         let bytes = forget(kept);
         share.bytes -= bytes;
         self.bytes -= bytes;
