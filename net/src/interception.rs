@@ -6,12 +6,15 @@
 //! it goes when the owner ends, however it ends, but for the routing: that is removed in order, and what an owner
 //! that was killed has left of it, which does nothing without its mark, is swept by the next.
 //!
-//! While nobody listens, new connections through this host go on as if there were no rule.
+//! While nobody listens, new connections through this host go on as if there were no rule. Nor is anything new taken unless the rules' owner
+//! shows that it goes on (`pulse`).
 //!
 //! Whole packets of any protocol are taken by routes into a TUN device instead (`detour`).
 
 mod datagrams;
 mod detour;
+mod keeper;
+mod pulse;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -26,7 +29,11 @@ use crate::iproute::{self, Tool};
 use crate::nft::Table;
 use crate::route::kernel::Mark;
 
+use pulse::{IS_FELT, IS_NOT_FELT, Pulse};
+
 pub use detour::Detour;
+pub use keeper::Keeper;
+pub use pulse::{BEAT_EVERY, LAPSE};
 
 /// The upper half of all our marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
@@ -59,11 +66,13 @@ pub struct Capture {
 #[derive(Debug)]
 pub struct Interception {
     table: Table,
+    pulse: Pulse,
     _routing: Routing,
 }
 
 impl Interception {
-    /// Puts rules for `capture` in force in this thread's network namespace.
+    /// Puts rules for `capture` in force in this thread's network namespace. New connections are taken for [`LAPSE`], and on after each
+    /// [`Interception::beat`]; those that were taken stay so.
     ///
     /// # Errors
     /// When `nft` or `ip` is missing or may not, or the kernel has no TPROXY.
@@ -94,14 +103,33 @@ impl Interception {
     /// # Errors
     /// As [`Interception::set`].
     pub fn set_for_answers(sources: &[(IpAddr, u8, RangeInclusive<u16>)]) -> Result<Self> {
-        let families = [false, true].map(|is_v6| sources.iter().any(|at| at.0.is_ipv6() == is_v6));
-        Self::set_chains(families, |mark| datagrams::answers(sources, mark))
+        let is_there = |is_v6| sources.iter().any(|at| at.0.is_ipv6() == is_v6);
+        Self::set_chains([false, true].map(is_there), |mark| datagrams::answers(sources, mark))
+    }
+
+    /// Whether [`Interception::set_for_answers`] would be possible now, as far as can be told without doing it.
+    ///
+    /// # Errors
+    /// As [`Interception::set`].
+    pub fn check_for_answers(sources: &[(IpAddr, u8, RangeInclusive<u16>)]) -> Result<()> {
+        iproute::ask(Tool::Ip, &["rule", "show"])?;
+        Table::check(&name(0), &datagrams::answers(sources, KIND))
     }
 
     fn set_chains(families: [bool; 2], chains: impl Fn(u32) -> Vec<String>) -> Result<Self> {
         let routing = Routing::set(families)?;
-        let table = Table::set(&name(routing.number), &chains(KIND | routing.number))?;
-        Ok(Self { table, _routing: routing })
+        let pulse = Pulse::new(families, routing.table())?;
+        let table = Table::set(&name(routing.number), &chains(routing.table()))?;
+        pulse.beat()?;
+        Ok(Self { table, pulse, _routing: routing })
+    }
+
+    /// Shows the rules that their owner goes on: they hold for [`LAPSE`] from now.
+    ///
+    /// # Errors
+    /// When the rules are gone, or loopback is down.
+    pub fn beat(&self) -> Result<()> {
+        self.pulse.beat()
     }
 
     /// The name of its nftables table.
@@ -244,7 +272,7 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     for listener in &capture.listeners {
         let (protocol, family) = if listener.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
         take.push(format!(
-            "meta nfproto {protocol} tcp flags & (syn | ack) == syn tproxy {family} to {listener} meta mark set {mark:#x} accept"
+            "{IS_FELT} meta nfproto {protocol} tcp flags & (syn | ack) == syn tproxy {family} to {listener} meta mark set {mark:#x} accept"
         ));
     }
     // What belongs to a connection that was taken; others, older than these rules, are let alone.
@@ -253,21 +281,27 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     let each = |verdict: &str| {
         places.iter().map(|place| format!("{place} {verdict}")).collect::<Vec<_>>().join("; ")
     };
-    let mut chains = vec![
+    let mut chains = pulse::felt(mark).to_vec();
+    chains.extend([
         format!("chain take {{ {}; }}", take.join("; ")),
         format!(
             "chain arriving {{ type filter hook prerouting priority mangle; policy accept; fib daddr type != unicast return; {}; }}",
             each("jump take")
         ),
-    ];
+    ]);
     if capture.own_host {
-        let begins = each(&format!("tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
+        let begins =
+            each(&format!("{IS_FELT} tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
+        // What has begun and was not accepted goes its old way as well.
+        let gives_up = each(&format!(
+            "{IS_NOT_FELT} tcp flags & (syn | ack) == syn ct mark {mark:#x} ct mark set 0"
+        ));
         // Also what another interception of the same destinations has begun to take: at an upgrade that one ends before its connections.
         let goes_on = each(&format!(
             "ct mark & {KIND_BITS:#x} == {KIND:#x} ct direction original meta mark set {mark:#x}"
         ));
         chains.push(format!(
-            "chain own {{ type route hook output priority mangle; policy accept; meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; {begins}; {goes_on}; }}"
+            "chain own {{ type route hook output priority mangle; policy accept; meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; {begins}; {gives_up}; {goes_on}; }}"
         ));
     }
     chains
@@ -308,7 +342,9 @@ mod tests {
         assert!(text.contains("tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept"));
         assert!(text.contains("tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept"));
         assert!(text.contains("ip6 daddr 2001:db8::/32 tcp dport 1-65535 jump take"));
-        assert!(!text.contains("hook output"), "{text}");
+        let begins = text.matches("tcp flags & (syn | ack) == syn").count();
+        assert_eq!(begins, text.matches(&format!("{IS_FELT} meta")).count(), "{text}");
+        assert!(!text.contains("type route hook output"), "{text}");
         let text = chains(&Capture { own_host: true, ..capture }, KIND | 7).join("\n");
         assert!(text.contains("meta mark 0x54570000 return"), "{text}");
         let goes_on = "tcp dport 443-443 ct mark & 0xffff0000 == 0x54570000 ct direction original";

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, PublicIdentity,
-    RelayPolicy, SignedGrant,
+    RelayPolicy, Route, SignedGrant,
 };
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
@@ -296,6 +297,14 @@ impl NodeConfig {
             Entrance::Port { to, .. } => (Some(*to), path.course.clone()),
             Entrance::Taken(_) | Entrance::Tunnel(_) => (None, path.course.clone()),
         });
+        let ranges = self.paths.iter().flat_map(|path| match &path.entrance {
+            Entrance::Taken(Taken { destinations, .. })
+            | Entrance::Tunnel(Tunnel { destinations, .. }) => destinations.as_slice(),
+            Entrance::Port { .. } => &[],
+        });
+        for rule in ranges.filter(|rule| !covers_ends(grant, rule)) {
+            tracing::warn!(%rule, "grant: it does not cover all of where these packets go, and what is taken for the rest will be lost");
+        }
         for (to, course) in of_paths.chain(of_groups) {
             if let Some(to) = to.filter(|to| !grant.may_cover(&Destination::Address(*to))) {
                 tracing::warn!(%to, "grant: it does not cover where these packets go, and they will be refused");
@@ -397,6 +406,15 @@ impl NodeConfig {
 const LEAST_MTU: u16 = 576;
 const MOST_MTU: u16 = 65_280;
 
+/// Whether a grant covers the first and the last of what a range is of.
+fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {
+    let Some(net) = rule.range().and_then(|(base, bits)| IpNet::new(base, bits).ok()) else {
+        return true;
+    };
+    let ends = [(net.network(), *rule.ports().start()), (net.broadcast(), *rule.ports().end())];
+    ends.into_iter().all(|end| grant.may_cover(&Destination::Address(end.into())))
+}
+
 impl Tunnel {
     fn check(&self, key: &'static str) -> Result<(), NodeError> {
         let refused = |problem: &str| Err(NodeError::Config { key, problem: problem.into() });
@@ -432,7 +450,11 @@ impl Course {
         if recovers && matches!(relays, Via::Relays(relays) if relays.len() > 2) {
             return refused("relays", "caching, coding and auto take one relay or two");
         }
-        Ok(())
+        let hops: Vec<Hop> = self.named().cloned().collect();
+        match Route::new(hops).map(drop) {
+            Err(error) if self.named().next().is_some() => refused("relays", &error.to_string()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it can be followed by a node that knows members, or none.

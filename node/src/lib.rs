@@ -38,8 +38,10 @@ mod registry;
 mod rests;
 mod shared;
 pub mod status;
+mod ticks;
 mod worker;
 
+use std::mem::take;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -47,7 +49,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tradewind_net::NetError;
-use tradewind_net::interception::{Interception, OWN_MARK};
+use tradewind_net::interception::OWN_MARK;
 use tradewind_net::udp::{UdpOptions, UdpPort};
 
 pub use config::{
@@ -56,13 +58,14 @@ pub use config::{
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
-use interceptor::{Gate, Interceptor};
+use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use mailbox::Desk;
 use membership::Watch;
 use shared::Shared;
 use status::Board;
 pub use status::PacketReport;
+use ticks::AllTicks;
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -102,11 +105,10 @@ pub struct Node {
     config: Arc<NodeConfig>,
     /// Reads the members' file again when it changes.
     _members: Option<Watch>,
-    /// What is taken off its way while the far endpoint answers.
-    gates: Vec<Arc<Gate>>,
+    /// Of what is taken off its way, until they are followed.
+    rules: Vec<Rules>,
     interceptor: Option<Interceptor>,
-    /// What brings answers back to where datagrams were delivered under others' addresses.
-    _answers: Option<Interception>,
+    ticks: AllTicks,
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
     waiting: Vec<worker::Worker>,
@@ -173,8 +175,12 @@ impl Node {
         let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
         gates.iter().try_for_each(|gate| gate.check())?;
+        let mut rules: Vec<Rules> = gates.into_iter().map(Rules::new).collect();
+        if !config.keep_sources.is_empty() {
+            rules.push(Rules::of_answers(&config.keep_sources)?);
+        }
         let members = Watch::of(config.members.as_deref(), desks.first())?;
-        let answers = interceptor::answers(&config.keep_sources)?;
+        let ticks = AllTicks::of(waiting.iter().map(worker::Worker::ticks));
         Ok(Self {
             address,
             local,
@@ -183,9 +189,9 @@ impl Node {
             desks,
             config,
             _members: members,
-            gates,
+            rules,
             interceptor: None,
-            _answers: answers,
+            ticks,
             stop,
             waiting,
             holds,
@@ -205,15 +211,16 @@ impl Node {
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
             self.threads.push(thread?);
         }
-        if !self.gates.is_empty() {
-            self.interceptor = Some(Interceptor::start(std::mem::take(&mut self.gates))?);
+        if !self.rules.is_empty() {
+            let (rules, workers) = (take(&mut self.rules), take(&mut self.ticks));
+            self.interceptor = Some(Interceptor::start(rules, workers)?);
         }
         Ok(())
     }
 
     /// Another hold on each socket that neighbours reach, once, for the next process.
     pub fn sockets(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.holds)
+        take(&mut self.holds)
     }
 
     /// Where neighbours reach it.

@@ -20,6 +20,7 @@ use crate::mailbox::Desk;
 use crate::rests::{Fetched, REST, Rests};
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
+use crate::ticks::Ticks;
 
 /// Time between two reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -46,6 +47,7 @@ pub(crate) struct Worker {
     /// A whole packet of a TUN device; empty without any.
     packet: Vec<u8>,
     counts: Arc<Counts>,
+    ticks: Ticks,
     board: Board,
     /// By socket towards neighbours.
     overruns: [u32; 2],
@@ -86,7 +88,8 @@ impl Worker {
         }
         let incoming = ReceiveBatch::new(BATCH);
         let (tokens, overruns) = (Vec::new(), [0; 2]);
-        Ok(Self { engine, epoll, incoming, tokens, packet, counts, board, overruns })
+        let ticks = Ticks::default();
+        Ok(Self { engine, epoll, incoming, tokens, packet, counts, ticks, board, overruns })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -96,6 +99,10 @@ impl Worker {
 
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         self.engine.gates().cloned().collect()
+    }
+
+    pub(crate) fn ticks(&self) -> Ticks {
+        Ticks::clone(&self.ticks)
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
@@ -133,6 +140,7 @@ impl Worker {
     }
 
     fn tick(&mut self, next_report: &mut Timestamp) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
         let now = now();
         self.engine.tick(now);
         self.engine.dispatch(now);

@@ -73,6 +73,14 @@ impl Hosts {
         let near = self.near_gateway();
         older.wait_until("carried datagrams", Way::Carried);
         self.flood(&near, &older);
+        for (gateway, whose) in [(&near, "near"), (&far, "far")] {
+            gateway.set_halted(true);
+            let halted = Instant::now();
+            older.wait_until("the old way round a gateway that hangs", Way::Old);
+            println!("and {} ms after the {whose} gateway hung", halted.elapsed().as_millis());
+            gateway.set_halted(false);
+            older.wait_until("carried datagrams once it went on", Way::Carried);
+        }
         drop(far);
         let ended = Instant::now();
         older.wait_until("the old way round a dead far gateway", Way::Old);

@@ -71,6 +71,16 @@ impl Hosts {
         let near = self.near_gateway();
         self.set_closed(true);
         older.wait_until_heard("through the new near gateway");
+        for (gateway, whose) in [(&near, "near"), (&far, "far")] {
+            self.set_closed(false);
+            gateway.set_halted(true);
+            let halted = Instant::now();
+            older.wait_until_heard("round a gateway that hangs");
+            println!("{} ms after the {whose} gateway hung", halted.elapsed().as_millis());
+            gateway.set_halted(false);
+            self.set_closed(true);
+            older.wait_until_heard("through a gateway that went on");
+        }
         self.set_closed(false);
         let killed = Instant::now();
         drop(far);

@@ -178,6 +178,10 @@ impl Server {
         &self.handle
     }
 
+    pub(crate) fn health(&self) -> &Health {
+        &self.holdings.health
+    }
+
     /// Its listeners, with the numbers of their addresses.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &(usize, std::net::TcpListener)> {
         self.benches.iter().flat_map(|bench| &bench.listeners)

@@ -20,13 +20,17 @@ use tradewind_net::{NetError, sysctl};
 use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
 
 type Test = fn(&Hosts);
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 4] = [
     (
         "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends",
         Hosts::check,
     ),
     ("a_transparent_gateway_is_upgraded_without_a_refused_connection", Hosts::check_upgrade),
     ("a_connection_that_one_process_was_led_goes_on_at_the_next", Hosts::check_rules_that_change),
+    (
+        "new_connections_go_round_a_gateway_that_hangs_and_those_that_it_has_go_on_with_it",
+        Hosts::check_halt,
+    ),
 ];
 const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
@@ -237,6 +241,48 @@ impl Hosts {
         for (from, to) in ways {
             self.goes_its_own_way(from, to);
         }
+    }
+
+    /// A gateway hangs, and its successor while it has connections left itself.
+    fn check_halt(&self) {
+        self.serve();
+        let mut gateway = self.gateway();
+        self.check_halt_of(gateway.child.id());
+        let _long = connect(&self.client, SERVER_V4);
+        assert!(signal("-USR2", gateway.child.id()));
+        let successor = Orphan(gateway.ready());
+        self.check_halt_of(successor.0);
+        assert!(gateway.child.try_wait().unwrap().is_none());
+    }
+
+    fn check_halt_of(&self, gateway: u32) {
+        let ways =
+            [&self.client, &self.middle].map(|from| [SERVER_V4, SERVER_V6].map(|to| (from, to)));
+        let ways = ways.as_flattened();
+        let long: Vec<TcpStream> = ways.iter().map(|(from, to)| connect(from, to)).collect();
+        assert!(signal("-STOP", gateway));
+        wait_for("the rules to lapse", || self.felt() == 0);
+        for (from, to) in ways {
+            self.goes_its_own_way(from, to);
+        }
+        assert!(signal("-CONT", gateway));
+        wait_for("the rules to hold again", || self.felt() == 2);
+        for (from, to) in ways {
+            self.passes_through_the_gateway(from, to);
+        }
+        for mut stream in long {
+            stream.write_all(b"still").unwrap();
+            stream.shutdown(Half::Write).unwrap();
+            let mut told = Vec::new();
+            stream.read_to_end(&mut told).unwrap();
+            assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
+        }
+    }
+
+    /// How many families' rules know of a process that goes on.
+    fn felt(&self) -> usize {
+        let list = || Command::new("nft").args(["list", "sets"]).output().unwrap().stdout;
+        String::from_utf8(self.middle.run(list).unwrap()).unwrap().matches("expires").count()
     }
 
     /// What this host began while the first rules were alone, and what waited for the listener until they were gone.

@@ -1,15 +1,19 @@
-//! What packets see when a relay dies and comes back, and when a gateway that takes them off their way is killed: `packet-failover`.
+//! What packets see when a relay dies and comes back, and when a gateway that takes them off their way hangs or is killed: `packet-failover`.
 //!
 //! Packet services promise to be no worse than the Internet path: that goes on untouched while a relay is dead, and recovery resumes soon after it is
-//! back [JQ 4]. Where packets of applications that know nothing are taken off their way, they go their old way soon after a gateway's end.
+//! back [JQ 4]. Where packets of applications that know nothing are taken off their way, they go their old way soon after a gateway's
+//! end, or when it hangs.
 
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tradewind_grant::OperatorKey;
-use tradewind_lab::LabOptions;
+use tradewind_lab::{LabError, LabOptions};
+use tradewind_net::processes;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
@@ -27,7 +31,7 @@ use crate::scenario::{ScenarioError, from_toml, within};
 const AT_ONCE: usize = 2;
 /// Within what recovery is to resume after a relay's return.
 const RESUMED_WITHIN_S: f64 = 2.0;
-/// Within what packets are to go their old way after a gateway's death.
+/// Within what packets are to go their old way after a gateway's death or halt.
 const OPEN_WITHIN_S: f64 = 1.0;
 /// Longest silence of an Internet path that nobody has touched. Chosen: ten packets in a row lost, once in 10^10 at one of ten.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
@@ -44,6 +48,7 @@ struct Scenario {
     before_s: f64,
     dead_s: f64,
     after_s: f64,
+    watched_s: f64,
     interval_ms: f64,
     packet_bytes: usize,
     budget_ms: f64,
@@ -102,6 +107,7 @@ impl Scenario {
             ("before_s", scenario.before_s, 0.5, 600.0),
             ("dead_s", scenario.dead_s, 0.5, 600.0),
             ("after_s", scenario.after_s, 2.5, 600.0),
+            ("watched_s", scenario.watched_s, 1.5, 600.0),
             ("interval_ms", scenario.interval_ms, 1.0, 100.0),
             ("packet_bytes", scenario.packet_bytes as f64, 8.0, 1000.0),
             ("budget_ms", scenario.budget_ms, 1.0, 10_000.0),
@@ -132,8 +138,11 @@ impl Scenario {
     }
 
     fn pace(&self, victim: Victim) -> Pace {
-        let dead_s = if victim.is_relay() { self.dead_s } else { 0.0 };
-        let span_s = self.settle_s + self.before_s + dead_s + self.after_s;
+        let hurt_s = match victim.is_relay() {
+            true => self.dead_s + self.after_s,
+            false => self.watched_s + self.before_s + self.watched_s,
+        };
+        let span_s = self.settle_s + self.before_s + hurt_s;
         let interval = Duration::from_secs_f64(self.interval_ms / 1e3);
         let count = (span_s / interval.as_secs_f64()) as usize;
         let last_ones = Duration::from_secs_f64(2.0 * self.budget_ms / 1e3);
@@ -181,8 +190,14 @@ struct Outcome {
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Relay(OfRelay),
-    /// From a gateway's death until packets went their old way, in seconds.
-    Open(f64),
+    Gateway(OfGateway),
+}
+
+/// From when a gateway was halted, and was killed, until packets went their old way, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct OfGateway {
+    halted_s: f64,
+    killed_s: f64,
 }
 
 /// What packets saw of a relay's death and return.
@@ -196,12 +211,25 @@ struct OfRelay {
     lost: [usize; 2],
 }
 
-/// When what happened, from the first packet on.
+/// When what happened: at that instant, or so long after the first packet.
 #[derive(Debug, Clone, Copy)]
-struct Times {
-    killed: Duration,
-    /// Of a relay.
-    returned: Option<Duration>,
+struct Times<T> {
+    killed: T,
+    /// Of a relay: when it was started again.
+    returned: Option<T>,
+    /// Of a gateway: when it was halted, and went on.
+    halted: Option<[T; 2]>,
+}
+
+impl Times<Instant> {
+    fn since(self, begun: Instant) -> Times<Duration> {
+        let since = |at: Instant| at.duration_since(begun);
+        Times {
+            killed: since(self.killed),
+            returned: self.returned.map(since),
+            halted: self.halted.map(|both| both.map(since)),
+        }
+    }
 }
 
 fn on_lab(
@@ -216,7 +244,7 @@ fn on_lab(
     let ground = Ground::start(&topology, &options_of_lab, &options.program, &options.stop)?;
     let mut stage = Stage::set(scenario, &ground, victim)?;
     let pairs = [stage.applications(&ground)?];
-    let (call, played) = thread::scope(|scope| {
+    let ((begun, seen), times) = thread::scope(|scope| {
         let call = scope.spawn(|| {
             let begun = Instant::now();
             (begun, traffic::run(&pairs, scenario.pace(victim), &ground.stop))
@@ -224,16 +252,12 @@ fn on_lab(
         let played = stage.play(scenario, &ground);
         (call.join().expect("a call does not panic"), played)
     });
-    let ((begun, seen), (killed, returned)) = (call, played?);
-    let times = Times {
-        killed: killed.duration_since(begun),
-        returned: returned.map(|returned| returned.duration_since(begun)),
-    };
+    let times = times?.since(begun);
     let reasons = ground.lab.validity()?.reasons;
     let seen = seen?.into_iter().next().unwrap_or_default();
     let told = match times.returned {
         Some(returned) => Told::Relay(of_relay(scenario, &seen, times.killed, returned)),
-        None => Told::Open(open_after(&seen, times.killed)),
+        None => Told::Gateway(of_gateway(scenario, &seen, times)),
     };
     Ok((Outcome { victim, told }, reasons))
 }
@@ -301,16 +325,26 @@ impl Stage {
         Pair::open(ground, (&caller.host, self.entrance), to, Duration::ZERO)
     }
 
-    /// Kills, and starts again what comes back: when that was.
-    fn play(
-        &mut self,
-        scenario: &Scenario,
-        ground: &Ground,
-    ) -> Result<(Instant, Option<Instant>), DemoError> {
+    /// Halts a gateway for a while; kills, and starts again what comes back.
+    fn play(&mut self, scenario: &Scenario, ground: &Ground) -> Result<Times<Instant>, DemoError> {
         let wait = |seconds: f64| ground.wait(Duration::from_secs_f64(seconds));
         wait(scenario.settle_s)?;
         ground.lab.reset_validity()?;
         wait(scenario.before_s)?;
+        let halted = match self.gateway().map(Service::process) {
+            Some(gateway) => {
+                self.expect_taken(ground)?;
+                let halted = Instant::now();
+                processes::pause(gateway).map_err(LabError::from)?;
+                wait(scenario.watched_s)?;
+                let goes_on = Instant::now();
+                processes::resume(gateway).map_err(LabError::from)?;
+                wait(scenario.before_s)?;
+                self.expect_taken(ground)?;
+                Some([halted, goes_on])
+            }
+            None => None,
+        };
         let killed = Instant::now();
         match self.victim {
             // What is dropped is killed.
@@ -323,12 +357,38 @@ impl Stage {
             true => {
                 wait(scenario.dead_s)?;
                 self.start_relay(ground, usize::from(self.victim == Victim::LastRelay))?;
-                Some(Instant::now())
+                let returned = Instant::now();
+                wait(scenario.after_s)?;
+                Some(returned)
             }
-            false => None,
+            false => {
+                wait(scenario.watched_s)?;
+                None
+            }
         };
-        wait(scenario.after_s)?;
-        Ok((killed, returned))
+        Ok(Times { killed, returned, halted })
+    }
+
+    /// Fails unless the kernel of the caller's host takes packets off their way now: in what `nft` lists, rules hold for a while that expires.
+    fn expect_taken(&self, ground: &Ground) -> Result<(), DemoError> {
+        let [caller, ..] = &self.parties;
+        let told = |why: String| DemoError::Program { name: "nft".into(), why };
+        let mut nft = ground.lab.command(&caller.host, "nft")?;
+        let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
+        let listed = listed.map_err(|error| told(error.to_string()))?.stdout;
+        if String::from_utf8_lossy(&listed).contains("expires") {
+            return Ok(());
+        }
+        Err(told("packets are not taken off their way, where a gateway should do that".into()))
+    }
+
+    /// The gateway that is the victim.
+    fn gateway(&self) -> Option<&Service> {
+        match self.victim {
+            Victim::NearGateway(_) => self.gateways[0].as_ref(),
+            Victim::FarGateway(_) => self.gateways[1].as_ref(),
+            Victim::FirstRelay | Victim::LastRelay => None,
+        }
     }
 }
 
@@ -356,10 +416,23 @@ fn of_relay(scenario: &Scenario, seen: &Seen, killed: Duration, returned: Durati
     }
 }
 
-/// From the death until behind the last packet that did not come; packets that were under way count as well.
-fn open_after(seen: &Seen, killed: Duration) -> f64 {
-    let lost = seen.sent.iter().zip(&seen.came).filter(|(_, came)| came.is_none());
-    let last = lost.map(|(sent, _)| sent.saturating_sub(killed)).max();
+fn of_gateway(scenario: &Scenario, seen: &Seen, times: Times<Duration>) -> OfGateway {
+    let [halted, goes_on] = times.halted.unwrap_or([times.killed; 2]);
+    OfGateway {
+        halted_s: open_after(scenario, seen, halted..goes_on),
+        killed_s: open_after(scenario, seen, times.killed..Duration::MAX),
+    }
+}
+
+/// From the begin of `span` until behind the last packet sent before its end that did not come in its budget; packets that were under way at its begin
+/// count as well.
+fn open_after(scenario: &Scenario, seen: &Seen, span: Range<Duration>) -> f64 {
+    let is_lost = |sent: Duration, came: Option<Duration>| {
+        came.is_none_or(|came| came - sent > scenario.budget())
+    };
+    let packets = seen.sent.iter().zip(&seen.came).filter(|(sent, _)| **sent < span.end);
+    let lost = packets.filter(|(sent, came)| is_lost(**sent, **came));
+    let last = lost.map(|(sent, _)| sent.saturating_sub(span.start)).max();
     last.unwrap_or_default().as_secs_f64()
 }
 
@@ -373,18 +446,18 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Outcome]) -> Record 
             .clone()
             .filter_map(|told| match told {
                 Told::Relay(of_relay) => Some(of_relay),
-                Told::Open(_) => None,
+                Told::Gateway(_) => None,
             })
             .collect();
-        let open: Vec<f64> = told
+        let of_gateway: Vec<OfGateway> = told
             .filter_map(|told| match told {
-                Told::Open(after_s) => Some(after_s),
+                Told::Gateway(of_gateway) => Some(of_gateway),
                 Told::Relay(_) => None,
             })
             .collect();
         match victim.is_relay() {
             true => tell_relay(&name, &of_relay, &mut rows, &mut findings),
-            false => tell_gateway(&name, &open, &mut rows, &mut findings),
+            false => tell_gateway(&name, &of_gateway, &mut rows, &mut findings),
         }
     }
     let mut assumptions = scenario.assumptions.clone();
@@ -417,15 +490,19 @@ fn tell_relay(name: &str, all: &[OfRelay], rows: &mut Vec<Row>, findings: &mut V
     ));
 }
 
-fn tell_gateway(name: &str, open: &[f64], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
-    let case = format!("{name} is killed: packets go their old way after");
-    rows.push(Row::of_median(&case, None, open, "s", ""));
-    let latest = open.iter().copied().fold(f64::NAN, f64::max);
-    findings.push(Finding::new(
-        &format!("{name} is killed: packets go their old way within {OPEN_WITHIN_S} s"),
-        latest <= OPEN_WITHIN_S,
-        format!("{latest:.3} s at the latest"),
-    ));
+fn tell_gateway(name: &str, all: &[OfGateway], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
+    let halted = all.iter().map(|one| one.halted_s).collect();
+    let killed = all.iter().map(|one| one.killed_s).collect();
+    for (what, open) in [("hangs", halted), ("is killed", killed)] as [(&str, Vec<f64>); 2] {
+        let case = format!("{name} {what}: packets go their old way after");
+        rows.push(Row::of_median(&case, None, &open, "s", ""));
+        let latest = open.iter().copied().fold(f64::NAN, f64::max);
+        findings.push(Finding::new(
+            &format!("{name} {what}: packets go their old way within {OPEN_WITHIN_S} s"),
+            latest <= OPEN_WITHIN_S,
+            format!("{latest:.3} s at the latest"),
+        ));
+    }
 }
 
 #[cfg(test)]
@@ -477,8 +554,20 @@ mod tests {
 
     #[test]
     fn packets_go_their_old_way_from_behind_the_last_one_that_did_not_come() {
-        let told = seen(|at| (!(2000..=2340).contains(&at)).then_some(75));
-        assert_eq!(open_after(&told, ms(2005)), 0.335);
-        assert_eq!(open_after(&seen(|_| Some(75)), ms(2005)), 0.0);
+        let scenario = Scenario::parse(TEXT).unwrap();
+        let halted = Some([ms(2000), ms(4000)]);
+        let times = Times { killed: ms(6005), returned: None, halted };
+        let of_gateway = |seen: &Seen| super::of_gateway(&scenario, seen, times);
+        // What waited in the halted gateway's device comes, but too late.
+        let told = seen(|at| match at {
+            2000..=2700 => Some(4075 - at),
+            6000..=6340 => None,
+            _ => Some(75),
+        });
+        assert_eq!(of_gateway(&told), OfGateway { halted_s: 0.7, killed_s: 0.335 });
+        let untouched = OfGateway { halted_s: 0.0, killed_s: 0.0 };
+        assert_eq!(of_gateway(&seen(|_| Some(75))), untouched);
+        let shut = seen(|at| (!(2000..4000).contains(&at)).then_some(75));
+        assert_eq!(of_gateway(&shut).halted_s, 1.99);
     }
 }

@@ -8,7 +8,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::{Capture, OWN_MARK};
+use super::{Capture, OWN_MARK, pulse};
+
+/// Keeps connection tracking away from what this host's gateway sends under others' addresses. It takes nothing off its way, and holds whether beats
+/// are felt or not: who comes back from a halt sends such things before.
+const KEPT_AWAY: &str = "fib saddr type != local notrack";
 
 /// Addresses that share the first bits, and ports.
 type Place = (IpAddr, u8, RangeInclusive<u16>);
@@ -18,31 +22,38 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     let places: Vec<String> =
         capture.destinations.iter().map(|at| place("daddr", "dport", at)).collect();
     let takes: Vec<String> = capture.listeners.iter().map(|to| lead(to, mark)).collect();
-    let others = "fib daddr type != unicast return";
-    let mut chains = vec![
+    let (felt, others) = (pulse::OR_RETURN, "fib daddr type != unicast return");
+    let mut chains = pulse::felt(mark).to_vec();
+    chains.extend([
         format!("chain take {{ {}; }}", takes.join("; ")),
-        chain("fresh", "filter", "prerouting", "raw", &[others.into(), each(&places, "notrack")]),
+        chain(
+            "fresh",
+            "filter",
+            "prerouting",
+            "raw",
+            &[felt.into(), others.into(), each(&places, "notrack")],
+        ),
         chain(
             "arriving",
             "filter",
             "prerouting",
             "mangle",
-            &[others.into(), each(&places, "jump take")],
+            &[felt.into(), others.into(), each(&places, "jump take")],
         ),
-    ];
+    ]);
     let answers =
         capture.destinations.iter().map(|at| place("saddr", "sport", at)).collect::<Vec<_>>();
-    let mut leaving = vec![each(&answers, "fib saddr type != local notrack")];
+    let mut leaving = vec![each(&answers, KEPT_AWAY)];
     if capture.own_host {
         let own = format!("meta mark {OWN_MARK:#x} return");
         let marks = format!("meta mark set {mark:#x}");
-        leaving.extend([own.clone(), others.into(), each(&places, "notrack")]);
+        leaving.extend([felt.into(), own.clone(), others.into(), each(&places, "notrack")]);
         chains.push(chain(
             "own",
             "route",
             "output",
             "mangle",
-            &[own, others.into(), each(&places, &marks)],
+            &[felt.into(), own, others.into(), each(&places, &marks)],
         ));
     }
     chains.push(chain("leaving", "filter", "output", "raw", &leaving));
@@ -54,18 +65,20 @@ pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
     let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
     let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
     let heard = format!("socket transparent 1 socket wildcard 0 meta mark set {mark:#x} accept");
-    let kept = "fib saddr type != local notrack";
-    vec![
+    let felt = pulse::OR_RETURN;
+    let mut chains = pulse::felt(mark).to_vec();
+    chains.extend([
         chain(
             "fresh",
             "filter",
             "prerouting",
             "raw",
-            &[each(&come, "socket transparent 1 socket wildcard 0 notrack")],
+            &[felt.into(), each(&come, "socket transparent 1 socket wildcard 0 notrack")],
         ),
-        chain("arriving", "filter", "prerouting", "mangle", &[each(&come, &heard)]),
-        chain("leaving", "filter", "output", "raw", &[each(&go, kept)]),
-    ]
+        chain("arriving", "filter", "prerouting", "mangle", &[felt.into(), each(&come, &heard)]),
+        chain("leaving", "filter", "output", "raw", &[each(&go, KEPT_AWAY)]),
+    ]);
+    chains
 }
 
 fn lead(listener: &SocketAddr, mark: u32) -> String {

@@ -2,27 +2,33 @@
 //!
 //! The routes are in a table of our own, which all look into first but who has the mark [`OWN_MARK`]: what the process itself sends goes its
 //! usual way, be it to the same ranges. A TUN device that its process's end takes away takes the routes along, and what is left of the
-//! table is empty, so that packets go their old way at once.
+//! table is empty, so that packets go their old way at once. A process that hangs keeps its device: then a table of nftables gives what would leave
+//! through that the mark (`pulse`).
 //!
 //! What the routes that lead there without us tell connections, a first window or a congestion control, ours tell them, too (`route::told`).
 
 use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
 
-use super::{MARK, OWN_MARK, Routing};
+use super::pulse::{self, Pulse};
+use super::{KIND, MARK, OWN_MARK, Routing};
 use crate::error::{NetError, Result};
+use crate::nft::Table;
 use crate::route::kernel::Kernel;
 use crate::route::told::Told;
 
 /// Routes in force; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Detour {
+    /// What has packets go round a process that hangs, and its beats; or why there is nothing.
+    guard: Result<(Table, Pulse)>,
+    untold: Vec<IpNet>,
     _routing: Routing,
 }
 
 impl Detour {
-    /// Has packets to `ranges` leave through `device`, in this thread's network namespace. Connections are told what
-    /// the routes of the main table tell them now.
+    /// Has packets to `ranges` leave through `device`, in this thread's network namespace, for [`LAPSE`](super::LAPSE), and on after each [`Detour::beat`].
+    /// Connections are told what the routes of the main table tell them now.
     ///
     /// # Errors
     /// When `ip` is missing or may not, or there is no such device.
@@ -36,6 +42,8 @@ impl Detour {
         let (routing, mark) = (Routing::claim()?, format!("{OWN_MARK:#x}"));
         let mut kernel = Kernel::open(MARK)?;
         let told = Told::read(&mut kernel, &ranges)?;
+        let guard = guard(routing.number, &ranges);
+        let mut untold = Vec::new();
         for (family, is_ipv6) in [("-4", false), ("-6", true)] {
             let of_family = |range: &&IpNet| range.addr().is_ipv6() == is_ipv6;
             let mut ranges = ranges.iter().filter(of_family).peekable();
@@ -44,11 +52,64 @@ impl Detour {
                 routing.rule(family, &["not", "fwmark", &mark])?;
             }
             for (prefix, metrics) in ranges.flat_map(|range| told.within(*range)) {
-                kernel.lead(prefix, (routing.table(), index), metrics)?;
+                if !kernel.lead(prefix, (routing.table(), index), metrics)? {
+                    untold.push(prefix);
+                }
             }
         }
-        Ok(Self { _routing: routing })
+        let detour = Self { guard, untold, _routing: routing };
+        detour.beat()?;
+        Ok(detour)
     }
+
+    /// Shows that whoever reads from the device goes on.
+    ///
+    /// # Errors
+    /// When what is to feel that is gone, or loopback is down.
+    pub fn beat(&self) -> Result<()> {
+        self.guard.as_ref().map_or(Ok(()), |(_, pulse)| pulse.beat())
+    }
+
+    /// What it does without, a line each: here packets stay in the device when the process hangs, or connections are not told what
+    /// they were told before.
+    pub fn shortfalls(&self) -> impl Iterator<Item = String> {
+        let hangs = self.guard.as_ref().err().map(|error| {
+            format!("packets wait in the device if this process hangs, and do not go their old way: {error}")
+        });
+        let tell_nothing = |range: &IpNet| {
+            format!(
+                "the kernel does not take the metrics of routes to {range} for a route into the device: connections are not told them"
+            )
+        };
+        hangs.into_iter().chain(self.untold.iter().map(tell_nothing))
+    }
+}
+
+/// A table that gives packets to `ranges` the mark of those that go their usual way, unless beats are felt.
+fn guard(number: u32, ranges: &[IpNet]) -> Result<(Table, Pulse)> {
+    let mark = KIND | number;
+    let is_there = |is_ipv6| ranges.iter().any(|range| range.addr().is_ipv6() == is_ipv6);
+    let pulse = Pulse::new([false, true].map(is_there), mark)?;
+    let table = Table::set(&format!("tradewind-tun-{number}"), &go_round(ranges, mark))?;
+    pulse.beat()?;
+    Ok((table, pulse))
+}
+
+fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
+    let go = |range: &IpNet| {
+        let family = if range.addr().is_ipv4() { "ip" } else { "ip6" };
+        format!("{family} daddr {range} meta mark set {OWN_MARK:#x}")
+    };
+    let go = ranges.iter().map(go).collect::<Vec<_>>().join("; ");
+    let chain = |name: &str, kind: &str, hook: &str| {
+        format!(
+            "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; {go}; }}",
+            pulse::IS_FELT
+        )
+    };
+    let mut chains = pulse::felt(mark).to_vec();
+    chains.extend([chain("passing", "filter", "prerouting"), chain("own", "route", "output")]);
+    chains
 }
 
 #[cfg(test)]

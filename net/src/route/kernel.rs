@@ -127,7 +127,7 @@ impl Kernel {
     }
 
     /// Leads `prefix` out of the device with index `device`, by a route of `table` that tells connections `metrics`, or nothing where the kernel does not
-    /// take these.
+    /// take these. Whether it took them.
     ///
     /// # Errors
     /// Without the right to change routes, and where the device is gone or has no IPv6.
@@ -136,7 +136,7 @@ impl Kernel {
         prefix: IpNet,
         (table, device): (u32, u32),
         metrics: Vec<RouteMetric>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut route = RouteMessage::default();
         let is_ipv4 = prefix.addr().is_ipv4();
         route.header = RouteHeader {
@@ -155,15 +155,16 @@ impl Kernel {
         ];
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
         let action = format!("set the route to {prefix}");
-        if !metrics.is_empty() {
+        let tells_nothing = metrics.is_empty();
+        if !tells_nothing {
             let mut telling = route.clone();
             telling.attributes.push(RouteAttribute::Metrics(metrics));
             let done = self.ask(RouteNetlinkMessage::NewRoute(telling), flags, &action);
             if done.is_ok() {
-                return Ok(());
+                return Ok(true);
             }
         }
-        self.ask(RouteNetlinkMessage::NewRoute(route), flags, &action).map(drop)
+        self.ask(RouteNetlinkMessage::NewRoute(route), flags, &action).map(|_| tells_nothing)
     }
 
     /// Takes `route` away, if it is there.

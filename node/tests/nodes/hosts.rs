@@ -11,7 +11,7 @@ use std::time::Duration;
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
-use tradewind_net::{NetError, descriptors, sysctl};
+use tradewind_net::{NetError, descriptors, processes, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
 use super::{grant, identity, operator};
@@ -146,6 +146,12 @@ impl Process {
     /// How many descriptors it has.
     pub fn descriptors(&self) -> u64 {
         descriptors::count(self.0.id()).unwrap()
+    }
+
+    /// Halts it (SIGSTOP), or has it go on (SIGCONT).
+    pub fn set_halted(&self, is_halted: bool) {
+        let change = if is_halted { processes::pause } else { processes::resume };
+        change(self.0.id()).unwrap();
     }
 
     /// Tells it to end, and waits.

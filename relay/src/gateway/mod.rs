@@ -34,7 +34,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
-use tradewind_net::interception::Interception;
+use tradewind_net::interception::Keeper;
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
@@ -64,7 +64,7 @@ pub struct Gateway {
 
 /// Rules that lead others' connections here, and what keeps signals from ending the process without removing them.
 struct Held {
-    _interceptions: Vec<Interception>,
+    _interceptions: Option<Keeper>,
     _watch: watch::Receiver<Phase>,
 }
 
@@ -158,7 +158,16 @@ impl Gateway {
     pub fn intercept(&mut self, shutdown: &Shutdown) -> Result<(), RelayError> {
         if self.interceptions.is_none() {
             let watch = shutdown.watch();
-            let interceptions = tproxy::intercept(&self.tproxy, &self.server)?;
+            let rules = tproxy::intercept(&self.tproxy, &self.server)?;
+            let keep = || {
+                // The next process, or nobody, takes what is new once this one retires or drains.
+                let (phase, health) = (watch.clone(), self.server.health().clone());
+                let takes_more = move || *phase.borrow() == Phase::Running && health.live().is_ok();
+                Keeper::start(rules, takes_more, |error| {
+                    tracing::warn!(%error, "new connections go their old way");
+                })
+            };
+            let interceptions = (!self.tproxy.is_empty()).then(keep).transpose()?;
             self.interceptions = Some(Held { _interceptions: interceptions, _watch: watch });
         }
         Ok(())
