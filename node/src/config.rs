@@ -61,7 +61,6 @@ pub struct Tunnel {
     /// The device's name, which no other has.
     pub name: String,
     /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or where those come from that are delivered here.
-    #[serde(alias = "sources")]
     pub destinations: Vec<DestinationRule>,
     /// Most bytes of a packet; no more than the path takes in any case.
     pub mtu: Option<u16>,
@@ -284,6 +283,11 @@ impl NodeConfig {
                 "coding.across_gateways: gateways are coded together only where they share a worker; with one all do"
             );
         }
+        if !self.policy.destinations.is_empty() && self.operators.is_empty() {
+            tracing::warn!(
+                "operators: none, so that nobody's packets are delivered to `destinations`"
+            );
+        }
         if let Some(grant) = &self.grant {
             self.warn_of_grant(grant.unverified());
         }
@@ -349,23 +353,7 @@ impl NodeConfig {
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         self.rendezvous.check()?;
-        for path in &self.paths {
-            path.course.check()?;
-            if let Some(chosen) = &path.course.copies {
-                chosen.check(matches!(path.entrance, Entrance::Tunnel(_)))?;
-            }
-            match &path.entrance {
-                Entrance::Taken(Taken { destinations, .. })
-                    if destinations.is_empty()
-                        || destinations.iter().any(|rule| rule.range().is_none()) =>
-                {
-                    return refused("tproxy.destinations", "expected ranges of addresses");
-                }
-                Entrance::Tunnel(tunnel) => tunnel.check("packet.tun")?,
-                Entrance::Taken(_) | Entrance::Port { .. } => {}
-            }
-        }
-        Ok(())
+        self.paths.iter().try_for_each(Path::check)
     }
 
     fn check_members(&self) -> Result<(), NodeError> {
@@ -405,6 +393,30 @@ impl NodeConfig {
 /// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
 const LEAST_MTU: u16 = 576;
 const MOST_MTU: u16 = 65_280;
+
+impl Path {
+    /// Whether it makes sense by itself.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        self.course.check()?;
+        if let Some(chosen) = &self.course.copies {
+            chosen.check(matches!(self.entrance, Entrance::Tunnel(_)))?;
+        }
+        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        match &self.entrance {
+            Entrance::Taken(Taken { destinations, .. })
+                if destinations.is_empty()
+                    || destinations.iter().any(|rule| rule.range().is_none()) =>
+            {
+                refused("tproxy.destinations", "expected ranges of addresses")
+            }
+            Entrance::Port { to, .. } if to.port() == 0 => {
+                refused("to", "expected a port from 1 to 65535")
+            }
+            Entrance::Tunnel(tunnel) => tunnel.check("packet.tun"),
+            Entrance::Taken(_) | Entrance::Port { .. } => Ok(()),
+        }
+    }
+}
 
 /// Whether a grant covers the first and the last of what a range is of.
 fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {

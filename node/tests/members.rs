@@ -201,7 +201,7 @@ fn endpoints_find_each_other_by_the_registry_and_again_after_one_has_moved() {
 #[test]
 fn members_that_are_not_there_are_told_in_one_line() {
     let file = File::new("missing");
-    let at = (loopback(), 2);
+    let at = ("127.0.0.1:7001".parse().unwrap(), 2);
     file.write(&[at], at, at);
     let refused = |far: &str, relays: &str, file: Option<&File>| {
         let section = format!(
@@ -218,7 +218,7 @@ fn members_that_are_not_there_are_told_in_one_line() {
         "relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
-    for (far, relays) in [("'berlin'", "[]"), (&*address, "'nearest'")] {
+    for (far, relays) in [("'berlin'", &*format!("[{address}]")), (&*address, "'nearest'")] {
         assert_eq!(
             refused(far, relays, None),
             "members: missing; a far gateway by its id and the nearest relays take them"

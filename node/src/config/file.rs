@@ -105,6 +105,21 @@ impl CodingSection {
     }
 }
 
+/// `tun` of `[packet_endpoint]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TunnelEndSection {
+    name: String,
+    sources: Vec<DestinationRule>,
+    mtu: Option<u16>,
+}
+
+impl TunnelEndSection {
+    fn resolve(self) -> Tunnel {
+        Tunnel { name: self.name, destinations: self.sources, mtu: self.mtu }
+    }
+}
+
 /// `[[packet]]` of a gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -285,7 +300,7 @@ struct EndpointSection {
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
     keep_sources: Vec<DestinationRule>,
-    tun: Option<Tunnel>,
+    tun: Option<TunnelEndSection>,
     allow_loopback: bool,
     repeat_copies: bool,
     copies: Option<CopiesSection>,
@@ -335,6 +350,17 @@ enum Ordered {
 }
 
 impl Ordered {
+    /// What a section orders, when it makes sense by itself.
+    fn checked(packet: &toml::Value) -> Result<Self, NodeError> {
+        let ordered = Self::of(packet)?;
+        match &ordered {
+            Self::Path(path) => path.check()?,
+            Self::Group(group) => group.check()?,
+            Self::Deposits(_) => {}
+        }
+        Ok(ordered)
+    }
+
     fn of(packet: &toml::Value) -> Result<Self, NodeError> {
         if packet.get("group").is_some() {
             return section("packet", packet).and_then(GroupSection::resolve).map(Self::Group);
@@ -408,7 +434,7 @@ impl NodeConfig {
                 1 => error,
                 _ => NodeError::Packet { number: at + 1, error: error.into() },
             };
-            match Ordered::of(packet).map_err(of_which)? {
+            match Ordered::checked(packet).map_err(of_which)? {
                 Ordered::Path(path) => paths.push(path),
                 Ordered::Group(group) => groups.push(group),
                 Ordered::Deposits(told) => deposits.push(told),
@@ -430,7 +456,7 @@ impl NodeConfig {
             repeats_copies: endpoint.repeat_copies,
             leg_seal: endpoint.leg_seal,
             keep_sources: endpoint.keep_sources,
-            tunnel: endpoint.tun,
+            tunnel: endpoint.tun.map(TunnelEndSection::resolve),
             members: endpoint.members,
             copying: Copying {
                 replies: endpoint.copies.map(CopiesSection::resolve),
@@ -555,16 +581,47 @@ mod tests {
     use super::*;
     use tradewind_plan::packets::BlockCoding;
 
-    /// What a `[[packet]]` with these further keys counts on, or why it is refused.
-    fn assumed(keys: &str) -> Result<Assumed, String> {
+    /// A relay or far gateway, each number another.
+    fn hop(number: u8) -> String {
+        let identity = IdentityKey::from_entropy([number; 32]).public();
+        format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
+    }
+
+    /// What the last `[[packet]]` with these keys beside its port counts on, or why it, or one before it, is refused.
+    fn told(packets: &[String]) -> Result<Assumed, String> {
+        let packet = |keys: &String| {
+            let text = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{keys}");
+            toml::Value::Table(text.parse().unwrap())
+        };
+        let packets: Vec<_> = packets.iter().map(packet).collect();
         let identity = IdentityKey::from_entropy([2; 32]);
-        let hop = format!("{{ address = '192.0.2.1:7001', identity = '{}' }}", identity.public());
-        let text = format!(
-            "listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\nfar = {hop}\nrelays = [{hop}]\n{keys}"
-        );
-        let packet = toml::Value::Table(text.parse().unwrap());
-        let node = NodeConfig::of_gateway(&[packet], None, identity, None);
-        node.map(|node| node.paths[0].course.assumed).map_err(|error| error.to_string())
+        let node = NodeConfig::of_gateway(&packets, None, identity, None);
+        node.map(|node| node.paths.last().unwrap().course.assumed)
+            .map_err(|error| error.to_string())
+    }
+
+    /// The same of a `[[packet]]` with one relay and these further keys.
+    fn assumed(keys: &str) -> Result<Assumed, String> {
+        told(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
+    }
+
+    #[test]
+    fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
+        let section =
+            |relays: &[String]| format!("far = {}\nrelays = [{}]", hop(4), relays.join(", "));
+        assert!(told(&[section(&[hop(3), hop(5)])]).is_ok());
+        let twice = told(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
+        assert!(twice.contains('2') && twice.contains("expected no relay twice"), "{twice}");
+        let is_far = told(&[section(&[hop(4)])]).unwrap_err();
+        assert!(is_far.contains("expected no relay twice"), "{is_far}");
+        let nowhere = told(&[section(&[hop(3).replace(":7001", ":0")])]).unwrap_err();
+        assert!(nowhere.contains("expected a port from 1 to 65535"), "{nowhere}");
+        let many: Vec<String> = (10..18).map(hop).collect();
+        let many = told(&[section(&many)]).unwrap_err();
+        assert!(many.contains("expected 1 to 8 relays"), "{many}");
+        let without = told(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
+        let without = without.unwrap_err();
+        assert!(without.contains('2') && without.contains("relays: missing"), "{without}");
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Group {
         })
     }
 
-    pub(super) fn check(&self) -> Result<(), NodeError> {
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused =
             |problem: &str| Err(NodeError::Config { key: "group", problem: problem.to_owned() });
         if !(1..=MOST_IN_GROUP).contains(&self.members.len()) {
