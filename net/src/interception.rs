@@ -107,15 +107,6 @@ impl Interception {
         Self::set_chains([false, true].map(is_there), |mark| datagrams::answers(sources, mark))
     }
 
-    /// Whether [`Interception::set_for_answers`] would be possible now, as far as can be told without doing it.
-    ///
-    /// # Errors
-    /// As [`Interception::set`].
-    pub fn check_for_answers(sources: &[(IpAddr, u8, RangeInclusive<u16>)]) -> Result<()> {
-        iproute::ask(Tool::Ip, &["rule", "show"])?;
-        Table::check(&name(0), &datagrams::answers(sources, KIND))
-    }
-
     fn set_chains(families: [bool; 2], chains: impl Fn(u32) -> Vec<String>) -> Result<Self> {
         let routing = Routing::set(families)?;
         let pulse = Pulse::new(families, routing.table())?;

@@ -463,10 +463,10 @@ impl Course {
             return refused("relays", "caching, coding and auto take one relay or two");
         }
         let hops: Vec<Hop> = self.named().cloned().collect();
-        match Route::new(hops).map(drop) {
-            Err(error) if self.named().next().is_some() => refused("relays", &error.to_string()),
-            _ => Ok(()),
+        if hops.is_empty() {
+            return Ok(());
         }
+        Route::new(hops).map(drop).or_else(|error| refused("relays", &error.to_string()))
     }
 
     /// Whether it can be followed by a node that knows members, or none.

@@ -225,13 +225,7 @@ impl Hosts {
             more();
             // The old process serves what it has to its end, and ends then.
             assert!(gateway.child.try_wait().unwrap().is_none());
-            for mut stream in long {
-                stream.write_all(b"still").unwrap();
-                stream.shutdown(Half::Write).unwrap();
-                let mut told = Vec::new();
-                stream.read_to_end(&mut told).unwrap();
-                assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
-            }
+            long.into_iter().for_each(end_in_order);
             assert!(gateway.child.wait().unwrap().success());
             more();
             successor
@@ -248,11 +242,13 @@ impl Hosts {
         self.serve();
         let mut gateway = self.gateway();
         self.check_halt_of(gateway.child.id());
-        let _long = connect(&self.client, SERVER_V4);
+        let long = connect(&self.client, SERVER_V4);
         assert!(signal("-USR2", gateway.child.id()));
         let successor = Orphan(gateway.ready());
         self.check_halt_of(successor.0);
         assert!(gateway.child.try_wait().unwrap().is_none());
+        end_in_order(long);
+        assert!(gateway.child.wait().unwrap().success());
     }
 
     fn check_halt_of(&self, gateway: u32) {
@@ -270,13 +266,7 @@ impl Hosts {
         for (from, to) in ways {
             self.passes_through_the_gateway(from, to);
         }
-        for mut stream in long {
-            stream.write_all(b"still").unwrap();
-            stream.shutdown(Half::Write).unwrap();
-            let mut told = Vec::new();
-            stream.read_to_end(&mut told).unwrap();
-            assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
-        }
+        long.into_iter().for_each(end_in_order);
     }
 
     /// How many families' rules know of a process that goes on.
@@ -399,6 +389,15 @@ fn connect(from: &Namespace, to: &str) -> TcpStream {
     let stream = from.run(|| TcpStream::connect(to)).unwrap().unwrap();
     patient(&stream);
     stream
+}
+
+/// Says the last of a connection that a gateway has, which must still reach the server and be answered.
+fn end_in_order(mut stream: TcpStream) {
+    stream.write_all(b"still").unwrap();
+    stream.shutdown(Half::Write).unwrap();
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).unwrap();
+    assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
 }
 
 /// Tells the client whom it sees, and all that it got.
