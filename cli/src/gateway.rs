@@ -42,6 +42,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
     let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
+    packets.iter().for_each(|node| node.promise_to(gateway.handle().health()));
     gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(

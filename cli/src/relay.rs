@@ -52,6 +52,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     if let Some(mut node) = packets {
+        node.promise_to(relay.handle().health());
         node.run()?;
         shutdown.once_retired(move || drop(node))?;
     }
@@ -63,6 +64,10 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
 fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let node = NodeConfig::of_relay(packet, config.identity()?, config.operators.clone())?;
+    let keeps = node.services.is_registry || node.services.rendezvous.is_some();
+    if node.policy.next_hops.is_empty() && !keeps {
+        tracing::warn!("packet.next_hops: none, so that no packets are passed on");
+    }
     let name = format!("packets {}", node.listen);
     let mut node = Node::open(node, inheritance.sockets(&name))?;
     for socket in node.sockets() {

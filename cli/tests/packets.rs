@@ -266,8 +266,9 @@ fn a_gateway_says_what_its_grant_does_not_cover_and_who_does_not_answer() {
     );
     files.write("grant.toml", &spec);
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
-    // Nobody is there: the socket is bound, and never read.
-    let silent = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nobody answers there.
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = nobody.local_addr().unwrap();
     let packet = format!(
         "[[packet]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:5'\nfar = {{ address = '{silent}', identity = '{far}' }}\n"
     );

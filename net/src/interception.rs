@@ -21,6 +21,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener};
+use std::sync::Arc;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -29,11 +30,11 @@ use crate::iproute::{self, Tool};
 use crate::nft::Table;
 use crate::route::kernel::Mark;
 
-use pulse::{IS_FELT, IS_NOT_FELT, Pulse};
+use pulse::{IS_FELT, IS_NOT_FELT};
 
 pub use detour::Detour;
 pub use keeper::Keeper;
-pub use pulse::{BEAT_EVERY, LAPSE};
+pub use pulse::{BEAT_EVERY, LAPSE, Pulse};
 
 /// The upper half of all our marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
@@ -66,13 +67,13 @@ pub struct Capture {
 #[derive(Debug)]
 pub struct Interception {
     table: Table,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     _routing: Routing,
 }
 
 impl Interception {
-    /// Puts rules for `capture` in force in this thread's network namespace. New connections are taken for [`LAPSE`], and on after each
-    /// [`Interception::beat`]; those that were taken stay so.
+    /// Puts rules for `capture` in force in this thread's network namespace. New connections are taken for [`LAPSE`], and on after each beat of
+    /// [`Interception::pulse`]; those that were taken stay so.
     ///
     /// # Errors
     /// When `nft` or `ip` is missing or may not, or the kernel has no TPROXY.
@@ -112,15 +113,13 @@ impl Interception {
         let pulse = Pulse::new(families, routing.table())?;
         let table = Table::set(&name(routing.number), &chains(routing.table()))?;
         pulse.beat()?;
-        Ok(Self { table, pulse, _routing: routing })
+        Ok(Self { table, pulse: Arc::new(pulse), _routing: routing })
     }
 
-    /// Shows the rules that their owner goes on: they hold for [`LAPSE`] from now.
-    ///
-    /// # Errors
-    /// When the rules are gone, or loopback is down.
-    pub fn beat(&self) -> Result<()> {
-        self.pulse.beat()
+    /// What shows the rules that their owner goes on.
+    #[must_use]
+    pub fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 
     /// The name of its nftables table.

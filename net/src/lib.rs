@@ -31,6 +31,7 @@ pub mod netns;
 pub mod nft;
 pub mod pacing;
 pub mod packet_socket;
+pub mod periodic;
 pub mod pidns;
 pub mod pipe_pool;
 pub mod processes;

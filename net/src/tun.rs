@@ -57,7 +57,12 @@ impl Tun {
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes one ifreq, which lives through the call.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } != 0 {
-            return Err(NetError::last_os(format!("make the TUN device {name}")));
+            let error = io::Error::last_os_error();
+            let hint = match error.raw_os_error() {
+                Some(libc::EBUSY) => " (somebody holds one of this name)",
+                _ => "",
+            };
+            return Err(NetError::system(format!("make the TUN device {name}{hint}"), error));
         }
         let offloads = grant_offloads(&file, wanted)?;
         Ok(Self { file, offloads })

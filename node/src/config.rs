@@ -353,7 +353,25 @@ impl NodeConfig {
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         self.rendezvous.check()?;
+        self.check_devices()?;
         self.paths.iter().try_for_each(Path::check)
+    }
+
+    /// Each TUN device is of one section.
+    fn check_devices(&self) -> Result<(), NodeError> {
+        let of_paths = self.paths.iter().filter_map(|path| match &path.entrance {
+            Entrance::Tunnel(tunnel) => Some(tunnel),
+            Entrance::Port { .. } | Entrance::Taken(_) => None,
+        });
+        let mut names = BTreeSet::new();
+        match of_paths.chain(&self.tunnel).find(|tunnel| !names.insert(&tunnel.name)) {
+            None => Ok(()),
+            Some(Tunnel { name, .. }) => {
+                let problem =
+                    format!("`{name}` is there twice; expected a device for each section");
+                Err(NodeError::Config { key: "tun.name", problem })
+            }
+        }
     }
 
     fn check_members(&self) -> Result<(), NodeError> {

@@ -20,6 +20,7 @@ use tradewind_units::{Duration, Ratio};
 use crate::config::{Assumed, Chosen, Course, Far, Via, bearable_loss, budget_ms};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
+use crate::worker::Outside;
 use crate::{Node, NodeError};
 
 /// Longest datagram of a flow: what UDP over IPv4 carries.
@@ -139,7 +140,7 @@ impl Node {
         options: FlowOptions,
     ) -> Result<Flow, NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let [desk] = &self.desks[..] else {
+        let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
         if self.config.grant.is_none() {

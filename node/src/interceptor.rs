@@ -3,38 +3,37 @@
 //!
 //! Whatever goes wrong, packets go their old way: the rules are in force only while the far endpoint answers, the kernel removes
 //! them when this process ends, however it ends, and they lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and
-//! removing them starts programs, so that a thread of its own does it.
+//! removing them starts programs, so that a thread of its own does it, and another one has those in force hold on meanwhile.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::thread::JoinHandle;
 
 use ipnet::IpNet;
 use tradewind_grant::DestinationRule;
-use tradewind_net::interception::{BEAT_EVERY, Capture, Detour, Interception};
+use tradewind_net::NetError;
+use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Pulse};
 use tradewind_net::iproute::{Tool, ask};
-use tradewind_net::{NetError, clock};
-use tradewind_units::{Duration, Timestamp};
+use tradewind_net::periodic::Periodic;
+use tradewind_units::Duration;
 
 use crate::ticks::AllTicks;
 
 /// Time between two looks at whether the far endpoints answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks without a beat before a worker is said to hang: 1.6 s.
-const QUIET_LOOKS: u32 = 32;
 /// Looks before rules that the kernel refused are tried again: 5 s.
 const LOOKS_BEFORE_AGAIN: u32 = 100;
 
 /// What a device must take before the kernel has IPv6 on it (RFC 8200).
 pub(crate) const LEAST_IPV6_MTU: u16 = 1280;
 
-/// What is to be taken, and whether now.
+/// What is to be taken, and how much of it now.
 #[derive(Debug)]
 pub(crate) struct Gate {
     wanted: Wanted,
-    is_open: AtomicBool,
+    /// Of packets for each range, of others for all.
+    is_open: Vec<AtomicBool>,
     /// Of a TUN device: the longest packet that its far endpoints' paths take.
     mtu: AtomicU16,
 }
@@ -54,39 +53,20 @@ enum Wanted {
 /// Addresses that share the first bits, and ports, as the kernel's interface has them.
 type Range = (IpAddr, u8, RangeInclusive<u16>);
 
-/// Rules while they are in force.
-#[derive(Debug)]
-enum Set {
-    Datagrams(Interception),
-    Packets(Detour),
-}
-
-impl Set {
-    fn beat(&self) -> Result<(), NetError> {
-        match self {
-            Self::Datagrams(rules) => rules.beat(),
-            Self::Packets(routes) => routes.beat(),
-        }
-    }
-}
-
 impl Gate {
     pub(crate) fn of_datagrams(capture: Capture) -> Self {
-        Self::new(Wanted::Datagrams(capture))
+        Self::new(Wanted::Datagrams(capture), 1)
     }
 
-    /// Packets to what the rules cover go into `device`.
-    pub(crate) fn of_packets(device: &str, rules: &[DestinationRule]) -> Self {
-        let range = |rule: &DestinationRule| {
-            let (base, bits) = rule.range()?;
-            IpNet::new(base, bits).ok().map(|range| range.trunc())
-        };
-        let ranges = rules.iter().filter_map(range).collect();
-        Self::new(Wanted::Packets { device: device.to_owned(), ranges })
+    /// Packets to `ranges` go into `device`.
+    pub(crate) fn of_packets(device: &str, ranges: Vec<IpNet>) -> Self {
+        let parts = ranges.len();
+        Self::new(Wanted::Packets { device: device.to_owned(), ranges }, parts)
     }
 
-    fn new(wanted: Wanted) -> Self {
-        Self { wanted, is_open: AtomicBool::new(false), mtu: AtomicU16::new(0) }
+    fn new(wanted: Wanted, parts: usize) -> Self {
+        let is_open = std::iter::repeat_with(AtomicBool::default).take(parts).collect();
+        Self { wanted, is_open, mtu: AtomicU16::new(0) }
     }
 
     /// Whether the rules could be set.
@@ -98,27 +78,24 @@ impl Gate {
         }
     }
 
+    /// For all that it takes.
     pub(crate) fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::Relaxed);
+        self.is_open.iter().for_each(|part| part.store(is_open, Ordering::Relaxed));
+    }
+
+    /// For packets to the range at `at` alone.
+    pub(crate) fn set_range_open(&self, at: usize, is_open: bool) {
+        if let Some(part) = self.is_open.get(at) {
+            part.store(is_open, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_mtu(&self, mtu: u16) {
         self.mtu.store(mtu, Ordering::Relaxed);
     }
 
-    fn set(&self) -> Result<Set, NetError> {
-        Ok(match &self.wanted {
-            Wanted::Datagrams(capture) => Set::Datagrams(Interception::set_for_datagrams(capture)?),
-            Wanted::Answers(sources) => Set::Datagrams(Interception::set_for_answers(sources)?),
-            Wanted::Packets { device, ranges } => {
-                let takes_ipv6 = self.mtu.load(Ordering::Relaxed) >= LEAST_IPV6_MTU;
-                let fits = |range: &&IpNet| takes_ipv6 || range.addr().is_ipv4();
-                let ranges: Vec<_> = ranges.iter().filter(fits).copied().collect();
-                let routes = Detour::set(device, &ranges)?;
-                routes.shortfalls().for_each(|what| tracing::warn!("{device}: {what}"));
-                Set::Packets(routes)
-            }
-        })
+    fn is_open(&self) -> bool {
+        self.is_open.iter().any(|part| part.load(Ordering::Relaxed))
     }
 
     fn what(&self) -> &'static str {
@@ -127,6 +104,76 @@ impl Gate {
             Wanted::Answers(_) => "answers",
             Wanted::Packets { .. } => "packets",
         }
+    }
+}
+
+/// Rules while they are in force.
+#[derive(Debug)]
+enum Set {
+    Datagrams(Interception),
+    Packets {
+        routes: Detour,
+        /// The ranges that are led into the device.
+        led: Vec<IpNet>,
+    },
+}
+
+impl Set {
+    /// Rules that take nothing more than they must: packets of no range yet.
+    fn of(wanted: &Wanted) -> Result<Self, NetError> {
+        Ok(match wanted {
+            Wanted::Datagrams(capture) => {
+                Self::Datagrams(Interception::set_for_datagrams(capture)?)
+            }
+            Wanted::Answers(sources) => Self::Datagrams(Interception::set_for_answers(sources)?),
+            Wanted::Packets { device, ranges } => {
+                let routes = Detour::open(device, ranges)?;
+                if let Err(error) = routes.pulse() {
+                    tracing::warn!(
+                        "{device}: packets wait in the device if this process hangs, and do not go their old way: {error}"
+                    );
+                }
+                Self::Packets { routes, led: Vec::new() }
+            }
+        })
+    }
+
+    /// What shows that they are to hold on, where that can be shown.
+    fn pulse(&self) -> Option<&Arc<Pulse>> {
+        match self {
+            Self::Datagrams(rules) => Some(rules.pulse()),
+            Self::Packets { routes, .. } => routes.pulse().ok(),
+        }
+    }
+
+    /// Has packets to the ranges of `gate` that are open led into the device.
+    fn follow(&mut self, gate: &Gate) -> Result<(), NetError> {
+        let (Self::Packets { routes, led }, Wanted::Packets { device, ranges }) =
+            (self, &gate.wanted)
+        else {
+            return Ok(());
+        };
+        let takes_ipv6 = gate.mtu.load(Ordering::Relaxed) >= LEAST_IPV6_MTU;
+        let is_open = gate.is_open.iter().map(|part| part.load(Ordering::Relaxed));
+        let open = ranges
+            .iter()
+            .zip(is_open)
+            .filter(|(range, is_open)| *is_open && (takes_ipv6 || range.addr().is_ipv4()));
+        let open: Vec<IpNet> = open.map(|(range, _)| *range).collect();
+        if open != *led {
+            for range in routes.lead(&open)? {
+                tracing::warn!(
+                    "{device}: the kernel does not take the metrics of routes to {range} for a route into the device: connections are not told them"
+                );
+            }
+            tracing::debug!(
+                "{device}: packets to {} of {} ranges are taken",
+                open.len(),
+                ranges.len()
+            );
+            *led = open;
+        }
+        Ok(())
     }
 }
 
@@ -147,43 +194,47 @@ impl Rules {
 
     /// What brings answers back to where datagrams are delivered under the addresses `sources`: it is in force from now on.
     pub(crate) fn of_answers(sources: &[DestinationRule]) -> Result<Self, NetError> {
-        let gate = Gate::new(Wanted::Answers(ranges(sources)));
+        let gate = Gate::new(Wanted::Answers(ranges(sources)), 1);
         gate.set_open(true);
-        let in_force = Some(gate.set()?);
+        let in_force = Some(Set::of(&gate.wanted)?);
         Ok(Self { in_force, ..Self::new(Arc::new(gate)) })
     }
 
-    fn follow(&mut self) {
+    fn pulse(&self) -> Option<&Arc<Pulse>> {
+        self.in_force.as_ref()?.pulse()
+    }
+
+    fn follow(&mut self, keeper: &Keeper) {
         self.wait = self.wait.saturating_sub(1);
         if self.wait > 0 {
             return;
         }
-        if let Err(error) = self.follow_mtu().and_then(|()| self.follow_gate()) {
+        if let Err(error) = self.follow_mtu().and_then(|()| self.follow_gate(keeper)) {
             tracing::warn!(%error, "{} go their old way", self.gate.what());
+            self.in_force = None;
             self.wait = LOOKS_BEFORE_AGAIN;
         }
     }
 
-    /// Has what is in force hold on; what was taken away meanwhile is set again.
-    fn beat(&mut self) {
-        if let Some(Err(error)) = self.in_force.as_ref().map(Set::beat) {
-            tracing::warn!(%error, "{} go their old way for a moment", self.gate.what());
+    fn follow_gate(&mut self, keeper: &Keeper) -> Result<(), NetError> {
+        let what = self.gate.what();
+        if self.pulse().is_some_and(|pulse| !pulse.holds()) {
+            // Somebody took them away: the keeper has said so.
             self.in_force = None;
         }
-    }
-
-    fn follow_gate(&mut self) -> Result<(), NetError> {
-        let what = self.gate.what();
-        match (&self.in_force, self.gate.is_open.load(Ordering::Relaxed)) {
-            (None, true) => {
-                self.in_force = Some(self.gate.set()?);
-                tracing::info!("{what} are taken off their way");
-            }
+        match (&mut self.in_force, self.gate.is_open()) {
+            (Some(set), true) => set.follow(&self.gate)?,
             (Some(_), false) => {
                 tracing::warn!("the far gateway is silent: {what} go their old way");
                 self.in_force = None;
             }
-            _ => {}
+            (None, true) => {
+                let set = self.in_force.insert(Set::of(&self.gate.wanted)?);
+                set.pulse().into_iter().for_each(|pulse| keeper.keep(pulse));
+                set.follow(&self.gate)?;
+                tracing::info!("{what} are taken off their way");
+            }
+            (None, false) => {}
         }
         Ok(())
     }
@@ -201,74 +252,32 @@ impl Rules {
     }
 }
 
-/// Those of all gates.
-struct AllRules {
-    rules: Vec<Rules>,
-    workers: AllTicks,
-    /// When they were last made to hold on.
-    beaten: Timestamp,
-    /// Looks since then.
-    quiet_looks: u32,
-}
-
-impl AllRules {
-    fn new(rules: Vec<Rules>, workers: AllTicks) -> Self {
-        Self { rules, workers, beaten: clock::monotonic(), quiet_looks: 0 }
-    }
-
-    fn follow(&mut self) {
-        self.quiet_looks = self.quiet_looks.saturating_add(1);
-        if self.quiet_looks == QUIET_LOOKS {
-            tracing::warn!("a worker hangs: what is taken off its way goes its old way");
-        }
-        for at in 0..self.rules.len() {
-            self.rules[at].follow();
-            // To set rules takes a while: others lapse only if one takes longer than they hold.
-            self.beat(clock::monotonic());
-        }
-    }
-
-    /// Has all hold on where that is due and each worker has gone on since.
-    fn beat(&mut self, now: Timestamp) {
-        if now.since(self.beaten) >= BEAT_EVERY && self.workers.have_all_gone_on() {
-            self.rules.iter_mut().for_each(Rules::beat);
-            (self.beaten, self.quiet_looks) = (now, 0);
-        }
-    }
-}
-
-/// The thread that follows all rules; what is in force ends with it.
+/// What follows all gates; what is in force ends with it.
 #[derive(Debug)]
 pub(crate) struct Interceptor {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Before what has the rules hold on.
+    _follower: Periodic,
+    _keeper: Arc<Keeper>,
 }
 
 impl Interceptor {
-    pub(crate) fn start(rules: Vec<Rules>, workers: AllTicks) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::clone(&stop);
-        let mut all = AllRules::new(rules, workers);
-        let follow = move || {
-            while !is_stopped.load(Ordering::Relaxed) {
-                all.follow();
-                std::thread::park_timeout(LOOK_EVERY);
-            }
-        };
-        let thread = std::thread::Builder::new().name("interceptor".to_owned()).spawn(follow)?;
-        Ok(Self { stop, thread: Some(thread) })
+    /// Has `rules` hold as long as each of `workers` goes on.
+    pub(crate) fn start(mut rules: Vec<Rules>, mut workers: AllTicks) -> Result<Self, NetError> {
+        let keeper = Arc::new(Keeper::start(
+            move || workers.go_on(),
+            |error| tracing::warn!(%error, "what is taken off its way goes its old way for a moment"),
+        )?);
+        rules.iter().filter_map(Rules::pulse).for_each(|pulse| keeper.keep(pulse));
+        let keeping = Arc::clone(&keeper);
+        let follow = move || rules.iter_mut().for_each(|rules| rules.follow(&keeping));
+        Ok(Self { _follower: Periodic::start("interceptor", LOOK_EVERY, follow)?, _keeper: keeper })
     }
 }
 
-impl Drop for Interceptor {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // One that panicked has said so already.
-            let _ = thread.join();
-        }
-    }
+/// A rule's addresses, if it is of a range.
+pub(crate) fn range_of(rule: &DestinationRule) -> Option<IpNet> {
+    let (base, bits) = rule.range()?;
+    IpNet::new(base, bits).ok().map(|range| range.trunc())
 }
 
 /// The rules that are ranges, as the kernel's interface has them.

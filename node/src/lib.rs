@@ -51,6 +51,7 @@ use std::thread::JoinHandle;
 use tradewind_net::NetError;
 use tradewind_net::interception::OWN_MARK;
 use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_telemetry::{Health, Registry};
 
 pub use config::{
     Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
@@ -60,12 +61,12 @@ pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
-use mailbox::Desk;
 use membership::Watch;
 use shared::Shared;
 use status::Board;
 pub use status::PacketReport;
-use ticks::AllTicks;
+use ticks::{AllTicks, Ticks};
+use worker::{Outside, Worker};
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -98,20 +99,17 @@ pub enum NodeError {
 pub struct Node {
     address: SocketAddr,
     local: Vec<SocketAddr>,
-    counts: Vec<Arc<Counts>>,
-    boards: Vec<Board>,
-    /// Where flows leave their orders, by worker.
-    desks: Vec<Arc<Desk>>,
+    /// By worker.
+    outsides: Vec<Outside>,
     config: Arc<NodeConfig>,
     /// Reads the members' file again when it changes.
     _members: Option<Watch>,
     /// Of what is taken off its way, until they are followed.
     rules: Vec<Rules>,
     interceptor: Option<Interceptor>,
-    ticks: AllTicks,
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
-    waiting: Vec<worker::Worker>,
+    waiting: Vec<Worker>,
     holds: Vec<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -136,66 +134,29 @@ impl Node {
         let config = Arc::new(config);
         config.check()?;
         config.warn();
-        let mut address = config.listen;
-        let mut inherited = inherited.into_iter();
+        let ports = open_ports(&config, inherited)?;
+        let address = ports.last().map_or(config.listen, UdpPort::address);
+        let holds = ports.iter().map(UdpPort::hold).collect::<Result<_, _>>()?;
+        let outsides = ports.iter().map(|_| Outside::new()).collect::<Result<Vec<_>, _>>()?;
         let shared = Shared::of(&config.services)?;
-        let (mut counts, mut waiting, mut local) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut boards, mut holds, mut desks) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..config.workers {
-            let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
-            let port = match inherited.next() {
-                Some(socket) => UdpPort::adopt(socket, &options)?,
-                None => UdpPort::bind(address, &options)?,
-            };
-            if config.takes_own_host() {
-                port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
-                    action: "tell its own datagrams from others (SO_MARK)",
-                    needs: "it takes the capability CAP_NET_ADMIN",
-                })?;
-            }
-            address = port.address();
-            holds.push(port.hold()?);
-            let count = Arc::new(Counts::default());
-            let board = Board::default();
-            let desk = Arc::new(Desk::new()?);
-            let worker = worker::Worker::new(
-                Arc::clone(&config),
-                port,
-                Arc::clone(&count),
-                board.clone(),
-                Arc::clone(&desk),
-                shared.clone(),
-            )?;
-            local.extend(worker.local_addresses());
-            counts.push(count);
-            boards.push(board);
-            desks.push(desk);
-            waiting.push(worker);
-        }
-        let (stop, threads) = (Arc::new(AtomicBool::new(false)), Vec::new());
-        let gates: Vec<Arc<Gate>> = waiting.iter().flat_map(worker::Worker::gates).collect();
-        gates.iter().try_for_each(|gate| gate.check())?;
-        let mut rules: Vec<Rules> = gates.into_iter().map(Rules::new).collect();
-        if !config.keep_sources.is_empty() {
-            rules.push(Rules::of_answers(&config.keep_sources)?);
-        }
-        let members = Watch::of(config.members.as_deref(), desks.first())?;
-        let ticks = AllTicks::of(waiting.iter().map(worker::Worker::ticks));
+        let worker = |(port, outside): (_, &Outside)| {
+            Worker::new(Arc::clone(&config), port, outside.clone(), shared.clone())
+        };
+        let waiting =
+            ports.into_iter().zip(&outsides).map(worker).collect::<Result<Vec<_>, _>>()?;
+        let desk = outsides.first().map(|outside| &outside.desk);
         Ok(Self {
             address,
-            local,
-            counts,
-            boards,
-            desks,
+            local: waiting.iter().flat_map(Worker::local_addresses).collect(),
+            rules: rules(&config, &waiting)?,
+            _members: Watch::of(config.members.as_deref(), desk)?,
+            outsides,
             config,
-            _members: members,
-            rules,
             interceptor: None,
-            ticks,
-            stop,
+            stop: Arc::new(AtomicBool::new(false)),
             waiting,
             holds,
-            threads,
+            threads: Vec::new(),
         })
     }
 
@@ -212,8 +173,9 @@ impl Node {
             self.threads.push(thread?);
         }
         if !self.rules.is_empty() {
-            let (rules, workers) = (take(&mut self.rules), take(&mut self.ticks));
-            self.interceptor = Some(Interceptor::start(rules, workers)?);
+            let ticks = self.outsides.iter().map(|outside| Ticks::clone(&outside.ticks));
+            let workers = AllTicks::of(ticks);
+            self.interceptor = Some(Interceptor::start(take(&mut self.rules), workers)?);
         }
         Ok(())
     }
@@ -236,26 +198,72 @@ impl Node {
     }
 
     /// Shows the counters at a metrics port, and the flows at `/packets` beside them.
-    pub fn show_at(&self, registry: &tradewind_telemetry::Registry) {
-        let collector = Box::new(counts::CountsCollector(self.counts.clone()));
+    pub fn show_at(&self, registry: &Registry) {
+        let counts = self.outsides.iter().map(|outside| Arc::clone(&outside.counts)).collect();
+        let collector = Box::new(counts::CountsCollector(counts));
         registry.register(|inner| inner.register_collector(collector));
-        let boards = self.boards.clone();
+        let boards: Vec<Board> = self.boards().cloned().collect();
         registry.add_page("/packets", move |_| {
             serde_json::to_string(&status::report(&boards)).map_err(|error| error.to_string())
         });
     }
 
+    /// Has `health` know of each worker that hangs, or has ended, from now until this is dropped.
+    pub fn promise_to(&self, health: &Health) {
+        for (number, outside) in self.outsides.iter().enumerate() {
+            outside.ticks.promise(health, format!("packets {number}"));
+        }
+    }
+
     /// How the flows that begin or end here fare, as of the last second.
     #[must_use]
     pub fn report(&self) -> PacketReport {
-        status::report(&self.boards)
+        status::report(self.boards())
     }
 
     /// What has happened so far, over all workers.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.counts.iter().map(|counts| counts.snapshot()).fold(Snapshot::default(), Snapshot::plus)
+        let all = self.outsides.iter().map(|outside| outside.counts.snapshot());
+        all.fold(Snapshot::default(), Snapshot::plus)
     }
+
+    fn boards(&self) -> impl Iterator<Item = &Board> {
+        self.outsides.iter().map(|outside| &outside.board)
+    }
+}
+
+/// The sockets of the workers, which share an address: the process's before this one, then new ones.
+fn open_ports(config: &NodeConfig, inherited: Vec<OwnedFd>) -> Result<Vec<UdpPort>, NodeError> {
+    let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
+    let mut inherited = inherited.into_iter();
+    let (mut address, mut ports) = (config.listen, Vec::new());
+    for _ in 0..config.workers {
+        let port = match inherited.next() {
+            Some(socket) => UdpPort::adopt(socket, &options)?,
+            None => UdpPort::bind(address, &options)?,
+        };
+        if config.takes_own_host() {
+            port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
+                action: "tell its own datagrams from others (SO_MARK)",
+                needs: "it takes the capability CAP_NET_ADMIN",
+            })?;
+        }
+        address = port.address();
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+/// Those for what the workers take off its way; what brings answers back is in force from now on.
+fn rules(config: &NodeConfig, workers: &[Worker]) -> Result<Vec<Rules>, NodeError> {
+    let gates: Vec<Arc<Gate>> = workers.iter().flat_map(Worker::gates).collect();
+    gates.iter().try_for_each(|gate| gate.check())?;
+    let mut rules: Vec<Rules> = gates.into_iter().map(Rules::new).collect();
+    if !config.keep_sources.is_empty() {
+        rules.push(Rules::of_answers(&config.keep_sources)?);
+    }
+    Ok(rules)
 }
 
 impl std::fmt::Debug for Node {

@@ -15,6 +15,7 @@ use tradewind_units::Duration;
 
 use crate::flow::Flow;
 use crate::mailbox::{Desk, Order};
+use crate::worker::Outside;
 use crate::{FlowError, Node, NodeError};
 
 /// Flows that may wait to be accepted. Chosen; who comes later is not answered, and tries again.
@@ -107,7 +108,7 @@ impl Node {
     /// When the node trusts no operator's grants, its policy does not cover `destination`, or it has several workers.
     pub fn listen(&self, destination: SocketAddr) -> Result<Listener, NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let [desk] = &self.desks[..] else {
+        let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
         if self.config.operators.is_empty() {

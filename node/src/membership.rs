@@ -21,12 +21,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use serde::Deserialize;
 use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_net::periodic::Periodic;
 use tradewind_packet::message::MOST_NEAR;
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
@@ -183,8 +182,7 @@ fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 /// Looks at the file while the node runs; what cannot be read changes nothing.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _looks: Periodic,
 }
 
 impl Watch {
@@ -201,15 +199,9 @@ impl Watch {
     fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
         let mut seen = stamp(&file);
         desk.order(Order::Members(Box::new(Members::read(&file)?)));
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
         let look = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                std::thread::park_timeout(LOOK_EVERY);
-                let now = stamp(&file);
-                if now == seen {
-                    continue;
-                }
+            let now = stamp(&file);
+            if now != seen {
                 seen = now;
                 match Members::read(&file) {
                     Ok(members) => desk.order(Order::Members(Box::new(members))),
@@ -217,19 +209,7 @@ impl Watch {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("members".to_owned()).spawn(look)?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // If it panicked it has said so already.
-            let _ = thread.join();
-        }
+        Ok(Self { _looks: Periodic::start("members", LOOK_EVERY, look)? })
     }
 }
 

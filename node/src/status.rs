@@ -193,9 +193,9 @@ impl Board {
 }
 
 /// What all workers have written down.
-pub(crate) fn report(boards: &[Board]) -> PacketReport {
+pub(crate) fn report<'a>(boards: impl IntoIterator<Item = &'a Board>) -> PacketReport {
     let mut all = PacketReport { schema_version: 1, ..PacketReport::default() };
-    for one in boards.iter().map(Board::read) {
+    for one in boards.into_iter().map(Board::read) {
         all.flows.extend(one.flows);
         all.relays.extend(one.relays);
         all.endpoints.extend(one.endpoints);

@@ -1,27 +1,73 @@
 //! Whether the workers go on: each counts its ticks, of which there is one at least each `engine::TICK`. One that is stuck, or has ended,
 //! counts no more.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// How often a worker has ticked.
-pub(crate) type Ticks = Arc<AtomicU64>;
+use tradewind_telemetry::{Health, Heart};
+use tradewind_units::Duration;
+
+/// Beats of `net::interception::Keeper` without a tick before a worker is said to hang: 1.6 s.
+const QUIET_BEATS: u32 = 8;
+/// Time without a tick after which the process counts as dead. Chosen: as for the workers of streams.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
+/// A worker's ticks.
+pub(crate) type Ticks = Arc<Ticker>;
+
+/// Counts them.
+#[derive(Debug, Default)]
+pub(crate) struct Ticker {
+    count: AtomicU64,
+    heart: OnceLock<Heart>,
+}
+
+impl Ticker {
+    /// Of the worker: it goes on.
+    pub(crate) fn tick(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.heart.get().into_iter().for_each(Heart::beat);
+    }
+
+    /// Has `health` know of it from now on, until nobody holds the ticks any more.
+    pub(crate) fn promise(&self, health: &Health, worker: String) {
+        self.heart.get_or_init(|| health.expect_beats(worker, LONGEST_SILENCE));
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
 
 /// Looks at the ticks of all workers.
 #[derive(Debug, Default)]
-pub(crate) struct AllTicks(Vec<(Ticks, u64)>);
+pub(crate) struct AllTicks {
+    workers: Vec<(Ticks, u64)>,
+    /// Looks in a row at which one had not ticked.
+    quiet: u32,
+}
 
 impl AllTicks {
     pub(crate) fn of(workers: impl IntoIterator<Item = Ticks>) -> Self {
-        Self(workers.into_iter().map(|ticks| (ticks, 0)).collect())
+        Self { workers: workers.into_iter().map(|ticks| (ticks, 0)).collect(), quiet: 0 }
     }
 
-    /// Whether each worker has ticked since this was last so.
-    pub(crate) fn have_all_gone_on(&mut self) -> bool {
-        let now: Vec<u64> = self.0.iter().map(|(ticks, _)| ticks.load(Ordering::Relaxed)).collect();
-        let goes_on = self.0.iter().zip(&now).all(|((_, before), now)| before != now);
+    /// Whether each worker has ticked since this was last so; says so when one hangs.
+    pub(crate) fn go_on(&mut self) -> bool {
+        let goes_on = self.have_all_gone_on();
+        self.quiet = if goes_on { 0 } else { self.quiet.saturating_add(1) };
+        if self.quiet == QUIET_BEATS {
+            tracing::warn!("a worker hangs: what is taken off its way goes its old way");
+        }
+        goes_on
+    }
+
+    fn have_all_gone_on(&mut self) -> bool {
+        let workers = &mut self.workers;
+        let now: Vec<u64> = workers.iter().map(|(ticks, _)| ticks.count()).collect();
+        let goes_on = workers.iter().zip(&now).all(|((_, before), now)| before != now);
         if goes_on {
-            self.0.iter_mut().zip(now).for_each(|((_, before), now)| *before = now);
+            workers.iter_mut().zip(now).for_each(|((_, before), now)| *before = now);
         }
         goes_on
     }
@@ -29,6 +75,8 @@ impl AllTicks {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -37,7 +85,7 @@ mod tests {
         let mut all = AllTicks::of(workers.iter().map(Arc::clone));
         let mut look = |ticking: &[usize]| {
             for worker in ticking {
-                workers[*worker].fetch_add(1, Ordering::Relaxed);
+                workers[*worker].tick();
             }
             all.have_all_gone_on()
         };
@@ -47,5 +95,16 @@ mod tests {
         assert!(!look(&[0, 0]));
         assert!(look(&[1]), "the other had before");
         assert!(!look(&[1, 1]));
+    }
+
+    #[test]
+    fn a_process_whose_worker_ticks_no_more_lives_no_more() {
+        let (health, ticks) = (Health::new(), Ticks::default());
+        ticks.promise(&health, "packets 0".to_owned());
+        let later = Instant::now() + LONGEST_SILENCE + LONGEST_SILENCE;
+        let fault = health.live_at(later).unwrap_err();
+        assert!(fault.starts_with("packets 0: no heartbeat"), "{fault}");
+        drop(ticks);
+        assert_eq!(health.live_at(later), Ok(()));
     }
 }

@@ -39,6 +39,22 @@ const DEPOSITS: u64 = 1 << 34;
 /// Batches in a row from one socket before the others are looked at.
 const MOST_ROUNDS: usize = 8;
 
+/// What others see of a worker, and where they leave it orders.
+#[derive(Debug, Clone)]
+pub(crate) struct Outside {
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) board: Board,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) ticks: Ticks,
+}
+
+impl Outside {
+    pub(crate) fn new() -> Result<Self, NodeError> {
+        let (counts, board, ticks) = (Arc::default(), Board::default(), Ticks::default());
+        Ok(Self { counts, board, desk: Arc::new(Desk::new()?), ticks })
+    }
+}
+
 pub(crate) struct Worker {
     engine: Engine,
     epoll: Epoll,
@@ -46,9 +62,7 @@ pub(crate) struct Worker {
     tokens: Vec<u64>,
     /// A whole packet of a TUN device; empty without any.
     packet: Vec<u8>,
-    counts: Arc<Counts>,
-    ticks: Ticks,
-    board: Board,
+    outside: Outside,
     /// By socket towards neighbours.
     overruns: [u32; 2],
 }
@@ -57,12 +71,11 @@ impl Worker {
     pub(crate) fn new(
         config: Arc<NodeConfig>,
         port: UdpPort,
-        counts: Arc<Counts>,
-        board: Board,
-        desk: Arc<Desk>,
+        outside: Outside,
         shared: Shared,
     ) -> Result<Self, NodeError> {
-        let engine = Engine::new(config, port, Arc::clone(&counts), (desk, shared))?;
+        let desk = Arc::clone(&outside.desk);
+        let engine = Engine::new(config, port, Arc::clone(&outside.counts), (desk, shared))?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
@@ -88,8 +101,7 @@ impl Worker {
         }
         let incoming = ReceiveBatch::new(BATCH);
         let (tokens, overruns) = (Vec::new(), [0; 2]);
-        let ticks = Ticks::default();
-        Ok(Self { engine, epoll, incoming, tokens, packet, counts, ticks, board, overruns })
+        Ok(Self { engine, epoll, incoming, tokens, packet, outside, overruns })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -99,10 +111,6 @@ impl Worker {
 
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         self.engine.gates().cloned().collect()
-    }
-
-    pub(crate) fn ticks(&self) -> Ticks {
-        Ticks::clone(&self.ticks)
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
@@ -140,7 +148,7 @@ impl Worker {
     }
 
     fn tick(&mut self, next_report: &mut Timestamp) {
-        self.ticks.fetch_add(1, Ordering::Relaxed);
+        self.outside.ticks.tick();
         let now = now();
         self.engine.tick(now);
         self.engine.dispatch(now);
@@ -149,7 +157,7 @@ impl Worker {
             *next_report = now.steady + REPORT_EVERY;
             let (relays, endpoints) = self.engine.report_members();
             let flows = self.engine.report(now);
-            self.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
+            self.outside.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
         }
     }
 
@@ -258,7 +266,7 @@ impl Worker {
         }
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
-            add(&self.counts.overrun, u64::from(drops.wrapping_sub(*before)));
+            add(&self.outside.counts.overrun, u64::from(drops.wrapping_sub(*before)));
             *before = drops;
         }
         engine.dispatch(now);

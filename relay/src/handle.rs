@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tradewind_telemetry::Health;
+
 pub use crate::counts::Snapshot;
 use crate::worker::Worker;
 
@@ -13,6 +15,7 @@ pub struct Handle {
     metrics: Option<SocketAddr>,
     workers: Arc<[Arc<Worker>]>,
     runtimes: Arc<[tokio::runtime::Handle]>,
+    health: Health,
 }
 
 impl Handle {
@@ -21,12 +24,14 @@ impl Handle {
         metrics: Option<SocketAddr>,
         workers: Vec<Arc<Worker>>,
         runtimes: Vec<tokio::runtime::Handle>,
+        health: Health,
     ) -> Self {
         Self {
             local_addrs: local_addrs.into(),
             metrics,
             workers: workers.into(),
             runtimes: runtimes.into(),
+            health,
         }
     }
 
@@ -46,6 +51,12 @@ impl Handle {
     #[must_use]
     pub const fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics
+    }
+
+    /// Whether it lives and is ready, as its metrics port says.
+    #[must_use]
+    pub const fn health(&self) -> &Health {
+        &self.health
     }
 
     /// What has been counted so far.

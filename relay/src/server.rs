@@ -167,7 +167,7 @@ impl Server {
             .transpose()?;
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
         let metrics = telemetry.as_ref().map(tradewind_telemetry::Server::local_addr);
-        let handle = Handle::new(local_addrs, metrics, workers, runtimes);
+        let handle = Handle::new(local_addrs, metrics, workers, runtimes, health.clone());
         let patience = Patience { drain: setup.drain, retire: setup.retire };
         let predecessor = legacy.predecessor();
         let holdings = Holdings::new(health, telemetry, estate);
@@ -179,7 +179,7 @@ impl Server {
     }
 
     pub(crate) fn health(&self) -> &Health {
-        &self.holdings.health
+        self.handle.health()
     }
 
     /// Its listeners, with the numbers of their addresses.

@@ -109,7 +109,11 @@ impl Health {
         self.live_at(Instant::now())
     }
 
-    fn live_at(&self, now: Instant) -> Result<(), String> {
+    /// The same of a time that may be to come, if nobody beats until then.
+    ///
+    /// # Errors
+    /// As [`Health::live`].
+    pub fn live_at(&self, now: Instant) -> Result<(), String> {
         self.with(|state| {
             if let Some(fault) = &state.fault {
                 return Err(fault.clone());

@@ -1,109 +1,123 @@
 //! The same for packets of any protocol: those to chosen ranges are routed into a device of the process that takes them.
 //!
-//! The routes are in a table of our own, which all look into first but who has the mark [`OWN_MARK`]: what the process itself sends goes its
-//! usual way, be it to the same ranges. A TUN device that its process's end takes away takes the routes along, and what is left of the
-//! table is empty, so that packets go their old way at once. A process that hangs keeps its device: then a table of nftables gives what would leave
-//! through that the mark (`pulse`).
+//! The routes are in a table of our own, which all look into first but who has one of our marks: what the process itself sends
+//! ([`OWN_MARK`](super::OWN_MARK)) goes its usual way, be it to the same ranges, and what another interception has marked goes where that leads it. A TUN device that
+//! its process's end takes away takes the routes along, and what is left of the table is empty, so that packets go their old way at once. A
+//! process that hangs keeps its device: then a table of nftables gives what would leave through that a mark of ours (`pulse`).
 //!
 //! What the routes that lead there without us tell connections, a first window or a congestion control, ours tell them, too (`route::told`).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use ipnet::IpNet;
+use netlink_packet_route::route::RouteMetric;
 use nix::net::if_::if_nametoindex;
 
 use super::pulse::{self, Pulse};
-use super::{KIND, MARK, OWN_MARK, Routing};
+use super::{KIND, KIND_BITS, MARK, Routing};
 use crate::error::{NetError, Result};
 use crate::nft::Table;
 use crate::route::kernel::Kernel;
 use crate::route::told::Told;
 
-/// Routes in force; they are removed when this is dropped.
+/// What leads packets into one device; all of it is removed when this is dropped.
 #[derive(Debug)]
 pub struct Detour {
+    device: u32,
     /// What has packets go round a process that hangs, and its beats; or why there is nothing.
-    guard: Result<(Table, Pulse)>,
-    untold: Vec<IpNet>,
-    _routing: Routing,
+    guard: Result<(Table, Arc<Pulse>)>,
+    kernel: Kernel,
+    /// The routes in force: prefixes, and what connections there are told.
+    led: BTreeMap<IpNet, Vec<RouteMetric>>,
+    routing: Routing,
 }
 
 impl Detour {
-    /// Has packets to `ranges` leave through `device`, in this thread's network namespace, for [`LAPSE`](super::LAPSE), and on after each [`Detour::beat`].
-    /// Connections are told what the routes of the main table tell them now.
+    /// Prepares to lead packets to some of `ranges` into `device`, in this thread's network namespace: none yet.
     ///
     /// # Errors
     /// When `ip` is missing or may not, or there is no such device.
+    pub fn open(device: &str, ranges: &[IpNet]) -> Result<Self> {
+        let index = if_nametoindex(device)
+            .map_err(|errno| NetError::system(format!("look up the device {device}"), errno))?;
+        let routing = Routing::claim()?;
+        for (family, is_ipv6) in [("-4", false), ("-6", true)] {
+            if has_family(ranges, is_ipv6) {
+                // Before the routes: who hears of those and looks where they lead finds them.
+                let ours = format!("{KIND:#x}/{KIND_BITS:#x}");
+                routing.rule(family, &["not", "fwmark", &ours])?;
+            }
+        }
+        let guard = guard(routing.number, ranges);
+        let (kernel, led) = (Kernel::open(MARK)?, BTreeMap::new());
+        Ok(Self { device: index, guard, kernel, led, routing })
+    }
+
+    /// Has packets to `ranges`, and to no others, leave through the device, for [`LAPSE`](super::LAPSE), and on after each beat of [`Detour::pulse`].
+    /// Connections are told what the routes of the main table tell them now. The ranges that the kernel does not take that for: connections there
+    /// are told nothing.
+    ///
+    /// # Errors
+    /// Without the right to change routes, and where the device is gone or has no IPv6.
     ///
     /// # Cost
     /// Reads all routes.
-    pub fn set(device: &str, ranges: &[IpNet]) -> Result<Self> {
-        let index = if_nametoindex(device)
-            .map_err(|errno| NetError::system(format!("look up the device {device}"), errno))?;
+    pub fn lead(&mut self, ranges: &[IpNet]) -> Result<Vec<IpNet>> {
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
-        let (routing, mark) = (Routing::claim()?, format!("{OWN_MARK:#x}"));
-        let mut kernel = Kernel::open(MARK)?;
-        let told = Told::read(&mut kernel, &ranges)?;
-        let guard = guard(routing.number, &ranges);
-        let mut untold = Vec::new();
-        for (family, is_ipv6) in [("-4", false), ("-6", true)] {
-            let of_family = |range: &&IpNet| range.addr().is_ipv6() == is_ipv6;
-            let mut ranges = ranges.iter().filter(of_family).peekable();
-            if ranges.peek().is_some() {
-                // Before the routes: who hears of those and looks where they lead finds them.
-                routing.rule(family, &["not", "fwmark", &mark])?;
-            }
-            for (prefix, metrics) in ranges.flat_map(|range| told.within(*range)) {
-                if !kernel.lead(prefix, (routing.table(), index), metrics)? {
-                    untold.push(prefix);
-                }
+        let told = Told::read(&mut self.kernel, &ranges)?;
+        let wanted: BTreeMap<_, _> = ranges.iter().flat_map(|range| told.within(*range)).collect();
+        let (table, mut untold) = (self.routing.table(), Vec::new());
+        self.pulse().map_or(Ok(()), |pulse| pulse.beat())?;
+        for (prefix, metrics) in &wanted {
+            if self.led.get(prefix) != Some(metrics) {
+                let is_told = self.kernel.lead(*prefix, (table, self.device), metrics.clone())?;
+                self.led.insert(*prefix, metrics.clone());
+                untold.extend((!is_told).then_some(*prefix));
             }
         }
-        let detour = Self { guard, untold, _routing: routing };
-        detour.beat()?;
-        Ok(detour)
+        let unwanted: Vec<_> =
+            self.led.keys().filter(|at| !wanted.contains_key(at)).copied().collect();
+        for prefix in unwanted {
+            self.kernel.lead_no_more(prefix, table)?;
+            self.led.remove(&prefix);
+        }
+        Ok(untold)
     }
 
-    /// Shows that whoever reads from the device goes on.
+    /// What shows that whoever reads from the device goes on; where that cannot be shown packets stay in the device when it hangs.
     ///
     /// # Errors
-    /// When what is to feel that is gone, or loopback is down.
-    pub fn beat(&self) -> Result<()> {
-        self.guard.as_ref().map_or(Ok(()), |(_, pulse)| pulse.beat())
-    }
-
-    /// What it does without, a line each: here packets stay in the device when the process hangs, or connections are not told what
-    /// they were told before.
-    pub fn shortfalls(&self) -> impl Iterator<Item = String> {
-        let hangs = self.guard.as_ref().err().map(|error| {
-            format!("packets wait in the device if this process hangs, and do not go their old way: {error}")
-        });
-        let tell_nothing = |range: &IpNet| {
-            format!(
-                "the kernel does not take the metrics of routes to {range} for a route into the device: connections are not told them"
-            )
-        };
-        hangs.into_iter().chain(self.untold.iter().map(tell_nothing))
+    /// Why it cannot.
+    pub fn pulse(&self) -> Result<&Arc<Pulse>, &NetError> {
+        self.guard.as_ref().map(|(_, pulse)| pulse)
     }
 }
 
-/// A table that gives packets to `ranges` the mark of those that go their usual way, unless beats are felt.
-fn guard(number: u32, ranges: &[IpNet]) -> Result<(Table, Pulse)> {
+fn has_family(ranges: &[IpNet], is_ipv6: bool) -> bool {
+    ranges.iter().any(|range| range.addr().is_ipv6() == is_ipv6)
+}
+
+/// A table that gives packets to `ranges` a mark of those that go their usual way, unless beats are felt.
+fn guard(number: u32, ranges: &[IpNet]) -> Result<(Table, Arc<Pulse>)> {
     let mark = KIND | number;
-    let is_there = |is_ipv6| ranges.iter().any(|range| range.addr().is_ipv6() == is_ipv6);
-    let pulse = Pulse::new([false, true].map(is_there), mark)?;
+    let pulse = Pulse::new([false, true].map(|is_ipv6| has_family(ranges, is_ipv6)), mark)?;
     let table = Table::set(&format!("tradewind-tun-{number}"), &go_round(ranges, mark))?;
     pulse.beat()?;
-    Ok((table, pulse))
+    Ok((table, Arc::new(pulse)))
 }
 
 fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
     let go = |range: &IpNet| {
         let family = if range.addr().is_ipv4() { "ip" } else { "ip6" };
-        format!("{family} daddr {range} meta mark set {OWN_MARK:#x}")
+        format!("{family} daddr {range} meta mark set {mark:#x}")
     };
     let go = ranges.iter().map(go).collect::<Vec<_>>().join("; ");
+    // What another interception has marked goes round the device anyway.
+    let is_marked = format!("meta mark & {KIND_BITS:#x} == {KIND:#x} return");
     let chain = |name: &str, kind: &str, hook: &str| {
         format!(
-            "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; {go}; }}",
+            "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; {is_marked}; {go}; }}",
             pulse::IS_FELT
         )
     };
@@ -114,6 +128,7 @@ fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -158,7 +173,12 @@ mod tests {
 
     fn set(namespace: &Namespace, ranges: &[&str]) -> Detour {
         let ranges: Vec<IpNet> = ranges.iter().map(|range| net(range)).collect();
-        namespace.run(|| Detour::set("taken", &ranges)).unwrap().unwrap()
+        let lead = || {
+            let mut detour = Detour::open("taken", &ranges)?;
+            assert_eq!(detour.lead(&ranges)?, []);
+            Ok::<_, NetError>(detour)
+        };
+        namespace.run(lead).unwrap().unwrap()
     }
 
     #[test]
@@ -184,6 +204,42 @@ mod tests {
             namespace.run(|| drop(detour)).unwrap();
             assert!(way(namespace, "10.2.1.1").contains("via 10.1.0.2 dev wa"));
         });
+    }
+
+    #[test]
+    fn ranges_come_and_go_and_leave_each_other_alone() {
+        in_namespace("ranges_come_and_go_and_leave_each_other_alone", |namespace| {
+            let all = ["10.2.0.0/16", "10.2.7.0/24", "2001:db8:f::/48"].map(net);
+            let mut detour = namespace.run(|| Detour::open("taken", &all)).unwrap().unwrap();
+            let inside = ["10.2.1.1", "10.2.7.1", "2001:db8:f::1"];
+            for led in [&[][..], &[0], &[0, 1, 2], &[1], &[1, 2], &[0], &[]] {
+                let ranges: Vec<IpNet> = led.iter().map(|at| all[*at]).collect();
+                assert_eq!(namespace.run(|| detour.lead(&ranges)).unwrap().unwrap(), []);
+                for to in inside {
+                    let is_led =
+                        ranges.iter().any(|range| range.contains(&to.parse::<IpAddr>().unwrap()));
+                    let way = way(namespace, to);
+                    assert_eq!(way.contains("dev taken"), is_led, "{led:?}: {way}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn what_another_interception_has_marked_goes_where_that_leads_it() {
+        in_namespace(
+            "what_another_interception_has_marked_goes_where_that_leads_it",
+            |namespace| {
+                let _detour = set(namespace, &["10.2.0.0/16"]);
+                for (mark, way) in
+                    [("0", "dev taken"), ("0x54570005", "dev wa"), ("0x4000", "dev taken")]
+                {
+                    let words = ["route", "get", "10.2.1.1", "mark", mark];
+                    let found = namespace.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
+                    assert!(found.contains(way), "{mark}: {found}");
+                }
+            },
+        );
     }
 
     #[test]
@@ -232,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_named() {
-        let error = Detour::set("none84", &[net("192.0.2.0/24")]).unwrap_err();
+        let error = Detour::open("none84", &[net("192.0.2.0/24")]).unwrap_err();
         assert!(error.to_string().contains("none84"), "{error}");
     }
 }

@@ -1,64 +1,56 @@
-//! A thread that has rules hold on from one beat to the next (`pulse`), as long as its process goes on.
+//! What has rules hold on from one beat to the next (`pulse`), as long as their process goes on: a thread that does nothing else.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle, park_timeout};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{BEAT_EVERY, Interception};
+use super::BEAT_EVERY;
+use super::pulse::Pulse;
 use crate::error::{NetError, Result};
+use crate::periodic::Periodic;
 
 /// Keeps rules until it is dropped, or the process ends; one that hangs takes nothing new by them.
 #[derive(Debug)]
 pub struct Keeper {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    kept: Kept,
+    _thread: Periodic,
 }
 
+/// The pulses of rules that may be gone by now.
+type Kept = Arc<Mutex<Vec<Weak<Pulse>>>>;
+
 impl Keeper {
-    /// Keeps `rules`, which take what is new while `takes_more` says so, and tells `fails` of each that lapses: once, until it
-    /// holds again.
+    /// Keeps what it is given, which takes what is new while `goes_on` says so, asked once each [`BEAT_EVERY`]; tells `fails` of each that lapses: once,
+    /// until it holds again.
     ///
     /// # Errors
     /// When the system has no thread to give.
     pub fn start(
-        rules: Vec<Interception>,
-        takes_more: impl Fn() -> bool + Send + 'static,
-        fails: impl Fn(&NetError) + Send + 'static,
+        mut goes_on: impl FnMut() -> bool + Send + 'static,
+        mut fails: impl FnMut(&NetError) + Send + 'static,
     ) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::clone(&stop);
-        let mut rules: Vec<(Interception, bool)> =
-            rules.into_iter().map(|rules| (rules, true)).collect();
-        let keep = move || {
-            while !is_stopped.load(Ordering::Relaxed) {
-                if takes_more() {
-                    for (rules, held) in &mut rules {
-                        let beat = rules.beat();
-                        if let Err(error) = &beat
-                            && *held
-                        {
-                            fails(error);
-                        }
-                        *held = beat.is_ok();
+        let kept = Kept::default();
+        let all = Arc::clone(&kept);
+        let beat = move || {
+            if goes_on() {
+                for pulse in living(&all) {
+                    let held = pulse.holds();
+                    if let (Err(error), true) = (pulse.beat(), held) {
+                        fails(&error);
                     }
                 }
-                park_timeout(BEAT_EVERY);
             }
         };
-        let thread = Builder::new().name("interception".to_owned()).spawn(keep);
-        let thread =
-            thread.map_err(|source| NetError::system("start a thread that keeps rules", source))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { kept, _thread: Periodic::start("interception", BEAT_EVERY, beat)? })
+    }
+
+    /// Keeps the rules of `pulse`, too, while they are there.
+    pub fn keep(&self, pulse: &Arc<Pulse>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(pulse));
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // One that panicked has said so already.
-            let _ = thread.join();
-        }
-    }
+/// Those that are still there; the others are forgotten.
+fn living(kept: &Kept) -> Vec<Arc<Pulse>> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.retain(|pulse| pulse.strong_count() > 0);
+    kept.iter().filter_map(Weak::upgrade).collect()
 }

@@ -7,6 +7,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tradewind_units::Duration;
 
@@ -41,8 +42,9 @@ pub(super) fn felt(mark: u32) -> [String; 2] {
 
 /// The beats of one table, from the network namespace of the thread that made it.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub struct Pulse {
     beats: Vec<(UdpSocket, SocketAddr)>,
+    is_felt: AtomicBool,
 }
 
 impl Pulse {
@@ -60,16 +62,29 @@ impl Pulse {
             Ok((socket, SocketAddr::from((host, PORT))))
         });
         let beats: std::io::Result<_> = beats.collect();
-        beats.map(|beats| Self { beats }).map_err(|source| {
+        let beats = beats.map_err(|source| {
             NetError::system("make a socket that shows that this goes on", source)
-        })
+        })?;
+        Ok(Self { beats, is_felt: AtomicBool::new(false) })
     }
 
     /// Has the rules hold for [`LAPSE`] from now on.
     ///
     /// # Errors
     /// When the table is gone, or loopback is down.
-    pub(super) fn beat(&self) -> Result<()> {
+    pub fn beat(&self) -> Result<()> {
+        let beaten = self.send();
+        self.is_felt.store(beaten.is_ok(), Ordering::Relaxed);
+        beaten
+    }
+
+    /// Whether the rules felt the last beat; not whether it was long ago.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.is_felt.load(Ordering::Relaxed)
+    }
+
+    fn send(&self) -> Result<()> {
         for (socket, to) in &self.beats {
             let source = match socket.send_to(&[], to) {
                 // Whose datagram a rule drops is told so: it was felt, for nobody's rules come before.

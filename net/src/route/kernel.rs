@@ -137,22 +137,10 @@ impl Kernel {
         (table, device): (u32, u32),
         metrics: Vec<RouteMetric>,
     ) -> Result<bool> {
-        let mut route = RouteMessage::default();
+        let mut route = self.route_in(prefix, table);
         let is_ipv4 = prefix.addr().is_ipv4();
-        route.header = RouteHeader {
-            address_family: family_of(prefix.addr()).0,
-            destination_prefix_length: prefix.prefix_len(),
-            protocol: RouteProtocol::Other(self.mark.protocol),
-            scope: if is_ipv4 { RouteScope::Link } else { RouteScope::Universe },
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        route.attributes = vec![
-            RouteAttribute::Table(table),
-            RouteAttribute::Destination(address(prefix.addr())),
-            RouteAttribute::Oif(device),
-            RouteAttribute::Priority(self.mark.metric),
-        ];
+        route.header.scope = if is_ipv4 { RouteScope::Link } else { RouteScope::Universe };
+        route.attributes.push(RouteAttribute::Oif(device));
         let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK;
         let action = format!("set the route to {prefix}");
         let tells_nothing = metrics.is_empty();
@@ -165,6 +153,29 @@ impl Kernel {
             }
         }
         self.ask(RouteNetlinkMessage::NewRoute(route), flags, &action).map(|_| tells_nothing)
+    }
+
+    /// Takes the route to `prefix` that [`Kernel::lead`] has put into `table` away, if it is there.
+    pub(crate) fn lead_no_more(&mut self, prefix: IpNet, table: u32) -> Result<()> {
+        self.delete(&self.route_in(prefix, table))
+    }
+
+    /// What says which route it is, of those with our mark.
+    fn route_in(&self, prefix: IpNet, table: u32) -> RouteMessage {
+        let mut route = RouteMessage::default();
+        route.header = RouteHeader {
+            address_family: family_of(prefix.addr()).0,
+            destination_prefix_length: prefix.prefix_len(),
+            protocol: RouteProtocol::Other(self.mark.protocol),
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        route.attributes = vec![
+            RouteAttribute::Table(table),
+            RouteAttribute::Destination(address(prefix.addr())),
+            RouteAttribute::Priority(self.mark.metric),
+        ];
+        route
     }
 
     /// Takes `route` away, if it is there.

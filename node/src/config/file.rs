@@ -207,7 +207,9 @@ impl TryFrom<toml::Value> for FarSection {
     type Error = toml::de::Error;
 
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        let is_named = value.is_table() && value.get("address").is_none();
+        // A table with any other key is meant to be a hop, whose errors tell of both.
+        let is_named =
+            value.as_table().is_some_and(|table| table.keys().all(|key| key == "identity"));
         match value {
             toml::Value::String(name) => Ok(Self::Placed(Far::Member(name))),
             table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
@@ -623,6 +625,36 @@ mod tests {
         let without = told(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
         let without = without.unwrap_err();
         assert!(without.starts_with("the 2. [[packet]]: relays: missing"), "{without}");
+    }
+
+    #[test]
+    fn a_far_gateway_that_is_miswritten_is_told_what_it_may_have() {
+        let identity = IdentityKey::from_entropy([4; 32]).public();
+        let refused = |far: &str| told(&[format!("far = {far}")]).unwrap_err();
+        let miswritten =
+            refused(&format!("{{ adress = '192.0.2.4:7001', identity = '{identity}' }}"));
+        assert!(
+            miswritten.contains("unknown field `adress`, expected `address` or"),
+            "{miswritten}"
+        );
+        let nowhere = refused(&format!("{{ identity = '{identity}' }}"));
+        assert!(nowhere.contains("missing field `address`"), "{nowhere}");
+        let nobody = refused("{ address = '192.0.2.4:7001' }");
+        assert!(nobody.contains("missing field `identity`"), "{nobody}");
+    }
+
+    #[test]
+    fn two_sections_cannot_have_one_device() {
+        let section = |to: &str| {
+            let text =
+                format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));
+            toml::Value::Table(text.parse().unwrap())
+        };
+        let packets = [section("10.1.0.0/16"), section("10.2.0.0/16")];
+        let key = IdentityKey::from_entropy([2; 32]);
+        let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
+        let refused = node.check_devices().unwrap_err().to_string();
+        assert_eq!(refused, "tun.name: `tw0` is there twice; expected a device for each section");
     }
 
     #[test]

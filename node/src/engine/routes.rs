@@ -164,7 +164,10 @@ impl Engine {
         known: SocketAddr,
         course: &Course,
     ) -> Result<u32, NodeError> {
-        let full = || NodeError::Config { key: "paths", problem: "too many neighbours".into() };
+        let full = || {
+            let problem = "too many; expected at most 4096 relays and far gateways in all".into();
+            NodeError::Config { key: "packet", problem }
+        };
         let to = (!local.is_taken()).then_some(known);
         let (course, next_open) = (course.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");

@@ -12,7 +12,6 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
-use super::tunnel::TunnelEnd;
 use crate::NodeError;
 use crate::config::{Chosen, Entrance, Path, Taken};
 use crate::counts::Counts;
@@ -115,7 +114,7 @@ impl Engine {
             Local::Tunnel(tunnel) => Some(&tunnel.gate),
             Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => None,
         });
-        of_routes.chain(self.tunnel.iter().flat_map(TunnelEnd::gates))
+        of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
     /// Has packets taken only while their far endpoint answers.

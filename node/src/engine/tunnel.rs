@@ -28,7 +28,7 @@ use super::routes::{Far, Route};
 use crate::NodeError;
 use crate::config::{Course, Tunnel};
 use crate::counts::{Counts, add};
-use crate::interceptor::{Gate, LEAST_IPV6_MTU};
+use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};
 use crate::ip;
 
 /// The longest packet, and the header before it.
@@ -52,7 +52,9 @@ pub(crate) struct TunnelLocal {
 pub(crate) struct TunnelEnd {
     pub(crate) device: Arc<Tun>,
     most: Option<u16>,
-    sources: Vec<(DestinationRule, Arc<Gate>)>,
+    /// In the order of the gate's ranges.
+    sources: Vec<DestinationRule>,
+    pub(super) gate: Arc<Gate>,
 }
 
 fn make_device(tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
@@ -60,6 +62,11 @@ fn make_device(tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
     // Nobody else is on it: a link-local address would be asked for in vain.
     ask(Tool::Ip, &["link", "set", &tunnel.name, "addrgenmode", "none", "up"])?;
     Ok(Arc::new(device))
+}
+
+/// What leads packets to the ranges of `rules` into the device.
+fn gate(tunnel: &Tunnel, rules: &[DestinationRule]) -> Arc<Gate> {
+    Arc::new(Gate::of_packets(&tunnel.name, rules.iter().filter_map(range_of).collect()))
 }
 
 impl TunnelLocal {
@@ -70,21 +77,15 @@ impl TunnelLocal {
 
 impl TunnelEnd {
     pub(super) fn new(tunnel: &Tunnel) -> Result<Self, NodeError> {
-        let gate = |rule: &DestinationRule| {
-            let gate = Gate::of_packets(&tunnel.name, std::slice::from_ref(rule));
-            (rule.clone(), Arc::new(gate))
-        };
-        let sources = tunnel.destinations.iter().map(gate).collect();
-        Ok(Self { device: make_device(tunnel)?, most: tunnel.mtu, sources })
-    }
-
-    pub(super) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
-        self.sources.iter().map(|(_, gate)| gate)
+        let of_range = |rule: &&DestinationRule| range_of(rule).is_some();
+        let sources: Vec<_> = tunnel.destinations.iter().filter(of_range).cloned().collect();
+        let gate = gate(tunnel, &sources);
+        Ok(Self { device: make_device(tunnel)?, most: tunnel.mtu, sources, gate })
     }
 
     /// Whether packets of `from` may be put out.
     pub(super) fn covers(&self, from: IpAddr) -> bool {
-        self.sources.iter().any(|(rule, _)| rule.covers_host(from))
+        self.sources.iter().any(|rule| rule.covers_host(from))
     }
 }
 
@@ -126,7 +127,7 @@ impl Engine {
         course: &Course,
     ) -> Result<(), NodeError> {
         let destinations = tunnel.destinations.clone();
-        let gate = Arc::new(Gate::of_packets(&tunnel.name, &destinations));
+        let gate = gate(tunnel, &destinations);
         let first =
             destinations.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
         let Some(example) = first.map(SocketAddr::from) else { return Ok(()) };
@@ -202,20 +203,20 @@ impl Engine {
     pub(super) fn tell_tunnel_end(&self, now: Now) {
         let Some(tunnel) = &self.tunnel else { return };
         let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
-        let takes_ipv6 = takes_ipv6(tunnel.sources.iter().map(|(rule, _)| rule));
+        let takes_ipv6 = takes_ipv6(&tunnel.sources);
         let longest = |inbound: &Inbound| {
             let service = self.dearest(inbound.carriage.service, inbound.end);
             far_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
         // Until it was found what the paths take, what nearly all do.
         let mtu = self.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
-        for (rule, gate) in &tunnel.sources {
+        tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
+        for (at, rule) in tunnel.sources.iter().enumerate() {
             let is_there = |inbound: &Inbound| {
                 let is_of_rule = inbound.kept.is_some_and(|from| rule.covers_host(from.ip()));
                 is_of_rule && far_of(inbound).is_some_and(|far| far.is_alive(now))
             };
-            gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
-            gate.set_open(self.tunnelled().any(is_there));
+            tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
         }
     }
 

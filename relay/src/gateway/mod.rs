@@ -34,7 +34,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
-use tradewind_net::interception::Keeper;
+use tradewind_net::NetError;
+use tradewind_net::interception::{Interception, Keeper};
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
@@ -64,7 +65,8 @@ pub struct Gateway {
 
 /// Rules that lead others' connections here, and what keeps signals from ending the process without removing them.
 struct Held {
-    _interceptions: Option<Keeper>,
+    _rules: Vec<Interception>,
+    _keeper: Option<Keeper>,
     _watch: watch::Receiver<Phase>,
 }
 
@@ -163,12 +165,13 @@ impl Gateway {
                 // The next process, or nobody, takes what is new once this one retires or drains.
                 let (phase, health) = (watch.clone(), self.server.health().clone());
                 let takes_more = move || *phase.borrow() == Phase::Running && health.live().is_ok();
-                Keeper::start(rules, takes_more, |error| {
-                    tracing::warn!(%error, "new connections go their old way");
-                })
+                let fails = |error: &_| tracing::warn!(%error, "new connections go their old way");
+                let keeper = Keeper::start(takes_more, fails)?;
+                rules.iter().for_each(|rules| keeper.keep(rules.pulse()));
+                Ok::<_, NetError>(keeper)
             };
-            let interceptions = (!self.tproxy.is_empty()).then(keep).transpose()?;
-            self.interceptions = Some(Held { _interceptions: interceptions, _watch: watch });
+            let keeper = (!self.tproxy.is_empty()).then(keep).transpose()?;
+            self.interceptions = Some(Held { _rules: rules, _keeper: keeper, _watch: watch });
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use tradewind_relay::config::ProxyVersion;
 
 use crate::support::{
-    Running, connect, destination, forward, gateway_config, loopback, relay_config, route_over,
-    send,
+    Running, closed_port, connect, destination, forward, gateway_config, loopback, relay_config,
+    route_over, send,
 };
 
 const CLIENT: [u8; 4] = [192, 0, 2, 77];
@@ -83,8 +83,7 @@ fn who_must_tell_its_client_and_does_not_is_closed() {
 
 #[test]
 fn an_optimistic_client_hears_at_once_and_a_failure_is_a_reset() {
-    // Nobody listens there any more.
-    let closed = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let closed = closed_port();
     let relays = vec![Running::relay(&relay_config())];
     let mut config = gateway_config(route_over(&relays));
     config.connect = vec![loopback()];
@@ -98,7 +97,7 @@ fn an_optimistic_client_hears_at_once_and_a_failure_is_a_reset() {
         assert_eq!(&answer, b"HTTP/1.1 200");
         stream
     };
-    let mut refused = open(closed);
+    let mut refused = open(closed.address);
     let error = std::io::copy(&mut refused, &mut std::io::sink()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 

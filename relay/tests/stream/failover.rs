@@ -11,7 +11,7 @@ use tradewind_relay::gateway::report::{Source, WayReport};
 use tradewind_relay::{GatewayConfig, PathsReport, survey};
 
 use crate::support::{
-    Running, connect, content, echo, forward, gateway_config, identity, loopback,
+    Running, closed_port, connect, content, echo, forward, gateway_config, identity, loopback,
     open_relay_config, plain_legs, relay_config, route_over, send, skipped, wait_for,
 };
 
@@ -136,8 +136,9 @@ fn a_path_that_dies_is_left_and_taken_again_once_it_is_proven() {
 
 #[test]
 fn a_session_whose_first_relay_is_down_goes_on_at_once_and_loses_nothing() {
-    let down = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
-    let gone = Hop { name: "gone".parse().unwrap(), address: down, identity: identity().public() };
+    let down = closed_port();
+    let gone =
+        Hop { name: "gone".parse().unwrap(), address: down.address, identity: identity().public() };
     let second = relay();
     let routes = vec![Route::Relays(vec![gone]), over(&second, "second")];
     let gateway = Running::gateway(&config(routes, echo()));
@@ -150,8 +151,9 @@ fn a_session_whose_first_relay_is_down_goes_on_at_once_and_loses_nothing() {
 #[test]
 fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
     // The first relay is reached and its reply says that nothing was dialled: the next hop is down.
-    let down = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
-    let gone = Hop { name: "gone".parse().unwrap(), address: down, identity: identity().public() };
+    let down = closed_port();
+    let gone =
+        Hop { name: "gone".parse().unwrap(), address: down.address, identity: identity().public() };
     let relays = [relay(), relay()];
     let routes =
         vec![Route::Relays(vec![relays[0].hop("first"), gone]), over(&relays[1], "second")];
@@ -191,10 +193,10 @@ fn a_policy_that_refuses_before_the_dial_lets_the_next_path_try() {
 
 #[test]
 fn a_destination_that_was_dialled_is_never_dialled_again_over_another_path() {
-    let to = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let nobody = closed_port();
     let relays = [relay(), relay()];
     let routes = vec![over(&relays[0], "first"), over(&relays[1], "second"), Route::Direct];
-    let gateway = Running::gateway(&config(routes, to));
+    let gateway = Running::gateway(&config(routes, nobody.address));
     let mut stream = connect(gateway.address());
     assert!(stream.read(&mut [0]).is_err(), "a reset");
     wait_for("the end", || gateway.handle.snapshot().outcome("connection_refused") == 1);
@@ -303,8 +305,9 @@ fn a_new_table_is_taken_over_while_sessions_go_on_and_a_bad_one_is_refused() {
 #[test]
 fn a_survey_needs_no_running_gateway() {
     let relays = vec![relay(), relay()];
-    let down = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
-    let gone = Hop { name: "gone".parse().unwrap(), address: down, identity: identity().public() };
+    let down = closed_port();
+    let gone =
+        Hop { name: "gone".parse().unwrap(), address: down.address, identity: identity().public() };
     let config = config(vec![Route::Relays(vec![gone]), route_over(&relays)], echo());
     let report = survey(&config, None, 3).unwrap();
     let ways = &report.rules[0].ways;

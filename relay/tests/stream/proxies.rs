@@ -5,8 +5,8 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
 use crate::support::{
-    Running, connect, content, destination, digest, echo, gateway_config, hash, loopback,
-    relay_config, route_over, send,
+    Running, closed_port, connect, content, destination, digest, echo, gateway_config, hash,
+    loopback, relay_config, route_over, send,
 };
 
 /// A gateway over two relays that speaks SOCKS5 and CONNECT.
@@ -83,9 +83,9 @@ fn a_socks5_client_reaches_an_ipv6_destination() {
 
 #[test]
 fn a_socks5_client_hears_that_its_destination_refused() {
-    let to = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let nobody = closed_port();
     let proxy = Proxy::new();
-    assert_eq!(socks_open(&mut connect(proxy.socks5()), to), 5);
+    assert_eq!(socks_open(&mut connect(proxy.socks5()), nobody.address), 5);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_relay::{Relay, Resolver};
 
 use crate::support::{
-    Chain, Running, connect, destination, digest, echo, gateway_config, grant_for, identity,
-    loopback, open_relay_config as relay_config, operator, reset, route_over, rules, unix_now,
-    wait_for,
+    Chain, Running, closed_port, connect, destination, digest, echo, gateway_config, grant_for,
+    identity, loopback, open_relay_config as relay_config, operator, reset, route_over, rules,
+    unix_now, wait_for,
 };
 
 /// Opens CONNECT through a gateway and returns status line and body.
@@ -30,11 +30,6 @@ pub(super) fn connect_gateway(route: Route) -> Running {
     let mut config = gateway_config(route);
     config.connect = vec![loopback()];
     Running::gateway(&config)
-}
-
-/// An address at which nobody listens.
-fn closed_port() -> SocketAddr {
-    TcpListener::bind(loopback()).unwrap().local_addr().unwrap()
 }
 
 /// Keeps the port of a relay that is gone from being given to another test: bound, but nobody listens.
@@ -70,7 +65,8 @@ fn strangers_that_dawdle_lock_nobody_out() {
 fn a_refused_dial_names_the_hop_and_the_cause_all_the_way_back() {
     let relays: Vec<_> = (0..3).map(|_| Running::relay(&relay_config())).collect();
     let gateway = connect_gateway(route_over(&relays));
-    let target = closed_port();
+    let nobody = closed_port();
+    let target = nobody.address;
     let (status, body) = connect_through(&gateway, &target.to_string());
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
     let last = relays[2].address();
@@ -446,7 +442,8 @@ fn a_name_whose_first_address_is_silent_is_reached_at_its_next_one() {
 
 #[test]
 fn a_port_forward_whose_path_fails_is_reset() {
-    let chain = Chain::new(2, closed_port());
+    let nobody = closed_port();
+    let chain = Chain::new(2, nobody.address);
     assert!(digest(&mut chain.connect()).is_err());
 }
 
@@ -457,7 +454,8 @@ fn routes_are_chosen_by_destination() {
     let rule = format!("{to}").parse().unwrap();
     let mut config = gateway_config(Route::Refuse);
     config.routes = RouteTable::new(vec![(rule, route_over(&relays))], Route::Refuse).unwrap();
-    config.forward = vec![crate::support::forward(to), crate::support::forward(closed_port())];
+    let nobody = closed_port();
+    config.forward = [to, nobody.address].map(crate::support::forward).into();
     let gateway = Running::gateway(&config);
     drop(connect(gateway.handle.local_addrs()[0]));
     assert_eq!(served.join().unwrap(), 0);

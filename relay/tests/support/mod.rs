@@ -26,6 +26,18 @@ pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
+/// An address at which nobody listens, nor will as long as this is there: another test could be given the port of a listener that is gone.
+pub struct ClosedPort {
+    pub address: SocketAddr,
+    _taken: tokio::net::TcpSocket,
+}
+
+pub fn closed_port() -> ClosedPort {
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind(loopback()).unwrap();
+    ClosedPort { address: taken.local_addr().unwrap(), _taken: taken }
+}
+
 pub fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }
