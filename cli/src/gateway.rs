@@ -10,6 +10,7 @@ use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
 use crate::output::{Outcome, read_text};
+use crate::packet_plane::{self, Running};
 use crate::relay::{Beside, Log, announce, start_log};
 
 #[derive(clap::Args)]
@@ -32,8 +33,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let learn = TunerConfig::of_section(&text).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets(&config).with_context(place)?;
     let mut inheritance = Inheritance::take()?;
+    let packets = packets(&config, &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
@@ -52,17 +53,19 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
         &Beside { packets: packets.as_ref(), learner: learner.as_ref() },
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
+    gateway.take_over()?;
+    let _packets = Running::start(packets, &shutdown)?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The gateway's packet plane, if it has one.
-fn packets(config: &GatewayConfig) -> anyhow::Result<Option<Node>> {
+fn packets(config: &GatewayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
     if config.packet.is_empty() && config.packet_endpoint.is_none() {
         return Ok(None);
     }
     let identity = config.identity()?.context("identity_file: missing, and there are packets")?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?;
-    Ok(Some(Node::start(node)?))
+    Ok(Some(packet_plane::open(node, inheritance)?))
 }

@@ -18,6 +18,7 @@ mod learner;
 mod netcheck;
 mod output;
 mod packet;
+mod packet_plane;
 mod ping;
 mod plan;
 mod probe;

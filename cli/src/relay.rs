@@ -11,6 +11,7 @@ use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
 use crate::output::{self, Outcome, read_text};
+use crate::packet_plane::{self, Running};
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -47,31 +48,26 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
-    let relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
-    if let Some(mut node) = packets {
-        node.promise_to(relay.handle().health());
-        node.run()?;
-        shutdown.once_retired(move || drop(node))?;
-    }
+    packets.iter().for_each(|node| node.promise_to(relay.handle().health()));
+    relay.take_over()?;
+    let _packets = Running::start(packets, &shutdown)?;
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The relay's packet plane, if it has one, on the sockets of the process before this one if there was one.
+/// The relay's packet plane, if it has one.
 fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let node = NodeConfig::of_relay(packet, config.identity()?, config.operators.clone())?;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
-    if node.policy.next_hops.is_empty() && !keeps {
+    let is_idle = node.policy.next_hops.is_empty() && !keeps;
+    let node = packet_plane::open(node, inheritance)?;
+    if is_idle {
         tracing::warn!("packet.next_hops: none, so that no packets are passed on");
-    }
-    let name = format!("packets {}", node.listen);
-    let mut node = Node::open(node, inheritance.sockets(&name))?;
-    for socket in node.sockets() {
-        inheritance.hand_on(name.clone(), socket);
     }
     Ok(Some(node))
 }

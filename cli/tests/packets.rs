@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
@@ -182,48 +182,121 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
     });
 }
 
-/// Ends a process and those that it has started, when dropped.
-struct Group(Process);
+/// A process that leaves to a next one what it has, and so on; all of them end when this is dropped.
+struct Line {
+    first: Process,
+    lines: Lines<BufReader<ChildStdout>>,
+}
 
-impl Drop for Group {
+impl Line {
+    fn start(files: &Files, program: &str, file: &str, config: &str) -> (Self, serde_json::Value) {
+        files.write(file, config);
+        let mut child = Command::new(PROGRAM)
+            .args([program, "--config", file])
+            .current_dir(&files.0)
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line = Self { first: Process(child), lines };
+        let ready = line.ready();
+        (line, ready)
+    }
+
+    fn ready(&mut self) -> serde_json::Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    /// Asks the first for a successor, which says that it is ready; the first has no session, and ends.
+    fn upgrade(&mut self) -> serde_json::Value {
+        let number = self.first.0.id().to_string();
+        assert!(Command::new("kill").args(["-USR2", &number]).status().unwrap().success());
+        let ready = self.ready();
+        until("the old process's end", &[], || self.first.0.try_wait().unwrap().is_some());
+        ready
+    }
+}
+
+impl Drop for Line {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.0.id())]).status();
+        let group = format!("-{}", self.first.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
     }
 }
 
 #[test]
-fn a_relay_hands_its_udp_sockets_to_the_next_process() {
+fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
     let files =
         Files(std::env::temp_dir().join(format!("tradewind-packets-up-{}", std::process::id())));
     std::fs::create_dir_all(&files.0).unwrap();
     let operator = files.run(&["keygen", "operator", "operator.key"]);
-    files.run(&["keygen", "identity", "relay.key"]);
-    files.write(
+    let [relay, near, far] = ["relay", "near", "far"]
+        .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
+    let spec = format!(
+        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = ['{relay}', '{far}']\nexpires = '1 h'\n"
+    );
+    files.write("grant.toml", &spec);
+    let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
+    let (relays, relay_told) = Line::start(
+        &files,
+        "relay",
         "relay.toml",
         &format!(
             "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
-             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\n"
+             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
         ),
     );
-    let mut child = Command::new(PROGRAM)
-        .args(["relay", "--config", "relay.toml"])
-        .current_dir(&files.0)
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut old = Group(Process(child));
-    let mut ready =
-        || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
-    let first = ready();
-    let number = old.0.0.id().to_string();
-    assert!(Command::new("kill").args(["-USR2", &number]).status().unwrap().success());
-    let second = ready();
-    assert_eq!(second["packet"]["listen"], first["packet"]["listen"]);
-    assert_eq!(second["listen"], first["listen"]);
-    // The old one has no session, and ends.
-    until("the old process's end", &[], || old.0.0.try_wait().unwrap().is_some());
+    let relay_address = relay_told["packet"]["listen"].clone();
+    let (fars, far_told) = Line::start(
+        &files,
+        "gateway",
+        "far.toml",
+        &format!(
+            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
+             relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
+        ),
+    );
+    let far_address = far_told["packet"]["listen"].clone();
+    let packet = |more: &str| {
+        format!(
+            "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, identity = '{far}' }}\n{more}",
+            echo()
+        )
+    };
+    let relayed = format!(
+        "ways = 'relays'\nrelays = [{{ address = {relay_address}, identity = '{relay}' }}]\n"
+    );
+    let (nears, near_told) = Line::start(
+        &files,
+        "gateway",
+        "near.toml",
+        &format!(
+            "identity_file = 'near.key'\ngrant = '{grant}'\n{}{}",
+            packet(""),
+            packet(&relayed)
+        ),
+    );
+    let applications = [0, 1].map(|at| {
+        let application = UdpSocket::bind("127.0.0.1:0").unwrap();
+        application.connect(near_told["packet"]["applications"][at].as_str().unwrap()).unwrap();
+        application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        application
+    });
+    let hears = |who: &str| {
+        until(who, &[], || applications.iter().all(|application| round_trip(application, 1)));
+    };
+    hears("packets");
+    let mut all = [
+        (nears, near_told, "the near gateway"),
+        (fars, far_told, "the far gateway"),
+        (relays, relay_told, "the relay"),
+    ];
+    for (line, before, who) in &mut all {
+        let after = line.upgrade();
+        assert_eq!((&after["packet"], &after["listen"]), (&before["packet"], &before["listen"]));
+        hears(&format!("packets through the successor of {who}"));
+    }
 }
 
 #[test]

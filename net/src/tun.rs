@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::{NetError, Result};
@@ -66,6 +66,34 @@ impl Tun {
         }
         let offloads = grant_offloads(&file, wanted)?;
         Ok(Self { file, offloads })
+    }
+
+    /// Takes over the device `name`, which the process before this one made.
+    ///
+    /// # Errors
+    /// When it is no TUN device of this name.
+    pub fn adopt(device: OwnedFd, name: &str, wanted: Offloads) -> Result<Self> {
+        let file = File::from(device);
+        let (wanted_name, mut request) =
+            (interface_request(name)?.ifr_name, interface_request(name)?);
+        let action = || format!("take the TUN device {name} over");
+        // SAFETY: TUNGETIFF writes one ifreq, which lives through the call.
+        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETIFF, &raw mut request) } != 0 {
+            return Err(NetError::last_os(action()));
+        }
+        if request.ifr_name != wanted_name {
+            return Err(NetError::system(action(), io::Error::other("it has another name")));
+        }
+        let offloads = grant_offloads(&file, wanted)?;
+        Ok(Self { file, offloads })
+    }
+
+    /// Another hold on the device, for the next process: it is there as long as anybody has one.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn hold(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
     }
 
     /// The offloads that the kernel granted.

@@ -14,6 +14,7 @@
 //! | [`config`] | what a node is told |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | [`flow`] | datagrams of programs that link this crate |
+//! | [`handover`] | what one process leaves to the next |
 //! | `interceptor` | rules of the kernel that take applications' packets off their way |
 //! | `ip` | between whom a whole packet goes |
 //! | `listener` | flows that others begin, accepted by programs that link this crate |
@@ -29,6 +30,7 @@ pub mod config;
 pub mod counts;
 mod engine;
 pub mod flow;
+pub mod handover;
 mod interceptor;
 mod ip;
 mod listener;
@@ -41,9 +43,9 @@ pub mod status;
 mod ticks;
 mod worker;
 
+use std::io::PipeWriter;
 use std::mem::take;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -59,6 +61,7 @@ pub use config::{
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
+use handover::{Before, Handover, Named};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use membership::Watch;
@@ -110,8 +113,11 @@ pub struct Node {
     stop: Arc<AtomicBool>,
     /// Workers that do not run yet.
     waiting: Vec<Worker>,
-    holds: Vec<OwnedFd>,
+    holds: Vec<Named>,
+    before: Option<Before>,
     threads: Vec<JoinHandle<()>>,
+    /// After all else: the next process waits for it.
+    _life: PipeWriter,
 }
 
 impl Node {
@@ -125,25 +131,27 @@ impl Node {
         Ok(node)
     }
 
-    /// Opens the sockets that are not `inherited` from the process before this one, which were on the same address. Nothing is
+    /// Opens the sockets and devices that are not `inherited` from the process before this one ([`Node::sockets`]). Nothing is
     /// read before [`Node::run`].
     ///
     /// # Errors
-    /// As [`Node::start`]; also when an inherited socket cannot be used.
-    pub fn open(config: NodeConfig, inherited: Vec<OwnedFd>) -> Result<Self, NodeError> {
+    /// As [`Node::start`]; also when what is inherited cannot be used.
+    pub fn open(config: NodeConfig, inherited: Vec<Named>) -> Result<Self, NodeError> {
         let config = Arc::new(config);
         config.check()?;
         config.warn();
-        let ports = open_ports(&config, inherited)?;
+        let mut handover = Handover::of(inherited);
+        let ports = open_ports(&config, &mut handover)?;
         let address = ports.last().map_or(config.listen, UdpPort::address);
-        let holds = ports.iter().map(UdpPort::hold).collect::<Result<_, _>>()?;
         let outsides = ports.iter().map(|_| Outside::new()).collect::<Result<Vec<_>, _>>()?;
         let shared = Shared::of(&config.services)?;
         let worker = |(port, outside): (_, &Outside)| {
-            Worker::new(Arc::clone(&config), port, outside.clone(), shared.clone())
+            let config = Arc::clone(&config);
+            Worker::new(config, port, outside.clone(), (shared.clone(), &mut handover))
         };
         let waiting =
             ports.into_iter().zip(&outsides).map(worker).collect::<Result<Vec<_>, _>>()?;
+        let (holds, life, before) = handover.finish()?;
         let desk = outsides.first().map(|outside| &outside.desk);
         Ok(Self {
             address,
@@ -156,15 +164,18 @@ impl Node {
             stop: Arc::new(AtomicBool::new(false)),
             waiting,
             holds,
+            before,
             threads: Vec::new(),
+            _life: life,
         })
     }
 
-    /// Starts the workers.
+    /// Starts the workers, once those of the process before this one have ended.
     ///
     /// # Errors
     /// When the system has no thread to give.
     pub fn run(&mut self) -> Result<(), NodeError> {
+        self.before.take().map_or(Ok(()), Before::wait)?;
         for (number, worker) in self.waiting.drain(..).enumerate() {
             let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
@@ -180,8 +191,8 @@ impl Node {
         Ok(())
     }
 
-    /// Another hold on each socket that neighbours reach, once, for the next process.
-    pub fn sockets(&mut self) -> Vec<OwnedFd> {
+    /// Another hold on each socket that neighbours and applications know, and on the TUN devices, once, for the next process.
+    pub fn sockets(&mut self) -> Vec<Named> {
         take(&mut self.holds)
     }
 
@@ -233,16 +244,12 @@ impl Node {
     }
 }
 
-/// The sockets of the workers, which share an address: the process's before this one, then new ones.
-fn open_ports(config: &NodeConfig, inherited: Vec<OwnedFd>) -> Result<Vec<UdpPort>, NodeError> {
+/// The sockets of the workers, which share an address.
+fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPort>, NodeError> {
     let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
-    let mut inherited = inherited.into_iter();
     let (mut address, mut ports) = (config.listen, Vec::new());
     for _ in 0..config.workers {
-        let port = match inherited.next() {
-            Some(socket) => UdpPort::adopt(socket, &options)?,
-            None => UdpPort::bind(address, &options)?,
-        };
+        let port = handover.neighbours(config.listen, address, &options)?;
         if config.takes_own_host() {
             port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
                 action: "tell its own datagrams from others (SO_MARK)",

@@ -15,6 +15,7 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
+use crate::handover::Handover;
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
 use crate::rests::{Fetched, REST, Rests};
@@ -72,10 +73,10 @@ impl Worker {
         config: Arc<NodeConfig>,
         port: UdpPort,
         outside: Outside,
-        shared: Shared,
+        (shared, handover): (Shared, &mut Handover),
     ) -> Result<Self, NodeError> {
-        let desk = Arc::clone(&outside.desk);
-        let engine = Engine::new(config, port, Arc::clone(&outside.counts), (desk, shared))?;
+        let (counts, desk) = (Arc::clone(&outside.counts), Arc::clone(&outside.desk));
+        let engine = Engine::new(config, port, counts, (desk, shared), handover)?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;

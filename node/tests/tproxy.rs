@@ -49,7 +49,7 @@ impl Hosts {
             let socket = self.0.server.run(|| UdpSocket::bind(server).unwrap()).unwrap();
             std::thread::spawn(move || answer(&socket));
         }
-        let far = self.far_gateway();
+        let mut far = self.far_gateway();
         let older = Talks::new(self);
         older.wait_until("the old way", Way::Old);
 
@@ -70,9 +70,18 @@ impl Hosts {
             assert!(!self.tables().contains("tradewind-tproxy"), "{}", self.tables());
         }
 
-        let near = self.near_gateway();
+        let mut near = self.near_gateway();
         older.wait_until("carried datagrams", Way::Carried);
         self.flood(&near, &older);
+        for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
+            gateway.upgrade();
+            let changed = Instant::now();
+            older.wait_until("what a gateway's successor carries", Way::Carried);
+            println!(
+                "{} ms after the {whose} gateway's successor took over",
+                changed.elapsed().as_millis()
+            );
+        }
         for (gateway, whose) in [(&near, "near"), (&far, "far")] {
             gateway.set_halted(true);
             let halted = Instant::now();

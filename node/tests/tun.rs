@@ -68,9 +68,18 @@ impl Hosts {
             assert!(!self.has_route(&self.0.near), "a route outlived its gateway");
         }
 
-        let near = self.near_gateway();
+        let mut near = self.near_gateway();
         self.set_closed(true);
         older.wait_until_heard("through the new near gateway");
+        for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
+            gateway.upgrade();
+            let changed = Instant::now();
+            older.wait_until_heard("through a gateway's successor");
+            println!(
+                "{} ms after the {whose} gateway's successor took over",
+                changed.elapsed().as_millis()
+            );
+        }
         for (gateway, whose) in [(&near, "near"), (&far, "far")] {
             self.set_closed(false);
             gateway.set_halted(true);

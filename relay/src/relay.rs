@@ -165,6 +165,15 @@ impl Relay {
         self.server.handle().clone()
     }
 
+    /// Has the process before this one leave what is new to this one, if there is such a process, which then
+    /// retires: for whoever has more to take from it. [`Relay::run`] does it unless it is done.
+    ///
+    /// # Errors
+    /// When the other breaks off.
+    pub fn take_over(&mut self) -> Result<(), RelayError> {
+        self.server.take_over(&self.service)
+    }
+
     /// Serves until `shutdown` tells it to end. Blocks.
     ///
     /// # Errors

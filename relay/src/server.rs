@@ -187,15 +187,21 @@ impl Server {
         self.benches.iter().flat_map(|bench| &bench.listeners)
     }
 
+    /// Has the process before this one, if there is one, leave what is new to this one.
+    pub(crate) fn take_over<S: Service>(&mut self, service: &Arc<S>) -> Result<(), RelayError> {
+        match self.predecessor.take() {
+            Some(stream) => succeed(stream, service).map_err(RelayError::Legacy),
+            None => Ok(()),
+        }
+    }
+
     /// Serves until told to end.
     pub(crate) fn run<S: Service>(
-        self,
+        mut self,
         service: &Arc<S>,
         shutdown: &Shutdown,
     ) -> Result<(), RelayError> {
-        if let Some(stream) = self.predecessor {
-            succeed(stream, service).map_err(RelayError::Legacy)?;
-        }
+        self.take_over(service)?;
         let mut threads = Vec::with_capacity(self.benches.len());
         let mut result = self.holdings.watch(service, shutdown);
         for (index, bench) in self.benches.into_iter().enumerate() {

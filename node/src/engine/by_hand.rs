@@ -18,6 +18,7 @@ use super::{Engine, TICK, now};
 use crate::config::{Assumed, Course, NodeConfig};
 use crate::counts::Counts;
 use crate::flow::Flow;
+use crate::handover::Handover;
 use crate::mailbox::{Desk, Held, Mailbox, Order};
 use crate::shared::Shared;
 
@@ -120,8 +121,8 @@ impl Hosts {
         let port = UdpPort::bind(config.listen, &UdpOptions::default()).unwrap();
         let desk = Arc::new(Desk::new().unwrap());
         let counts = Arc::new(Counts::default());
-        let engine =
-            Engine::new(Arc::new(config), port, counts, (desk, Shared::default())).unwrap();
+        let (config, around) = (Arc::new(config), (desk, Shared::default()));
+        let engine = Engine::new(config, port, counts, around, &mut Handover::default()).unwrap();
         self.engines.push((number, engine));
     }
 

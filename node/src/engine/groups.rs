@@ -37,6 +37,7 @@ use super::routes::{Part, Route, nobody};
 use crate::NodeError;
 use crate::config;
 use crate::counts::add;
+use crate::handover::Handover;
 use crate::status::Fared;
 pub(super) use joined::Joined;
 
@@ -203,7 +204,12 @@ impl Group {
 
 impl Engine {
     /// Adds a group: its head, and a route to each member.
-    pub(super) fn add_group(&mut self, now: Now, group: &config::Group) -> Result<(), NodeError> {
+    pub(super) fn add_group(
+        &mut self,
+        now: Now,
+        handover: &mut Handover,
+        group: &config::Group,
+    ) -> Result<(), NodeError> {
         let full = || NodeError::Config { key: "group", problem: "too many flows".into() };
         let mut known = Group::new(now, group.carriage)?;
         for (to, course) in group.courses() {
@@ -213,7 +219,7 @@ impl Engine {
         let first = group.courses().next().ok_or_else(full)?;
         let flow = known.flow;
         self.services.sender.set_flow(flow, known.at_sender()).map_err(|_| full())?;
-        let local = Local::bind(group.listen, false)?;
+        let local = Local::open(handover, group.listen, false)?;
         let head = Part::Head(Box::new(known));
         let head = self.add_part(now, (local, head), first.0, &first.1)?;
         self.groups.insert(flow, head);

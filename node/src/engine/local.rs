@@ -10,6 +10,7 @@ use super::taken::TakenLocal;
 use super::tunnel::{TunnelLocal, put_out};
 use crate::NodeError;
 use crate::counts::{Counts, add};
+use crate::handover::Handover;
 use crate::mailbox::Held;
 
 /// One place of an application.
@@ -36,7 +37,18 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    /// A socket; its datagrams tell their code points where somebody asks for them.
+    /// The socket that the configuration has applications write to; its datagrams tell their code points where somebody asks for them.
+    pub(super) fn open(
+        handover: &mut Handover,
+        address: SocketAddr,
+        tells_dscp: bool,
+    ) -> Result<Self, NodeError> {
+        let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
+        let port = handover.applications(address, &options)?;
+        Ok(Self::Port(Box::new(Port::new(port))))
+    }
+
+    /// A socket of one conversation.
     pub(super) fn bind(address: SocketAddr, tells_dscp: bool) -> Result<Self, NodeError> {
         let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
         let port = UdpPort::bind(address, &options)?;

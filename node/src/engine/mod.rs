@@ -43,6 +43,7 @@ use tradewind_units::{Duration, Timestamp};
 use crate::NodeError;
 use crate::config::{LegSeal, NodeConfig};
 use crate::counts::{Counts, add};
+use crate::handover::Handover;
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
 use crate::shared::Shared;
@@ -164,17 +165,21 @@ fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
 }
 
 impl Engine {
+    /// It says nothing before its first tick, when somebody reads the answers.
     pub(crate) fn new(
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
         (desk, shared): (Arc<Desk>, Shared),
+        handover: &mut Handover,
     ) -> Result<Self, NodeError> {
         let now = now();
         let (sockets, sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
         let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         verifier.refuse_issued_before(now.unix);
         let sealer = sealer(&config)?;
+        let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
+        let tunnel = tunnel.transpose()?;
         let mut engine = Self {
             counts,
             sockets,
@@ -201,7 +206,7 @@ impl Engine {
             inbound_ids: BTreeMap::new(),
             let_go: LetGo::default(),
             kept: BTreeMap::new(),
-            tunnel: config.tunnel.as_ref().map(TunnelEnd::new).transpose()?,
+            tunnel,
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
@@ -215,14 +220,12 @@ impl Engine {
             config: Arc::clone(&config),
         };
         for path in &config.paths {
-            engine.add_path(now, path)?;
+            engine.add_path(now, handover, path)?;
         }
         for group in &config.groups {
-            engine.add_group(now, group)?;
+            engine.add_group(now, handover, group)?;
         }
-        engine.add_meetings(now)?;
-        engine.dispatch(now);
-        engine.flush();
+        engine.add_meetings(now, handover)?;
         Ok(engine)
     }
 

@@ -20,6 +20,7 @@ use super::local::Local;
 use crate::NodeError;
 use crate::config::{Consignee, Deposits, NodeConfig};
 use crate::counts::{Counts, add};
+use crate::handover::Handover;
 use crate::status::{Direction, FlowStatus};
 
 /// Time between two questions to a relay, whether the session is still known there. Chosen: as often as it is asked for packets.
@@ -142,13 +143,17 @@ fn judge(config: &NodeConfig, unix: Timestamp, head: &Head<'_>) -> Option<Timest
 
 impl Engine {
     /// Opens the ports of paths whose packets wait, and begins sessions with the relays.
-    pub(super) fn add_meetings(&mut self, now: Now) -> Result<(), NodeError> {
+    pub(super) fn add_meetings(
+        &mut self,
+        now: Now,
+        handover: &mut Handover,
+    ) -> Result<(), NodeError> {
         let full = || NodeError::Config { key: "rendezvous", problem: "too many relays".into() };
         let told = self.config.rendezvous.clone();
         for deposits in told.deposits {
             let hop = deposits.relay;
             let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
-            let local = Local::bind(deposits.listen, false)?;
+            let local = Local::open(handover, deposits.listen, false)?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
             self.meetings.lines.push(line);

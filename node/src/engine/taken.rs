@@ -15,6 +15,7 @@ use super::local::{Local, Port};
 use crate::NodeError;
 use crate::config::{Chosen, Entrance, Path, Taken};
 use crate::counts::Counts;
+use crate::handover::Handover;
 use crate::interceptor::{Gate, ranges};
 
 /// Taken datagrams of one family.
@@ -28,7 +29,8 @@ pub(crate) struct TakenLocal {
 
 impl TakenLocal {
     /// Where taken datagrams of the family of `destinations` come.
-    fn bind(
+    fn open(
+        handover: &mut Handover,
         taken: &Taken,
         destinations: Vec<DestinationRule>,
         is_ipv6: bool,
@@ -38,7 +40,7 @@ impl TakenLocal {
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
         };
         let options = UdpOptions { transparent: true, tells_dscp: true, ..UdpOptions::default() };
-        let listener = UdpPort::bind(here, &options)?;
+        let listener = handover.applications(here, &options)?;
         let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
             listeners: vec![listener.address()],
@@ -84,15 +86,23 @@ impl TakenLocal {
 
 impl Engine {
     /// Adds the routes of a path of the configuration: one, or one for each family of what is taken.
-    pub(super) fn add_path(&mut self, now: Now, path: &Path) -> Result<(), NodeError> {
+    pub(super) fn add_path(
+        &mut self,
+        now: Now,
+        handover: &mut Handover,
+        path: &Path,
+    ) -> Result<(), NodeError> {
         let taken = match &path.entrance {
             Entrance::Port { listen, to } => {
                 let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
-                self.add_route(now, Local::bind(*listen, tells_dscp)?, *to, &path.course)?;
+                let local = Local::open(handover, *listen, tells_dscp)?;
+                self.add_route(now, local, *to, &path.course)?;
                 return Ok(());
             }
             Entrance::Taken(taken) => taken,
-            Entrance::Tunnel(tunnel) => return self.add_tunnel(now, tunnel, &path.course),
+            Entrance::Tunnel(tunnel) => {
+                return self.add_tunnel(now, handover, (tunnel, &path.course));
+            }
         };
         for is_ipv6 in [false, true] {
             let of_family =
@@ -101,7 +111,7 @@ impl Engine {
             let first =
                 rules.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
             let Some(example) = first.map(SocketAddr::from) else { continue };
-            let local = TakenLocal::bind(taken, rules, is_ipv6)?;
+            let local = TakenLocal::open(handover, taken, rules, is_ipv6)?;
             self.add_route(now, Local::Taken(Box::new(local)), example, &path.course)?;
         }
         Ok(())

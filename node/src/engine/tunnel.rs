@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tradewind_grant::DestinationRule;
 use tradewind_net::iproute::{Tool, ask};
-use tradewind_net::tun::{Offloads, Tun};
+use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, Service};
@@ -28,6 +28,7 @@ use super::routes::{Far, Route};
 use crate::NodeError;
 use crate::config::{Course, Tunnel};
 use crate::counts::{Counts, add};
+use crate::handover::Handover;
 use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};
 use crate::ip;
 
@@ -57,8 +58,8 @@ pub(crate) struct TunnelEnd {
     pub(super) gate: Arc<Gate>,
 }
 
-fn make_device(tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
-    let device = Tun::create(&tunnel.name, Offloads::None)?;
+fn open_device(handover: &mut Handover, tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
+    let device = handover.device(&tunnel.name)?;
     // Nobody else is on it: a link-local address would be asked for in vain.
     ask(Tool::Ip, &["link", "set", &tunnel.name, "addrgenmode", "none", "up"])?;
     Ok(Arc::new(device))
@@ -76,11 +77,11 @@ impl TunnelLocal {
 }
 
 impl TunnelEnd {
-    pub(super) fn new(tunnel: &Tunnel) -> Result<Self, NodeError> {
+    pub(super) fn new(handover: &mut Handover, tunnel: &Tunnel) -> Result<Self, NodeError> {
         let of_range = |rule: &&DestinationRule| range_of(rule).is_some();
         let sources: Vec<_> = tunnel.destinations.iter().filter(of_range).cloned().collect();
         let gate = gate(tunnel, &sources);
-        Ok(Self { device: make_device(tunnel)?, most: tunnel.mtu, sources, gate })
+        Ok(Self { device: open_device(handover, tunnel)?, most: tunnel.mtu, sources, gate })
     }
 
     /// Whether packets of `from` may be put out.
@@ -123,15 +124,15 @@ impl Engine {
     pub(super) fn add_tunnel(
         &mut self,
         now: Now,
-        tunnel: &Tunnel,
-        course: &Course,
+        handover: &mut Handover,
+        (tunnel, course): (&Tunnel, &Course),
     ) -> Result<(), NodeError> {
         let destinations = tunnel.destinations.clone();
         let gate = gate(tunnel, &destinations);
         let first =
             destinations.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
         let Some(example) = first.map(SocketAddr::from) else { return Ok(()) };
-        let (device, most) = (make_device(tunnel)?, tunnel.mtu);
+        let (device, most) = (open_device(handover, tunnel)?, tunnel.mtu);
         let local = TunnelLocal { device, destinations, most, gate };
         self.add_route(now, Local::Tunnel(Box::new(local)), example, course).map(drop)
     }

@@ -2,10 +2,10 @@
 //!
 //! A test that takes these is its own child: called with a configuration in the environment it is a gateway.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use tradewind_net::iproute::{Tool, batch};
@@ -104,13 +104,19 @@ pub fn connected_to(server: &str) -> UdpSocket {
 }
 
 /// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`. With a `[relay]` in place of its parts
-/// it is a relay.
+/// it is a relay. For each line of its input the gateway hands over to another.
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
-    let node = Node::start(config_of(&config, destinations)).unwrap();
+    let mut node = Node::start(config_of(&config, destinations)).unwrap();
     println!("ready");
-    let _ended = std::io::stdin().read_to_end(&mut Vec::new());
+    for _upgrade in std::io::stdin().lines() {
+        let next = Node::open(config_of(&config, destinations), node.sockets()).unwrap();
+        // Which ends the one before.
+        node = next;
+        node.run().unwrap();
+        println!("ready");
+    }
     drop(node);
     true
 }
@@ -127,7 +133,10 @@ fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {
 }
 
 /// A gateway or relay, which does not outlive the test.
-pub struct Process(Child);
+pub struct Process {
+    child: Child,
+    told: BufReader<ChildStdout>,
+}
 
 impl Process {
     pub fn start(host: &Namespace, config: &str) -> Self {
@@ -136,35 +145,47 @@ impl Process {
             command.env(CONFIG, config).stdin(Stdio::piped()).stdout(Stdio::piped());
             command.spawn().unwrap()
         };
-        let mut process = Self(host.run(start).unwrap());
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let mut child = host.run(start).unwrap();
+        let told = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Self { child, told };
+        process.wait_until_ready();
         process
+    }
+
+    /// Has another gateway take over.
+    pub fn upgrade(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.wait_until_ready();
+    }
+
+    fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        self.told.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
     }
 
     /// How many descriptors it has.
     pub fn descriptors(&self) -> u64 {
-        descriptors::count(self.0.id()).unwrap()
+        descriptors::count(self.child.id()).unwrap()
     }
 
     /// Halts it (SIGSTOP), or has it go on (SIGCONT).
     pub fn set_halted(&self, is_halted: bool) {
         let change = if is_halted { processes::pause } else { processes::resume };
-        change(self.0.id()).unwrap();
+        change(self.child.id()).unwrap();
     }
 
     /// Tells it to end, and waits.
     pub fn end(mut self) {
-        drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // SIGKILL.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }

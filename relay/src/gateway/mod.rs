@@ -176,6 +176,15 @@ impl Gateway {
         Ok(())
     }
 
+    /// Has the process before this one leave what is new to this one, if there is such a process, which then
+    /// retires: for whoever has more to take from it. [`Gateway::run`] does it unless it is done.
+    ///
+    /// # Errors
+    /// When the other breaks off.
+    pub fn take_over(&mut self) -> Result<(), RelayError> {
+        self.server.take_over(&self.service)
+    }
+
     /// Serves until `shutdown` tells it to end. Blocks.
     ///
     /// # Errors
