@@ -43,7 +43,6 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
     let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
-    packets.iter().for_each(|node| node.promise_to(gateway.handle().health()));
     gateway.intercept(&shutdown)?;
     gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
     announce(
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.take_over()?;
-    let _packets = Running::start(packets, &shutdown)?;
+    let _packets = Running::start(packets, &shutdown, gateway.handle().health())?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ impl Learner {
     pub(crate) fn start(config: TunerConfig, file: &Path, inheritance: &mut Inheritance) -> Self {
         let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
         let name = format!("jumpstart {}", socket.display());
-        let handed_on = inheritance.sockets(&name).pop();
+        let handed_on = inheritance.sockets(&name).pop().map(|(_, socket)| socket);
         let mut started =
             Embedded::start(config, &socket, handed_on).map_err(|error| error.to_string());
         if let Ok(listener) = started.as_mut().map(Embedded::hand_on) {

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_node::{Node, NodeConfig, NodeError, handover};
-use tradewind_relay::{Inheritance, RelayError, Shutdown};
+use tradewind_relay::{Inheritance, Shutdown};
+use tradewind_telemetry::Health;
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
 pub(crate) fn open(config: NodeConfig, inheritance: &mut Inheritance) -> Result<Node, NodeError> {
-    let mut node = Node::open(config, inheritance.named(handover::PREFIX))?;
-    for (name, socket) in node.sockets() {
+    let mut node = Node::open(config, inheritance.sockets(handover::PREFIX))?;
+    for (name, socket) in node.hand_on() {
         inheritance.hand_on(name, socket);
     }
     Ok(node)
@@ -18,19 +19,32 @@ pub(crate) fn open(config: NodeConfig, inheritance: &mut Inheritance) -> Result<
 pub(crate) struct Running(Arc<Mutex<Option<Node>>>);
 
 impl Running {
-    pub(crate) fn start(node: Option<Node>, shutdown: &Shutdown) -> anyhow::Result<Option<Self>> {
-        let Some(mut node) = node else { return Ok(None) };
-        node.run()?;
+    /// Starts it once that of the process before this one has ended. Streams need not wait for that: a thread does.
+    pub(crate) fn start(
+        node: Option<Node>,
+        shutdown: &Shutdown,
+        health: &Health,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(node) = node else { return Ok(None) };
         let running = Self(Arc::new(Mutex::new(Some(node))));
-        let retiring = Self(Arc::clone(&running.0));
-        shutdown.once_retired(move || drop(retiring)).map_err(|error: RelayError| error)?;
+        let (starting, retiring) = (Arc::clone(&running.0), Self(Arc::clone(&running.0)));
+        let health = health.clone();
+        let start = move || {
+            let mut node = starting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(Err(error)) = node.as_mut().map(|node| node.run(Some(&health))) {
+                tracing::error!(%error, "packets do not run");
+                health.set_fault(format!("packets: {error}"));
+            }
+        };
+        std::thread::Builder::new().name("packets".to_owned()).spawn(start)?;
+        shutdown.once_retired(move || drop(retiring))?;
         Ok(Some(running))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let node = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(node);
+        // With the lock: who drops another hold, and then ends the process, waits until all of it has ended in order.
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

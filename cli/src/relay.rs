@@ -52,9 +52,8 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
-    packets.iter().for_each(|node| node.promise_to(relay.handle().health()));
     relay.take_over()?;
-    let _packets = Running::start(packets, &shutdown)?;
+    let _packets = Running::start(packets, &shutdown, relay.handle().health())?;
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }

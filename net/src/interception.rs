@@ -4,7 +4,7 @@
 //! A rule of nftables finds the listener of a packet and marks it, and a rule of policy routing takes what has the mark
 //! to this host. Mark and routing table are one number of our own, `0x5457....`, of each [`Interception`] another. All of
 //! it goes when the owner ends, however it ends, but for the routing: that is removed in order, and what an owner
-//! that was killed has left of it, which does nothing without its mark, is swept by the next.
+//! that was killed has left of it, which does nothing without its mark, or its device, is swept by the next.
 //!
 //! While nobody listens, new connections through this host go on as if there were no rule. Nor is anything new taken unless the rules' owner
 //! shows that it goes on (`pulse`).
@@ -32,7 +32,7 @@ use crate::route::kernel::Mark;
 
 use pulse::{IS_FELT, IS_NOT_FELT};
 
-pub use detour::Detour;
+pub use detour::{Detour, Shortfall};
 pub use keeper::Keeper;
 pub use pulse::{BEAT_EVERY, LAPSE, Pulse};
 
@@ -66,8 +66,9 @@ pub struct Capture {
 /// Rules in force; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Interception {
-    table: Table,
+    /// Before the table: nobody beats for one that is being removed.
     pulse: Arc<Pulse>,
+    table: Table,
     _routing: Routing,
 }
 
@@ -220,8 +221,12 @@ fn claim(number: u32) -> Option<UnixListener> {
     UnixListener::bind_addr(&address).ok()
 }
 
-/// Removes the routing that processes which were killed have left.
-fn sweep() -> Result<()> {
+/// Removes the routing that processes which were killed have left in this thread's network namespace: such as leads into a device that another
+/// process has, too.
+///
+/// # Errors
+/// When `ip` is missing or may not.
+pub fn sweep() -> Result<()> {
     for family in ["-4", "-6"] {
         for number in numbers_in(&iproute::ask(Tool::Ip, &[family, "rule", "show"])?) {
             if let Some(_claim) = claim(number) {
@@ -313,7 +318,7 @@ mod tests {
 85:\tfrom all fwmark 0x54570008 lookup 100
 86:\tfrom all fwmark 0x7 lookup 100 proto 84
 87:\tfrom all fwmark 0x54573fff/0xffffffff lookup 1415016447 proto 84
-88:\tnot from all fwmark 0x54570000 lookup 1414987784 proto 84
+88:\tnot from all fwmark 0x54570000/0xffff0000 lookup 1414987784 proto 84
 32766:\tfrom all lookup main";
         assert_eq!(numbers_in(rules), [7, 8]);
     }

@@ -30,7 +30,7 @@ impl Offloads {
     }
 }
 
-/// A TUN device with a virtio header before each packet; it is gone when this is dropped.
+/// A TUN device with a virtio header before each packet; it is gone when this and all other holds on it are dropped.
 #[derive(Debug)]
 pub struct Tun {
     file: File,

@@ -4,21 +4,23 @@
 //! The next one reads nothing before the one before has ended: an answer to one that the other fetches is lost. It knows by a pipe of which the one before
 //! has the other end.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::PipeWriter;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use tradewind_net::NetError;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::tun::{Offloads, Tun};
 use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_net::{NetError, clock};
 use tradewind_units::Duration;
 
 /// The beginning of all names.
 pub const PREFIX: &str = "packets ";
 /// What the pipe is called: its end comes with the node's.
 const END: &str = "packets end";
-/// Longest wait for the end of the one before. Chosen: a worker looks whether it is to end twenty times a second.
+/// Longest wait for the end of the one before. Chosen: its workers end within a twentieth of a second, and removing rules takes programs.
 const MOST_WAIT: Duration = Duration::from_secs(2);
 
 /// A socket or device, and what it is called.
@@ -29,8 +31,8 @@ pub type Named = (String, OwnedFd);
 pub(crate) struct Handover {
     inherited: Vec<Named>,
     left: Vec<Named>,
-    /// Sockets at ports that the system chose: of them only their order is known.
-    unnumbered: usize,
+    /// How many sockets of a name there were, at ports that the system chose.
+    nameless: BTreeMap<String, usize>,
 }
 
 impl Handover {
@@ -48,25 +50,32 @@ impl Handover {
         self.open(format!("{PREFIX}{listen}"), address, options)
     }
 
-    /// Where applications write to, or where their datagrams are led.
+    /// Where applications write to, or where their datagrams are led, for what is to go to `to`: at a port that the system chooses it is known by that.
     pub(crate) fn applications(
         &mut self,
-        address: SocketAddr,
+        (address, to): (SocketAddr, impl Display),
         options: &UdpOptions,
     ) -> Result<UdpPort, NetError> {
-        let name = if address.port() == 0 {
-            self.unnumbered += 1;
-            format!("{PREFIX}applications {} {address}", self.unnumbered)
-        } else {
-            format!("{PREFIX}applications {address}")
-        };
+        let mut name = format!("{PREFIX}applications {address}");
+        if address.port() == 0 {
+            name = format!("{name} {to}");
+            let before = self.nameless.entry(name.clone()).or_default();
+            *before += 1;
+            name = format!("{name} {before}");
+        }
         self.open(name, address, options)
     }
 
     pub(crate) fn device(&mut self, name: &str) -> Result<Tun, NetError> {
         let called = format!("{PREFIX}tun {name}");
-        let device = match self.take(&called) {
-            Some(device) => Tun::adopt(device, name, Offloads::None)?,
+        let left = self.take(&called).map(|device| Tun::adopt(device, name, Offloads::None));
+        let device = match left {
+            Some(Ok(device)) => device,
+            // Somebody has removed it: an upgrade is one way to have it again.
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a TUN device is made anew");
+                Tun::create(name, Offloads::None)?
+            }
             None => Tun::create(name, Offloads::None)?,
         };
         let held = device.hold().map_err(|error| NetError::system("hold a TUN device", error))?;
@@ -110,50 +119,78 @@ pub(crate) struct Before(OwnedFd);
 
 impl Before {
     /// Waits until it has ended, or takes too long for that.
-    pub(crate) fn wait(self) -> Result<(), NetError> {
+    pub(crate) fn wait(self) {
+        if let Err(error) = self.wait_for(MOST_WAIT) {
+            tracing::warn!(%error, "the packets of the process before this one do not end");
+        }
+    }
+
+    fn wait_for(&self, span: Duration) -> Result<(), NetError> {
         let mut epoll = Epoll::new()?;
         epoll.watch(&self.0, 0)?;
-        if epoll.wait(Some(MOST_WAIT))?.next().is_none() {
-            tracing::warn!("the packets of the process before this one do not end");
+        let begun = clock::monotonic();
+        loop {
+            let left = span.saturating_sub(clock::monotonic().since(begun));
+            // A signal ends a wait early.
+            if epoll.wait(Some(left))?.next().is_some() {
+                return Ok(());
+            }
+            if left.is_zero() {
+                let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                return Err(NetError::system("wait for their end", source));
+            }
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
 
-    fn ports(handover: &mut Handover, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    /// Where those listen that go to `whose`.
+    fn ports(handover: &mut Handover, whose: &[u8]) -> Vec<SocketAddr> {
         let options = UdpOptions::default();
-        let open = |address: &SocketAddr| handover.applications(*address, &options).unwrap();
-        addresses.iter().map(open).map(|port| port.address()).collect()
+        let open = |to: &u8| handover.applications((ANY, to), &options).unwrap();
+        whose.iter().map(open).map(|port| port.address()).collect()
     }
 
     #[test]
     fn the_next_process_has_the_same_addresses_also_where_the_system_chose_them() {
-        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let options = UdpOptions { reuse_port: true, ..UdpOptions::default() };
         let neighbours = |handover: &mut Handover| {
-            let first = handover.neighbours(any, any, &options).unwrap().address();
-            [first, handover.neighbours(any, first, &options).unwrap().address()]
+            let first = handover.neighbours(ANY, ANY, &options).unwrap().address();
+            [first, handover.neighbours(ANY, first, &options).unwrap().address()]
         };
         let mut handover = Handover::default();
-        let (applications, shared) = (ports(&mut handover, &[any, any]), neighbours(&mut handover));
-        assert_ne!(applications[0], applications[1]);
+        let (applications, shared) = (ports(&mut handover, &[1, 2, 2]), neighbours(&mut handover));
+        assert_ne!(applications[1], applications[2]);
         assert_eq!(shared[0], shared[1]);
         // Twice, for who has inherited hands on as well.
         for _ in 0..2 {
             handover = Handover::of(handover.finish().unwrap().0);
-            assert_eq!(ports(&mut handover, &[any, any]), applications);
+            assert_eq!(ports(&mut handover, &[1, 2, 2]), applications);
             assert_eq!(neighbours(&mut handover), shared);
         }
     }
 
     #[test]
+    fn nobody_gets_the_socket_of_what_goes_elsewhere() {
+        let mut handover = Handover::default();
+        let before = ports(&mut handover, &[1, 2]);
+        let mut handover = Handover::of(handover.finish().unwrap().0);
+        let after = ports(&mut handover, &[2, 3]);
+        assert_eq!(after[0], before[1]);
+        assert_ne!(after[1], before[0]);
+    }
+
+    #[test]
     fn what_nobody_takes_is_closed() {
         let mut handover = Handover::default();
-        let address = ports(&mut handover, &[([127, 0, 0, 1], 0).into()])[0];
+        let address = ports(&mut handover, &[1])[0];
         assert!(UdpPort::bind(address, &UdpOptions::default()).is_err(), "it is held");
         let next = Handover::of(handover.finish().unwrap().0);
         assert_eq!(next.finish().unwrap().0.len(), 1, "its own end");
@@ -165,15 +202,9 @@ mod tests {
         let (left, life, before) = Handover::default().finish().unwrap();
         assert!(before.is_none());
         let before = Handover::of(left).finish().unwrap().2.unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                before.wait().unwrap();
-                tell.send("waited").unwrap();
-            });
-            assert!(told.try_recv().is_err());
-            drop(life);
-            assert_eq!(told.recv(), Ok("waited"));
-        });
+        let early = before.wait_for(Duration::from_millis(1)).unwrap_err().to_string();
+        assert!(early.contains("timed out"), "{early}");
+        drop(life);
+        before.wait_for(Duration::ZERO).unwrap();
     }
 }

@@ -128,7 +128,7 @@ impl Set {
             Wanted::Answers(sources) => Self::Datagrams(Interception::set_for_answers(sources)?),
             Wanted::Packets { device, ranges } => {
                 let routes = Detour::open(device, ranges)?;
-                if let Err(error) = routes.pulse() {
+                if let Some(error) = routes.unguarded() {
                     tracing::warn!(
                         "{device}: packets wait in the device if this process hangs, and do not go their old way: {error}"
                     );
@@ -142,39 +142,45 @@ impl Set {
     fn pulse(&self) -> Option<&Arc<Pulse>> {
         match self {
             Self::Datagrams(rules) => Some(rules.pulse()),
-            Self::Packets { routes, .. } => routes.pulse().ok(),
+            Self::Packets { routes, .. } => routes.pulse(),
         }
     }
 
-    /// Has packets to the ranges of `gate` that are open led into the device.
-    fn follow(&mut self, gate: &Gate) -> Result<(), NetError> {
+    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets of at most `mtu` bytes.
+    fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
         let (Self::Packets { routes, led }, Wanted::Packets { device, ranges }) =
             (self, &gate.wanted)
         else {
             return Ok(());
         };
-        let takes_ipv6 = gate.mtu.load(Ordering::Relaxed) >= LEAST_IPV6_MTU;
         let is_open = gate.is_open.iter().map(|part| part.load(Ordering::Relaxed));
-        let open = ranges
-            .iter()
-            .zip(is_open)
-            .filter(|(range, is_open)| *is_open && (takes_ipv6 || range.addr().is_ipv4()));
+        let open = ranges.iter().zip(is_open).filter(|(range, is_open)| {
+            *is_open && (mtu >= LEAST_IPV6_MTU || range.addr().is_ipv4())
+        });
         let open: Vec<IpNet> = open.map(|(range, _)| *range).collect();
         if open != *led {
-            for range in routes.lead(&open)? {
+            for (range, shortfall) in routes.lead(&open)? {
+                tracing::warn!("{device}, {range}: {shortfall}");
+            }
+            let (fresh, gone) = (without(&open, led), without(led, &open));
+            if !fresh.is_empty() {
+                tracing::info!("{device}: packets to {fresh} are taken off their way");
+            }
+            if !gone.is_empty() {
                 tracing::warn!(
-                    "{device}: the kernel does not take the metrics of routes to {range} for a route into the device: connections are not told them"
+                    "{device}: nobody answers there: packets to {gone} go their old way"
                 );
             }
-            tracing::debug!(
-                "{device}: packets to {} of {} ranges are taken",
-                open.len(),
-                ranges.len()
-            );
             *led = open;
         }
         Ok(())
     }
+}
+
+/// The ranges that are in one list and not in another, one after the other.
+fn without(ranges: &[IpNet], others: &[IpNet]) -> String {
+    let without = ranges.iter().filter(|range| !others.contains(range));
+    without.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A gate's rules.
@@ -223,7 +229,7 @@ impl Rules {
             self.in_force = None;
         }
         match (&mut self.in_force, self.gate.is_open()) {
-            (Some(set), true) => set.follow(&self.gate)?,
+            (Some(set), true) => set.follow(&self.gate, self.mtu)?,
             (Some(_), false) => {
                 tracing::warn!("the far gateway is silent: {what} go their old way");
                 self.in_force = None;
@@ -231,8 +237,10 @@ impl Rules {
             (None, true) => {
                 let set = self.in_force.insert(Set::of(&self.gate.wanted)?);
                 set.pulse().into_iter().for_each(|pulse| keeper.keep(pulse));
-                set.follow(&self.gate)?;
-                tracing::info!("{what} are taken off their way");
+                set.follow(&self.gate, self.mtu)?;
+                if matches!(set, Set::Datagrams(_)) {
+                    tracing::info!("{what} are taken off their way");
+                }
             }
             (None, false) => {}
         }
@@ -261,15 +269,22 @@ pub(crate) struct Interceptor {
 }
 
 impl Interceptor {
-    /// Has `rules` hold as long as each of `workers` goes on.
+    /// Has `rules` hold as long as each of `workers` goes on. One that has ended ends them: its devices may be there still.
     pub(crate) fn start(mut rules: Vec<Rules>, mut workers: AllTicks) -> Result<Self, NetError> {
+        let all_workers = workers.clone();
         let keeper = Arc::new(Keeper::start(
             move || workers.go_on(),
             |error| tracing::warn!(%error, "what is taken off its way goes its old way for a moment"),
         )?);
         rules.iter().filter_map(Rules::pulse).for_each(|pulse| keeper.keep(pulse));
         let keeping = Arc::clone(&keeper);
-        let follow = move || rules.iter_mut().for_each(|rules| rules.follow(&keeping));
+        let follow = move || {
+            if all_workers.has_one_ended() && !rules.is_empty() {
+                tracing::error!("a worker has ended: what is taken off its way goes its old way");
+                rules.clear();
+            }
+            rules.iter_mut().for_each(|rules| rules.follow(&keeping));
+        };
         Ok(Self { _follower: Periodic::start("interceptor", LOOK_EVERY, follow)?, _keeper: keeper })
     }
 }

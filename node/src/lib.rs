@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tradewind_net::NetError;
-use tradewind_net::interception::OWN_MARK;
+use tradewind_net::interception::{self, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_telemetry::{Health, Registry};
 
@@ -127,11 +127,13 @@ impl Node {
     /// When an address is taken, or the configuration contradicts itself.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let mut node = Self::open(config, Vec::new())?;
-        node.run()?;
+        node.run(None)?;
+        // Nobody will ask for it.
+        drop(node.hand_on());
         Ok(node)
     }
 
-    /// Opens the sockets and devices that are not `inherited` from the process before this one ([`Node::sockets`]). Nothing is
+    /// Opens the sockets and devices that are not `inherited` from the process before this one ([`Node::hand_on`]). Nothing is
     /// read before [`Node::run`].
     ///
     /// # Errors
@@ -170,12 +172,24 @@ impl Node {
         })
     }
 
-    /// Starts the workers, once those of the process before this one have ended.
+    /// Starts the workers, once those of the process before this one have ended: waits for that, 2 s at most. From then on `health` knows of
+    /// each worker that hangs, or has ended, until this is dropped.
     ///
     /// # Errors
     /// When the system has no thread to give.
-    pub fn run(&mut self) -> Result<(), NodeError> {
-        self.before.take().map_or(Ok(()), Before::wait)?;
+    pub fn run(&mut self, health: Option<&Health>) -> Result<(), NodeError> {
+        if let Some(before) = self.before.take() {
+            before.wait();
+            // It may have been killed, and its devices are there still.
+            if !self.rules.is_empty()
+                && let Err(error) = interception::sweep()
+            {
+                tracing::warn!(%error, "the process before this one may have left routes");
+            }
+        }
+        for (number, outside) in self.outsides.iter().enumerate() {
+            health.into_iter().for_each(|health| outside.ticks.promise(health, number));
+        }
         for (number, worker) in self.waiting.drain(..).enumerate() {
             let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
@@ -191,8 +205,9 @@ impl Node {
         Ok(())
     }
 
-    /// Another hold on each socket that neighbours and applications know, and on the TUN devices, once, for the next process.
-    pub fn sockets(&mut self) -> Vec<Named> {
+    /// What the next process is to get: another hold on each socket that neighbours and applications know and on the TUN devices, and what tells it
+    /// when this one has ended. Once.
+    pub fn hand_on(&mut self) -> Vec<Named> {
         take(&mut self.holds)
     }
 
@@ -217,13 +232,6 @@ impl Node {
         registry.add_page("/packets", move |_| {
             serde_json::to_string(&status::report(&boards)).map_err(|error| error.to_string())
         });
-    }
-
-    /// Has `health` know of each worker that hangs, or has ended, from now until this is dropped.
-    pub fn promise_to(&self, health: &Health) {
-        for (number, outside) in self.outsides.iter().enumerate() {
-            outside.ticks.promise(health, format!("packets {number}"));
-        }
     }
 
     /// How the flows that begin or end here fare, as of the last second.

@@ -1,7 +1,7 @@
 //! Whether the workers go on: each counts its ticks, of which there is one at least each `engine::TICK`. One that is stuck, or has ended,
 //! counts no more.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tradewind_telemetry::{Health, Heart};
@@ -20,6 +20,7 @@ pub(crate) type Ticks = Arc<Ticker>;
 pub(crate) struct Ticker {
     count: AtomicU64,
     heart: OnceLock<Heart>,
+    has_ended: AtomicBool,
 }
 
 impl Ticker {
@@ -30,8 +31,14 @@ impl Ticker {
     }
 
     /// Has `health` know of it from now on, until nobody holds the ticks any more.
-    pub(crate) fn promise(&self, health: &Health, worker: String) {
+    pub(crate) fn promise(&self, health: &Health, number: usize) {
+        let worker = format!("packets {number}");
         self.heart.get_or_init(|| health.expect_beats(worker, LONGEST_SILENCE));
+    }
+
+    /// Of the worker: it goes on no more.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
     }
 
     fn count(&self) -> u64 {
@@ -40,7 +47,7 @@ impl Ticker {
 }
 
 /// Looks at the ticks of all workers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct AllTicks {
     workers: Vec<(Ticks, u64)>,
     /// Looks in a row at which one had not ticked.
@@ -60,6 +67,11 @@ impl AllTicks {
             tracing::warn!("a worker hangs: what is taken off its way goes its old way");
         }
         goes_on
+    }
+
+    /// Whether one has ended, be it by a bug.
+    pub(crate) fn has_one_ended(&self) -> bool {
+        self.workers.iter().any(|(ticks, _)| ticks.has_ended.load(Ordering::Relaxed))
     }
 
     fn have_all_gone_on(&mut self) -> bool {
@@ -95,12 +107,16 @@ mod tests {
         assert!(!look(&[0, 0]));
         assert!(look(&[1]), "the other had before");
         assert!(!look(&[1, 1]));
+        let all = AllTicks::of(workers.iter().map(Arc::clone));
+        assert!(!all.has_one_ended());
+        workers[1].end();
+        assert!(all.has_one_ended());
     }
 
     #[test]
     fn a_process_whose_worker_ticks_no_more_lives_no_more() {
         let (health, ticks) = (Health::new(), Ticks::default());
-        ticks.promise(&health, "packets 0".to_owned());
+        ticks.promise(&health, 0);
         let later = Instant::now() + LONGEST_SILENCE + LONGEST_SILENCE;
         let fault = health.live_at(later).unwrap_err();
         assert!(fault.starts_with("packets 0: no heartbeat"), "{fault}");

@@ -40,6 +40,12 @@ const DEPOSITS: u64 = 1 << 34;
 /// Batches in a row from one socket before the others are looked at.
 const MOST_ROUNDS: usize = 8;
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.outside.ticks.end();
+    }
+}
+
 /// What others see of a worker, and where they leave it orders.
 #[derive(Debug, Clone)]
 pub(crate) struct Outside {
@@ -119,6 +125,7 @@ impl Worker {
         let begun = clock::monotonic();
         let mut rests = Rests::new(begun);
         let (mut next_tick, mut next_report) = (begun, begun);
+        self.engine.begin(now());
         while !stop.load(Ordering::Relaxed) {
             let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
             self.tokens.clear();

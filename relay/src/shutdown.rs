@@ -27,6 +27,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     phase: Arc<watch::Sender<Phase>>,
+    /// Whether the next process has taken over, in whatever phase.
+    retired: Arc<watch::Sender<bool>>,
     /// How often an upgrade was asked for.
     upgrades: Arc<watch::Sender<u32>>,
 }
@@ -41,8 +43,11 @@ impl Shutdown {
     /// A switch that nobody has used yet.
     #[must_use]
     pub fn new() -> Self {
-        let phase = Arc::new(watch::Sender::new(Phase::Running));
-        Self { phase, upgrades: Arc::new(watch::Sender::new(0)) }
+        Self {
+            phase: Arc::new(watch::Sender::new(Phase::Running)),
+            retired: Arc::new(watch::Sender::new(false)),
+            upgrades: Arc::new(watch::Sender::new(0)),
+        }
     }
 
     /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2 asks for an
@@ -108,17 +113,16 @@ impl Shutdown {
     /// # Errors
     /// When the thread cannot be started.
     pub fn once_retired(&self, then: impl FnOnce() + Send + 'static) -> Result<(), RelayError> {
-        let mut phase = self.watch();
+        let (mut retired, mut phase) = (self.retired.subscribe(), self.watch());
         let runtime =
             tokio::runtime::Builder::new_current_thread().build().map_err(RelayError::Runtime)?;
         let wait = move || {
             let retired = runtime.block_on(async {
-                let told = phase.wait_for(|phase| *phase > Phase::Running).await;
-                let retired = told.is_ok_and(|phase| *phase == Phase::Retiring);
-                if !retired {
-                    let _ended = phase.wait_for(|phase| *phase == Phase::Stopping).await;
+                tokio::select! {
+                    biased;
+                    retired = retired.wait_for(|retired| *retired) => retired.is_ok(),
+                    _ = phase.wait_for(|phase| *phase == Phase::Stopping) => false,
                 }
-                retired
             });
             if retired {
                 then();
@@ -130,6 +134,7 @@ impl Shutdown {
 
     /// Leaves what is new to the next process.
     pub(crate) fn retire(&self) {
+        self.retired.send_replace(true);
         self.turn_to(Phase::Retiring);
     }
 

@@ -177,14 +177,8 @@ impl Inheritance {
         Ok(Self { legacy, estate: Estate::default() })
     }
 
-    /// What was handed on under `name`.
-    pub fn sockets(&mut self, name: &str) -> Vec<OwnedFd> {
-        let called_so = |(called, _): &mut (String, OwnedFd)| called == name;
-        self.legacy.sockets.extract_if(.., called_so).map(|(_, socket)| socket).collect()
-    }
-
-    /// What was handed on under names that begin with `prefix`.
-    pub fn named(&mut self, prefix: &str) -> Vec<(String, OwnedFd)> {
+    /// What was handed on under names that begin with `prefix`, by name.
+    pub fn sockets(&mut self, prefix: &str) -> Vec<(String, OwnedFd)> {
         let called_so = |(called, _): &mut (String, OwnedFd)| called.starts_with(prefix);
         self.legacy.sockets.extract_if(.., called_so).collect()
     }

@@ -2,12 +2,13 @@
 //!
 //! The routes are in a table of our own, which all look into first but who has one of our marks: what the process itself sends
 //! ([`OWN_MARK`](super::OWN_MARK)) goes its usual way, be it to the same ranges, and what another interception has marked goes where that leads it. A TUN device that
-//! its process's end takes away takes the routes along, and what is left of the table is empty, so that packets go their old way at once. A
-//! process that hangs keeps its device: then a table of nftables gives what would leave through that a mark of ours (`pulse`).
+//! its process's end takes away takes the routes along, and what is left of the table is empty, so that packets go their old way at once; one that the next process
+//! has as well does not: that one sweeps ([`sweep`](super::sweep)). A process that hangs keeps its device: then a table of nftables gives what would leave through that a mark of ours (`pulse`).
 //!
 //! What the routes that lead there without us tell connections, a first window or a congestion control, ours tell them, too (`route::told`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -21,12 +22,32 @@ use crate::nft::Table;
 use crate::route::kernel::Kernel;
 use crate::route::told::Told;
 
+/// What is not as wanted where packets to a range are to be led into a device.
+#[derive(Debug)]
+pub enum Shortfall {
+    /// The kernel does not take what routes tell connections for one into the device: these are told nothing.
+    Untold,
+    /// They are not led there.
+    NotLed(NetError),
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Untold => f.write_str("the kernel does not take the metrics of routes there for a route into the device: connections are not told them"),
+            Self::NotLed(error) => write!(f, "packets go their old way: {error}"),
+        }
+    }
+}
+
 /// What leads packets into one device; all of it is removed when this is dropped.
 #[derive(Debug)]
 pub struct Detour {
     device: u32,
-    /// What has packets go round a process that hangs, and its beats; or why there is nothing.
-    guard: Result<(Table, Arc<Pulse>)>,
+    /// What has packets go round a process that hangs, and its beats.
+    guard: Option<(Arc<Pulse>, Table)>,
+    /// Why there is none, or none for IPv6.
+    unguarded: Option<NetError>,
     kernel: Kernel,
     /// The routes in force: prefixes, and what connections there are told.
     led: BTreeMap<IpNet, Vec<RouteMetric>>,
@@ -34,63 +55,84 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Prepares to lead packets to some of `ranges` into `device`, in this thread's network namespace: none yet.
+    /// Prepares to lead packets to some of `ranges` into `device`, in this thread's network namespace: none yet. What does not go for IPv6 alone, as on
+    /// hosts without it, keeps no others back.
     ///
     /// # Errors
     /// When `ip` is missing or may not, or there is no such device.
     pub fn open(device: &str, ranges: &[IpNet]) -> Result<Self> {
         let index = if_nametoindex(device)
             .map_err(|errno| NetError::system(format!("look up the device {device}"), errno))?;
+        let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
         let routing = Routing::claim()?;
-        for (family, is_ipv6) in [("-4", false), ("-6", true)] {
-            if has_family(ranges, is_ipv6) {
-                // Before the routes: who hears of those and looks where they lead finds them.
-                let ours = format!("{KIND:#x}/{KIND_BITS:#x}");
-                routing.rule(family, &["not", "fwmark", &ours])?;
-            }
+        // Before the routes: who hears of those and looks where they lead finds them.
+        let ours = format!("{KIND:#x}/{KIND_BITS:#x}");
+        let rule = |family| routing.rule(family, &["not", "fwmark", &ours]);
+        let (v4, v6): (Vec<IpNet>, Vec<IpNet>) =
+            ranges.iter().partition(|range| range.addr().is_ipv4());
+        if !v4.is_empty() {
+            rule("-4")?;
         }
-        let guard = guard(routing.number, ranges);
+        if !v6.is_empty()
+            && let Err(error) = rule("-6")
+            && v4.is_empty()
+        {
+            return Err(error);
+        }
+        let (guard, unguarded) = match guard(routing.number, &ranges) {
+            Ok(guard) => (Some(guard), None),
+            Err(error) if v4.is_empty() || v6.is_empty() => (None, Some(error)),
+            Err(error) => (guard(routing.number, &v4).ok(), Some(error)),
+        };
         let (kernel, led) = (Kernel::open(MARK)?, BTreeMap::new());
-        Ok(Self { device: index, guard, kernel, led, routing })
+        Ok(Self { device: index, guard, unguarded, kernel, led, routing })
     }
 
-    /// Has packets to `ranges`, and to no others, leave through the device, for [`LAPSE`](super::LAPSE), and on after each beat of [`Detour::pulse`].
-    /// Connections are told what the routes of the main table tell them now. The ranges that the kernel does not take that for: connections there
-    /// are told nothing.
+    /// Has packets to `ranges`, and to no others, leave through the device, for as long as [`Detour::pulse`] shows that this goes on.
+    /// Connections are told what the routes of the main table tell them now. Says what it does without.
     ///
     /// # Errors
-    /// Without the right to change routes, and where the device is gone or has no IPv6.
+    /// When none of them can be led: without the right to change routes, or where the device is gone.
     ///
     /// # Cost
     /// Reads all routes.
-    pub fn lead(&mut self, ranges: &[IpNet]) -> Result<Vec<IpNet>> {
+    pub fn lead(&mut self, ranges: &[IpNet]) -> Result<Vec<(IpNet, Shortfall)>> {
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
         let told = Told::read(&mut self.kernel, &ranges)?;
         let wanted: BTreeMap<_, _> = ranges.iter().flat_map(|range| told.within(*range)).collect();
-        let (table, mut untold) = (self.routing.table(), Vec::new());
-        self.pulse().map_or(Ok(()), |pulse| pulse.beat())?;
+        let (table, mut shortfalls) = (self.routing.table(), Vec::new());
         for (prefix, metrics) in &wanted {
-            if self.led.get(prefix) != Some(metrics) {
-                let is_told = self.kernel.lead(*prefix, (table, self.device), metrics.clone())?;
-                self.led.insert(*prefix, metrics.clone());
-                untold.extend((!is_told).then_some(*prefix));
+            if self.led.get(prefix) == Some(metrics) {
+                continue;
+            }
+            match self.kernel.lead(*prefix, (table, self.device), metrics.clone()) {
+                Ok(is_told) => {
+                    self.led.insert(*prefix, metrics.clone());
+                    shortfalls.extend((!is_told).then_some((*prefix, Shortfall::Untold)));
+                }
+                Err(error) => shortfalls.push((*prefix, Shortfall::NotLed(error))),
             }
         }
-        let unwanted: Vec<_> =
-            self.led.keys().filter(|at| !wanted.contains_key(at)).copied().collect();
-        for prefix in unwanted {
+        let unwanted = self.led.extract_if(.., |prefix, _| !wanted.contains_key(prefix));
+        for (prefix, _) in unwanted.collect::<Vec<_>>() {
             self.kernel.lead_no_more(prefix, table)?;
-            self.led.remove(&prefix);
         }
-        Ok(untold)
+        match shortfalls.pop() {
+            Some((_, Shortfall::NotLed(error))) if self.led.is_empty() => Err(error),
+            last => Ok(shortfalls.into_iter().chain(last).collect()),
+        }
     }
 
-    /// What shows that whoever reads from the device goes on; where that cannot be shown packets stay in the device when it hangs.
-    ///
-    /// # Errors
-    /// Why it cannot.
-    pub fn pulse(&self) -> Result<&Arc<Pulse>, &NetError> {
-        self.guard.as_ref().map(|(_, pulse)| pulse)
+    /// What shows that whoever reads from the device goes on, where that can be shown.
+    #[must_use]
+    pub fn pulse(&self) -> Option<&Arc<Pulse>> {
+        self.guard.as_ref().map(|(pulse, _)| pulse)
+    }
+
+    /// Why packets, or those of IPv6, stay in the device if whoever reads from it hangs; `None` when they go round it.
+    #[must_use]
+    pub fn unguarded(&self) -> Option<&NetError> {
+        self.unguarded.as_ref()
     }
 }
 
@@ -99,12 +141,12 @@ fn has_family(ranges: &[IpNet], is_ipv6: bool) -> bool {
 }
 
 /// A table that gives packets to `ranges` a mark of those that go their usual way, unless beats are felt.
-fn guard(number: u32, ranges: &[IpNet]) -> Result<(Table, Arc<Pulse>)> {
+fn guard(number: u32, ranges: &[IpNet]) -> Result<(Arc<Pulse>, Table)> {
     let mark = KIND | number;
     let pulse = Pulse::new([false, true].map(|is_ipv6| has_family(ranges, is_ipv6)), mark)?;
     let table = Table::set(&format!("tradewind-tun-{number}"), &go_round(ranges, mark))?;
     pulse.beat()?;
-    Ok((table, Arc::new(pulse)))
+    Ok((Arc::new(pulse), table))
 }
 
 fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
@@ -175,7 +217,7 @@ mod tests {
         let ranges: Vec<IpNet> = ranges.iter().map(|range| net(range)).collect();
         let lead = || {
             let mut detour = Detour::open("taken", &ranges)?;
-            assert_eq!(detour.lead(&ranges)?, []);
+            assert!(detour.lead(&ranges)?.is_empty());
             Ok::<_, NetError>(detour)
         };
         namespace.run(lead).unwrap().unwrap()
@@ -214,13 +256,36 @@ mod tests {
             let inside = ["10.2.1.1", "10.2.7.1", "2001:db8:f::1"];
             for led in [&[][..], &[0], &[0, 1, 2], &[1], &[1, 2], &[0], &[]] {
                 let ranges: Vec<IpNet> = led.iter().map(|at| all[*at]).collect();
-                assert_eq!(namespace.run(|| detour.lead(&ranges)).unwrap().unwrap(), []);
+                assert!(namespace.run(|| detour.lead(&ranges)).unwrap().unwrap().is_empty());
                 for to in inside {
                     let is_led =
                         ranges.iter().any(|range| range.contains(&to.parse::<IpAddr>().unwrap()));
                     let way = way(namespace, to);
                     assert_eq!(way.contains("dev taken"), is_led, "{led:?}: {way}");
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn a_device_without_ipv6_takes_ipv4_all_the_same() {
+        in_namespace("a_device_without_ipv6_takes_ipv4_all_the_same", |namespace| {
+            let ranges = ["10.2.0.0/16", "2001:db8:f::/48"].map(net);
+            batch(namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+            for device in ["taken", "lo"] {
+                let off = format!("net.ipv6.conf.{device}.disable_ipv6");
+                namespace.run(|| crate::sysctl::set(&off, "1")).unwrap().unwrap();
+                let mut detour = namespace.run(|| Detour::open("taken", &ranges)).unwrap().unwrap();
+                assert!(detour.pulse().is_some());
+                assert_eq!(detour.unguarded().is_some(), device == "lo");
+                let shortfalls = namespace.run(|| detour.lead(&ranges)).unwrap().unwrap();
+                assert!(
+                    matches!(shortfalls[..], [(at, Shortfall::NotLed(_))] if at == ranges[1]),
+                    "{shortfalls:?}"
+                );
+                assert!(way(namespace, "10.2.1.1").contains("dev taken"));
+                assert!(namespace.run(|| detour.lead(&ranges[1..])).unwrap().is_err());
+                assert!(way(namespace, "10.2.1.1").contains("dev wa"));
             }
         });
     }
@@ -284,6 +349,14 @@ mod tests {
             namespace.run(|| drop(detour)).unwrap();
             is_told(&mut routes, Some(70), ["via 10.1.0.2 dev wa", "initcwnd 70", "congctl reno"]);
         });
+    }
+
+    #[test]
+    fn what_goes_round_is_what_nobody_has_marked() {
+        let chains = go_round(&["10.2.0.0/16", "2001:db8:f::/48"].map(net), KIND | 7).join("\n");
+        let rules = "meta nfproto @pulse return; meta mark & 0xffff0000 == 0x54570000 return; \
+                     ip daddr 10.2.0.0/16 meta mark set 0x54570007; ip6 daddr 2001:db8:f::/48 meta mark set 0x54570007;";
+        assert_eq!(chains.matches(rules).count(), 2, "{chains}");
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl Hosts {
         let desk = Arc::new(Desk::new().unwrap());
         let counts = Arc::new(Counts::default());
         let (config, around) = (Arc::new(config), (desk, Shared::default()));
-        let engine = Engine::new(config, port, counts, around, &mut Handover::default()).unwrap();
+        let mut engine =
+            Engine::new(config, port, counts, around, &mut Handover::default()).unwrap();
+        engine.begin(now());
         self.engines.push((number, engine));
     }
 

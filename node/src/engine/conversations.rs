@@ -142,7 +142,7 @@ impl Engine {
         let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(source, to)) {
             Some(conversation) => *conversation,
-            None => match self.begin(now, at, source, to) {
+            None => match self.begin_conversation(now, at, source, to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
             },
@@ -190,7 +190,13 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, now: Now, at: u32, source: SocketAddr, to: SocketAddr) -> Option<u32> {
+    fn begin_conversation(
+        &mut self,
+        now: Now,
+        at: u32,
+        source: SocketAddr,
+        to: SocketAddr,
+    ) -> Option<u32> {
         let salt = self.next_salt();
         self.routes.get_mut(at)?.local.begin(to)?;
         let oldest = self.make_room_here();

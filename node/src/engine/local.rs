@@ -37,14 +37,14 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    /// The socket that the configuration has applications write to; its datagrams tell their code points where somebody asks for them.
+    /// The socket at `address` that the configuration has applications write to, for what goes to `to`; its datagrams tell their code points where somebody asks for them.
     pub(super) fn open(
         handover: &mut Handover,
-        address: SocketAddr,
+        (address, to): (SocketAddr, SocketAddr),
         tells_dscp: bool,
     ) -> Result<Self, NodeError> {
         let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
-        let port = handover.applications(address, &options)?;
+        let port = handover.applications((address, to), &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 

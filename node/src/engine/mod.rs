@@ -165,7 +165,7 @@ fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
 }
 
 impl Engine {
-    /// It says nothing before its first tick, when somebody reads the answers.
+    /// It says nothing before [`Engine::begin`], when somebody reads the answers.
     pub(crate) fn new(
         config: Arc<NodeConfig>,
         port: UdpPort,
@@ -175,8 +175,7 @@ impl Engine {
     ) -> Result<Self, NodeError> {
         let now = now();
         let (sockets, sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
-        let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
-        verifier.refuse_issued_before(now.unix);
+        let verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         let sealer = sealer(&config)?;
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
         let tunnel = tunnel.transpose()?;
@@ -227,6 +226,14 @@ impl Engine {
         }
         engine.add_meetings(now, handover)?;
         Ok(engine)
+    }
+
+    /// Nobody else reads what comes from now on. What was issued before, another process may have seen.
+    pub(crate) fn begin(&mut self, now: Now) {
+        self.verifier.refuse_issued_before(now.unix);
+        self.sessions.refuse_issued_before(now.unix);
+        self.dispatch(now);
+        self.flush();
     }
 
     /// Takes datagrams of a neighbour.

@@ -153,7 +153,7 @@ impl Engine {
         for deposits in told.deposits {
             let hop = deposits.relay;
             let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
-            let local = Local::open(handover, deposits.listen, false)?;
+            let local = Local::open(handover, (deposits.listen, deposits.to), false)?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
             self.meetings.lines.push(line);

@@ -40,7 +40,8 @@ impl TakenLocal {
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
         };
         let options = UdpOptions { transparent: true, tells_dscp: true, ..UdpOptions::default() };
-        let listener = handover.applications(here, &options)?;
+        let first = destinations.first().map(ToString::to_string).unwrap_or_default();
+        let listener = handover.applications((here, first), &options)?;
         let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
             listeners: vec![listener.address()],
@@ -95,7 +96,7 @@ impl Engine {
         let taken = match &path.entrance {
             Entrance::Port { listen, to } => {
                 let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
-                let local = Local::open(handover, *listen, tells_dscp)?;
+                let local = Local::open(handover, (*listen, *to), tells_dscp)?;
                 self.add_route(now, local, *to, &path.course)?;
                 return Ok(());
             }

@@ -108,13 +108,14 @@ pub fn connected_to(server: &str) -> UdpSocket {
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
-    let mut node = Node::start(config_of(&config, destinations)).unwrap();
+    let mut node = Node::open(config_of(&config, destinations), Vec::new()).unwrap();
+    node.run(None).unwrap();
     println!("ready");
     for _upgrade in std::io::stdin().lines() {
-        let next = Node::open(config_of(&config, destinations), node.sockets()).unwrap();
+        let next = Node::open(config_of(&config, destinations), node.hand_on()).unwrap();
         // Which ends the one before.
         node = next;
-        node.run().unwrap();
+        node.run(None).unwrap();
         println!("ready");
     }
     drop(node);

@@ -124,6 +124,11 @@ impl Sessions {
     /// How often [`Sessions::handle_timeout`] is to be called.
     pub const TICK: Duration = Duration::from_millis(100);
 
+    /// Refuses initiations that were issued before `begin`: another process may have seen them.
+    pub fn refuse_issued_before(&mut self, begin: Timestamp) {
+        self.replays.refuse_issued_before(begin);
+    }
+
     /// A machine without neighbours. `seed` is 32 bytes of the system's entropy that nothing else uses.
     #[must_use]
     pub fn new(config: SessionsConfig, now: Now, seed: [u8; 32]) -> Self {

@@ -177,7 +177,7 @@ impl Gateway {
     }
 
     /// Has the process before this one leave what is new to this one, if there is such a process, which then
-    /// retires: for whoever has more to take from it. [`Gateway::run`] does it unless it is done.
+    /// retires: for whoever has more to take from it. Blocks for as long as it takes to hear which headers it has seen. [`Gateway::run`] does it unless it is done.
     ///
     /// # Errors
     /// When the other breaks off.
