@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use ipnet::IpNet;
 use tradewind_grant::DestinationRule;
 use tradewind_net::NetError;
-use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Pulse};
+use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Pulse, Shortfall};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::periodic::Periodic;
 use tradewind_units::Duration;
@@ -159,10 +159,12 @@ impl Set {
         });
         let open: Vec<IpNet> = open.map(|(range, _)| *range).collect();
         if open != *led {
+            let mut known = led.clone();
             for (range, shortfall) in routes.lead(&open)? {
                 tracing::warn!("{device}, {range}: {shortfall}");
+                known.extend(matches!(shortfall, Shortfall::NotLed(_)).then_some(range));
             }
-            let (fresh, gone) = (without(&open, led), without(led, &open));
+            let (fresh, gone) = (without(&open, &known), without(led, &open));
             if !fresh.is_empty() {
                 tracing::info!("{device}: packets to {fresh} are taken off their way");
             }
