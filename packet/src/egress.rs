@@ -294,7 +294,8 @@ impl Egress {
             return self.outbox.drop(DropReason::Answered);
         }
         self.blocks.expire_covering(now, wish.0);
-        if self.wishes.waits_until(wish).is_some() || self.serve(now, wish) {
+        // What could answer a wish that waits has not come; who asks again still wants it.
+        if self.wishes.waits_until(wish).is_none() && self.serve(now, wish) {
             return;
         }
         let until = now + self.config.wait_within;

@@ -33,6 +33,7 @@
 //!     service: Service::Caching,
 //!     paths: Paths::Overlay,
 //!     copies: Copies::All,
+//!     worth: None,
 //! };
 //! sender.set_flow(flow, over).expect("there is room");
 //! sender.send(now, flow, Class::Usual, b"sealed").expect("it is neither empty nor too long");

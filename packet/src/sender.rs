@@ -72,6 +72,8 @@ pub struct SenderFlow {
     pub paths: Paths,
     /// What is copied, where all goes over the Internet.
     pub copies: Copies,
+    /// How long a packet is worth having, the latency budget, if there is one.
+    pub worth: Option<Duration>,
 }
 
 /// What holds for all flows of a sender.
@@ -217,7 +219,7 @@ impl Sender {
             state.last = None;
             // What goes nowhere else is no copy that the uplink could do without.
             if by_internet.is_none() || self.uplink_bears(now, &source) {
-                self.copy(now, leg, source);
+                self.copy(now, leg, (source, flow.worth));
             }
         } else if let Copies::Chosen { last_after: Some(span) } = flow.copies {
             let due = now + span;
@@ -246,13 +248,18 @@ impl Sender {
         bears
     }
 
-    fn copy(&mut self, now: Timestamp, peer: Peer, source: Source<'_>) {
+    fn copy(
+        &mut self,
+        now: Timestamp,
+        peer: Peer,
+        (source, worth): (Source<'_>, Option<Duration>),
+    ) {
         let Some(leg) = self.legs.get_mut(&peer) else { return };
         let number = leg.next_number();
         self.outbox.send(peer, &Message::Copy { number, source });
         self.outbox.tell(Event::CopySent { packet: source.packet, resent: 0 });
         if let Some(arq) = &self.config.arq
-            && let Some(due) = leg.remember(now, number, source, arq)
+            && let Some(due) = leg.remember(now, number, (source, worth), arq)
         {
             self.timers.set(due, Timer::Resend(peer));
         }
@@ -341,7 +348,7 @@ impl Sender {
         let source =
             Source { packet, service: flow.service, class: Class::Usual, payload: &held.payload };
         if self.uplink_bears(now, &source) {
-            self.copy(now, leg, source);
+            self.copy(now, leg, (source, flow.worth));
         }
     }
 

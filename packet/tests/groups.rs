@@ -26,6 +26,7 @@ fn group(service: Service) -> Cast {
         service,
         paths: Paths::Overlay,
         copies: Copies::All,
+        worth: None,
     };
     cast.senders[0].set_flow(FLOW, at_sender).unwrap();
     let members: Vec<Peer> = (0..MEMBERS).map(receiver_of).collect();

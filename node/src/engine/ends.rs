@@ -525,6 +525,7 @@ impl End {
             service: if is_copied { self.service() } else { Service::Direct },
             paths: Paths::Both,
             copies: self.copies,
+            worth: self.carriage.worth(),
         }
     }
 
@@ -532,9 +533,9 @@ impl End {
     fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
         let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
         let round_trip = measured.max(LEAST_ROUND_TRIP);
-        let patience = match self.carriage.budget_ms {
-            0 => round_trip + DETECTION,
-            millis => Duration::from_millis(millis.into()).saturating_sub(measured / 2),
+        let patience = match self.carriage.worth() {
+            None => round_trip + DETECTION,
+            Some(budget) => budget.saturating_sub(measured / 2),
         };
         let relay = self.relay.filter(|_| self.is_up && self.is_served);
         ReceiverFlow {

@@ -168,6 +168,7 @@ impl Group {
             service: self.carriage.service,
             paths: Paths::Overlay,
             copies: Copies::All,
+            worth: self.carriage.worth(),
         }
     }
 

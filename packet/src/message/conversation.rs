@@ -1,5 +1,7 @@
 //! What is written without a message in between, since it is written for each packet; and how a conversation is carried.
 
+use tradewind_units::Duration;
+
 use super::write::{kind, put_packet};
 use super::{Message, PATH_HEADER_BYTES, Service};
 use crate::id::PacketId;
@@ -19,6 +21,12 @@ pub struct Carriage {
 impl Carriage {
     /// Over the Internet alone.
     pub const DIRECT: Self = Self { service: Service::Direct, paths: Paths::Both, budget_ms: 0 };
+
+    /// How long a packet is worth having, if there is a latency budget.
+    #[must_use]
+    pub fn worth(self) -> Option<Duration> {
+        (self.budget_ms > 0).then(|| Duration::from_millis(self.budget_ms.into()))
+    }
 }
 
 /// The label of a datagram on a path, and the datagram; `None` for other messages.

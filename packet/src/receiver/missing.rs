@@ -11,8 +11,9 @@ use crate::outbox::Outbox;
 
 /// Most packets of a flow that are missing at a time; of more the oldest are given up. Chosen: an outage of 5 s at 100 packets a second.
 const MOST_MISSING: usize = 512;
-/// Most requests for one packet. Chosen: the egress relay answers twice, and a request may get lost.
-const MOST_ASKS: u8 = 3;
+/// Most requests for one packet. Chosen: the egress relay answers twice, a request may get lost, and what got lost on its way to the relays, too, may be
+/// there a round trip later.
+const MOST_ASKS: u8 = 4;
 /// Least time before a packet is asked for again. Chosen: more than what most relays near by need for an answer.
 const LEAST_RETRY: Duration = Duration::from_millis(20);
 
@@ -159,7 +160,12 @@ impl Missing {
                 asks.push(missed.sequence);
                 missed.asks += 1;
                 missed.asked = now;
-                missed.next = (now + retry).min(end);
+                let next = match missed.asks + 1 {
+                    // Its sender has heard by then that the copy did not come, and sent another, be the relay as far from it as this receiver.
+                    MOST_ASKS => (missed.expected + self.round_trip).max(now + retry),
+                    _ => now + retry,
+                };
+                missed.next = next.min(end);
             }
         }
         if has_old {

@@ -2,7 +2,8 @@
 //!
 //! Most of what coding could not bring back in the paper had been lost on the source's access path, 90 % of it in single packets; it
 //! leaves repeating them to others [JQ 5.2]. Here the relay acknowledges numbers (`ingress::access`), and a copy is sent again when a
-//! later one has come, or when nothing is heard of it for a round trip and four deviations (RFC 6298) and the relay's delay.
+//! later one has come, or when nothing is heard of it for a round trip and four deviations (RFC 6298) and the relay's delay, as long as its
+//! packet is worth having.
 
 use std::collections::VecDeque;
 
@@ -25,7 +26,8 @@ const MOST_BACKED_OFF: u32 = 4;
 pub struct Arq {
     /// Most times that a copy is sent again.
     pub most_resends: u8,
-    /// After that span a copy is worth nothing any more.
+    /// For so long at least a copy is worth something: for longer where its packet is, or, where that is not told, as long as a relay that is
+    /// far away takes to tell that it did not come, and to get another.
     pub give_up: Duration,
     /// What the relay may wait before it acknowledges.
     pub acknowledged_within: Duration,
@@ -63,6 +65,8 @@ struct Waiting {
     service: Service,
     class: Class,
     payload: Vec<u8>,
+    /// How long its packet is worth having, if that is told.
+    worth: Option<Duration>,
     first_sent: Timestamp,
     sent: Timestamp,
     resent: u8,
@@ -92,7 +96,7 @@ impl AccessLeg {
         &mut self,
         now: Timestamp,
         number: u64,
-        source: Source<'_>,
+        (source, worth): (Source<'_>, Option<Duration>),
         arq: &Arq,
     ) -> Option<Timestamp> {
         if self.waiting.len() >= MOST_UNACKNOWLEDGED {
@@ -107,6 +111,7 @@ impl AccessLeg {
             service: source.service,
             class: source.class,
             payload,
+            worth,
             first_sent: now,
             sent: now,
             resent: 0,
@@ -162,7 +167,8 @@ impl AccessLeg {
     ) {
         let (patience, mut gives_up) = (self.patience(arq), false);
         for copy in self.waiting.iter_mut().filter(|copy| !copy.is_done) {
-            if now.since(copy.first_sent) > arq.give_up || copy.resent >= arq.most_resends {
+            let worth = copy.worth.unwrap_or(patience * 2).max(arq.give_up);
+            if now.since(copy.first_sent) > worth || copy.resent >= arq.most_resends {
                 copy.is_done = now.since(copy.sent) >= patience;
                 gives_up |= copy.is_done;
                 continue;
@@ -223,6 +229,37 @@ mod tests {
     use super::*;
     use crate::id::FlowNumber;
 
+    /// How often a copy that is lost is sent again at a relay that is so far away, of which others are acknowledged.
+    fn lost_one_sent_again(round_trip: u64, worth: Option<Duration>) -> usize {
+        let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
+        for ms in (0..4000).step_by(10) {
+            let now = Timestamp::from_nanos(ms * 1_000_000);
+            let number = leg.next_number();
+            let packet = PacketId { flow: FlowNumber(1), sequence: number };
+            let (service, class) = (Service::Caching, Class::Usual);
+            let source = Source { packet, service, class, payload: b"copy" };
+            leg.remember(now, number, (source, worth), &arq);
+            let come = ms.checked_sub(round_trip).map_or(0, |sent| sent / 10 + 1);
+            let seen = match come {
+                ..=200 => Acknowledgement::of(come, []),
+                _ => Acknowledgement::of(200, (201..come).take(64)),
+            };
+            assert!(leg.acknowledge(now, seen));
+            leg.resend(now, &arq, |lost, _, _| again += usize::from(lost == 200));
+        }
+        again
+    }
+
+    #[test]
+    fn a_lost_copy_is_sent_again_as_long_as_its_packet_is_worth_having() {
+        let budget = |ms| Some(Duration::from_millis(ms));
+        for round_trip in [20, 90, 150, 300] {
+            assert!(lost_one_sent_again(round_trip, None) > 0, "{round_trip} ms");
+        }
+        assert!(lost_one_sent_again(150, budget(500)) > 0);
+        assert_eq!(lost_one_sent_again(300, budget(200)), 0, "it could not come in time");
+    }
+
     /// Copies that are sent again within seconds `from` to `from + 1` of 100 a second, whose acknowledgements take as long as told.
     fn sent_again(from: u64, round_trip: impl Fn(u64) -> u64) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
@@ -232,7 +269,7 @@ mod tests {
             let packet = PacketId { flow: FlowNumber(1), sequence: number };
             let (service, class) = (Service::Caching, Class::Usual);
             let source = Source { packet, service, class, payload: b"copy" };
-            leg.remember(now, number, source, &arq);
+            leg.remember(now, number, (source, None), &arq);
             // What had come half a round trip before now.
             let come = ms.checked_sub(round_trip(ms)).map_or(0, |sent| sent / 10 + 1);
             assert!(leg.acknowledge(now, Acknowledgement::of(come, [])));

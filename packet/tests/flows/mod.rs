@@ -158,6 +158,7 @@ impl Cast {
                 service: setting.service,
                 paths: setting.paths,
                 copies: setting.copies,
+                worth: None,
             };
             sender.set_flow(number, at_sender).unwrap();
             ingress.set_flow(number, setting.ingress_flow(flow)).unwrap();

@@ -61,6 +61,7 @@ pub(super) fn new_sender(number: FlowNumber, receiver: Peer, ingress: Peer, arq:
         service: Service::Coding,
         paths: Paths::Overlay,
         copies: Copies::All,
+        worth: None,
     };
     sender.set_flow(number, flow).expect("few flows");
     Node::Sender(Box::new(sender))
