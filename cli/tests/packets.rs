@@ -225,11 +225,8 @@ impl Drop for Line {
     }
 }
 
-#[test]
-fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
-    let files =
-        Files(std::env::temp_dir().join(format!("tradewind-packets-up-{}", std::process::id())));
-    std::fs::create_dir_all(&files.0).unwrap();
+/// A relay, a far and a near gateway, each with what it said when it was ready: the near one's first port goes over the Internet, its second over the relay.
+fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
     let operator = files.run(&["keygen", "operator", "operator.key"]);
     let [relay, near, far] = ["relay", "near", "far"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
@@ -238,26 +235,17 @@ fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
     );
     files.write("grant.toml", &spec);
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
-    let (relays, relay_told) = Line::start(
-        &files,
-        "relay",
-        "relay.toml",
-        &format!(
-            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
-             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
-        ),
+    let config = format!(
+        "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
+         [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
-    let relay_address = relay_told["packet"]["listen"].clone();
-    let (fars, far_told) = Line::start(
-        &files,
-        "gateway",
-        "far.toml",
-        &format!(
-            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
-             relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
-        ),
+    let relays = Line::start(files, "relay", "relay.toml", &config);
+    let config = format!(
+        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
+         relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
-    let far_address = far_told["packet"]["listen"].clone();
+    let fars = Line::start(files, "gateway", "far.toml", &config);
+    let [relay_address, far_address] = [&relays, &fars].map(|(_, told)| &told["packet"]["listen"]);
     let packet = |more: &str| {
         format!(
             "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, identity = '{far}' }}\n{more}",
@@ -267,19 +255,21 @@ fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
     let relayed = format!(
         "ways = 'relays'\nrelays = [{{ address = {relay_address}, identity = '{relay}' }}]\n"
     );
-    let (nears, near_told) = Line::start(
-        &files,
-        "gateway",
-        "near.toml",
-        &format!(
-            "identity_file = 'near.key'\ngrant = '{grant}'\n{}{}",
-            packet(""),
-            packet(&relayed)
-        ),
-    );
+    let sections = [packet(""), packet(&relayed)].concat();
+    let config = format!("identity_file = 'near.key'\ngrant = '{grant}'\n{sections}");
+    let nears = Line::start(files, "gateway", "near.toml", &config);
+    [nears, fars, relays]
+}
+
+#[test]
+fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
+    let files =
+        Files(std::env::temp_dir().join(format!("tradewind-packets-up-{}", std::process::id())));
+    std::fs::create_dir_all(&files.0).unwrap();
+    let mut all = relayed_and_direct(&files);
     let applications = [0, 1].map(|at| {
         let application = UdpSocket::bind("127.0.0.1:0").unwrap();
-        application.connect(near_told["packet"]["applications"][at].as_str().unwrap()).unwrap();
+        application.connect(all[0].1["packet"]["applications"][at].as_str().unwrap()).unwrap();
         application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         application
     });
@@ -287,12 +277,9 @@ fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
         until(who, &[], || applications.iter().all(|application| round_trip(application, 1)));
     };
     hears("packets");
-    let mut all = [
-        (nears, near_told, "the near gateway"),
-        (fars, far_told, "the far gateway"),
-        (relays, relay_told, "the relay"),
-    ];
-    for (line, before, who) in &mut all {
+    for ((line, before), who) in
+        all.iter_mut().zip(["the near gateway", "the far one", "the relay"])
+    {
         let after = line.upgrade();
         assert_eq!((&after["packet"], &after["listen"]), (&before["packet"], &before["listen"]));
         hears(&format!("packets through the successor of {who}"));

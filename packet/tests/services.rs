@@ -57,6 +57,37 @@ fn of_forwarded_packets_nothing_is_asked_for_and_nothing_is_kept() {
 }
 
 #[test]
+fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let flow = ReceiverFlow { service: Service::Caching, ..receiver_flow(0, ms(110), ms(400)) };
+    cast.receivers[0].set_path(FlowNumber(0), flow);
+    let (mut copy, lost) = (Vec::new(), id(0, 2));
+    let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
+        // One comes back at once, so that its receiver knows how long answers take.
+        Message::Source(source)
+            if from == sender_of(0) && [id(0, 1), lost].contains(&source.packet) =>
+        {
+            Fate::Lost
+        }
+        Message::Copy { source, .. } if from == sender_of(0) && source.packet == lost => {
+            message.write(&mut copy);
+            Fate::Lost
+        }
+        _ => Fate::Goes,
+    };
+    for _ in 0..6 {
+        cast.send(0);
+        cast.advance(cast.now + ms(10), &mut fate);
+    }
+    cast.advance(at(220), &mut losing(&[]));
+    assert_eq!(cast.way_of(lost), None);
+    // Sent again by a sender so far from the relay that it has heard only now.
+    cast.hand_over(sender_of(0), INGRESS, &copy);
+    cast.settle(&mut losing(&[]));
+    assert_eq!(cast.way_of(lost), Some(Way::Cache));
+}
+
+#[test]
 fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let known = ReceiverFlow { service: Service::Caching, ..receiver_flow(0, ms(100), ms(100)) };

@@ -229,16 +229,21 @@ mod tests {
     use super::*;
     use crate::id::FlowNumber;
 
+    /// Sends a copy whose packet is worth having for so long.
+    fn send(leg: &mut AccessLeg, now: Timestamp, worth: Option<Duration>) {
+        let number = leg.next_number();
+        let packet = PacketId { flow: FlowNumber(1), sequence: number };
+        let (service, class) = (Service::Caching, Class::Usual);
+        let source = Source { packet, service, class, payload: b"copy" };
+        leg.remember(now, number, (source, worth), &Arq::default());
+    }
+
     /// How often a copy that is lost is sent again at a relay that is so far away, of which others are acknowledged.
     fn lost_one_sent_again(round_trip: u64, worth: Option<Duration>) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..4000).step_by(10) {
             let now = Timestamp::from_nanos(ms * 1_000_000);
-            let number = leg.next_number();
-            let packet = PacketId { flow: FlowNumber(1), sequence: number };
-            let (service, class) = (Service::Caching, Class::Usual);
-            let source = Source { packet, service, class, payload: b"copy" };
-            leg.remember(now, number, (source, worth), &arq);
+            send(&mut leg, now, worth);
             let come = ms.checked_sub(round_trip).map_or(0, |sent| sent / 10 + 1);
             let seen = match come {
                 ..=200 => Acknowledgement::of(come, []),
@@ -265,11 +270,7 @@ mod tests {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..(from + 1) * 1000).step_by(10) {
             let now = Timestamp::from_nanos(ms * 1_000_000);
-            let number = leg.next_number();
-            let packet = PacketId { flow: FlowNumber(1), sequence: number };
-            let (service, class) = (Service::Caching, Class::Usual);
-            let source = Source { packet, service, class, payload: b"copy" };
-            leg.remember(now, number, (source, None), &arq);
+            send(&mut leg, now, None);
             // What had come half a round trip before now.
             let come = ms.checked_sub(round_trip(ms)).map_or(0, |sent| sent / 10 + 1);
             assert!(leg.acknowledge(now, Acknowledgement::of(come, [])));

@@ -311,8 +311,8 @@ fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
         }
     }
     assert!(sent < 1 << 30, "nothing stops the sender");
-    // And those in place of such as have stalled meanwhile.
-    assert!(chain.relays[1].handle.snapshot().striped_connections >= 4);
+    // And one at most in place of each that has stalled meanwhile.
+    assert!((4..=8).contains(&chain.relays[1].handle.snapshot().striped_connections));
     let mut slow = slow.join().unwrap();
     stream.shutdown(Half::Write).unwrap();
     assert_eq!(digest(&mut slow).unwrap().0 as u64, sent);
