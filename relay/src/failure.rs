@@ -13,11 +13,24 @@ pub(crate) struct Failure {
     pub(crate) status: Status,
     /// What was tried and what came of it, in one line.
     pub(crate) message: String,
+    /// Whether it befell a leg to a relay, and not the last one, to the destination.
+    pub(crate) is_of_overlay: bool,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), is_of_overlay: false }
+    }
+
+    /// The same, of a leg to a relay.
+    pub(crate) fn of_overlay(self) -> Self {
+        Self { is_of_overlay: true, ..self }
+    }
+
+    /// Whether a destination's whole network cannot be reached (ENETUNREACH), by the words that
+    /// every relay passes on.
+    pub(crate) fn is_of_network(&self) -> bool {
+        self.status == Status::Unreachable && self.message.ends_with("network is unreachable")
     }
 
     /// `address` could not be dialled.
@@ -70,6 +83,10 @@ mod tests {
         let failure = Failure::dial("10.0.0.9:80".parse().unwrap(), &refused);
         assert_eq!(failure.message, "dial 10.0.0.9:80: connection refused");
         assert_eq!(failure.status, Status::ConnectionRefused);
+        let of = |number| {
+            Failure::dial("10.0.0.9:80".parse().unwrap(), &io::Error::from_raw_os_error(number))
+        };
+        assert!(of(101).is_of_network() && !of(113).is_of_network(), "ENETUNREACH, EHOSTUNREACH");
         assert_eq!(plain(&io::Error::from(io::ErrorKind::TimedOut)), "timed out");
     }
 }

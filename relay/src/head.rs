@@ -62,8 +62,15 @@ impl Unused {
                     Progress::Incomplete => {}
                 }
             }
-            self.read_some(connection, stock).await?;
+            if self.read_more(connection, stock, READ_BYTES).await? == 0 {
+                return Err(HeadError::Ended(self.0.len()));
+            }
         }
+    }
+
+    /// What was read ahead by somebody else.
+    pub(crate) const fn of(bytes: Vec<u8>) -> Self {
+        Self(bytes)
     }
 
     /// Whether nothing has come behind the last head.
@@ -71,27 +78,37 @@ impl Unused {
         self.0.is_empty()
     }
 
+    /// The bytes that follow the last head, so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Forgets the first `count` of them.
+    pub(crate) fn use_up(&mut self, count: usize) {
+        self.0.drain(..count);
+    }
+
     /// The bytes that follow the last head.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    async fn read_some<E>(
+    /// Reads at most `most` bytes, and returns how many; none at the end of file.
+    pub(crate) async fn read_more(
         &mut self,
         connection: &Connection,
         stock: &Stock,
-    ) -> Result<(), HeadError<E>> {
+        most: usize,
+    ) -> io::Result<usize> {
         loop {
             connection.readable().await?;
-            let read = stock.receive(&Side::Lent(connection), READ_BYTES, |bytes| {
+            let read = stock.receive(&Side::Lent(connection), most, |bytes| {
                 self.0.extend_from_slice(bytes);
                 bytes.len()
             });
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
-                Ok(0) => return Err(HeadError::Ended(self.0.len())),
-                Ok(_) => return Ok(()),
+                read => return read,
             }
         }
     }

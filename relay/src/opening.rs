@@ -47,10 +47,11 @@ pub(crate) enum Waited {
 }
 
 impl NextRelay<'_> {
-    /// Waits for the reply for at most `limit`, moving `up` meanwhile.
+    /// Waits for the reply for at most `limit`, moving `up` meanwhile: all that comes from
+    /// `upstream`, or where that is absent what `up` holds already.
     pub(crate) async fn reply(
         &self,
-        upstream: &Connection,
+        upstream: Option<&Connection>,
         up: &mut Direction,
         worker: &Worker,
         limit: Duration,
@@ -91,7 +92,7 @@ impl NextRelay<'_> {
 
     async fn reply_or_gone(
         &self,
-        upstream: &Connection,
+        upstream: Option<&Connection>,
         up: &mut Direction,
         worker: &Worker,
         unused: &mut Unused,
@@ -100,10 +101,14 @@ impl NextRelay<'_> {
         let mut reply =
             pin!(unused.read_head(self.connection, &worker.stock, REPLY_LIMIT, reply_bytes));
         let mut blocked = false;
-        let (mut from, to) = (Side::Lent(upstream), Side::Lent(self.connection));
+        let (mut from, to) = (upstream.map(Side::Lent), Side::Lent(self.connection));
         poll_fn(|cx| {
             if !blocked && !up.ended() {
-                match up.poll_move(cx, &mut from, &to, means, Ending::Shut) {
+                let moved = match &mut from {
+                    Some(from) => up.poll_move(cx, from, &to, means, Ending::Shut),
+                    None => up.poll_rest(cx, &to, means),
+                };
+                match moved {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }

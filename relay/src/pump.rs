@@ -226,6 +226,20 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
+    /// Gives what it has taken already, and takes nothing more. Ready by an error alone.
+    pub(crate) fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &Side<'_>,
+        means: Means<'_>,
+    ) -> Poll<Result<(), MoveError>> {
+        while self.load_waits() {
+            let given = ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?;
+            self.count(given, means);
+        }
+        Poll::Pending
+    }
+
     /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time to gather.
     fn gives_way(&mut self, given: usize, from: &Side<'_>, means: Means<'_>) -> bool {
         let much_waits = || tcp::unread(from).is_ok_and(|unread| unread.as_u64() >= given as u64);

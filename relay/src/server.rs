@@ -332,6 +332,7 @@ impl Bench {
             let mut over = phase.clone();
             // What this returns holds the phase in place, so that nobody could turn it on: it must go at once.
             drop(over.wait_for(|phase| *phase > Phase::Running).await);
+            self.worker.leave();
             tokio::select! {
                 () = self.worker.emptied() => {}
                 () = patience.ends(&mut phase) => {}

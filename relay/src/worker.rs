@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tradewind_grant::DestinationRule;
 
@@ -26,6 +26,8 @@ pub(crate) struct Worker {
     give_way: GiveWay,
     room: Arc<Room>,
     emptied: Notify,
+    /// Whether what is new is no longer this worker's.
+    leaving: watch::Sender<bool>,
     strangers: Mutex<Strangers>,
 }
 
@@ -106,6 +108,7 @@ impl Worker {
             give_way: GiveWay::default(),
             room,
             emptied: Notify::new(),
+            leaving: watch::Sender::new(false),
             strangers: Mutex::default(),
         }
     }
@@ -197,6 +200,23 @@ impl Worker {
         Means { stock, counts, give_way, memory: room.memory.as_ref() }
     }
 
+    /// From now on connections that could serve for something new end instead.
+    pub(crate) fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Whether what is new is no longer this worker's.
+    pub(crate) fn is_leaving(&self) -> bool {
+        *self.leaving.borrow()
+    }
+
+    /// Waits until that is so.
+    pub(crate) async fn leaving(&self) {
+        let mut told = self.leaving.subscribe();
+        // The sender lives as long as the worker.
+        let _gone = told.wait_for(|leaving| *leaving).await;
+    }
+
     /// Waits until this worker serves no connection.
     pub(crate) async fn emptied(&self) {
         loop {
@@ -255,19 +275,27 @@ impl Seat {
 
     /// Binds `session` by the rates and the memory that are its, if there are any.
     pub(crate) fn bind(&self, session: &mut Session) {
-        let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
-        let by_grant = session.place.as_ref().and_then(|place| place.memory.clone());
-        let memory = [self.worker.room.memory.clone(), by_source, by_grant];
-        session.memory = Memory::joint(memory.into_iter().flatten().collect());
-        let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
-        let by_grant = session.place.as_ref().and_then(|place| place.rate.clone());
-        let rates = [self.worker.room.rate.clone(), by_source, by_grant];
-        if rates.iter().any(Option::is_some) {
-            let rates: Vec<_> = rates.into_iter().flatten().collect();
+        let by_grant = session.place.as_ref();
+        session.memory = self.memory(by_grant.and_then(|place| place.memory.clone()));
+        let rates = self.rates(by_grant.and_then(|place| place.rate.clone()));
+        if !rates.is_empty() {
             for direction in [&mut session.up, &mut session.down] {
                 direction.bind(Meter::through(&rates, direction.moved()));
             }
         }
+    }
+
+    /// The memory that binds a connection, if any does.
+    pub(crate) fn memory(&self, by_grant: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
+        let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
+        let memory = [self.worker.room.memory.clone(), by_source, by_grant];
+        Memory::joint(memory.into_iter().flatten().collect())
+    }
+
+    /// The rates that bind a connection.
+    pub(crate) fn rates(&self, by_grant: Option<Arc<Rate>>) -> Vec<Arc<Rate>> {
+        let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
+        [self.worker.room.rate.clone(), by_source, by_grant].into_iter().flatten().collect()
     }
 
     /// Gives the place up after `outcome`.

@@ -62,7 +62,9 @@ impl NotOpen {
 
 /// A flow that wants a path.
 pub(super) struct Wanted<'a> {
-    pub(super) application: &'a Connection,
+    /// Whose data goes along while the path opens; absent where all of it that may is there
+    /// already.
+    pub(super) application: Option<&'a Connection>,
     pub(super) entrance: &'a Entrance,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
@@ -207,8 +209,9 @@ impl GatewayService {
         }
         let at = hops.get(reply.hop).unwrap_or(&hops[0]).address;
         let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
-        let failure = Failure::new(reply.status, message);
         let last_hop = hops.len() - 1;
+        let failure = Failure::new(reply.status, message);
+        let failure = if reply.hop < last_hop { failure.of_overlay() } else { failure };
         if is_the_paths_fault(&reply, last_hop, has_next) {
             self.blame(path, &failure);
         } else if is_the_last_legs_fault(&reply, last_hop) {
@@ -246,7 +249,7 @@ impl GatewayService {
                     Err(failure) => {
                         self.blame(path, &failure);
                         let kept = (!may_have_it).then_some(leading);
-                        return Err(NotOpen::before_dial(here(failure), kept));
+                        return Err(NotOpen::before_dial(here(failure.of_overlay()), kept));
                     }
                 },
             };
@@ -273,7 +276,7 @@ impl GatewayService {
                 }
                 Waited::Failed(failure) => {
                     self.blame(path, &failure);
-                    return Err(NotOpen::for_good(here(failure)));
+                    return Err(NotOpen::for_good(here(failure.of_overlay())));
                 }
                 Waited::UpstreamGone(error) => return Err(NotOpen::ApplicationGone(error)),
             }

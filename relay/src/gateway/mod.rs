@@ -11,8 +11,8 @@
 //! what is known (`paths`); a session that finds its path closed goes on to the next (`attempt`).
 
 mod attempt;
-mod connect;
 mod health;
+mod http;
 mod paths;
 mod prober;
 mod proxy_header;

@@ -12,9 +12,10 @@ use tradewind_net::interception::OWN_MARK;
 use tradewind_units::{FlowId, one_line};
 
 use super::attempt::{NotOpen, Path, Wanted, here};
+use super::http::{self, Client, Served, Target};
 use super::paths::Routes;
 use super::proxy_header::{self, Ends};
-use super::{connect, sealer, socks5, tls};
+use super::{sealer, socks5, tls};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
@@ -24,6 +25,7 @@ use crate::opening::part;
 use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
 use crate::pump::Broken;
+use crate::quota::Meter;
 use crate::resolver::{Lookups, Resolver};
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
@@ -66,7 +68,7 @@ impl Entrance {
         match self.kind {
             Kind::Forward { .. } | Kind::Tproxy { .. } => None,
             Kind::Socks5(answer) => Some((answer, &socks5::OPENED)),
-            Kind::Connect(answer) => Some((answer, connect::OPENED)),
+            Kind::Connect(answer) => Some((answer, http::OPENED)),
         }
     }
 
@@ -84,9 +86,17 @@ impl Entrance {
 
 /// What a client asks for.
 struct Asked {
-    destination: Destination,
+    wish: Wish,
     /// What the destination is told before the client's data.
     leading: Vec<u8>,
+}
+
+/// What a client's connection is to become.
+enum Wish {
+    /// A session to a destination.
+    Session(Destination),
+    /// Plain requests of HTTP, of which this is the first.
+    Requests(Box<http::Request>),
 }
 
 /// What a gateway does with a connection.
@@ -106,10 +116,10 @@ pub(super) struct GatewayService {
 }
 
 /// Why a request was not understood, and what to answer.
-struct BadRequest {
-    line: String,
-    answer: Vec<u8>,
-    outcome: Outcome,
+pub(super) struct BadRequest {
+    pub(super) line: String,
+    pub(super) answer: Vec<u8>,
+    pub(super) outcome: Outcome,
 }
 
 impl GatewayService {
@@ -163,7 +173,7 @@ impl Service for GatewayService {
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
         let asked = self.request(&application, entrance, seat.worker(), &mut unused);
-        let Asked { destination, mut leading } = match asked.await {
+        let Asked { wish, mut leading } = match asked.await {
             Ok(asked) => asked,
             Err(bad) => {
                 tracing::info!("refused: {}", bad.line);
@@ -179,9 +189,23 @@ impl Service for GatewayService {
             return Err(refusal);
         }
         let (flow, worker) = (&entrance.flow, seat.worker());
+        let destination = match wish {
+            Wish::Session(destination) => destination,
+            Wish::Requests(first) => {
+                let serving = self.serve(&application, entrance, seat, *first, &mut unused);
+                match Box::pin(serving).await {
+                    Served::Tunnel(destination) => destination,
+                    Served::Broken(outcome) => return Err(outcome),
+                    Served::Over { word, outcome } => {
+                        part(application, worker, &word).await;
+                        return Err(outcome);
+                    }
+                }
+            }
+        };
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
         let wanted =
-            Wanted { application: &application, entrance, destination: &destination, worker };
+            Wanted { application: Some(&application), entrance, destination: &destination, worker };
         let (when, word) = entrance.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {
             application.write_all(word).await.map_err(gone)?;
@@ -219,10 +243,10 @@ async fn refuse(
         Kind::Forward { .. } | Kind::Tproxy { .. } => {}
         _ if told == Answer::Optimistic => {}
         Kind::Socks5(_) => {
-            part(application, worker, &socks5::refused(failure.status)).await;
+            part(application, worker, &socks5::refused(failure)).await;
         }
         Kind::Connect(_) => {
-            let answer = connect::refused(failure.status, &failure.message);
+            let answer = http::refused(failure.status, &failure.message);
             part(application, worker, &answer).await;
         }
     }
@@ -239,26 +263,49 @@ impl GatewayService {
     ) -> Result<Asked, BadRequest> {
         let asking = async {
             let ends = client_of(application, entrance, worker, unused).await?;
-            let destination = match &entrance.kind {
-                Kind::Forward { to } => to.clone(),
-                Kind::Tproxy { .. } => self.where_it_went(application)?,
-                Kind::Socks5(_) => request_by_socks5(application, worker, unused).await?,
+            let wish = match &entrance.kind {
+                Kind::Forward { to } => Wish::Session(to.clone()),
+                Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
+                Kind::Socks5(_) => {
+                    Wish::Session(request_by_socks5(application, worker, unused).await?)
+                }
                 Kind::Connect(_) => {
-                    let (stock, most) = (&worker.stock, connect::MOST_BYTES);
-                    let request = unused.read_head(application, stock, most, connect::request);
-                    let answer = connect::ConnectError::answer;
-                    request.await.map_err(|error| bad_request(error, answer))?
+                    // Its own limit is this one's, and gets an answer.
+                    let limit = self.request_limit;
+                    let request = http::read_request(application, worker, unused, limit).await?;
+                    match request.target {
+                        Target::Tunnel(destination) => Wish::Session(destination),
+                        Target::Origin(_) => Wish::Requests(Box::new(request)),
+                    }
                 }
             };
             let leading = ends.filter(|_| entrance.tells_client).map(Ends::to_header);
-            Ok(Asked { destination, leading: leading.unwrap_or_default() })
+            Ok(Asked { wish, leading: leading.unwrap_or_default() })
         };
         let late = || BadRequest {
             line: format!("no whole request within {:?}", self.request_limit),
             answer: Vec::new(),
             outcome: Outcome::NoHeader,
         };
+        if matches!(entrance.kind, Kind::Connect(_)) {
+            return asking.await;
+        }
         timeout(self.request_limit, asking).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Carries plain requests of HTTP.
+    async fn serve(
+        &self,
+        application: &Connection,
+        entrance: &Entrance,
+        seat: &Seat,
+        first: http::Request,
+        unused: &mut Unused,
+    ) -> Served {
+        let rates = seat.rates(None);
+        let meters = [Meter::through(&rates, 0), Meter::through(&rates, 0)];
+        let (service, worker, memory) = (self, seat.worker(), seat.memory(None));
+        Client { service, entrance, application, worker, unused, meters, memory }.serve(first).await
     }
 
     /// Where a connection went that was taken off its way.
@@ -320,7 +367,7 @@ async fn request_by_socks5(
     unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
 }
 
-fn bad_request<E: std::fmt::Display>(
+pub(super) fn bad_request<E: std::fmt::Display>(
     error: HeadError<E>,
     answer: impl Fn(&E) -> Vec<u8>,
 ) -> BadRequest {
@@ -353,8 +400,8 @@ mod tests {
         );
 
         let long = format!("CONNECT {} HTTP/1.1\r\n\r\n", "x".repeat(5000));
-        let error = connect::request(long.as_bytes()).err().unwrap();
-        let bad = bad_request(HeadError::Parse(error), connect::ConnectError::answer);
+        let error = http::Request::read(&mut http::Scan::default(), long.as_bytes()).err().unwrap();
+        let bad = bad_request(HeadError::Parse(error), http::HttpError::answer);
         assert!(bad.line.len() <= MESSAGE_LIMIT && bad.answer.len() < 500, "{}", bad.line);
 
         let bad = bad_request(HeadError::Parse("any\rother\u{9b}".repeat(99)), |_| Vec::new());

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tradewind_grant::{Destination, GrantError, Status};
 
+use crate::failure::Failure;
 use crate::head::Progress;
 
 const VERSION: u8 = 5;
@@ -52,7 +53,9 @@ impl SocksError {
         match self {
             Self::Command(_) => 7,
             Self::AddressKind(_) => 8,
-            _ => 1,
+            // Nobody has such a name.
+            Self::NameBytes | Self::Destination(_) => 4,
+            Self::Version(_) | Self::Method => 1,
         }
     }
 
@@ -120,11 +123,17 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Progress<Destination>, SocksError>
 /// The reply to a request whose flow is open.
 pub(crate) const OPENED: [u8; 10] = reply(0);
 
-/// The reply to a request whose flow could not be opened.
-pub(crate) const fn refused(status: Status) -> [u8; 10] {
-    reply(match status {
+/// The reply to a request whose flow could not be opened: not allowed (2), network unreachable (3),
+/// which is the overlay's, too, host unreachable (4), refused (5), not in time (6, which says that
+/// a time to live has expired), or failed (1).
+pub(crate) fn refused(failure: &Failure) -> [u8; 10] {
+    reply(match failure.status {
         Status::GrantRefused | Status::DestinationRefused | Status::NextHopRefused => 2,
-        Status::NameNotFound | Status::Unreachable | Status::TimedOut => 4,
+        Status::TimedOut => 6,
+        Status::NextHopFailed => 3,
+        Status::ConnectionRefused | Status::Unreachable if failure.is_of_overlay => 3,
+        Status::Unreachable if failure.is_of_network() => 3,
+        Status::NameNotFound | Status::Unreachable => 4,
         Status::ConnectionRefused => 5,
         _ => 1,
     })
@@ -178,8 +187,31 @@ mod tests {
         assert_eq!(request(&[5, 2, 0, 1]).err().unwrap().answer()[1], 7);
         assert_eq!(request(&[5, 1, 0, 9]).err().unwrap().answer()[1], 8);
         assert!(request(&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0]).is_err());
-        assert_eq!(refused(Status::ConnectionRefused)[1], 5);
+        assert_eq!(request(b"\x05\x01\0\x03\x09localhost\0\x50").err().unwrap().answer()[1], 4);
         assert_eq!(OPENED[1], 0);
+    }
+
+    #[test]
+    fn each_cause_has_the_reply_code_that_fits() {
+        let of = |status, message: &str| Failure::new(status, message);
+        for (failure, expected) in [
+            (of(Status::DestinationRefused, ""), 2),
+            (of(Status::GrantRefused, ""), 2),
+            (of(Status::NextHopRefused, "").of_overlay(), 2),
+            (of(Status::Unreachable, "dial 10.0.0.1:1: network is unreachable"), 3),
+            (of(Status::Unreachable, "dial 10.0.0.1:1: no route to host"), 4),
+            (of(Status::Unreachable, "dial 10.0.0.1:1: no route to host").of_overlay(), 3),
+            (of(Status::NameNotFound, ""), 4),
+            (of(Status::ConnectionRefused, ""), 5),
+            (of(Status::ConnectionRefused, "").of_overlay(), 3),
+            (of(Status::NextHopFailed, "").of_overlay(), 3),
+            (of(Status::TimedOut, ""), 6),
+            (of(Status::TimedOut, "").of_overlay(), 6),
+            (of(Status::Overloaded, ""), 1),
+            (of(Status::Internal, ""), 1),
+        ] {
+            assert_eq!(refused(&failure)[1], expected, "{failure:?}");
+        }
     }
 
     proptest! {

@@ -40,6 +40,14 @@ impl Taken {
 }
 
 impl Direction {
+    /// What was read ahead of it and has not been given yet, where it has not begun to move.
+    pub(crate) fn into_leading(self) -> Vec<u8> {
+        match self.load {
+            Load::Bytes { mut buffer, given } => buffer.split_off(given),
+            _ => Vec::new(),
+        }
+    }
+
     /// What it leaves to whoever goes on in its place. What it holds counts as moved there.
     ///
     /// # Errors

@@ -117,7 +117,7 @@ impl RelayService {
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
-        let reply = opening.reply(upstream, &mut up, worker, limit);
+        let reply = opening.reply(Some(upstream), &mut up, worker, limit);
         let waited = match &warm {
             Some(warm) => warm.unless_silent(warm.patience(), address, reply).await,
             None => reply.await,

@@ -10,6 +10,7 @@ mod drain;
 mod encryption;
 mod ends;
 mod failover;
+mod http_proxy;
 mod legs;
 mod limits;
 mod proxies;

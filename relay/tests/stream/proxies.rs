@@ -89,6 +89,29 @@ fn a_socks5_client_hears_that_its_destination_refused() {
 }
 
 #[test]
+fn a_socks5_client_hears_that_the_overlay_refused_and_not_its_destination() {
+    let nobody = closed_port();
+    let mut relay = Running::relay(&relay_config()).hop("gone");
+    relay.address = nobody.address;
+    let mut config = gateway_config(tradewind_desired::Route::Relays(vec![relay]));
+    config.socks5 = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    assert_eq!(socks_open(&mut connect(gateway.address()), echo()), 3);
+}
+
+#[test]
+fn a_socks5_client_hears_that_its_destination_gave_no_answer_in_time() {
+    let full = crate::support::FullBacklog::new();
+    let mut relay = relay_config();
+    relay.timeouts.dial = std::time::Duration::from_millis(300);
+    let relays = vec![Running::relay(&relay)];
+    let mut config = gateway_config(route_over(&relays));
+    config.socks5 = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    assert_eq!(socks_open(&mut connect(gateway.address()), full.address), 6);
+}
+
+#[test]
 fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
@@ -125,7 +148,7 @@ fn a_client_of_another_protocol_is_turned_away() {
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
 #[test]

@@ -38,6 +38,26 @@ pub fn closed_port() -> ClosedPort {
     ClosedPort { address: taken.local_addr().unwrap(), _taken: taken }
 }
 
+/// An address that answers nothing: the queue of its listener is full.
+pub struct FullBacklog {
+    pub address: SocketAddr,
+    _listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl FullBacklog {
+    pub fn new() -> Self {
+        const ONE_WAITS: Duration = Duration::from_millis(200);
+        let options = tradewind_net::tcp::SocketOptions::default();
+        let listener = tradewind_net::tcp::listen(loopback(), 1, 0, &options).unwrap().remove(0);
+        let address = listener.local_addr().unwrap();
+        let connect = |_| TcpStream::connect_timeout(&address, ONE_WAITS).ok();
+        let waiting: Vec<_> = (0..64).map_while(connect).collect();
+        assert!(waiting.len() < 64, "the queue is never full");
+        Self { address, _listener: listener, _waiting: waiting }
+    }
+}
+
 pub fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }

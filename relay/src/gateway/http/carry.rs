@@ -1,0 +1,484 @@
+//! Plain requests, one after the other: each goes to the server that its URL names, and its
+//! response comes back.
+//!
+//! Request and response move at the same time, so that a server may answer early, and a client may
+//! wait for its word to go on. The connection to a server is kept for the next request to the same
+//! one.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tradewind_grant::{Destination, Status};
+use tradewind_net::tcp;
+
+use super::body::Body;
+use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
+use super::{HttpError, late, refused, too_long};
+use crate::connection::Connection;
+use crate::counts::Outcome;
+use crate::failure::{Failure, plain};
+use crate::gateway::attempt::{NotOpen, Path, Wanted};
+use crate::gateway::session::{BadRequest, Entrance, GatewayService, bad_request};
+use crate::head::{HeadError, Unused};
+use crate::memory::Memory;
+use crate::pump::{IdleLimits, Means};
+use crate::quota::Meter;
+use crate::side::Side;
+use crate::stock::BUFFER_BYTES;
+use crate::worker::Worker;
+
+/// How long a client's connection waits for another request. Chosen: what common proxies and
+/// servers wait.
+const KEPT_OPEN: Duration = Duration::from_secs(60);
+/// How long the end of a connection to a server may take.
+const PARTING_TIME: Duration = Duration::from_millis(100);
+
+/// A client whose requests are carried.
+pub(in crate::gateway) struct Client<'a> {
+    pub(in crate::gateway) service: &'a GatewayService,
+    pub(in crate::gateway) entrance: &'a Entrance,
+    pub(in crate::gateway) application: &'a Connection,
+    pub(in crate::gateway) worker: &'a Worker,
+    pub(in crate::gateway) unused: &'a mut Unused,
+    /// The rates that bind requests, and responses.
+    pub(in crate::gateway) meters: [Option<Meter>; 2],
+    pub(in crate::gateway) memory: Option<Arc<Memory>>,
+}
+
+/// What a client's requests have come to.
+pub(in crate::gateway) enum Served {
+    /// It asks for a tunnel.
+    Tunnel(Destination),
+    /// Its connection is to end in order, after a last word.
+    Over { word: Vec<u8>, outcome: Outcome },
+    /// Its connection is to be reset.
+    Broken(Outcome),
+}
+
+/// A server's connection.
+struct Server {
+    connection: Connection,
+    unused: Unused,
+    destination: Destination,
+}
+
+/// Which connections may go on after a response.
+struct Kept {
+    client: bool,
+    server: bool,
+}
+
+/// Why a request was not answered to its end.
+enum Trouble {
+    /// The path is not open, or the server does not answer: to be told.
+    Failed(Failure),
+    /// The server's kept connection ended before it said anything.
+    Stale(Failure),
+    /// What came from the client is no request.
+    Malformed(HttpError),
+    /// The client is gone.
+    ClientGone(io::Error),
+    /// A response was cut off.
+    Cut(String),
+    /// Nothing moved for too long.
+    Silent,
+}
+
+/// Why a body was not passed on.
+enum Fault {
+    Taking(io::Error),
+    Giving(io::Error),
+    Malformed(HttpError),
+}
+
+/// Reads a request of a client, which has `limit` for it.
+pub(in crate::gateway) async fn read_request(
+    application: &Connection,
+    worker: &Worker,
+    unused: &mut Unused,
+    limit: Duration,
+) -> Result<Request, BadRequest> {
+    let mut scan = Scan::default();
+    let read = |bytes: &[u8]| Request::read(&mut scan, bytes);
+    let reading = unused.read_head(application, &worker.stock, MOST_BYTES, read);
+    match timeout(limit, reading).await {
+        Ok(Ok(request)) => Ok(request),
+        Ok(Err(error)) => {
+            let is_too_long = matches!(error, HeadError::TooLong(_));
+            let bad = bad_request(error, HttpError::answer);
+            Err(if is_too_long { BadRequest { answer: too_long(), ..bad } } else { bad })
+        }
+        // Who has said nothing, as browsers do that connect in advance, hears nothing.
+        Err(_) => Err(BadRequest {
+            line: format!("no whole request within {limit:?}"),
+            answer: if unused.is_empty() { Vec::new() } else { late() },
+            outcome: Outcome::NoHeader,
+        }),
+    }
+}
+
+impl Client<'_> {
+    /// Carries `first` and the requests that follow it.
+    pub(in crate::gateway) async fn serve(&mut self, first: Request) -> Served {
+        let (mut request, mut kept) = (first, None);
+        loop {
+            let origin = match &request.target {
+                Target::Tunnel(destination) => return Served::Tunnel(destination.clone()),
+                Target::Origin(origin) => origin.clone(),
+            };
+            match self.exchange(&request, &origin, &mut kept).await {
+                Ok(true) => {}
+                Ok(false) => return Served::in_order(Vec::new(), Outcome::Ended),
+                Err(trouble) => return self.tell(&origin, trouble),
+            }
+            request = match self.next_request().await {
+                Ok(Some(request)) => request,
+                Ok(None) => return Served::in_order(Vec::new(), Outcome::Ended),
+                Err(bad) => {
+                    tracing::info!("refused: {}", bad.line);
+                    return Served::in_order(bad.answer, bad.outcome);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, origin: &Origin, trouble: Trouble) -> Served {
+        let (flow, to) = (&self.entrance.flow, &origin.destination);
+        match trouble {
+            Trouble::Failed(failure) | Trouble::Stale(failure) => {
+                tracing::warn!(%flow, "flow to {to} failed: {}", failure.message);
+                let word = refused(failure.status, &failure.message);
+                Served::in_order(word, Outcome::Failed(failure.status))
+            }
+            Trouble::Malformed(error) => {
+                tracing::info!("refused: {error}");
+                Served::in_order(error.answer(), Outcome::Malformed)
+            }
+            Trouble::ClientGone(error) => {
+                tracing::debug!(%flow, "flow to {to} broke off: upstream: {}", plain(&error));
+                Served::Broken(Outcome::Broken)
+            }
+            Trouble::Cut(why) => {
+                tracing::debug!(%flow, "flow to {to} broke off: downstream: {why}");
+                Served::Broken(Outcome::Broken)
+            }
+            Trouble::Silent => Served::Broken(Outcome::Idle),
+        }
+    }
+
+    /// The next request; `None` when the client has no more, or is to bring it elsewhere.
+    async fn next_request(&mut self) -> Result<Option<Request>, BadRequest> {
+        let Self { application, worker, unused, service, .. } = self;
+        if unused.is_empty() {
+            let read = unused.read_more(application, &worker.stock, MOST_BYTES);
+            let has_more = tokio::select! {
+                read = read => matches!(read, Ok(1..)),
+                () = sleep(KEPT_OPEN) => false,
+                () = worker.leaving() => false,
+            };
+            if !has_more {
+                return Ok(None);
+            }
+        }
+        read_request(application, worker, unused, service.request_limit).await.map(Some)
+    }
+
+    /// Carries one request, and tells whether the client's connection may bring another one.
+    async fn exchange(
+        &mut self,
+        request: &Request,
+        origin: &Origin,
+        kept: &mut Option<Server>,
+    ) -> Result<bool, Trouble> {
+        let mut body = request.body();
+        let mut flight = request.to_origin(origin);
+        let used = body.pass(self.unused.bytes(), &mut flight).map_err(Trouble::Malformed)?;
+        self.unused.use_up(used);
+        let stock = &self.worker.stock;
+        let is_same = |server: &Server| server.destination == origin.destination;
+        if let Some(mut server) = kept.take() {
+            // What changes something, and may have arrived, must not go again over another
+            // connection.
+            if request.is_repeatable() && is_same(&server) && server.is_quiet(stock) {
+                let given = server.connection.write_all(&flight).await;
+                self.worker.counts.up.moved(flight.len());
+                let answered = match given {
+                    Ok(()) => self.answer(request, &mut server, &mut body, true).await,
+                    Err(error) => Err(Trouble::Stale(lost(&error))),
+                };
+                match answered {
+                    Err(Trouble::Stale(_)) => {}
+                    Err(trouble) => return Err(trouble),
+                    Ok(after) => return Ok(after.settle(server, kept).await),
+                }
+            } else {
+                server.end().await;
+            }
+        }
+        let mut server = self.open(origin, flight).await?;
+        let after = self.answer(request, &mut server, &mut body, false).await?;
+        Ok(after.settle(server, kept).await)
+    }
+
+    /// Opens the path to a server, over which `flight` goes first.
+    async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
+        let Self { service, entrance, application, worker, .. } = self;
+        let destination = &origin.destination;
+        let wanted = Wanted { application: None, entrance, destination, worker };
+        let opened = tokio::select! {
+            opened = service.path(&wanted, flight) => opened,
+            error = failure_of(application.stream()) => return Err(Trouble::ClientGone(error)),
+        };
+        let Path { downstream, up, down, .. } = match opened {
+            Ok(path) => path,
+            Err(NotOpen::Failed { failure, .. }) => return Err(Trouble::Failed(failure)),
+            Err(NotOpen::ApplicationGone(error)) => return Err(Trouble::ClientGone(error)),
+        };
+        let failed = |error: io::Error| Trouble::Failed(lost(&error));
+        let leg = service.keeping.legs.of(&Side::Lent(&downstream));
+        leg.settled.apply(&downstream).map_err(|error| failed(error.source))?;
+        let rest = up.leave(worker.means_up()).map_err(failed)?;
+        downstream.write_all(&rest.raw).await.map_err(failed)?;
+        let (unused, destination) = (Unused::of(down.into_leading()), destination.clone());
+        Ok(Server { connection: downstream, unused, destination })
+    }
+
+    /// Sends the rest of a request's body, and passes the response on.
+    async fn answer(
+        &mut self,
+        request: &Request,
+        server: &mut Server,
+        body: &mut Body,
+        is_reused: bool,
+    ) -> Result<Kept, Trouble> {
+        let Self { service, application, worker, unused, meters: [up, down], memory, .. } = self;
+        let (moved, sent) = (AtomicU64::new(0), AtomicBool::new(body.is_over()));
+        let (memory, moved) = (memory.as_ref(), &moved);
+        let Server { connection, unused: early, .. } = server;
+        let means = worker.means_up().within(memory);
+        let mut from_client = Source { connection: application, unused, meter: up, means, moved };
+        let means = worker.means_down().within(memory);
+        let mut from_server = Source { connection, unused: early, meter: down, means, moved };
+        let mut is_sending = !body.is_over();
+        let mut sending = pin!(async {
+            from_client.pass(body, connection).await?;
+            sent.store(true, Relaxed);
+            Ok(())
+        });
+        let may_go_on = || sent.load(Relaxed) && !worker.is_leaving();
+        let mut responding =
+            pin!(respond(request, &mut from_server, application, may_go_on, is_reused));
+        let mut gone = pin!(failure_of(application.stream()));
+        let mut silence = pin!(silence(moved, service.keeping.idle, application.stream()));
+        loop {
+            tokio::select! {
+                biased;
+                passed = &mut sending, if is_sending => match passed {
+                    // A server that takes no more may have answered.
+                    Ok(()) | Err(Fault::Giving(_)) => is_sending = false,
+                    Err(Fault::Taking(error)) => return Err(Trouble::ClientGone(error)),
+                    Err(Fault::Malformed(error)) => return Err(Trouble::Malformed(error)),
+                },
+                responded = &mut responding => return responded,
+                error = &mut gone => return Err(Trouble::ClientGone(error)),
+                () = &mut silence => return Err(Trouble::Silent),
+            }
+        }
+    }
+}
+
+impl Served {
+    const fn in_order(word: Vec<u8>, outcome: Outcome) -> Self {
+        Self::Over { word, outcome }
+    }
+}
+
+impl Kept {
+    /// Keeps the server's connection, or ends it; returns whether the client's goes on.
+    async fn settle(self, server: Server, kept: &mut Option<Server>) -> bool {
+        match self.server && self.client {
+            true => *kept = Some(server),
+            false => server.end().await,
+        }
+        self.client
+    }
+}
+
+impl Server {
+    /// Whether it has said nothing since its last response: an end, or data nobody asked for, makes
+    /// it useless.
+    fn is_quiet(&self, stock: &crate::stock::Stock) -> bool {
+        let read = stock.receive(&Side::Lent(&self.connection), 1, <[u8]>::len);
+        let is_silent = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        self.unused.is_empty() && is_silent
+    }
+
+    /// Ends the connection in order, as far as that goes at once.
+    async fn end(self) {
+        let ending = async {
+            tcp::end_in_order_on_close(&self.connection)?;
+            self.connection.end().await
+        };
+        // Whether the end is heard or not, there is nothing more to say.
+        let _heard = timeout(PARTING_TIME, ending).await;
+    }
+}
+
+/// Waits for a response, and passes it on.
+async fn respond(
+    request: &Request,
+    from: &mut Source<'_>,
+    to: &Connection,
+    may_go_on: impl Fn() -> bool,
+    is_reused: bool,
+) -> Result<Kept, Trouble> {
+    let is_new = request.is_http_11();
+    let mut is_first = true;
+    let response = loop {
+        let mut scan = Scan::default();
+        let read = |bytes: &[u8]| Response::read(&mut scan, bytes, request.is_head());
+        let reading = from.unused.read_head(from.connection, from.means.stock, MOST_BYTES, read);
+        let response = reading.await.map_err(|error| {
+            let has_ended = matches!(error, HeadError::Ended(0) | HeadError::Io(_));
+            let failure = Failure::new(Status::NextHopFailed, format!("no response: {error}"));
+            match is_reused && is_first && has_ended {
+                true => Trouble::Stale(failure),
+                false => Trouble::Failed(failure),
+            }
+        })?;
+        if response.changes_protocol() {
+            let message = "the server changes the protocol, which nobody asked for";
+            return Err(Trouble::Failed(Failure::new(Status::NextHopFailed, message)));
+        }
+        if !response.is_interim() {
+            break response;
+        }
+        is_first = false;
+        if is_new {
+            let head = response.to_client(is_new, true).map_err(wrong)?;
+            to.write_all(&head).await.map_err(Trouble::ClientGone)?;
+        }
+    };
+    let may_go_on = may_go_on();
+    let client = request.keeps_alive() && may_go_on && !response.ends_connection(is_new);
+    let server = response.keeps_alive() && may_go_on;
+    let mut body = response.body(is_new);
+    let mut flight = response.to_client(is_new, client).map_err(wrong)?;
+    from.take(&mut body, &mut flight).map_err(wrong)?;
+    from.give(&flight, to).await.map_err(Trouble::ClientGone)?;
+    match from.pass(&mut body, to).await {
+        Ok(()) => Ok(Kept { client, server }),
+        Err(Fault::Giving(error)) => Err(Trouble::ClientGone(error)),
+        Err(Fault::Taking(error)) => Err(Trouble::Cut(plain(&error))),
+        Err(Fault::Malformed(error)) => Err(Trouble::Cut(error.to_string())),
+    }
+}
+
+/// A response that makes no sense.
+fn wrong(error: HttpError) -> Trouble {
+    Trouble::Failed(Failure::new(Status::NextHopFailed, format!("no response: {error}")))
+}
+
+/// The connection to a server is lost.
+fn lost(error: &io::Error) -> Failure {
+    Failure::new(Status::NextHopFailed, format!("no response: {}", plain(error)))
+}
+
+/// A connection that a body comes from.
+struct Source<'a> {
+    connection: &'a Connection,
+    unused: &'a mut Unused,
+    meter: &'a mut Option<Meter>,
+    means: Means<'a>,
+    moved: &'a AtomicU64,
+}
+
+impl Source<'_> {
+    /// Passes the rest of `body` on.
+    async fn pass(&mut self, body: &mut Body, to: &Connection) -> Result<(), Fault> {
+        while !body.is_over() {
+            let mut output = Vec::new();
+            if self.unused.is_empty() && self.read_more().await.map_err(Fault::Taking)? == 0 {
+                body.end(&mut output).map_err(Fault::Malformed)?;
+            }
+            self.take(body, &mut output).map_err(Fault::Malformed)?;
+            self.give(&output, to).await.map_err(Fault::Giving)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come of `body`.
+    fn take(&mut self, body: &mut Body, output: &mut Vec<u8>) -> Result<(), HttpError> {
+        let used = body.pass(self.unused.bytes(), output)?;
+        self.unused.use_up(used);
+        Ok(())
+    }
+
+    async fn give(&self, output: &[u8], to: &Connection) -> io::Result<()> {
+        let _held = self.means.memory.map(|memory| memory.hold(output.len()));
+        to.write_all(output).await?;
+        self.means.counts.moved(output.len());
+        self.moved.fetch_add(output.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Reads as much as the rates and the memory allow.
+    async fn read_more(&mut self) -> io::Result<usize> {
+        let most = self.means.memory.map_or(BUFFER_BYTES, |memory| memory.most());
+        let Some(meter) = self.meter else {
+            return self.unused.read_more(self.connection, self.means.stock, most).await;
+        };
+        self.connection.readable().await?;
+        let counts = self.means.counts;
+        let booked = poll_fn(|cx| meter.poll_booked(cx, || counts.throttled())).await;
+        let reading = self.unused.read_more(self.connection, self.means.stock, most.min(booked));
+        let read = reading.await;
+        meter.settle(*read.as_ref().unwrap_or(&0));
+        read
+    }
+}
+
+/// Waits until a connection has failed; an end in order is no failure.
+async fn failure_of(stream: &TcpStream) -> io::Error {
+    match stream.ready(Interest::ERROR).await {
+        Ok(_) => match stream.take_error() {
+            Ok(Some(error)) | Err(error) => error,
+            Ok(None) => io::ErrorKind::ConnectionReset.into(),
+        },
+        Err(error) => error,
+    }
+}
+
+/// Waits until nothing has moved for as long as is allowed.
+async fn silence(moved: &AtomicU64, limits: IdleLimits, client: &TcpStream) {
+    let step = limits.open.min(limits.half_closed);
+    let (mut before, mut silent) = (0, Duration::ZERO);
+    loop {
+        sleep(step).await;
+        let now = moved.load(Relaxed);
+        silent = if now == before { silent + step } else { Duration::ZERO };
+        before = now;
+        let half_closed = silent >= limits.half_closed && has_ended(client).await;
+        if silent >= limits.open || half_closed {
+            return;
+        }
+    }
+}
+
+/// Whether a client has ended its direction, and nothing of it waits.
+async fn has_ended(client: &TcpStream) -> bool {
+    let mut byte = [0];
+    poll_fn(|cx| {
+        let mut buffer = ReadBuf::new(&mut byte);
+        Poll::Ready(matches!(client.poll_peek(cx, &mut buffer), Poll::Ready(Ok(0))))
+    })
+    .await
+}
