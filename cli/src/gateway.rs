@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Shutdown};
+use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown};
 use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
@@ -18,7 +18,7 @@ pub(crate) struct GatewayArgs {
     /// The gateway's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Take routes and grant over whenever the file changes, as on SIGHUP
+    /// Read the configuration anew whenever the file changes, as on SIGHUP
     #[arg(long)]
     watch: bool,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
@@ -44,7 +44,12 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let additions = Additions { register: &register, learned: learned.as_ref() };
     let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
-    gateway.reloader().on_hangup(args.config.clone(), args.watch)?;
+    let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
+    packet_plane::reload_beside(reloads, packets.as_ref(), GATEWAY_LIVE, |text| {
+        let config = GatewayConfig::parse(text)?;
+        node_config(&config)
+    })
+    .start(args.watch, &shutdown)?;
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),
@@ -58,13 +63,26 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The gateway's packet plane, if it has one.
-fn packets(config: &GatewayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
+/// The keys of the packet plane that a reload takes over.
+const GATEWAY_LIVE: &[&str] = &[
+    "packet_endpoint.operators",
+    "packet_endpoint.relays",
+    "packet_endpoint.destinations",
+    "packet_endpoint.allow_loopback",
+];
+
+/// What the gateway's packet plane is told, if it has one.
+fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<NodeConfig>> {
     if config.packet.is_empty() && config.packet_endpoint.is_none() {
         return Ok(None);
     }
     let identity = config.identity()?.context("identity_file: missing, and there are packets")?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
-    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?;
-    Ok(Some(packet_plane::open(node, inheritance)?))
+    Ok(Some(NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?))
+}
+
+/// The gateway's packet plane, if it has one.
+fn packets(config: &GatewayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
+    let node = node_config(config)?;
+    Ok(node.map(|node| packet_plane::open(node, inheritance)).transpose()?)
 }

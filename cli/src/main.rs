@@ -123,7 +123,10 @@ fn main() -> ExitCode {
         Command::Forecast(args) => forecast::run(&args),
     };
     outcome.unwrap_or_else(|error| {
-        output::complain(output::one_line(&error));
+        let line = output::one_line(&error);
+        // If this process was to take over from another, that one tells why it does not.
+        tradewind_net::handover::decline(&line);
+        output::complain(line);
         output::FAILED.into()
     })
 }
@@ -147,7 +150,9 @@ fn answer_usage(answer: &clap::Error) -> ExitCode {
             _ => {}
         }
     } else {
-        output::complain(output::usage_line(answer));
+        let line = output::usage_line(answer);
+        tradewind_net::handover::decline(&line);
+        output::complain(line);
     }
     ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(output::FAILED))
 }

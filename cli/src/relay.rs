@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
 use tradewind_tuner::TunerConfig;
 
@@ -18,6 +18,9 @@ pub(crate) struct RelayArgs {
     /// The relay's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+    /// Read the configuration anew whenever the file changes, as on SIGHUP
+    #[arg(long)]
+    watch: bool,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -49,6 +52,12 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
     let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
+    packet_plane::reload_beside(reloads, packets.as_ref(), RELAY_LIVE, |text| {
+        let config = RelayConfig::parse(text)?;
+        node_config(&config)
+    })
+    .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
@@ -58,10 +67,19 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The keys of the packet plane that a reload takes over.
+const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
+
+/// What the relay's packet plane is told, if it has one.
+fn node_config(config: &RelayConfig) -> anyhow::Result<Option<NodeConfig>> {
+    let Some(packet) = &config.packet else { return Ok(None) };
+    let operators = config.operators.clone();
+    Ok(Some(NodeConfig::of_relay(packet, config.identity()?, operators)?))
+}
+
 /// The relay's packet plane, if it has one.
 fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
-    let Some(packet) = &config.packet else { return Ok(None) };
-    let node = NodeConfig::of_relay(packet, config.identity()?, config.operators.clone())?;
+    let Some(node) = node_config(config)? else { return Ok(None) };
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;
     let node = packet_plane::open(node, inheritance)?;

@@ -35,7 +35,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
@@ -44,7 +43,7 @@ use crate::terms::Terms;
 use crate::token::GRANT_LIMIT;
 use crate::wire::{Reader, from_unix_ms, put_socket_addr, unix_ms};
 use crate::{
-    Destination, Grant, GrantError, GrantId, KeyId, OperatorPublicKey, PublicIdentity, SignedGrant,
+    Destination, GrantError, GrantId, OperatorPublicKey, PublicIdentity, SignedGrant, VerifiedGrant,
 };
 
 /// Longest header: what a relay reads before it knows whom it talks to.
@@ -291,9 +290,7 @@ impl<'a> ReceivedHeader<'a> {
         &self,
         operators: &[OperatorPublicKey],
     ) -> Result<VerifiedGrant, GrantError> {
-        let signed = SignedGrant::from_bytes(self.fixed.grant)?;
-        let grant = Arc::new(signed.verify(operators)?.clone());
-        Ok(VerifiedGrant { id: self.grant_id, operator: signed.key_id(), grant })
+        SignedGrant::from_bytes(self.fixed.grant)?.into_verified(operators)
     }
 
     /// The gateway's tag for the hop that the header has reached.
@@ -301,15 +298,6 @@ impl<'a> ReceivedHeader<'a> {
         let at = usize::from(self.hop) * TAG_BYTES;
         self.tags[at..at + TAG_BYTES].try_into().expect("one tag for each hop was read")
     }
-}
-
-/// A grant whose signature was found true.
-#[derive(Debug, Clone)]
-pub struct VerifiedGrant {
-    pub(crate) id: GrantId,
-    /// Whose signature it is.
-    pub(crate) operator: KeyId,
-    pub(crate) grant: Arc<Grant>,
 }
 
 fn take_flow(reader: &mut Reader<'_>) -> Result<FlowId, GrantError> {

@@ -15,6 +15,7 @@
 //! | [`header`] | the hop header's format and its route |
 //! | [`sealer`] | gateways seal headers |
 //! | [`verifier`] | relays open headers and pass them on |
+//! | [`trust`] | whose grants are believed |
 //! | [`reply`] | the authenticated answer to a header |
 //! | [`warm`] | the hello of a connection that is kept ready |
 //! | [`terms`] | what a header says of its leg and of dials after it |
@@ -48,6 +49,7 @@ pub mod spec;
 pub mod terms;
 mod text;
 pub mod token;
+pub mod trust;
 pub mod verifier;
 pub mod warm;
 mod wire;
@@ -55,7 +57,7 @@ mod wire;
 pub use destination::{Destination, DestinationRule, HostName};
 pub use echo::Echo;
 pub use error::GrantError;
-pub use header::{Hop, Nonce, ReceivedHeader, Route, VerifiedGrant};
+pub use header::{Hop, Nonce, ReceivedHeader, Route};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
 pub use join::{JoinKey, SessionName};
 pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
@@ -66,5 +68,6 @@ pub use sealer::{Request, SealedHeader, Sealer};
 pub use signing::IdentitySigner;
 pub use spec::GrantSpec;
 pub use terms::{DialLimit, Terms};
-pub use token::{Grant, GrantId, Relays, SignedGrant};
+pub use token::{Grant, GrantId, Relays, SignedGrant, VerifiedGrant};
+pub use trust::Trust;
 pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};

@@ -40,10 +40,7 @@ impl Sealer {
     /// # Errors
     /// When the grant was issued to another gateway.
     pub fn new(identity: IdentityKey, grant: SignedGrant) -> Result<Self, GrantError> {
-        let (granted, found) = (grant.unverified().gateway, identity.public());
-        if granted != found {
-            return Err(GrantError::WrongGateway { granted, found });
-        }
+        check_issued_to(&grant, identity.public())?;
         Ok(Self { keys: PairKeys::new(identity, PAIR_LIMIT), grant })
     }
 
@@ -58,12 +55,17 @@ impl Sealer {
     /// # Errors
     /// When the grant was issued to another gateway.
     pub fn set_grant(&mut self, grant: SignedGrant) -> Result<(), GrantError> {
-        let (granted, found) = (grant.unverified().gateway, self.keys.public());
-        if granted != found {
-            return Err(GrantError::WrongGateway { granted, found });
-        }
+        self.check_grant(&grant)?;
         self.grant = grant;
         Ok(())
+    }
+
+    /// Checks that [`Sealer::set_grant`] would take a grant.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_grant(&self, grant: &SignedGrant) -> Result<(), GrantError> {
+        check_issued_to(grant, self.keys.public())
     }
 
     /// Seals a header for the first relay of the route. Relays refuse a nonce that comes twice.
@@ -158,5 +160,12 @@ impl Sealer {
         let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], byte);
         put_tail(&mut bytes, byte, &neighbour_tag);
         Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })
+    }
+}
+
+fn check_issued_to(grant: &SignedGrant, found: PublicIdentity) -> Result<(), GrantError> {
+    match grant.unverified().gateway {
+        granted if granted == found => Ok(()),
+        granted => Err(GrantError::WrongGateway { granted, found }),
     }
 }

@@ -25,6 +25,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use tradewind_units::Timestamp;
 
@@ -368,6 +369,29 @@ impl SignedGrant {
             Err(GrantError::BadSignature(self.key_id))
         }
     }
+
+    /// The same with its name and its operator's, for whoever asks later whether it is still believed.
+    ///
+    /// # Errors
+    /// As [`SignedGrant::verify`].
+    pub fn into_verified(
+        self,
+        operators: &[OperatorPublicKey],
+    ) -> Result<VerifiedGrant, GrantError> {
+        self.verify(operators)?;
+        Ok(VerifiedGrant { id: self.id(), operator: self.key_id, grant: Arc::new(self.grant) })
+    }
+}
+
+/// A grant whose signature was found true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedGrant {
+    /// Its name.
+    pub id: GrantId,
+    /// Whose signature it is.
+    pub operator: KeyId,
+    /// What it allows.
+    pub grant: Arc<Grant>,
 }
 
 impl std::str::FromStr for SignedGrant {

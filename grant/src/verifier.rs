@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::header::{Hop, ReceivedHeader, Route, VerifiedGrant, replace_tail};
+use crate::header::{Hop, ReceivedHeader, Route, replace_tail};
 use crate::pair::{PAIR_LIMIT, PairKeys, tags_match};
 use crate::replay::REPLAY_LIMIT;
 use crate::terms::Terms;
 use crate::warm::{self, Hello};
 use crate::{
-    Destination, Grant, GrantError, GrantId, IdentityKey, Nonce, OperatorPublicKey, PublicIdentity,
-    ReplayTable, ReplyKey, SealedHeader,
+    Destination, Grant, GrantError, GrantId, IdentityKey, KeyId, Nonce, OperatorPublicKey,
+    PublicIdentity, ReplayTable, ReplyKey, SealedHeader, Trust, VerifiedGrant,
 };
 
 /// Verified grants that a relay remembers before it forgets those unused the longest. Chosen: at
@@ -45,6 +45,8 @@ pub struct OpenHeader {
     pub grant: Arc<Grant>,
     /// The grant's name, e.g. to count its sessions.
     pub grant_id: GrantId,
+    /// Who signed it.
+    pub operator: KeyId,
     /// Seals the reply to the neighbour that dialled.
     pub upstream: ReplyKey,
     bytes: Vec<u8>,
@@ -57,6 +59,13 @@ impl OpenHeader {
     #[must_use]
     pub fn next_hop(&self) -> Option<&Hop> {
         self.route.hops().get(self.hop + 1)
+    }
+
+    /// The grant with its name and its operator's.
+    #[must_use]
+    pub fn verified_grant(&self) -> VerifiedGrant {
+        let (id, operator) = (self.grant_id, self.operator);
+        VerifiedGrant { id, operator, grant: Arc::clone(&self.grant) }
     }
 
     /// The neighbour that dialled: the gateway, or the relay before this one.
@@ -125,9 +134,9 @@ impl ReplayJudge for ReplayTable {
 #[derive(Debug)]
 pub struct Verifier {
     keys: PairKeys,
-    operators: Vec<OperatorPublicKey>,
-    young_grants: BTreeMap<GrantId, Arc<Grant>>,
-    old_grants: BTreeMap<GrantId, Arc<Grant>>,
+    trust: Arc<Trust>,
+    young_grants: BTreeMap<GrantId, VerifiedGrant>,
+    old_grants: BTreeMap<GrantId, VerifiedGrant>,
     replays: ReplayTable,
     /// Who is asked instead of `replays`.
     judge: Option<Box<dyn ReplayJudge>>,
@@ -142,12 +151,20 @@ impl Verifier {
     pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
         Self {
             keys: PairKeys::new(identity, PAIR_LIMIT),
-            operators,
+            trust: Arc::new(Trust::new(operators)),
             young_grants: BTreeMap::new(),
             old_grants: BTreeMap::new(),
             replays: ReplayTable::new(REPLAY_LIMIT),
             judge: None,
         }
+    }
+
+    /// Believes from now on whom `trust` names, and forgets grants of others.
+    pub fn set_trust(&mut self, trust: Arc<Trust>) {
+        let is_trusted = |_: &GrantId, known: &mut VerifiedGrant| trust.check(known).is_ok();
+        self.young_grants.retain(is_trusted);
+        self.old_grants.retain(is_trusted);
+        self.trust = trust;
     }
 
     /// Hands the headers that were seen over to another process, and asks `judge`, which speaks for it,
@@ -205,8 +222,8 @@ impl Verifier {
 
     /// Remembers a grant; without effect if its operator is no longer believed.
     pub fn learn(&mut self, verified: VerifiedGrant) {
-        if self.operators.iter().any(|key| key.key_id() == verified.operator) {
-            self.remember(verified.id, verified.grant);
+        if self.trust.check_operator(&verified).is_ok() {
+            self.remember(verified);
         }
     }
 
@@ -228,17 +245,18 @@ impl Verifier {
         now: Timestamp,
         parts: ReceivedHeader<'_>,
     ) -> Result<OpenHeader, Box<Refusal>> {
-        let grant = match self.known_grant(parts.grant_id) {
-            Some(grant) => grant,
+        let verified = match self.known_grant(parts.grant_id) {
+            Some(known) => known,
             None => {
-                let verified = parts.verify_grant(&self.operators)?;
-                self.remember(verified.id, Arc::clone(&verified.grant));
-                verified.grant
+                let verified = parts.verify_grant(self.trust.operators())?;
+                self.remember(verified.clone());
+                verified
             }
         };
+        let grant = Arc::clone(&verified.grant);
         let upstream = self.prove(&parts, &grant)?;
         let hop = usize::from(parts.hop);
-        if let Err(cause) = self.admit(now, &parts, &grant) {
+        if let Err(cause) = self.admit(now, &parts, &verified) {
             let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
             return Err(Box::new(refusal));
         }
@@ -250,6 +268,7 @@ impl Verifier {
             terms: parts.terms,
             grant,
             grant_id: parts.grant_id,
+            operator: verified.operator,
             upstream,
             bytes: parts.bytes.to_vec(),
             transcript: parts.transcript,
@@ -348,8 +367,10 @@ impl Verifier {
         &mut self,
         now: Timestamp,
         parts: &ReceivedHeader<'_>,
-        grant: &Grant,
+        verified: &VerifiedGrant,
     ) -> Result<(), GrantError> {
+        let grant = &verified.grant;
+        self.trust.check(verified)?;
         grant.check_time(now)?;
         match &parts.fixed.destination {
             Some(destination) => grant.check_use(destination, &parts.fixed.route)?,
@@ -360,19 +381,19 @@ impl Verifier {
     }
 
     /// The grant of this name, if its signature was found true before.
-    fn known_grant(&mut self, id: GrantId) -> Option<Arc<Grant>> {
-        if let Some(grant) = self.young_grants.get(&id) {
-            return Some(Arc::clone(grant));
+    fn known_grant(&mut self, id: GrantId) -> Option<VerifiedGrant> {
+        if let Some(known) = self.young_grants.get(&id) {
+            return Some(known.clone());
         }
-        let grant = self.old_grants.remove(&id)?;
-        self.remember(id, Arc::clone(&grant));
-        Some(grant)
+        let known = self.old_grants.remove(&id)?;
+        self.remember(known.clone());
+        Some(known)
     }
 
-    fn remember(&mut self, id: GrantId, grant: Arc<Grant>) {
+    fn remember(&mut self, verified: VerifiedGrant) {
         if self.young_grants.len() >= GRANT_CACHE_LIMIT / 2 {
             self.old_grants = std::mem::take(&mut self.young_grants);
         }
-        self.young_grants.insert(id, grant);
+        self.young_grants.insert(verified.id, verified);
     }
 }

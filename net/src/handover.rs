@@ -5,7 +5,7 @@
 //! from 3 on; what it is told follows sd_notify(3).
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -15,9 +15,16 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The descriptor of the socket to the process before this one.
 const PREDECESSOR: &str = "TRADEWIND_PREDECESSOR";
+
+/// What a successor that will not serve says, before its reason.
+pub const DECLINED: u8 = 0x45;
+
+/// Another hold on the socket to the process before this one, as long as that waits for a word.
+static WAITING: Mutex<Option<UnixStream>> = Mutex::new(None);
 
 /// First descriptor that systemd passes.
 const FIRST_PASSED: RawFd = 3;
@@ -75,7 +82,30 @@ pub fn predecessor() -> Option<UnixStream> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return None;
     }
-    Some(take(number).ok()?.into())
+    let stream = UnixStream::from(take(number).ok()?);
+    hold(stream.try_clone().ok());
+    Some(stream)
+}
+
+/// Puts another socket to a process that waits in place, and returns the one before.
+fn hold(stream: Option<UnixStream>) -> Option<UnixStream> {
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut *waiting, stream)
+}
+
+/// Tells the process before this one, if it waits for a word, why this one will not serve.
+pub fn decline(why: &str) {
+    // It may not have been asked for yet, and asking puts it where it waits.
+    drop(predecessor());
+    if let Some(mut stream) = hold(None) {
+        // One that has gone needs no reason.
+        let _gone = stream.write_all(&[&[DECLINED], why.as_bytes()].concat());
+    }
+}
+
+/// Lets go of the process before this one, which has heard that this one is ready.
+pub fn is_ready() {
+    drop(hold(None));
 }
 
 /// The listeners that systemd passed to this process. Who asks again gets none.

@@ -33,6 +33,30 @@ impl Signals {
     }
 }
 
+/// Returns the signals that would end a process which does not expect them and that tell nothing about its own
+/// faults, by number and name. SIGKILL cannot be caught, and SIGPIPE never comes: Rust ignores it.
+pub fn ending() -> impl Iterator<Item = (i32, String)> {
+    let named = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGVTALRM, "SIGVTALRM"),
+        (libc::SIGPROF, "SIGPROF"),
+        (libc::SIGIO, "SIGIO"),
+        (libc::SIGPWR, "SIGPWR"),
+        (libc::SIGSTKFLT, "SIGSTKFLT"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+    ];
+    let first = libc::SIGRTMIN();
+    let real_time = (first..=libc::SIGRTMAX()).map(move |number| match number - first {
+        0 => (number, "SIGRTMIN".to_owned()),
+        above => (number, format!("SIGRTMIN+{above}")),
+    });
+    named.into_iter().map(|(number, name)| (number, name.to_owned())).chain(real_time)
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

@@ -23,6 +23,7 @@
 //! | [`counts`] | what happened, for metrics |
 //! | [`membership`] | who is there: relays, endpoints |
 //! | `registry` | where endpoints are, kept by a relay |
+//! | `reload` | rules and grants that change while a node runs |
 //! | `shared` | what a relay's workers keep together |
 //! | [`status`] | how each flow fares |
 
@@ -37,6 +38,7 @@ mod listener;
 mod mailbox;
 pub mod membership;
 mod registry;
+mod reload;
 mod rests;
 mod shared;
 pub mod status;
@@ -65,6 +67,7 @@ use handover::{Before, Handover, Named};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use membership::Watch;
+pub use reload::NodeReloader;
 use shared::Shared;
 use status::Board;
 pub use status::PacketReport;
@@ -203,6 +206,13 @@ impl Node {
             self.interceptor = Some(Interceptor::start(take(&mut self.rules), workers)?);
         }
         Ok(())
+    }
+
+    /// Returns what replaces its rules and its grant while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> NodeReloader {
+        let desks = self.outsides.iter().map(|outside| Arc::clone(&outside.desk)).collect();
+        NodeReloader::new(desks, Arc::clone(&self.config))
     }
 
     /// What the next process is to get: another hold on each socket that neighbours and applications know and on the TUN devices, and what tells it

@@ -12,7 +12,7 @@ use tradewind_net::epoll::Bell;
 use tradewind_units::Duration;
 
 use crate::NodeError;
-use crate::config::Course;
+use crate::config::{Course, NodeConfig};
 use crate::listener::HeldQueue;
 use crate::membership::Members;
 use crate::status::FlowStatus;
@@ -210,6 +210,8 @@ pub(crate) enum Order {
     Leave { number: u64, to: std::net::SocketAddr },
     /// Who is there from now on.
     Members(Box<Members>),
+    /// Another configuration, of which rules and grant count from now on.
+    Rules(Arc<NodeConfig>),
 }
 
 /// Where orders to one worker wait.

@@ -52,10 +52,12 @@ pub(crate) enum Outcome {
     Joined,
     /// It came to join a session that is not open here: most often one that has just ended.
     NoSession,
+    /// Its path was open, and a reload allows it no more.
+    Revoked,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 16] = [
+const PLAIN_OUTCOMES: [&str; 17] = [
     "ended",
     "broken",
     "idle",
@@ -72,6 +74,7 @@ const PLAIN_OUTCOMES: [&str; 16] = [
     "tls_failed",
     "joined",
     "no_session",
+    "revoked",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -119,6 +122,7 @@ impl Outcome {
             Self::TlsFailed => 13,
             Self::Joined => 14,
             Self::NoSession => 15,
+            Self::Revoked => 16,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

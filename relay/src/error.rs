@@ -39,6 +39,9 @@ pub enum RelayError {
     /// This process's identity cannot be used for encrypted legs.
     #[error("TLS: {0}")]
     Tls(String),
+    /// Another part of the process cannot take a changed configuration over.
+    #[error("{0}")]
+    Beside(String),
     /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {}", crate::failure::plain(.0))]
     Runtime(#[source] io::Error),

@@ -11,7 +11,9 @@
 //! | [`relay`] | a relay: opens headers, dials on |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
 //! | [`forward`] | forwarding without splitting, by the kernel |
-//! | [`shutdown`] | how either is told to end: drain, then stop |
+//! | [`shutdown`], `signals` | how either is told to end, to upgrade or to reload |
+//! | [`reload`], `live` | what either takes over of a changed configuration while it runs |
+//! | `authorization` | what open sessions were let in by |
 //! | [`resolver`] | what names mean |
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
@@ -28,6 +30,7 @@
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
+mod authorization;
 pub mod config;
 mod connection;
 mod counts;
@@ -40,6 +43,7 @@ pub mod handle;
 mod head;
 mod holdings;
 mod lift;
+mod live;
 mod memory;
 mod opening;
 mod pool;
@@ -49,11 +53,13 @@ mod profile;
 mod pump;
 mod quota;
 pub mod relay;
+pub mod reload;
 pub mod resolver;
 mod server;
 mod session;
 pub mod shutdown;
 mod side;
+mod signals;
 mod stock;
 mod stripe;
 mod upgrade;
@@ -62,9 +68,10 @@ mod worker;
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
 pub use forward::{ForwardRule, Forwarder};
-pub use gateway::{Gateway, PathsReport, Reloader, survey};
+pub use gateway::{Gateway, GatewayReloader, PathsReport, survey};
 pub use handle::{Handle, Snapshot};
-pub use relay::Relay;
+pub use relay::{Relay, RelayReloader};
+pub use reload::{Prepared, Reload, Reloads};
 pub use resolver::Resolver;
 pub use server::Additions;
 pub use shutdown::Shutdown;

@@ -6,6 +6,7 @@ mod hello;
 mod joins;
 mod next;
 mod probes;
+mod reloader;
 mod welcome;
 
 use std::io;
@@ -22,17 +23,20 @@ use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    GrantError, GrantId, Nonce, OpenHeader, OperatorPublicKey, PublicIdentity, ReceivedHeader,
-    Refusal, RelayPolicy, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
+    GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader, Refusal, ReplayTable,
+    Reply, SealedHeader, Status, Verifier, join, warm,
 };
+use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
+use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
 use crate::connection::{Connection, NO_TLS, Tls};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
+use crate::live::Live;
 use crate::opening::part;
 use crate::pool::{Greeter, Pools};
 use crate::pool_metrics::PoolCollector;
@@ -50,6 +54,7 @@ use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::{NoHeader, header_bytes};
 use next::{Closed, Opened};
+pub use reloader::RelayReloader;
 use welcome::{Rarely, name};
 
 /// A relay whose listeners are open.
@@ -106,7 +111,7 @@ impl Relay {
         };
         let server = Server::bind(&setup, inheritance)?;
         let own_listeners = server.handle().own_listeners();
-        let policy = config.policy.policy(&own_listeners);
+        let rules = reloader::rules(config, &own_listeners);
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
             limit: config.timeouts.dial,
@@ -121,8 +126,8 @@ impl Relay {
         let _first = warm.pools.set(Arc::clone(&pools));
         let service = Arc::new(RelayService {
             verifier,
-            operators: config.operators.clone(),
-            policy,
+            rules: Live::new(rules),
+            authorizations: Arc::default(),
             keeping: Keeping::new(legs, &config.timeouts),
             dialler,
             pools,
@@ -165,6 +170,12 @@ impl Relay {
         self.server.handle().clone()
     }
 
+    /// Returns what takes a changed configuration over while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> RelayReloader {
+        RelayReloader(Arc::clone(&self.service))
+    }
+
     /// Has the process before this one leave what is new to this one, if there is such a process, which then
     /// retires: for whoever has more to take from it. Blocks for as long as it takes to hear which headers it has seen. [`Relay::run`] does it unless it is done.
     ///
@@ -201,8 +212,9 @@ struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
     /// keyed hashes at a time; signatures are checked without it.
     verifier: Arc<Mutex<Verifier>>,
-    operators: Vec<OperatorPublicKey>,
-    policy: RelayPolicy,
+    rules: Live<Rules>,
+    /// Sessions that are open, and by what.
+    authorizations: Arc<Authorizations>,
     dialler: Arc<Dialler>,
     pools: Arc<Pools>,
     /// How far the end has come; connections that rest end with the first of it.
@@ -280,7 +292,8 @@ impl Service for RelayService {
                 return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
             }
         };
-        Ok(Session { place: Some(place), ..session })
+        let authorization = self.authorize(&header, &session)?;
+        Ok(Session { place: Some(place), authorization, ..session })
     }
 
     fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
@@ -365,7 +378,7 @@ impl RelayService {
         let mut verifier = self.lock_verifier();
         if !verifier.knows_grant_of(&header) {
             drop(verifier);
-            let verified = header.verify_grant(&self.operators)?;
+            let verified = header.verify_grant(self.rules.current().trust.operators())?;
             verifier = self.lock_verifier();
             verifier.learn(verified);
         }
@@ -382,11 +395,49 @@ impl RelayService {
     fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
-        self.policy.check_next_hop(next.address).map_err(refused)?;
+        self.rules.current().policy.check_next_hop(next.address).map_err(refused)?;
         // A probe has nothing to carry.
         let may_stripe =
             !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one();
         Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
+    }
+
+    /// Enters a session whose path has just been opened, unless what it was let in by has changed meanwhile.
+    fn authorize(
+        &self,
+        header: &OpenHeader,
+        session: &Session,
+    ) -> Result<Option<Authorization>, Outcome> {
+        let dialled = match header.next_hop() {
+            Some(next) => Dialled::NextHop(next.address),
+            None => match tcp::peer(&session.downstream) {
+                Some(address) => Dialled::Destination(address),
+                // It is broken already.
+                None => return Ok(None),
+            },
+        };
+        let (verified, destination) = (header.verified_grant(), header.destination.clone());
+        let basis = Arc::new(Basis { verified, destination, dialled });
+        let authorization = self.authorizations.enter(Arc::clone(&basis));
+        // A reload from now on finds it among the others.
+        match Self::allows(&self.rules.current(), &basis) {
+            Ok(()) => Ok(Some(authorization)),
+            Err(cause) => {
+                tracing::info!(flow = %header.flow, "flow to {} ended: {cause}", header.destination);
+                Err(Outcome::Revoked)
+            }
+        }
+    }
+
+    /// Checks that `rules` would let a session in.
+    fn allows(rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
+        rules.trust.check(&basis.verified)?;
+        match basis.dialled {
+            Dialled::NextHop(address) => rules.policy.check_next_hop(address),
+            Dialled::Destination(address) => {
+                rules.policy.check(&basis.verified.grant, &basis.destination, address)
+            }
+        }
     }
 
     /// Refuses a header: with a word when the neighbour is proven, else in silence.
@@ -450,8 +501,9 @@ impl RelayService {
         let mut up = Direction::new(unused.into_bytes());
         // What passes the check is dialled next; before that the destination has seen nothing.
         let begun = AtomicBool::new(false);
+        let rules = self.rules.current();
         let check = |address| {
-            self.policy.check(&header.grant, &header.destination, address)?;
+            rules.policy.check(&header.grant, &header.destination, address)?;
             begun.store(true, Relaxed);
             Ok(())
         };

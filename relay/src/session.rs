@@ -1,11 +1,15 @@
 //! A session whose path is open, from its first bytes to its end.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tradewind_grant::{Destination, GrantId};
 use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
+use crate::authorization::Authorization;
 use crate::config::Timeouts;
 use crate::connection::Connection;
 use crate::counts::Outcome;
@@ -27,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
     pub(crate) place: Option<Place<GrantId>>,
+    /// What it was let in by, at relays.
+    pub(crate) authorization: Option<Authorization>,
     /// The memory that binds it, where that is limited.
     pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
@@ -55,12 +61,32 @@ impl Session {
         (downstream, down): (Connection, Direction),
     ) -> Self {
         let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
-        let (place, memory, offers) = (None, None, None);
-        Self { flow, destination, upstream, downstream, up, down, place, memory, offers }
+        Self {
+            flow,
+            destination,
+            upstream,
+            downstream,
+            up,
+            down,
+            place: None,
+            authorization: None,
+            memory: None,
+            offers: None,
+        }
     }
 
-    /// Moves bytes until both directions have ended or one side has failed.
+    /// Moves bytes until both directions have ended, one side has failed, or the session is allowed no more.
     pub(crate) async fn carry(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
+        let mut authorization = self.authorization.take();
+        let mut moved = pin!(self.carry_on(worker, keeping));
+        poll_fn(|cx| match authorization.as_mut().map(|held| held.poll_ended(cx)) {
+            Some(Poll::Ready(outcome)) => Poll::Ready(outcome),
+            Some(Poll::Pending) | None => moved.as_mut().poll(cx),
+        })
+        .await
+    }
+
+    async fn carry_on(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
         let pump = Pump {
             upstream: &mut self.upstream,
             downstream: &mut self.downstream,

@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::RelayError;
-
-/// The status of a process that a signal has ended, as shells show it for SIGINT.
-const INTERRUPTED: i32 = 130;
 
 /// How far the end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +27,8 @@ pub struct Shutdown {
     retired: Arc<watch::Sender<bool>>,
     /// How often an upgrade was asked for.
     upgrades: Arc<watch::Sender<u32>>,
+    /// How often the configuration was to be read anew.
+    reloads: Arc<watch::Sender<u32>>,
 }
 
 impl Default for Shutdown {
@@ -47,53 +45,8 @@ impl Shutdown {
             phase: Arc::new(watch::Sender::new(Phase::Running)),
             retired: Arc::new(watch::Sender::new(false)),
             upgrades: Arc::new(watch::Sender::new(0)),
+            reloads: Arc::new(watch::Sender::new(0)),
         }
-    }
-
-    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2 asks for an
-    /// upgrade.
-    ///
-    /// # Errors
-    /// When the handlers or their thread cannot be installed.
-    pub fn on_signals() -> Result<Self, RelayError> {
-        let shutdown = Self::new();
-        let handle = shutdown.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .map_err(RelayError::Runtime)?;
-        let (mut terminate, mut interrupt, mut upgrade) = {
-            let _inside = runtime.enter();
-            let install = |kind| signal(kind).map_err(RelayError::Runtime);
-            let upgrade = install(SignalKind::user_defined2())?;
-            (install(SignalKind::terminate())?, install(SignalKind::interrupt())?, upgrade)
-        };
-        let watch = move || {
-            runtime.block_on(async {
-                let mut turns = [Self::drain, Self::stop].into_iter();
-                loop {
-                    tokio::select! {
-                        _ = terminate.recv() => {}
-                        _ = interrupt.recv() => {}
-                        _ = upgrade.recv() => {
-                            handle.upgrade();
-                            continue;
-                        }
-                    }
-                    // Nobody looks yet: the start itself takes long, and there is nothing to end in order.
-                    if handle.phase.receiver_count() == 0 {
-                        std::process::exit(INTERRUPTED);
-                    }
-                    match turns.next() {
-                        Some(turn) => turn(&handle),
-                        None => return,
-                    }
-                }
-            });
-        };
-        let thread = std::thread::Builder::new().name("signals".to_owned());
-        thread.spawn(watch).map_err(RelayError::Runtime)?;
-        Ok(shutdown)
     }
 
     /// Takes no new sessions, and ends once the open ones have ended or the drain deadline passes.
@@ -105,6 +58,31 @@ impl Shutdown {
     /// nothing changes.
     pub fn upgrade(&self) {
         self.upgrades.send_modify(|count| *count += 1);
+    }
+
+    /// Has the configuration read anew, by whoever has one that can be ([`Reloads`](crate::Reloads)).
+    pub fn reload(&self) {
+        self.reloads.send_modify(|count| *count += 1);
+    }
+
+    /// Drains, or stops if it drains already.
+    pub(crate) fn end_sooner(&self) {
+        if *self.phase.borrow() >= Phase::Draining { self.stop() } else { self.drain() }
+    }
+
+    /// Whether anybody would notice an end: not before the start is over.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.phase.receiver_count() > 0
+    }
+
+    /// Whether anybody reads a configuration anew, or may yet.
+    pub(crate) fn reloads(&self) -> bool {
+        self.reloads.receiver_count() > 0 || !self.is_watched()
+    }
+
+    /// Whether anybody upgrades, or may yet.
+    pub(crate) fn upgrades(&self) -> bool {
+        self.upgrades.receiver_count() > 0 || !self.is_watched()
     }
 
     /// Does `then`, on a thread of its own, once the next process has taken over. If none does it is dropped when the process is
@@ -148,12 +126,11 @@ impl Shutdown {
     }
 
     pub(crate) fn watch_upgrades(&self) -> watch::Receiver<u32> {
-        let mut upgrades = self.upgrades.subscribe();
-        // One that was asked for while the process started.
-        if *upgrades.borrow() > 0 {
-            upgrades.mark_changed();
-        }
-        upgrades
+        with_earlier(&self.upgrades)
+    }
+
+    pub(crate) fn watch_reloads(&self) -> watch::Receiver<u32> {
+        with_earlier(&self.reloads)
     }
 
     fn turn_to(&self, phase: Phase) {
@@ -165,4 +142,13 @@ impl Shutdown {
             later
         });
     }
+}
+
+/// Tells each time that something is asked for, what was asked for while the process started included.
+fn with_earlier(orders: &watch::Sender<u32>) -> watch::Receiver<u32> {
+    let mut told = orders.subscribe();
+    if *told.borrow() > 0 {
+        told.mark_changed();
+    }
+    told
 }

@@ -7,7 +7,7 @@
 //! asks the new one, so what either has accepted is a replay to both, and an honest header that is on its
 //! way is refused by neither. A successor that fails before it is ready changes nothing.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity, ReplayJudge};
 use tradewind_net::handover::{self, Program};
 use tradewind_net::{NetError, descriptor, tcp};
-use tradewind_units::Timestamp;
+use tradewind_units::{Timestamp, one_line};
 
 use crate::RelayError;
 use crate::server::{Service, Setup};
@@ -80,35 +80,89 @@ impl Estate {
     /// Returns the successor's number.
     pub(crate) fn hand_over<S: Service>(&self, service: &S) -> io::Result<u32> {
         let (mut child, stream) = Program::of_this_process()?.start_successor()?;
-        match self.pass_to(&stream, service) {
+        match self.pass_to(&stream, service, START_LIMIT) {
             Ok(()) => Ok(child.id()),
             Err(error) => {
                 // Whatever it is doing, it must not serve.
                 let _ended = child.kill();
                 let status = child.wait()?;
-                let words = format!("{}; it ended with {status}", crate::failure::plain(&error));
+                let why = crate::failure::plain(&error);
+                let words = match error.kind() {
+                    ErrorKind::TimedOut => format!("{why}, and was ended"),
+                    _ => format!("{why}; it ended with {status}"),
+                };
                 Err(io::Error::new(error.kind(), words))
             }
         }
     }
 
-    fn pass_to<S: Service>(&self, mut stream: &UnixStream, service: &S) -> io::Result<()> {
-        stream.set_read_timeout(Some(START_LIMIT))?;
+    /// Passes everything to the process behind `stream`, which is to be ready within `limit`.
+    fn pass_to<S: Service>(
+        &self,
+        stream: &UnixStream,
+        service: &S,
+        limit: Duration,
+    ) -> io::Result<()> {
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        self.pass_sockets(stream)
+            .and_then(|()| hear_ready(stream))
+            .map_err(|error| explained(&error, stream, "was not ready", limit))?;
+        // Headers wait meanwhile: a new process that stands still must not keep them waiting for ever.
+        stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
+        stream.set_write_timeout(Some(JUDGEMENT_LIMIT))?;
+        service
+            .hand_over(stream)
+            .map_err(|error| explained(&error, stream, "did not take over", JUDGEMENT_LIMIT))
+    }
+
+    fn pass_sockets(&self, mut stream: &UnixStream) -> io::Result<()> {
         stream.write_all(&(self.0.len() as u64).to_be_bytes())?;
         for (text, socket) in &self.0 {
             stream.write_all(&(text.len() as u64).to_be_bytes())?;
             stream.write_all(text.as_bytes())?;
             descriptor::send(stream, &[socket.as_fd()]).map_err(other)?;
         }
-        let mut word = [0];
-        stream.read_exact(&mut word)?;
-        if word != [READY] {
-            return Err(io::Error::other("the new process is no successor"));
+        Ok(())
+    }
+}
+
+/// Waits until the successor says that it is ready.
+fn hear_ready(mut stream: &UnixStream) -> io::Result<()> {
+    let mut word = [0];
+    stream.read_exact(&mut word)?;
+    match word {
+        [READY] => Ok(()),
+        [handover::DECLINED] => Err(io::Error::other(reason(stream))),
+        _ => Err(io::Error::other("the new process is no successor")),
+    }
+}
+
+/// The reason that a successor gives after it has declined.
+fn reason(stream: &UnixStream) -> String {
+    /// Chosen: longer than any line that a person reads.
+    const MOST_BYTES: u64 = 4096;
+    let mut words = Vec::new();
+    // What has come by then is what there is.
+    let _rest = stream.take(MOST_BYTES).read_to_end(&mut words);
+    let words = one_line(&String::from_utf8_lossy(&words), MOST_BYTES as usize);
+    format!("the new process says: {words}")
+}
+
+/// Why a successor does not serve, from what the socket to it told.
+fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duration) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            let words = format!("the new process {lacks} within {limit:?}");
+            io::Error::new(ErrorKind::TimedOut, words)
         }
-        // Headers wait meanwhile: a new process that stands still must not keep them waiting for ever.
-        stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
-        stream.set_write_timeout(Some(JUDGEMENT_LIMIT))?;
-        service.hand_over(stream)
+        ErrorKind::UnexpectedEof => io::Error::other("the new process ended without a word"),
+        // It has ended before it took what was sent, and may have said why.
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => hear_ready(stream)
+            .err()
+            .filter(|error| error.kind() == ErrorKind::Other)
+            .unwrap_or_else(|| io::Error::other("the new process ended without a word")),
+        _ => io::Error::new(error.kind(), crate::failure::plain(error)),
     }
 }
 
@@ -224,6 +278,7 @@ pub(crate) fn succeed<S: Service>(
     service: &std::sync::Arc<S>,
 ) -> io::Result<()> {
     (&stream).write_all(&[READY])?;
+    handover::is_ready();
     service.take_over(&read_bytes(&stream, MOST_TABLE_BYTES)?)?;
     let service = std::sync::Arc::clone(service);
     let judge = move || {
@@ -251,18 +306,30 @@ fn read_bytes(mut stream: &UnixStream, most: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("{length} bytes are more than the {most} expected")));
     }
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    stream.read_exact(&mut bytes)?;
+    stream.read_exact(&mut bytes).map_err(broken_off)?;
     Ok(bytes)
 }
 
 fn read_number(mut stream: &UnixStream) -> io::Result<u64> {
     let mut bytes = [0; 8];
-    stream.read_exact(&mut bytes)?;
+    stream.read_exact(&mut bytes).map_err(broken_off)?;
     Ok(u64::from_be_bytes(bytes))
 }
 
+/// What an end of the process before this one means.
+fn broken_off(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => io::Error::other("the process before this one broke off"),
+        _ => error,
+    }
+}
+
 fn other(error: NetError) -> io::Error {
-    io::Error::other(error)
+    let kind = match &error {
+        NetError::System { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
 }
 
 /// The successor, asked over the socket to it.
@@ -329,6 +396,40 @@ fn parse_question(question: &[u8; QUESTION_BYTES]) -> (PublicIdentity, Timestamp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Why a successor is not taken, after `does` has been done with its end of the socket.
+    fn not_taken(does: impl FnOnce(UnixStream) -> Option<UnixStream>) -> String {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let limit = Duration::from_millis(20);
+        ours.set_read_timeout(Some(limit)).unwrap();
+        let _kept = does(theirs);
+        let error = hear_ready(&ours).unwrap_err();
+        crate::failure::plain(&explained(&error, &ours, "was not ready", limit))
+    }
+
+    #[test]
+    fn why_a_successor_is_not_taken_is_told_in_words() {
+        assert_eq!(not_taken(Some), "the new process was not ready within 20ms");
+        assert_eq!(not_taken(|_gone| None), "the new process ended without a word");
+        let declined = not_taken(|mut theirs| {
+            theirs
+                .write_all(&[&[handover::DECLINED][..], b"relay.toml: no\nsuch key"].concat())
+                .unwrap();
+            None
+        });
+        assert_eq!(declined, "the new process says: relay.toml: no such key");
+    }
+
+    #[test]
+    fn a_successor_that_ends_while_it_is_sent_sockets_is_told_with_its_reason() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&[&[handover::DECLINED][..], b"why"].concat()).unwrap();
+        (&ours).write_all(b"unread").unwrap();
+        drop(theirs);
+        let error = (&ours).write_all(b"more").unwrap_err();
+        let told = explained(&error, &ours, "was not ready", START_LIMIT);
+        assert_eq!(told.to_string(), "the new process says: why");
+    }
 
     /// A successor that is too late with one judgement, and then goes on as if nothing had been.
     #[test]

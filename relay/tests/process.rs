@@ -6,13 +6,15 @@
 
 mod support;
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config,
@@ -21,10 +23,14 @@ use support::{
 };
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{self as grant, Destination, Nonce, PublicIdentity, Request, Sealer, Status};
-use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Reloads, Shutdown};
+use tradewind_telemetry::{LogFormat, init_logs};
 
+/// The file of a relay's configuration, and of a gateway's.
 const RELAY_CONFIG: &str = "TRADEWIND_TEST_RELAY_CONFIG";
 const GATEWAY_CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
+/// Set where the process is to log.
+const LOGS: &str = "TRADEWIND_TEST_LOGS";
 
 type Test = (&'static str, fn());
 
@@ -43,7 +49,13 @@ const TESTS: &[Test] = &[
     ("an_upgrade_of_a_gateway_under_load_refuses_and_loses_nothing", upgrade_of_a_gateway),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
     ("a_successor_that_fails_changes_nothing", upgrade_that_fails),
+    ("a_successor_that_declines_is_told_in_its_own_words", upgrade_that_is_declined),
     ("a_listener_that_systemd_passes_is_served_and_handed_on", passed_by_systemd),
+    ("sighup_takes_a_policy_over_and_ends_what_it_allows_no_more", reload_of_a_policy),
+    ("sighup_takes_operators_over_and_ends_what_others_granted", reload_of_operators),
+    ("a_file_that_cannot_be_taken_over_changes_nothing_and_is_told", reload_that_fails),
+    ("sighup_takes_a_gateways_routes_over", reload_of_a_gateway),
+    ("signals_without_a_meaning_are_ignored_with_a_line", signals_without_meaning),
 ];
 
 fn main() {
@@ -71,16 +83,27 @@ fn main() {
     }
 }
 
-fn be_a_relay(config: &str) {
+fn be_a_relay(file: &str) {
     let shutdown = be_a_child();
-    let relay = Relay::bind(&RelayConfig::parse(config).unwrap()).unwrap();
+    let config = fs::read_to_string(file).unwrap();
+    let relay = RelayConfig::parse(&config).and_then(|config| Relay::bind(&config));
+    let relay = relay.unwrap_or_else(|error| {
+        // As the program `tradewind` does.
+        tradewind_net::handover::decline(&error.to_string());
+        std::process::exit(1);
+    });
+    let reloads = Reloads::new(Path::new(file), &config).with(relay.reloader());
+    reloads.start(false, &shutdown).unwrap();
     say_where(&relay.handle());
     relay.run(&shutdown).unwrap();
 }
 
-fn be_a_gateway(config: &str) {
+fn be_a_gateway(file: &str) {
     let shutdown = be_a_child();
-    let gateway = Gateway::bind(&GatewayConfig::parse(config).unwrap()).unwrap();
+    let config = fs::read_to_string(file).unwrap();
+    let gateway = Gateway::bind(&GatewayConfig::parse(&config).unwrap()).unwrap();
+    let reloads = Reloads::new(Path::new(file), &config).with(gateway.reloader());
+    reloads.start(false, &shutdown).unwrap();
     say_where(&gateway.handle());
     gateway.run(&shutdown).unwrap();
 }
@@ -91,6 +114,9 @@ fn be_a_child() -> Shutdown {
         let _closed = io::stdin().read(&mut [0]);
         std::process::exit(9);
     });
+    if std::env::var_os(LOGS).is_some() {
+        init_logs(LogFormat::Text, "info").unwrap();
+    }
     Shutdown::on_signals().unwrap()
 }
 
@@ -106,6 +132,9 @@ struct Process {
     _stdin: ChildStdin,
     hop: Hop,
     metrics: SocketAddr,
+    file: PathBuf,
+    /// What the file said at the start.
+    config: String,
     /// Its successors write here, too.
     stdout: BufReader<ChildStdout>,
 }
@@ -138,8 +167,13 @@ impl Process {
         identity: PublicIdentity,
         mut command: Command,
     ) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let name = format!("tradewind-process-{}-{number}.toml", std::process::id());
+        let file = std::env::temp_dir().join(name);
         let config = format!("metrics = '127.0.0.1:0'\n{config}");
-        command.env(variable, config).stdin(Stdio::piped()).stdout(Stdio::piped());
+        fs::write(&file, &config).unwrap();
+        command.env(variable, &file).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -148,7 +182,14 @@ impl Process {
         let hop =
             Hop { name: "process".parse().unwrap(), address: address.parse().unwrap(), identity };
         let stdin = child.stdin.take().unwrap();
-        Self { child, _stdin: stdin, hop, metrics: metrics.parse().unwrap(), stdout }
+        let metrics = metrics.parse().unwrap();
+        Self { child, _stdin: stdin, hop, metrics, file, config, stdout }
+    }
+
+    /// Has it read another configuration.
+    fn reload(&self, config: &str) {
+        fs::write(&self.file, config).unwrap();
+        self.signal("HUP");
     }
 
     /// SIGKILL, and the process is gone when this returns.
@@ -195,6 +236,38 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
+        let _gone = fs::remove_file(&self.file);
+    }
+}
+
+/// What a process logs, in a file that goes with this.
+struct Log(PathBuf);
+
+impl Log {
+    /// A process that logs there.
+    fn command(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(LOGS, "1").stderr(fs::File::create(&self.0).unwrap());
+        command
+    }
+
+    fn new(name: &str) -> Self {
+        let name = format!("tradewind-process-{}-{name}.log", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// Waits for a line with all of `words`.
+    fn wait_for(&self, words: &[&str]) {
+        wait_for(&format!("{words:?} in the log"), || {
+            let text = fs::read_to_string(&self.0).unwrap();
+            text.lines().any(|line| words.iter().all(|word| line.contains(word)))
+        });
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
     }
 }
 
@@ -577,6 +650,17 @@ fn upgrade_that_fails() {
     ping(&mut stream).unwrap();
 }
 
+fn upgrade_that_is_declined() {
+    let log = Log::new("declined");
+    let process = Process::start_by(log.command());
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let bad = process.config.replace(ALL_DESTINATIONS, "destinations = ['192.0.2.1/33:*']");
+    fs::write(&process.file, bad).unwrap();
+    process.signal("USR2");
+    log.wait_for(&["nothing has changed", "the new process says", "policy.destinations"]);
+    ping(&mut connect(gateway.address())).unwrap();
+}
+
 fn passed_by_systemd() {
     let listener = std::net::TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -593,4 +677,109 @@ fn passed_by_systemd() {
     for _ in 0..20 {
         ping(&mut connect(gateway.address())).unwrap();
     }
+}
+
+/// The rule of a relay's policy that covers all of loopback, and one for a single destination.
+const ALL_DESTINATIONS: &str = "destinations = ['127.0.0.0/8:*', '[::1]/128:*']";
+
+fn only(to: SocketAddr) -> String {
+    format!("destinations = ['{}/32:{}']", to.ip(), to.port())
+}
+
+/// Waits until `stream` is reset, and returns how long that took.
+fn reset_after(stream: &mut TcpStream) -> Duration {
+    let begun = Instant::now();
+    assert_reset(stream.read_exact(&mut [0; 1]));
+    begun.elapsed()
+}
+
+fn reload_of_a_policy() {
+    let (kept, dropped) = (echo(), echo());
+    let log = Log::new("policy");
+    let process = Process::start_by(log.command());
+    let to_kept = gateway(vec![process.hop.clone()], kept);
+    let to_dropped = gateway(vec![process.hop.clone()], dropped);
+    let (mut stays, mut goes) = (connect(to_kept.address()), connect(to_dropped.address()));
+    ping(&mut stays).unwrap();
+    ping(&mut goes).unwrap();
+    process.reload(&process.config.replace(ALL_DESTINATIONS, &only(kept)));
+    print!("ended {} ms after SIGHUP ... ", reset_after(&mut goes).as_millis());
+    ping(&mut stays).unwrap();
+    ping(&mut connect(to_kept.address())).unwrap();
+    assert_reset(ping(&mut connect(to_dropped.address())));
+    log.wait_for(&["taken over", "1 session ended"]);
+    assert_eq!(process.metric("tradewind_relay_sessions_total{outcome=\"revoked\"}"), Some(1.0));
+    process.reload(&process.config);
+    wait_for("the old policy", || ping(&mut connect(to_dropped.address())).is_ok());
+    ping(&mut stays).unwrap();
+}
+
+fn reload_of_operators() {
+    let process = Process::start();
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut stream = connect(gateway.address());
+    ping(&mut stream).unwrap();
+    let ours = support::operator().public().to_string();
+    let other = grant::OperatorKey::from_entropy([8; 32]).public().to_string();
+    let both = format!("{ours}', '{other}");
+    process.reload(&process.config.replace(&ours, &both));
+    process.reload(&process.config.replace(&ours, &both));
+    ping(&mut stream).unwrap();
+    process.reload(&process.config.replace(&ours, &other));
+    reset_after(&mut stream);
+    assert_reset(ping(&mut connect(gateway.address())));
+    process.reload(&process.config);
+    wait_for("the operator", || ping(&mut connect(gateway.address())).is_ok());
+}
+
+fn reload_that_fails() {
+    let log = Log::new("fails");
+    let process = Process::start_by(log.command());
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut stream = connect(gateway.address());
+    ping(&mut stream).unwrap();
+    // What is right in it is not taken over either.
+    let nothing = process.config.replace(ALL_DESTINATIONS, "destinations = ['192.0.2.1/33:*']");
+    process.reload(&nothing);
+    log.wait_for(&["policy.destinations", "nothing of it is taken over"]);
+    ping(&mut stream).unwrap();
+    ping(&mut connect(gateway.address())).unwrap();
+    let restart = process.config.replace("workers = 1", "workers = 2");
+    process.reload(&restart);
+    log.wait_for(&["`workers`: takes effect after an upgrade (SIGUSR2) or a restart"]);
+    let text = fs::read_to_string(&log.0).unwrap();
+    let refused = text.lines().find(|line| line.contains("nothing of it")).unwrap();
+    assert!(!refused.contains("restart"), "{refused}");
+    ping(&mut stream).unwrap();
+}
+
+fn reload_of_a_gateway() {
+    let relays = [Running::relay(&relay_config()), Running::relay(&relay_config())];
+    let (first, second) = (relays[0].hop("first"), relays[1].hop("second"));
+    let process = Process::gateway(&first, echo());
+    let mut stream = connect(process.hop.address);
+    ping(&mut stream).unwrap();
+    let moved = process.config.replace(&first.address.to_string(), &second.address.to_string());
+    let moved = moved.replace(&first.identity.to_string(), &second.identity.to_string());
+    process.reload(&moved);
+    wait_for("the second relay", || {
+        ping(&mut connect(process.hop.address)).unwrap();
+        relays[1].handle.snapshot().accepted > 0
+    });
+    ping(&mut stream).unwrap();
+}
+
+fn signals_without_meaning() {
+    let log = Log::new("signals");
+    let process = Process::start_by(log.command());
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut stream = connect(gateway.address());
+    ping(&mut stream).unwrap();
+    for name in ["USR1", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "XFSZ", "RTMIN+3"] {
+        process.signal(name);
+        log.wait_for(&[&format!("SIG{name} has no meaning here and is ignored")]);
+    }
+    process.signal("PIPE");
+    ping(&mut stream).unwrap();
+    ping(&mut connect(gateway.address())).unwrap();
 }

@@ -321,7 +321,7 @@ impl Engine {
         self.deliver(now, peer, conversation, payload);
     }
 
-    fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> bool {
+    pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> bool {
         let (grant, policy) = (self.sessions.grant_of(peer), &self.config.policy);
         grant.is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok())
     }

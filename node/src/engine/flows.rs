@@ -38,6 +38,7 @@ impl Engine {
                     }
                 }
                 Order::Members(members) => self.set_members(now, *members),
+                Order::Rules(config) => self.set_rules(now, config),
             }
         }
     }

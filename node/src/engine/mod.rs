@@ -17,6 +17,7 @@ mod paths;
 mod registration;
 mod rendezvous;
 mod routes;
+mod rules;
 mod services;
 mod serving;
 mod sockets;
@@ -28,7 +29,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_grant::{Sealer, Verifier};
+use tradewind_grant::{Sealer, Trust, Verifier};
 use tradewind_net::udp::{Train, UdpOptions, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
@@ -78,6 +79,8 @@ pub(crate) struct Engine {
     sessions: Sessions,
     verifier: Verifier,
     sealer: Option<Sealer>,
+    /// Whose grants it believes.
+    trust: Arc<Trust>,
     labels: Table<Label>,
     /// My label of what a neighbour opened under its own.
     opened: BTreeMap<(PeerId, u32), u32>,
@@ -185,6 +188,7 @@ impl Engine {
             sessions,
             verifier,
             sealer,
+            trust: Arc::new(Trust::new(config.operators.clone())),
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
             legs: Legs::default(),

@@ -6,9 +6,10 @@
 //! A path through here takes two labels, of which each gateway has its share. An opening that is not answered soon gives both back: its
 //! endpoint opens another path each second until one answers, and only the last of them counts.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
-use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity};
+use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity, VerifiedGrant};
 use tradewind_net::udp::Train;
 use tradewind_packet::event::Way;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES};
@@ -48,10 +49,40 @@ pub(super) struct Label {
     uncharged: u64,
     /// The label of the other direction here, where the path goes on.
     other: Option<u32>,
+    /// What it was opened by, if somebody else has opened it; the other direction goes by the same.
+    basis: Option<Box<Basis>>,
     to: To,
 }
 
+/// What a path was opened by: asked again when the rules change.
+#[derive(Debug)]
+pub(super) struct Basis {
+    verified: VerifiedGrant,
+    leads: Leads,
+}
+
+/// Where a path leads from here.
+#[derive(Debug, Clone, Copy)]
+enum Leads {
+    /// To a next hop.
+    On(SocketAddr),
+    /// To this node, for what goes there.
+    Here(SocketAddr),
+}
+
+impl Basis {
+    fn of(header: &OpenHeader, leads: Leads) -> Box<Self> {
+        Box::new(Self { verified: header.verified_grant(), leads })
+    }
+}
+
 impl Label {
+    /// One that nobody else has opened.
+    fn new(now: Now, from: PeerId, to: To) -> Self {
+        let (opened_as, used, place, other, basis) = (None, now.steady, None, None, None);
+        Self { from, opened_as, used, place, uncharged: 0, other, basis, to }
+    }
+
     /// Where to send what is to go back, if the path ends here: the neighbour, and its label.
     pub(super) fn way_back(&self) -> Option<(PeerId, u32)> {
         match self.to {
@@ -217,9 +248,7 @@ impl Engine {
     /// A label for a path that this node opens over `first`.
     pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
         let salt = self.next_salt();
-        let (opened_as, used, to) = (None, now.steady, To::Here { back: None });
-        let label =
-            Label { from: first, opened_as, used, place: None, uncharged: 0, other: None, to };
+        let label = Label::new(now, first, To::Here { back: None });
         self.labels.insert(salt, label)
     }
 
@@ -244,6 +273,32 @@ impl Engine {
         let silent = theirs.iter().filter(|(_, used)| is_silent(*used));
         silent.clone().for_each(|(label, _)| self.drop_label(*label));
         silent.count() > 1
+    }
+
+    /// Gives up every path that others have opened and that the rules let in no more; returns how many these are.
+    pub(super) fn drop_refused_paths(&mut self) -> usize {
+        let mut dropped = 0;
+        let labels: Vec<u32> = self.labels.ids().collect();
+        for label in labels {
+            let Some(known) = self.labels.get(label) else { continue };
+            let is_refused = known.basis.as_ref().is_some_and(|basis| !self.allows_path(basis));
+            if is_refused {
+                let other = known.other;
+                self.drop_label(label);
+                other.into_iter().for_each(|other| self.drop_label(other));
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    fn allows_path(&self, basis: &Basis) -> bool {
+        let policy = &self.config.policy;
+        let leads = match basis.leads {
+            Leads::On(address) => policy.check_next_hop(address),
+            Leads::Here(to) => policy.check(&basis.verified.grant, &Destination::Address(to), to),
+        };
+        self.trust.check(&basis.verified).is_ok() && leads.is_ok()
     }
 
     pub(super) fn drop_labels_of(&mut self, peer: PeerId) {
@@ -316,10 +371,13 @@ impl Engine {
         };
         let checked = self.config.policy.check(&header.grant, &header.destination, to);
         checked.map_err(|error| error.to_string())?;
-        let to = To::Here { back: Some(theirs) };
-        let (opened_as, used, place) = (Some(theirs), now.steady, Some(place));
-        let salt = self.next_salt();
-        let label = Label { from, opened_as, used, place, uncharged: 0, other: None, to };
+        let (basis, salt) = (Basis::of(header, Leads::Here(to)), self.next_salt());
+        let label = Label {
+            opened_as: Some(theirs),
+            place: Some(place),
+            basis: Some(basis),
+            ..Label::new(now, from, To::Here { back: Some(theirs) })
+        };
         let mine = self.labels.insert(salt, label).ok_or("no label is left")?;
         self.opened.insert((from, theirs), mine);
         self.answer(from, theirs, mine);
@@ -340,24 +398,20 @@ impl Engine {
         let sealed = sealed.ok_or("no next hop")?;
         let leg = self.leg_for(now, next, place.gateway);
         let peer = leg.ok_or("there are too many next hops")?;
-        let (salt, used) = (self.next_salt(), now.steady);
-        let (turned, to) =
-            (Some(place.back()), To::Next { peer: from, label: Some(theirs), opening: None });
-        let back = Label {
-            from: peer,
-            opened_as: None,
-            used,
-            place: turned,
-            uncharged: 0,
-            other: None,
-            to,
-        };
+        let salt = self.next_salt();
+        let to = To::Next { peer: from, label: Some(theirs), opening: None };
+        let back = Label { place: Some(place.back()), ..Label::new(now, peer, to) };
         let back = self.labels.insert(salt, back).ok_or("no label is left")?;
         let (next_try, ends) = (now.steady, now.steady + OPENS_WITHIN);
         let opening = Opening { header: sealed.bytes, mine: back, next_try, ends };
         let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
-        let (opened_as, place) = (Some(theirs), Some(place));
-        let label = Label { from, opened_as, used, place, uncharged: 0, other: Some(back), to };
+        let label = Label {
+            opened_as: Some(theirs),
+            place: Some(place),
+            other: Some(back),
+            basis: Some(Basis::of(header, Leads::On(next.address))),
+            ..Label::new(now, from, to)
+        };
         let Some(mine) = self.labels.insert(salt, label) else {
             self.drop_label(back);
             return Err("no label is left".to_owned());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tradewind_grant::{Destination, PublicIdentity, SignedGrant};
+use tradewind_grant::{Destination, PublicIdentity, SignedGrant, Trust};
 use tradewind_net::entropy;
 use tradewind_net::udp::UdpPort;
 use tradewind_packet::id::FlowNumber;
@@ -129,13 +129,19 @@ impl Sender {
 }
 
 /// When the grant in an envelope ends, if this node delivers what it covers there.
-fn judge(config: &NodeConfig, unix: Timestamp, head: &Head<'_>) -> Option<Timestamp> {
+fn judge(
+    (config, trust): (&NodeConfig, &Trust),
+    unix: Timestamp,
+    head: &Head<'_>,
+) -> Option<Timestamp> {
     let signed = SignedGrant::from_bytes(head.grant).ok()?;
     // Whose it says to be costs nothing to compare; the signature is the dear part.
     if signed.unverified().gateway != head.sender {
         return None;
     }
-    let grant = signed.verify(&config.operators).ok()?;
+    let verified = signed.into_verified(trust.operators()).ok()?;
+    trust.check(&verified).ok()?;
+    let grant = &verified.grant;
     grant.check_time(unix).ok()?;
     config.policy.check(grant, &Destination::Address(head.to), head.to).ok()?;
     Some(grant.expires)
@@ -228,8 +234,8 @@ impl Engine {
 
     fn open_parcel(&mut self, now: Now, parcel: &mut [u8]) {
         let Meetings { opener, ends, replayed, .. } = &mut self.meetings;
-        let config = &self.config;
-        let opened = opener.open(now.unix, parcel, |head| judge(config, now.unix, head));
+        let rules = (&*self.config, &*self.trust);
+        let opened = opener.open(now.unix, parcel, |head| judge(rules, now.unix, head));
         match opened {
             Ok(Opened::Envelope) => {}
             Ok(Opened::Packet { flow, to, payload }) => match end_of(ends, now, flow, to) {
@@ -242,6 +248,19 @@ impl Engine {
                 add(&self.counts.dropped, 1);
             }
         }
+    }
+
+    /// Judges senders of packets that have waited anew, by the rules that are in force now.
+    pub(super) fn judge_senders_again(&mut self, now: Now) {
+        let rules = (&*self.config, &*self.trust);
+        self.meetings.opener.judge_again(|head| judge(rules, now.unix, head));
+    }
+
+    /// Shows the grant in force in what is left at relays from now on.
+    pub(super) fn deposit_under_grant(&mut self) {
+        let Some(grant) = &self.config.grant else { return };
+        let senders = self.meetings.lines.iter_mut().filter_map(|line| line.sender.as_mut());
+        senders.for_each(|sender| sender.sealer.set_grant(grant.as_bytes()));
     }
 
     /// Who has shown a grant may leave packets here, and collect its own.

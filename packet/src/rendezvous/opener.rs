@@ -93,8 +93,9 @@ pub struct Opener {
 struct Flow {
     sender: PublicIdentity,
     to: SocketAddr,
-    /// When the newest of its envelopes was made, and when the grant in it ends.
+    /// When the newest of its envelopes was made, the grant in it, and when that ends.
     made: Timestamp,
+    grant: Vec<u8>,
     ends: Timestamp,
     /// By the first sequence that each seals.
     keys: BTreeMap<u64, LessSafeKey>,
@@ -138,6 +139,15 @@ impl Opener {
             }
             Some(&PACKET) => self.open_packet(now, parcel),
             _ => Err(Refused::Malformed),
+        }
+    }
+
+    /// Judges the senders of all flows that are known anew, as by [`Opener::open`]. Packets of one that is refused now are
+    /// refused until an envelope of it is not.
+    pub fn judge_again(&mut self, judge: impl Fn(&Head<'_>) -> Option<Timestamp>) {
+        for flow in self.flows.values_mut() {
+            let head = Head { sender: flow.sender, to: flow.to, grant: &flow.grant };
+            flow.ends = judge(&head).unwrap_or(Timestamp::ZERO);
         }
     }
 
@@ -197,12 +207,13 @@ impl Opener {
             sender,
             to,
             made,
+            grant: Vec::new(),
             ends,
             keys: BTreeMap::new(),
             window: ReplayWindow::default(),
         });
         if made >= flow.made {
-            (flow.made, flow.ends) = (made, ends);
+            (flow.made, flow.grant, flow.ends) = (made, grant, ends);
         }
         flow.keys.entry(first).or_insert(key);
         if flow.keys.len() > MOST_KEYS {
@@ -294,7 +305,8 @@ mod tests {
         let (sender, to, made) = (sender(of), ([192, 0, 2, 7], 5004).into(), at(second));
         opener.make_room(made, sender);
         let (keys, window) = (BTreeMap::new(), ReplayWindow::default());
-        let flow = Flow { sender, to, made, ends: Timestamp::FAR_FUTURE, keys, window };
+        let (grant, ends) = (Vec::new(), Timestamp::FAR_FUTURE);
+        let flow = Flow { sender, to, made, grant, ends, keys, window };
         opener.flows.insert(FlowNumber(second), flow);
         assert!(opener.flows.len() <= MOST_FLOWS && opener.floors.len() <= MOST_FLOWS);
     }

@@ -72,6 +72,15 @@ impl Sealer {
         Self { identity, to, flow, destination, grant, randomness, key: None, next: 0 }
     }
 
+    /// Shows another grant from the next packet on, if it is another.
+    pub fn set_grant(&mut self, grant: &[u8]) {
+        if self.grant != grant {
+            self.grant = grant.to_vec();
+            // The next one begins with an envelope.
+            self.key = None;
+        }
+    }
+
     /// Seals a packet; hands over its parcel, and before it an envelope when one is due.
     ///
     /// # Errors

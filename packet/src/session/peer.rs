@@ -1,9 +1,8 @@
 //! A neighbour and its sessions: one that seals, one before it that still opens, one that is on its way.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use tradewind_grant::{Grant, PublicIdentity, SignedGrant};
+use tradewind_grant::{PublicIdentity, SignedGrant, VerifiedGrant};
 use tradewind_units::{Duration, Timestamp};
 
 use super::cipher::Keys;
@@ -69,15 +68,15 @@ pub(super) enum Side {
 /// A grant that was good when it was shown.
 #[derive(Debug)]
 pub(super) struct Shown {
-    pub(super) grant: Arc<Grant>,
+    pub(super) verified: VerifiedGrant,
     /// When it ends by the clock that does not jump: what a wall clock says later ends no session. New keys take a grant that is good then.
     pub(super) ends: Timestamp,
 }
 
 impl Shown {
-    pub(super) fn new(now: Now, grant: Arc<Grant>) -> Self {
-        let ends = now.steady + grant.expires.since(now.unix);
-        Self { grant, ends }
+    pub(super) fn new(now: Now, verified: VerifiedGrant) -> Self {
+        let ends = now.steady + verified.grant.expires.since(now.unix);
+        Self { verified, ends }
     }
 }
 

@@ -6,9 +6,10 @@
 //! answered a question there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use tradewind_grant::{
-    Grant, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant,
+    Grant, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant, Trust,
 };
 use tradewind_units::{Duration, Timestamp};
 
@@ -104,6 +105,7 @@ pub struct Transmit {
 #[derive(Debug)]
 pub struct Sessions {
     config: SessionsConfig,
+    trust: Arc<Trust>,
     public: PublicIdentity,
     doorplate: Doorplate,
     randomness: Randomness,
@@ -153,7 +155,37 @@ impl Sessions {
             events: VecDeque::new(),
             drops: [0; DropReason::ALL.len()],
             tags: Tags::default(),
+            trust: Arc::new(Trust::new(config.operators.clone())),
             config,
+        }
+    }
+
+    /// Answers from now on whoever shows a grant that `trust` believes, and `neighbours`. Ends what there is with others who
+    /// began, and tells them.
+    pub fn set_trust(&mut self, trust: Arc<Trust>, neighbours: BTreeSet<PublicIdentity>) {
+        let is_allowed = |peer: &Peer| match &peer.side {
+            Side::Responder { shown: Some(shown) } => trust.check(&shown.verified).is_ok(),
+            Side::Responder { shown: None } => neighbours.contains(&peer.identity),
+            Side::Initiator { .. } => true,
+        };
+        let known = self.peers.ids().zip(self.peers.values());
+        let refused = known.filter(|(_, peer)| !is_allowed(peer));
+        let refused: Vec<PeerId> = refused.map(|(id, _)| PeerId(id)).collect();
+        refused.into_iter().for_each(|peer| self.close(peer));
+        (self.trust, self.config.neighbours) = (trust, neighbours);
+    }
+
+    /// Shows `grant` wherever this side has shown another, at once.
+    pub fn set_shown(&mut self, now: Now, grant: &SignedGrant) {
+        let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
+        for id in ids {
+            let side = self.peers.get_mut(id.0).map(|peer| &mut peer.side);
+            if let Some(Side::Initiator { shown: Some(shown), .. }) = side
+                && shown != grant
+            {
+                *shown = grant.clone();
+                self.initiate(now, id);
+            }
         }
     }
 
@@ -453,7 +485,7 @@ impl Sessions {
     #[must_use]
     pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
         match &self.peers.get(peer.0)?.side {
-            Side::Responder { shown } => shown.as_ref().map(|shown| &*shown.grant),
+            Side::Responder { shown } => shown.as_ref().map(|shown| &*shown.verified.grant),
             Side::Initiator { .. } => None,
         }
     }

@@ -24,7 +24,7 @@ mod survey;
 mod tproxy;
 mod unreached;
 
-pub use reload::Reloader;
+pub use reload::GatewayReloader;
 pub use report::PathsReport;
 pub use survey::survey;
 
@@ -148,8 +148,8 @@ impl Gateway {
 
     /// What replaces its routes while it runs.
     #[must_use]
-    pub fn reloader(&self) -> Reloader {
-        Reloader(Arc::clone(&self.service))
+    pub fn reloader(&self) -> GatewayReloader {
+        GatewayReloader(Arc::clone(&self.service))
     }
 
     /// Leads here what `tproxy` says, until it ends; from now on `shutdown` ends it in order, so that the rules are

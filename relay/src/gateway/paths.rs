@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tradewind_units::Timestamp;
 
 use super::health::{Health, State};
 use super::unreached::Unreached;
+use crate::live::Live;
 
 /// A path over relays.
 #[derive(Debug)]
@@ -177,8 +178,7 @@ pub(super) fn order(ways: &[Way], to: Option<&Destination>, now: Timestamp) -> V
 /// The routes in force; clones of the inner reference see one table, whole.
 #[derive(Debug)]
 pub(super) struct Routes {
-    current: RwLock<Arc<Routing>>,
-    version: watch::Sender<u64>,
+    live: Live<Routing>,
     begun: Instant,
     /// Sessions that went on to another path before the destination was dialled.
     retries: AtomicU64,
@@ -188,16 +188,11 @@ impl Routes {
     /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every one.
     pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
         let routing = Routing::new(table, watch_all, None, Timestamp::ZERO)?;
-        Ok(Self {
-            current: RwLock::new(Arc::new(routing)),
-            version: watch::Sender::new(0),
-            begun: Instant::now(),
-            retries: AtomicU64::new(0),
-        })
+        Ok(Self { live: Live::new(routing), begun: Instant::now(), retries: AtomicU64::new(0) })
     }
 
     pub(super) fn current(&self) -> Arc<Routing> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        self.live.current()
     }
 
     /// Makes another table ready, with what is known of the paths that it shares with the one in force.
@@ -207,9 +202,7 @@ impl Routes {
 
     /// Puts another table in force; sessions that are open keep their paths.
     pub(super) fn replace(&self, routing: Routing) {
-        let routing = Arc::new(routing);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = routing;
-        self.version.send_modify(|version| *version += 1);
+        self.live.replace(routing);
     }
 
     pub(super) fn count_retry(&self) {
@@ -223,7 +216,7 @@ impl Routes {
 
     /// How often the table was replaced, and a word each time.
     pub(super) fn version(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+        self.live.version()
     }
 
     /// The time since the gateway's start, as health counts it.

@@ -286,7 +286,7 @@ fn a_new_table_is_taken_over_while_sessions_go_on_and_a_bad_one_is_refused() {
 
     let file = std::env::temp_dir().join(format!("tradewind-reload-{}.toml", std::process::id()));
     std::fs::write(&file, "[routes]\ndefault = ['lima']").unwrap();
-    reloader.apply_file(&file);
+    tradewind_relay::Reloads::new(&file, "").with(reloader.clone()).apply();
     std::fs::remove_file(&file).unwrap();
     let mut other = changed.clone();
     other.grant = Some(crate::support::grant_for(identity().public()));

@@ -16,5 +16,6 @@ mod limits;
 mod proxies;
 mod refusal;
 mod region;
+mod reload;
 mod stripe;
 mod warm;

@@ -62,7 +62,14 @@ impl Engine {
         let all = self.inbound.ids().zip(self.inbound.values());
         let theirs = all.filter(|(_, inbound)| Some(gateway(inbound)) == most);
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
-        let Some((id, inbound)) = oldest else { return };
+        if let Some(id) = oldest.map(|(id, _)| id) {
+            self.let_go(id);
+        }
+    }
+
+    /// Ends a conversation here, and tells who began it: should there be more to say, it begins anew.
+    pub(in crate::engine) fn let_go(&mut self, id: u32) {
+        let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
         self.drop_inbound(id);
         self.let_go.add(far, conversation);

@@ -4,9 +4,7 @@
 //! signature, gateway, relays and time; the time of issue and that the message was not seen before. Until the last of
 //! them nothing is kept, and what fails is answered by silence.
 
-use std::sync::Arc;
-
-use tradewind_grant::{Grant, Nonce, PublicIdentity, SignedGrant};
+use tradewind_grant::{Nonce, PublicIdentity, SignedGrant, VerifiedGrant};
 use tradewind_units::Timestamp;
 
 use super::super::cookie::tags_match;
@@ -88,7 +86,7 @@ impl Sessions {
         now: Now,
         initiator: &PublicIdentity,
         grant: &[u8],
-    ) -> Result<Option<Arc<Grant>>, DropReason> {
+    ) -> Result<Option<VerifiedGrant>, DropReason> {
         if grant.is_empty() {
             let is_known = self.config.neighbours.contains(initiator);
             return if is_known { Ok(None) } else { Err(DropReason::NotGranted) };
@@ -98,11 +96,14 @@ impl Sessions {
         if signed.unverified().gateway != *initiator {
             return Err(DropReason::NotGranted);
         }
-        let grant = signed.verify(&self.config.operators).map_err(|_| DropReason::NotGranted)?;
+        let operators = self.trust.operators();
+        let verified = signed.into_verified(operators).map_err(|_| DropReason::NotGranted)?;
+        let grant = &verified.grant;
         if grant.check_time(now.unix).is_err() || !grant.relays.contain(&self.public) {
             return Err(DropReason::NotGranted);
         }
-        Ok(Some(Arc::new(grant.clone())))
+        self.trust.check(&verified).map_err(|_| DropReason::NotGranted)?;
+        Ok(Some(verified))
     }
 
     fn peer_of(
@@ -111,19 +112,21 @@ impl Sessions {
         link: Link,
         identity: PublicIdentity,
         instance: u64,
-        grant: Option<Arc<Grant>>,
+        verified: Option<VerifiedGrant>,
     ) -> Result<PeerId, DropReason> {
         if let Some(known) = self.by_name.get(&(identity, instance)).copied()
             && let Some(peer) = self.peers.get_mut(known.0)
         {
-            peer.side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
+            let shown = verified.map(|verified| Shown::new(now, verified));
+            peer.side = Side::Responder { shown };
             return Ok(known);
         }
-        if let Some(grant) = &grant {
-            let most = grant.sessions.map_or(usize::MAX, |most| most.get() as usize);
+        if let Some(verified) = &verified {
+            let most = verified.grant.sessions.map_or(usize::MAX, |most| most.get() as usize);
             self.make_room(now, identity, most.min(self.config.limits.peers_each))?;
         }
-        let side = Side::Responder { shown: grant.map(|grant| Shown::new(now, grant)) };
+        let shown = verified.map(|verified| Shown::new(now, verified));
+        let side = Side::Responder { shown };
         let salt = self.salt();
         let peer = Peer::new(identity, instance, side, link, now);
         let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);

@@ -1,0 +1,51 @@
+//! Rules and grants that change while the node runs: what they allow no more ends at once.
+
+use std::sync::Arc;
+
+use tradewind_grant::Trust;
+use tradewind_packet::session::{Now, PeerId};
+
+use super::Engine;
+use super::tunnel::whole_packets;
+use crate::config::NodeConfig;
+
+impl Engine {
+    /// Goes by the rules and the grant of `config` from now on; all else of it stays as it was.
+    pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
+        self.config = config;
+        self.trust = Arc::new(Trust::new(self.config.operators.clone()));
+        self.verifier.set_trust(Arc::clone(&self.trust));
+        self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());
+        if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.config.grant) {
+            // It was checked, and the identity stays.
+            let _taken = sealer.set_grant(grant.clone());
+            self.sessions.set_shown(now, grant);
+            self.deposit_under_grant();
+        }
+        // Sessions that have ended take theirs along.
+        self.dispatch(now);
+        let paths = self.drop_refused_paths();
+        let conversations = self.drop_refused_conversations(|_| true);
+        self.judge_senders_again(now);
+        if paths + conversations > 0 {
+            tracing::info!(paths, conversations, "packets: ended, since rules allow them no more");
+        }
+    }
+
+    /// Ends the conversations with some far endpoints that the rules let in no more; returns how many.
+    pub(super) fn drop_refused_conversations(&mut self, is_of: impl Fn(PeerId) -> bool) -> usize {
+        let is_refused = |id: &u32| {
+            self.inbound.get(*id).is_some_and(|inbound| {
+                let to = inbound.to();
+                let is_allowed = match whole_packets(inbound.kept, to) {
+                    Some(from) => self.may_put_out(inbound.far, from, to.ip()),
+                    None => self.may_deliver(inbound.far, to),
+                };
+                is_of(inbound.far) && !is_allowed
+            })
+        };
+        let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
+        refused.iter().for_each(|id| self.let_go(*id));
+        refused.len()
+    }
+}

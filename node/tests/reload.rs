@@ -1,0 +1,135 @@
+//! Rules and grants that change while packets flow, each node with sockets and threads of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod nodes;
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use nodes::*;
+use tradewind_grant::OperatorKey;
+use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path};
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+
+/// A near endpoint, a relay, a far endpoint and an application that asks it.
+struct World {
+    near: Node,
+    relay: Node,
+    far: Node,
+    application: UdpSocket,
+}
+
+fn relay() -> NodeConfig {
+    plain(2, loopback(), &[])
+}
+
+fn far() -> NodeConfig {
+    plain(3, loopback(), &[2])
+}
+
+fn world() -> World {
+    let far = Node::start(far()).unwrap();
+    let relay = Node::start(relay()).unwrap();
+    let carriage = Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+    let course = Course {
+        far: hop(far.address(), 3).into(),
+        relays: vec![hop(relay.address(), 2)].into(),
+        carriage,
+        bearable_loss: None,
+        copies: None,
+        assumed: Assumed::default(),
+    };
+    let entrance = Entrance::Port { listen: loopback(), to: echo() };
+    let near = NodeConfig {
+        grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
+        paths: vec![Path { entrance, course }],
+        ..plain(1, loopback(), &[])
+    };
+    let near = Node::start(near).unwrap();
+    let application = UdpSocket::bind(loopback()).unwrap();
+    application.connect(near.local_addresses()[0]).unwrap();
+    application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let world = World { near, relay, far, application };
+    world.until("packets over the relay", |world| {
+        world.is_answered() && world.relay.snapshot().forwarded > 10
+    });
+    world
+}
+
+impl World {
+    fn is_answered(&self) -> bool {
+        self.application.send(b"ping").unwrap();
+        self.application.recv(&mut [0; 64]).is_ok()
+    }
+
+    /// Nothing is answered any more: not one of ten questions, after what is under way has come.
+    fn is_cut_off(&self) -> bool {
+        (0..10).all(|_| !self.is_answered())
+    }
+
+    /// Nothing is forwarded while ten questions are asked.
+    fn spares_the_relay(&self) -> bool {
+        let before = self.relay.snapshot().forwarded;
+        for _ in 0..10 {
+            let _either_way = self.is_answered();
+        }
+        self.relay.snapshot().forwarded == before
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) {
+            let told = [&self.near, &self.relay, &self.far].map(Node::snapshot);
+            assert!(begun.elapsed() < PATIENCE, "{what} did not come: {told:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn reload(node: &Node, config: NodeConfig) {
+    let reloader = node.reloader();
+    reloader.apply(&reloader.prepare(config).unwrap());
+}
+
+#[test]
+fn a_conversation_ends_when_its_destination_is_delivered_to_no_more() {
+    let world = world();
+    let mut changed = far();
+    changed.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()];
+    reload(&world.far, changed);
+    world.until("the end", World::is_cut_off);
+    reload(&world.far, far());
+    world.until("answers again", World::is_answered);
+}
+
+#[test]
+fn a_path_ends_at_a_relay_whose_next_hops_do_not_hold_it_any_more() {
+    let world = world();
+    let mut changed = relay();
+    changed.policy.next_hops = vec!["192.0.2.0/24:*".parse().unwrap()];
+    reload(&world.relay, changed);
+    world.until("no more packets over the relay", World::spares_the_relay);
+    reload(&world.relay, relay());
+    let before = world.relay.snapshot().forwarded;
+    world.until("packets over the relay again", |world| {
+        world.is_answered() && world.relay.snapshot().forwarded > before + 10
+    });
+}
+
+#[test]
+fn sessions_end_with_the_operator_that_has_granted_them() {
+    let world = world();
+    let changed =
+        NodeConfig { operators: vec![OperatorKey::from_entropy([98; 32]).public()], ..relay() };
+    reload(&world.relay, changed);
+    world.until("no more packets over the relay", World::spares_the_relay);
+    assert!(
+        world
+            .near
+            .reloader()
+            .prepare(NodeConfig { grant: None, ..plain(1, loopback(), &[]) })
+            .is_err()
+    );
+}

@@ -1,0 +1,35 @@
+//! Settings that a reload replaces while workers read them.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+/// A value that is replaced as a whole; whoever has read it keeps what was read.
+#[derive(Debug)]
+pub(crate) struct Live<T> {
+    current: RwLock<Arc<T>>,
+    version: watch::Sender<u64>,
+}
+
+impl<T> Live<T> {
+    /// Begins with `value`.
+    pub(crate) fn new(value: T) -> Self {
+        Self { current: RwLock::new(Arc::new(value)), version: watch::Sender::new(0) }
+    }
+
+    /// Returns the value in force.
+    pub(crate) fn current(&self) -> Arc<T> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another value in force.
+    pub(crate) fn replace(&self, value: T) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Tells how often the value was replaced, and each time that it is.
+    pub(crate) fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+}

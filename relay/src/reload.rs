@@ -1,0 +1,188 @@
+//! A changed configuration file, taken over while the process runs: on SIGHUP, or whenever the file changes.
+//!
+//! All parts of the process look at the new file first. Where one refuses it nothing changes; else all take it over.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::failure::plain;
+use crate::{RelayError, Shutdown};
+
+/// Between two looks at the file. Chosen.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest configuration. Chosen: far above any table.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Takes over what was made ready; returns what else came of it, in a few words.
+pub type Prepared = Box<dyn FnOnce() -> Option<String>>;
+
+/// A part of a process that takes a changed configuration over while it runs.
+pub trait Reload: Send {
+    /// Returns the keys that it takes over, with all below them.
+    fn live(&self) -> &'static [&'static str];
+
+    /// Makes the configuration `text` ready, and changes nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be taken over.
+    fn prepare(&self, text: &str) -> Result<Prepared, RelayError>;
+}
+
+/// A configuration file, and the parts of the process that take it over.
+pub struct Reloads {
+    file: PathBuf,
+    begun_with: toml::Table,
+    parts: Vec<Box<dyn Reload>>,
+}
+
+impl Reloads {
+    /// A file that the process was started with when it said `begun_with`. Nothing takes it over yet.
+    #[must_use]
+    pub fn new(file: &Path, begun_with: &str) -> Self {
+        let begun_with = begun_with.parse().unwrap_or_default();
+        Self { file: file.to_owned(), begun_with, parts: Vec::new() }
+    }
+
+    /// Has `part` take it over as well.
+    #[must_use]
+    pub fn with(mut self, part: impl Reload + 'static) -> Self {
+        self.parts.push(Box::new(part));
+        self
+    }
+
+    /// Reads the file and has all parts take it over, or none; logs in one line what came of it, and in another which
+    /// changed keys nothing takes over.
+    pub fn apply(&self) {
+        let place = self.file.display();
+        match read(&self.file).and_then(|text| self.take_over(&text)) {
+            Ok(Taken { said, left }) => {
+                let said = if said.is_empty() { said } else { format!(": {said}") };
+                tracing::info!("{place}: taken over{said}");
+                if !left.is_empty() {
+                    tracing::warn!(
+                        "{place}: {left}: takes effect after an upgrade (SIGUSR2) or a restart"
+                    );
+                }
+            }
+            Err(error) => tracing::error!(
+                "{place}: {error}; nothing of it is taken over, what was in force before stays"
+            ),
+        }
+    }
+
+    fn take_over(&self, text: &str) -> Result<Taken, RelayError> {
+        let parts = self.parts.iter().map(|part| part.prepare(text));
+        let prepared: Vec<Prepared> = parts.collect::<Result<_, _>>()?;
+        let said: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
+        let live: Vec<&str> = self.parts.iter().flat_map(|part| part.live()).copied().collect();
+        let left = changed(&self.begun_with, &text.parse().unwrap_or_default(), &live);
+        Ok(Taken { said: said.join("; "), left: left.join(", ") })
+    }
+
+    /// Applies the file anew whenever `shutdown` is told to reload, as by SIGHUP, and with `watch` whenever it changes.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(self, watch: bool, shutdown: &Shutdown) -> Result<(), RelayError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(RelayError::Runtime)?;
+        let mut orders = shutdown.watch_reloads();
+        let serve = move || {
+            runtime.block_on(async {
+                let mut looks = interval(LOOK);
+                looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                let mut seen = stamp(&self.file);
+                loop {
+                    tokio::select! {
+                        ordered = orders.changed() => if ordered.is_err() { return },
+                        _ = looks.tick(), if watch => if stamp(&self.file) == seen { continue },
+                    }
+                    seen = stamp(&self.file);
+                    self.apply();
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        thread.spawn(serve).map(drop).map_err(RelayError::Runtime)
+    }
+}
+
+/// What came of a configuration that was taken over.
+struct Taken {
+    /// By the parts.
+    said: String,
+    /// Keys that differ from the start and that no part takes over.
+    left: String,
+}
+
+/// What changes when a file is written.
+fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn read(file: &Path) -> Result<String, RelayError> {
+    let refused = |problem: String| RelayError::Config { place: "the file".to_owned(), problem };
+    let length = std::fs::metadata(file).map_err(|error| refused(plain(&error)))?.len();
+    if length > MOST_BYTES {
+        return Err(refused(format!("{length} bytes; expected at most {MOST_BYTES}")));
+    }
+    std::fs::read_to_string(file).map_err(|error| refused(plain(&error)))
+}
+
+/// The keys that differ in two configurations, but for those that are `live`, and what is below them.
+fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
+    let mut keys = Vec::new();
+    compare("", old, new, &mut keys);
+    let is_live = |key: &String| {
+        let is_below = |live: &&str| {
+            key.strip_prefix(live).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        live.iter().any(is_below)
+    };
+    keys.retain(|key| !is_live(key));
+    keys.into_iter().map(|key| format!("`{key}`")).collect()
+}
+
+/// Appends the keys below `at` that differ, in order.
+fn compare(at: &str, old: &toml::Table, new: &toml::Table, keys: &mut Vec<String>) {
+    let empty = toml::Table::new();
+    let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for name in names {
+        let key = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        let tables = |value: Option<&toml::Value>| match value {
+            Some(toml::Value::Table(table)) => Some(table.clone()),
+            Some(_) => None,
+            None => Some(empty.clone()),
+        };
+        let (was, is) = (old.get(name), new.get(name));
+        match (tables(was), tables(is)) {
+            _ if was == is => {}
+            (Some(was), Some(is)) => compare(&key, &was, &is, keys),
+            _ => keys.push(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(old: &str, new: &str) -> String {
+        changed(&old.parse().unwrap(), &new.parse().unwrap(), &["grant", "routes"]).join(", ")
+    }
+
+    #[test]
+    fn what_a_reload_does_not_take_over_is_named() {
+        let old =
+            "grant = 'a'\nworkers = 2\n[leg.dial]\nconnections = 2\n[routes]\ndefault = 'refuse'";
+        let new = "grant = 'b'\noptimistic = true\n[leg.dial]\nconnections = 8\n[routes]\ndefault = 'direct'";
+        assert_eq!(told(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
+        assert_eq!(told(old, old), "");
+        assert_eq!(told("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");
+    }
+}

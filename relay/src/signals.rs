@@ -1,0 +1,108 @@
+//! What the signals of the system mean to a long-running process.
+//!
+//! SIGTERM and SIGINT end it, SIGHUP has it read its configuration anew, SIGUSR2 upgrades it. All others that would end it
+//! by default, and that tell nothing about its own faults, are ignored with a line. SIGQUIT and SIGABRT stay what
+//! they are, for who wants a core file.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tradewind_net::signals::ending;
+
+use crate::{RelayError, Shutdown};
+
+/// The status of a process that a signal has ended, as shells show it for SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// What a signal has a process do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    End,
+    Reload,
+    Upgrade,
+    Nothing,
+}
+
+/// Every signal that is waited for: what it means, and its name.
+fn meanings() -> impl Iterator<Item = (SignalKind, Meaning, String)> {
+    let ends = [(SignalKind::terminate(), "SIGTERM"), (SignalKind::interrupt(), "SIGINT")];
+    let ends = ends.into_iter().map(|(kind, name)| (kind, Meaning::End, name.to_owned()));
+    let others = ending().map(|(number, name)| {
+        let kind = SignalKind::from_raw(number);
+        let meaning = if kind == SignalKind::hangup() {
+            Meaning::Reload
+        } else if kind == SignalKind::user_defined2() {
+            Meaning::Upgrade
+        } else {
+            Meaning::Nothing
+        };
+        (kind, meaning, name)
+    });
+    ends.chain(others)
+}
+
+impl Shutdown {
+    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2 asks for an
+    /// upgrade, and SIGHUP for the configuration to be read anew.
+    ///
+    /// # Errors
+    /// When the handlers or their thread cannot be installed.
+    pub fn on_signals() -> Result<Self, RelayError> {
+        let shutdown = Self::new();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(RelayError::Runtime)?;
+        let mut waited_for = Vec::new();
+        {
+            let _inside = runtime.enter();
+            for (kind, meaning, name) in meanings() {
+                match signal(kind) {
+                    Ok(signal) => waited_for.push((signal, meaning, name)),
+                    // Not every system lets all of them be caught.
+                    Err(_) if meaning == Meaning::Nothing => {}
+                    Err(error) => return Err(RelayError::Runtime(error)),
+                }
+            }
+        }
+        let told = shutdown.clone();
+        let watch = move || {
+            for (signal, meaning, name) in waited_for {
+                runtime.spawn(told.clone().obey(signal, meaning, name));
+            }
+            runtime.block_on(std::future::pending::<()>());
+        };
+        let thread = std::thread::Builder::new().name("signals".to_owned());
+        thread.spawn(watch).map_err(RelayError::Runtime)?;
+        Ok(shutdown)
+    }
+
+    async fn obey(self, mut signal: Signal, meaning: Meaning, name: String) {
+        while signal.recv().await.is_some() {
+            match meaning {
+                // Nobody looks yet: the start itself takes long, and there is nothing to end in order.
+                Meaning::End if !self.is_watched() => std::process::exit(INTERRUPTED),
+                Meaning::End => self.end_sooner(),
+                Meaning::Reload if self.reloads() => self.reload(),
+                Meaning::Upgrade if self.upgrades() => self.upgrade(),
+                _ => tracing::warn!("{name} has no meaning here and is ignored"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_signal_that_is_waited_for_has_one_meaning() {
+        let of = |wanted: &str| {
+            let mut found = meanings().filter(|(_, _, name)| name == wanted);
+            (found.next().map(|(_, meaning, _)| meaning), found.count())
+        };
+        assert_eq!(of("SIGHUP"), (Some(Meaning::Reload), 0));
+        assert_eq!(of("SIGUSR1"), (Some(Meaning::Nothing), 0));
+        assert_eq!(of("SIGUSR2"), (Some(Meaning::Upgrade), 0));
+        assert_eq!(of("SIGRTMIN+3"), (Some(Meaning::Nothing), 0));
+        assert_eq!(of("SIGQUIT"), (None, 0));
+    }
+}
