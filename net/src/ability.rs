@@ -22,7 +22,7 @@ use crate::splice::{PIPE_BYTES, Pipe};
 use crate::tcp::{self, FastOpen, SocketOptions};
 use crate::tcp_info::TcpInfo;
 use crate::tun::{Offloads, Tun};
-use crate::window_route::WindowRoute;
+use crate::window_route::WindowRoutes;
 use crate::{congestion, pacing, sysctl, userns};
 
 /// How something is tried: what came of it in a few words, or why it does not work here.
@@ -191,7 +191,7 @@ fn learned_windows() -> Result<String> {
 }
 
 fn window_routes() -> Result<String> {
-    WindowRoute::try_out()?;
+    WindowRoutes::try_out()?;
     Ok("a route with initcwnd was made and taken away".to_owned())
 }
 

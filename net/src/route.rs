@@ -7,13 +7,16 @@
 //! - *It outlives its original*, and traffic follows yesterday's next hop. [`Routes::follow`] hears of
 //!   route and link changes and takes the copies that they touch anew. As IPv4 routes go with their link or next hop
 //!   without a word, it compares all routes with what they were when a link or next hop changes.
+//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come up. When rules of policy
+//!   routing change, all copies are taken anew. Where a rule passes over short prefixes (`suppress_prefixlength`), and so
+//!   over the original but not over a copy, there is none.
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a route of the same prefix that comes later wins at once.
 //! - *It lowers what the administrator set.* Where the route's own first window is as large, there is no copy; a larger
 //!   first receive window of its own stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
@@ -25,13 +28,15 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use tradewind_units::Segments;
 
 use crate::error::{NetError, Result};
-use crate::netlink::messages;
+use crate::netlink::{messages, u16_at};
 use crate::sysctl;
 
 pub(crate) mod kernel;
+mod rules;
 mod snapshot;
 pub(crate) mod told;
 use kernel::{Kernel, Mark, OwnWindows, prefix_of};
+use rules::Suppressions;
 use snapshot::Snapshot;
 
 /// The protocol number of our routes. Chosen: free in iproute2's list, and in no routing daemon's range.
@@ -43,8 +48,11 @@ const SEGMENT_BYTES: u64 = 1448;
 /// Most segments of a first receive window. Chosen: of the largest segments there are, so many still count in 32 bits, in
 /// which the kernel counts them.
 const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
-/// Groups of messages about links, IPv4 routes, IPv6 routes and next hops (`linux/rtnetlink.h`).
-const GROUPS: [u32; 4] = [1, 7, 11, 32];
+/// Groups of messages about links, IPv4 routes and rules, IPv6 routes and rules, and next hops
+/// (`linux/rtnetlink.h`).
+const GROUPS: [u32; 6] = [1, 7, 8, 11, 19, 32];
+/// Messages of a rule that is new or gone (`RTM_NEWRULE`, `RTM_DELRULE`).
+const OF_RULES: [u16; 2] = [32, 33];
 
 /// What became of a request for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +61,8 @@ pub enum Placed {
     Set,
     /// The route that leads there has a first window as large by itself.
     Unneeded,
-    /// Somebody else has a route of this prefix or inside it: it is left alone.
+    /// Somebody else has a route of this prefix or inside it, which is left alone, or a rule that passes over the route
+    /// that leads there and would not pass over a copy of it.
     Foreign,
     /// No route leads there, or it leads to this host itself or to nowhere.
     NoRoute,
@@ -89,6 +98,10 @@ pub struct Routes {
     ours: BTreeMap<IpNet, Copy>,
     /// Others' routes as they were when they were last compared; none before the first copy.
     known: Option<Snapshot>,
+    /// Rules as they were when they were last read; none before the first copy, and after a change.
+    suppressions: Option<Suppressions>,
+    /// An operator asked for the windows: they hold as they are, also where others were learned.
+    is_asked: bool,
 }
 
 impl Routes {
@@ -97,7 +110,12 @@ impl Routes {
     /// # Errors
     /// When this kernel has no netlink.
     pub fn open() -> Result<Self> {
-        let kernel = Kernel::open(Mark { protocol: PROTOCOL, metric: METRIC })?;
+        Self::open_as(Mark { protocol: PROTOCOL, metric: METRIC }, false)
+    }
+
+    /// Opens them for routes with `mark`; `is_asked` where an operator states their windows.
+    pub(crate) fn open_as(mark: Mark, is_asked: bool) -> Result<Self> {
+        let kernel = Kernel::open(mark)?;
         let listen = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
@@ -109,8 +127,16 @@ impl Routes {
             Ok::<_, std::io::Error>(socket)
         };
         let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
-        let (links, buffers) = (Links::default(), largest_buffer());
-        Ok(Self { kernel, changes, links, buffers, ours: BTreeMap::new(), known: None })
+        Ok(Self {
+            kernel,
+            changes,
+            links: Links::default(),
+            buffers: largest_buffer(),
+            ours: BTreeMap::new(),
+            known: None,
+            suppressions: None,
+            is_asked,
+        })
     }
 
     /// Removes all routes with our protocol number, whoever left them; returns how many there were.
@@ -124,6 +150,15 @@ impl Routes {
             self.kernel.delete(route)?;
         }
         Ok(left.len())
+    }
+
+    /// Removes routes with our mark to `prefixes`, whoever left them: a copy would be made of them.
+    pub(crate) fn clear(&mut self, prefixes: &BTreeSet<IpNet>) -> Result<()> {
+        let left = self.kernel.marked()?;
+        let of_these = |route: &&RouteMessage| {
+            prefix_of(route).is_some_and(|prefix| prefixes.contains(&prefix))
+        };
+        left.iter().filter(of_these).try_for_each(|route| self.kernel.delete(route))
     }
 
     /// Gives connections to `prefix` their first windows, none smaller than the route has that leads there without us.
@@ -147,12 +182,12 @@ impl Routes {
                 Err(placed) => return Ok(placed),
             },
         };
-        if original.congestion >= Some(windows.congestion) {
+        if !self.is_asked && original.congestion >= Some(windows.congestion) {
             self.remove(prefix)?;
             return Ok(Placed::Unneeded);
         }
         // Since Linux 4.20 `initrwnd` only holds a first receive window below its buffer.
-        let without = original.receive.or(self.buffers);
+        let without = original.receive.or(self.buffers).filter(|_| !self.is_asked);
         let receive = windows.receive.and_then(|least| without.max(Some(least)));
         let given = Windows { receive, ..windows };
         let route = self.kernel.copy(base, prefix, given)?;
@@ -176,15 +211,19 @@ impl Routes {
         self.ours.iter().map(|(prefix, copy)| (*prefix, copy.windows))
     }
 
-    /// Copies anew what route and link changes since the last call have touched; returns which prefixes, and of each what
-    /// became of it: one that the kernel refuses keeps no other from being followed. Does not wait for changes.
+    /// Copies anew what route and link changes since the last call have touched, and everything after a change of rules;
+    /// returns which prefixes, and of each what became of it: one that the kernel refuses keeps no other from being
+    /// followed. Does not wait for changes.
     ///
     /// # Cost
     /// Reads all routes where a link or next hop has changed.
     pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
-        let Heard { mut prefixes, silently, untold } = self.heard();
+        let Heard { mut prefixes, silently, rules, untold } = self.heard();
         let compared = if silently || untold { self.changed_silently() } else { Some(Vec::new()) };
-        let touched = match compared.filter(|_| !untold) {
+        if rules || untold {
+            self.suppressions = None;
+        }
+        let touched = match compared.filter(|_| !untold && !rules) {
             Some(more) => {
                 prefixes.extend(more);
                 self.touched_by(&prefixes)
@@ -236,12 +275,16 @@ impl Routes {
                 Err(_) => break,
             }
             for message in messages(&room) {
+                if OF_RULES.contains(&u16_at(message, 4)) {
+                    heard.rules = true;
+                    continue;
+                }
                 match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).map(|m| m.payload)
                 {
                     Ok(NetlinkPayload::InnerMessage(
                         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route),
                     )) => {
-                        if route.header.protocol != RouteProtocol::Other(PROTOCOL) {
+                        if route.header.protocol != self.kernel.protocol() {
                             heard.prefixes.extend(prefix_of(&route));
                         }
                     }
@@ -263,7 +306,16 @@ impl Routes {
     /// The route that leads to all of `prefix` now, or why there is none to copy.
     fn base_of(&mut self, prefix: IpNet) -> Result<Result<RouteMessage, Placed>> {
         let Some(base) = self.kernel.leading_to(prefix)? else { return Ok(Err(Placed::NoRoute)) };
-        if base.header.destination_prefix_length >= prefix.prefix_len() {
+        // A learned one is a copy itself.
+        let is_learned = base.header.protocol == RouteProtocol::Other(PROTOCOL);
+        let is_copy = self.is_asked && is_learned && prefix_of(&base) == Some(prefix);
+        if base.header.destination_prefix_length >= prefix.prefix_len() && !is_copy {
+            return Ok(Err(Placed::Foreign));
+        }
+        if self.suppressions.is_none() {
+            self.suppressions = Some(self.kernel.suppressions()?);
+        }
+        if self.suppressions.as_ref().is_some_and(|rules| rules.spare_copy(&base, prefix)) {
             return Ok(Err(Placed::Foreign));
         }
         Ok(Ok(base))
@@ -309,6 +361,8 @@ struct Heard {
     prefixes: Vec<IpNet>,
     /// Of something with which routes come and go without a word.
     silently: bool,
+    /// Of rules, by which another route may lead anywhere.
+    rules: bool,
     /// And of more than it had room for.
     untold: bool,
 }

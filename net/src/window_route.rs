@@ -3,67 +3,84 @@
 //! Where no program may be loaded (see [`crate::first_window`]), a route can carry the first
 //! congestion window and the first receive window. It speaks for every process of the network
 //! namespace, so one is made for a single address only: a copy of the route that is taken anyway
-//! ([`crate::route`] makes its own in the same way, for what was learned).
+//! ([`crate::route`] makes its own in the same way, for what was learned). A thread follows what
+//! changes of routes and rules, so that no copy leads where its original no longer does.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
 };
 use nix::net::if_::if_nametoindex;
 use tradewind_units::Segments;
 
+use crate::epoll::{Bell, Epoll};
 use crate::error::{NetError, Result};
-use crate::route::kernel::{Kernel, Mark, prefix_of};
-use crate::route::{self, Windows};
+use crate::route::kernel::{Kernel, Mark};
+use crate::route::{Placed, Routes, Windows};
 
 /// Marks these routes among others': a number that is free in iproute2's and FRR's lists and not that of
 /// [`crate::route`], whose owner sweeps all routes of its own. What an operator asked for goes before what was
 /// learned, so the metric is the lower one.
 const MARK: Mark = Mark { protocol: 83, metric: 8_100_000 };
+const CHANGES: u64 = 0;
+const STOP: u64 = 1;
 
-/// A route with first windows; taken away when dropped. After a kill it stays until the next
+/// Routes with first windows; taken away when dropped. After a kill they stay until the next
 /// process that wants one for the same address replaces it.
 #[derive(Debug)]
-pub struct WindowRoute {
-    kernel: Kernel,
-    route: RouteMessage,
+pub struct WindowRoutes {
+    stop: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl WindowRoute {
-    /// Makes a route to `address` like the one that is taken now, with first windows of `window`.
+impl WindowRoutes {
+    /// Makes a route to each address like the one that is taken at the time, with first windows of its own. `refuse` is
+    /// told where there is none and why, once for each reason: without CAP_NET_ADMIN, without a route, for addresses of
+    /// this host, and where somebody else has a route to this very address.
     ///
     /// # Errors
-    /// Without CAP_NET_ADMIN, without a route, for addresses of this host, and where somebody else has a
-    /// route to this very address.
-    pub fn set(address: IpAddr, window: Segments) -> Result<Self> {
-        let mut kernel = Kernel::open(MARK)?;
-        let prefix = IpNet::from(address);
-        // One that another process has, or had, would be copied in place of what it was copied from.
-        let same = |route: &RouteMessage| prefix_of(route) == Some(prefix);
-        kernel.marked()?.iter().filter(|route| same(route)).try_for_each(|r| kernel.delete(r))?;
-        let base = kernel.leading_to(prefix)?.ok_or(NetError::Unsupported {
-            ability: "route with windows to an address of this host, or to where none leads",
-            needs: "only what leaves the host takes a route that can be set",
-        })?;
-        // A learned one is a copy itself.
-        let is_learned = base.header.protocol == RouteProtocol::Other(route::PROTOCOL);
-        if base.header.destination_prefix_length == prefix.prefix_len() && !is_learned {
-            return Err(NetError::system(
-                format!("set a route with windows to {address}"),
-                io::Error::other("there is one to this very address, which is left alone"),
-            ));
-        }
-        Self::copy(kernel, base, prefix, window)
+    /// Without netlink, and without a thread to follow changes.
+    pub fn keep(
+        wanted: impl IntoIterator<Item = (IpAddr, Segments)>,
+        refuse: impl FnMut(IpAddr, NetError) + Send + 'static,
+    ) -> Result<Self> {
+        let wanted = wanted.into_iter().map(|(address, window)| (IpNet::from(address), window));
+        let mut keeper = Keeper {
+            routes: Routes::open_as(MARK, true)?,
+            wanted: wanted.collect(),
+            refused: BTreeMap::new(),
+            refuse: Box::new(refuse),
+        };
+        keeper.place_first();
+        let (mut events, stop) = (Epoll::new()?, Arc::new(Bell::new()?));
+        events.watch(&keeper.routes, CHANGES)?;
+        events.watch(&stop, STOP)?;
+        let follow = move || {
+            let is_over = |events: &mut Epoll| match events.wait(None) {
+                Ok(mut tokens) => tokens.any(|token| token == STOP),
+                Err(_) => true,
+            };
+            while !is_over(&mut events) {
+                keeper.follow();
+            }
+            keeper.remove();
+        };
+        let thread = Builder::new().name("window-routes".to_owned()).spawn(follow);
+        let thread = thread.map_err(|source| NetError::system("start a thread", source))?;
+        Ok(Self { stop, thread: Some(thread) })
     }
 
     /// Makes such a route to an address of documentation [RFC 5737] and takes it away.
     ///
     /// # Errors
-    /// As [`WindowRoute::set`].
+    /// As [`WindowRoutes::keep`] tells.
     pub fn try_out() -> Result<()> {
         let loopback = if_nametoindex("lo")
             .map_err(|errno| NetError::system("look up the device lo", errno))?;
@@ -77,25 +94,89 @@ impl WindowRoute {
         };
         base.attributes.push(RouteAttribute::Oif(loopback));
         let prefix = IpNet::from(IpAddr::from([192, 0, 2, 82]));
-        let window = Segments::new(10).expect("above zero");
-        Self::copy(Kernel::open(MARK)?, base, prefix, window).map(drop)
-    }
-
-    fn copy(
-        mut kernel: Kernel,
-        base: RouteMessage,
-        prefix: IpNet,
-        window: Segments,
-    ) -> Result<Self> {
-        let windows = Windows { congestion: window, receive: Some(window) };
-        let route = kernel.copy(base, prefix, windows)?;
-        Ok(Self { kernel, route })
+        let mut kernel = Kernel::open(MARK)?;
+        let route = kernel.copy(base, prefix, both(Segments::new(10).expect("above zero")))?;
+        kernel.delete(&route)
     }
 }
 
-impl Drop for WindowRoute {
+impl Drop for WindowRoutes {
     fn drop(&mut self) {
-        // Whoever has removed it already did what is wanted here.
-        let _removed = self.kernel.delete(&self.route);
+        self.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works with.
+struct Keeper {
+    routes: Routes,
+    wanted: BTreeMap<IpNet, Segments>,
+    /// The reason that was told last, of each that is not there.
+    refused: BTreeMap<IpNet, String>,
+    refuse: Box<dyn FnMut(IpAddr, NetError) + Send>,
+}
+
+impl Keeper {
+    fn place_first(&mut self) {
+        // One that another process has, or had, would be copied in place of what it was copied from. Who may not
+        // remove them may not set any, which is told of each.
+        let _ = self.routes.clear(&self.wanted.keys().copied().collect());
+        self.place_missing();
+    }
+
+    fn follow(&mut self) {
+        // What is not there any more is told by the next attempt.
+        let _ = self.routes.follow();
+        self.place_missing();
+    }
+
+    fn place_missing(&mut self) {
+        for (&prefix, &window) in &self.wanted {
+            if self.routes.ours().any(|(ours, _)| ours == prefix) {
+                continue;
+            }
+            let placed = self.routes.set(prefix, both(window));
+            let Err(error) = placed.and_then(|placed| allowed(prefix, placed)) else {
+                self.refused.remove(&prefix);
+                continue;
+            };
+            let reason = error.to_string();
+            if self.refused.get(&prefix) != Some(&reason) {
+                self.refused.insert(prefix, reason);
+                (self.refuse)(prefix.addr(), error);
+            }
+        }
+    }
+
+    fn remove(&mut self) {
+        for prefix in self.wanted.keys() {
+            // Whoever has removed it already did what is wanted here.
+            let _ = self.routes.remove(*prefix);
+        }
+    }
+}
+
+/// The same window both ways.
+const fn both(window: Segments) -> Windows {
+    Windows { congestion: window, receive: Some(window) }
+}
+
+fn allowed(prefix: IpNet, placed: Placed) -> Result<()> {
+    match placed {
+        Placed::Set | Placed::Unneeded => Ok(()),
+        Placed::NoRoute => Err(NetError::Unsupported {
+            ability: "route with windows to an address of this host, or to where none leads",
+            needs: "only what leaves the host takes a route that can be set",
+        }),
+        Placed::Foreign => Err(NetError::system(
+            format!("set a route with windows to {}", prefix.addr()),
+            io::Error::other(
+                "there is one to this very address, or a rule with suppress_prefixlength, \
+                 which is left alone",
+            ),
+        )),
     }
 }

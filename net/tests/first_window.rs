@@ -5,15 +5,18 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use common::{HERE, Hosts, THERE, THERE_IPV6, USUAL, dial, skipped, window};
 use ipnet::IpNet;
+use tradewind_net::NetError;
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
-use tradewind_net::window_route::WindowRoute;
+use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
 /// The program, where this process may load it.
@@ -122,23 +125,30 @@ fn the_whole_window_leaves_before_the_first_acknowledgement() {
     }
 }
 
+/// Keeps a route to `there` with a window of 120 segments; it says why it is not there.
+fn keep(hosts: &Hosts, there: &str) -> (WindowRoutes, mpsc::Receiver<String>) {
+    let (refused, reasons) = mpsc::channel();
+    let wanted = [(there.parse().unwrap(), Segments::new(120).unwrap())];
+    let refuse = move |_, error: NetError| refused.send(error.to_string()).unwrap();
+    let routes = hosts.here.run(|| WindowRoutes::keep(wanted, refuse)).unwrap().unwrap();
+    (routes, reasons)
+}
+
 #[test]
 fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
     let Some(hosts) = Hosts::new() else { return };
     let plain = SocketOptions::default();
     let listener = hosts.listen(&plain);
-    let there = THERE.parse().unwrap();
-    let set = || WindowRoute::set(there, Segments::new(120).unwrap());
-    let route = hosts.here.run(set).unwrap().unwrap();
+    let route = keep(&hosts, THERE);
     assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
     // A second process may have one for the same address.
-    let again = hosts.here.run(set).unwrap().unwrap();
+    let again = keep(&hosts, THERE);
     assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
     hosts.here.run(|| drop((route, again))).unwrap();
     assert_eq!(window(&hosts.dial(&listener, &plain)), USUAL);
 
-    let own = hosts.here.run(|| WindowRoute::set(HERE.parse().unwrap(), Segments::new(9).unwrap()));
-    let error = own.unwrap().unwrap_err().to_string();
+    let (_own, reasons) = keep(&hosts, HERE);
+    let error = reasons.try_recv().unwrap();
     assert!(error.contains("an address of this host"), "{error}");
 }
 
@@ -146,15 +156,16 @@ fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
 fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
     let Some(hosts) = Hosts::new() else { return };
     let there = THERE.parse().unwrap();
-    let set = || WindowRoute::set(there, Segments::new(120).unwrap());
     let foreign = format!("{THERE}/32 dev near0 metric 5 initcwnd 33");
     iproute::batch(&hosts.here, Tool::Ip, &[format!("route add {foreign}")]).unwrap();
-    let error = hosts.here.run(set).unwrap().unwrap_err().to_string();
+    let (waiting, reasons) = keep(&hosts, THERE);
+    let error = reasons.try_recv().unwrap();
     assert!(error.contains(THERE) && error.contains("left alone"), "{error}");
     let plain = SocketOptions::default();
     let listener = hosts.listen(&plain);
     assert_eq!(window(&hosts.dial(&listener, &plain)), 33);
     iproute::batch(&hosts.here, Tool::Ip, &[format!("route del {foreign}")]).unwrap();
+    drop(waiting);
     // What was learned is no obstacle, and what an operator asks for goes before it.
     let six = THERE_IPV6.parse().unwrap();
     for (address, there) in [(THERE, there), (THERE_IPV6, six)] {
@@ -167,12 +178,44 @@ fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
         let mut learned = hosts.here.run(learn).unwrap();
         let listener = hosts.listen_at(address, &plain);
         assert_eq!(window(&hosts.dial(&listener, &plain)), 60, "{address}");
-        let asked = hosts.here.run(|| WindowRoute::set(there, Segments::new(120).unwrap()));
-        let asked = asked.unwrap().unwrap();
+        let asked = keep(&hosts, address);
         assert_eq!(window(&hosts.dial(&listener, &plain)), 120, "{address}");
         drop(asked);
         assert_eq!(window(&hosts.dial(&listener, &plain)), 60, "{address}");
         assert_eq!(learned.sweep().unwrap(), 1);
         assert_eq!(window(&hosts.dial(&listener, &plain)), USUAL, "{address}");
     }
+}
+
+#[test]
+fn window_routes_follow_rules_and_routes() {
+    let Some(hosts) = Hosts::new() else { return };
+    let ip = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        iproute::batch(&hosts.here, Tool::Ip, &lines).unwrap();
+    };
+    let way = || {
+        let get = ["route", "get", "fibmatch", THERE];
+        hosts.here.run(|| iproute::ask(Tool::Ip, &get)).unwrap().unwrap()
+    };
+    // The thread follows by and by.
+    let goes = |parts: [&str; 2]| {
+        let is_so = |_| {
+            std::thread::sleep(Duration::from_millis(10));
+            parts.iter().all(|part| way().contains(part))
+        };
+        assert!((0..3000).any(is_so), "{parts:?} in {}", way());
+    };
+    let kept = keep(&hosts, THERE);
+    goes(["dev near0", "initcwnd 120"]);
+    ip(&["link add vpn type veth peer name far", "link set vpn up", "link set far up"]);
+    ip(&["route add default dev vpn table 777", "rule add not fwmark 777 table 777"]);
+    ip(&["rule add table main suppress_prefixlength 24"]);
+    goes(["dev vpn", "initcwnd 120"]);
+    ip(&["rule del not fwmark 777 table 777", "rule del table main suppress_prefixlength 24"]);
+    goes(["dev near0", "initcwnd 120"]);
+    ip(&[&format!("route add {THERE}/31 dev vpn")]);
+    goes(["dev vpn", "initcwnd 120"]);
+    drop(kept);
+    assert!(!way().contains("initcwnd"), "{}", way());
 }

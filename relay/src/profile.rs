@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use tradewind_desired::{Connections, Encryption, LegProfile};
+use tradewind_desired::{Connections, Encryption, LegProfile, LegTo};
 use tradewind_net::first_window::{FirstWindow, FirstWindows};
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::sysctl;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
-use tradewind_net::window_route::WindowRoute;
+use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::Segments;
 
 use crate::config::{LegProfiles, Timeouts};
@@ -30,7 +30,7 @@ pub(crate) struct Legs {
     dial: Leg,
     to: BTreeMap<SocketAddr, Leg>,
     /// Taken away when this is dropped.
-    _routes: Vec<WindowRoute>,
+    _routes: Option<WindowRoutes>,
 }
 
 /// One leg that this process dials.
@@ -72,7 +72,7 @@ impl Legs {
         if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
         }
-        let mut routes = Vec::new();
+        let mut routes = None;
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {
             first: first_options(profile, windows.as_ref(), learned),
@@ -137,18 +137,23 @@ impl Leg {
 
 /// What sets first windows here: a program in the kernel, or else routes to the legs that have an
 /// address of their own.
-fn windows(profiles: &LegProfiles, routes: &mut Vec<WindowRoute>) -> Option<FirstWindows> {
+fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<FirstWindows> {
     let refused = match FirstWindows::attach() {
         Ok(windows) => return Some(windows),
         Err(error) => error,
     };
-    for leg in &profiles.to {
-        let Some(window) = leg.dial.initial_window else { continue };
+    let by_route = |leg: &LegTo| {
+        let window = leg.dial.initial_window?;
         let untimed = Segments::new(MOST_UNTIMED).expect("more than none");
         let most = leg.dial.pacing_rtts.map_or(window, |_| window.min(untimed));
-        match WindowRoute::set(leg.address.ip(), most) {
-            Ok(route) => routes.push(route),
-            Err(error) => tracing::warn!("no first window to {}: {error}", leg.address),
+        Some((leg.address.ip(), most))
+    };
+    let by_route: Vec<_> = profiles.to.iter().filter_map(by_route).collect();
+    if !by_route.is_empty() {
+        let refuse = |address, error| tracing::warn!("no first window to {address}: {error}");
+        match WindowRoutes::keep(by_route, refuse) {
+            Ok(kept) => *routes = Some(kept),
+            Err(error) => tracing::warn!("no first windows by route: {error}"),
         }
     }
     if [&profiles.accept, &profiles.dial].iter().any(|leg| leg.initial_window.is_some()) {

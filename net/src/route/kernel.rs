@@ -11,11 +11,13 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
     RouteNextHopFlags, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::RuleMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use tradewind_units::Segments;
 
 use super::Windows;
+use super::rules::Suppressions;
 use super::snapshot::Snapshot;
 use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
@@ -43,6 +45,11 @@ impl Kernel {
     /// Changes nothing.
     pub(crate) fn open(mark: Mark) -> Result<Self> {
         Ok(Self { netlink: Netlink::open(NETLINK_ROUTE)?, mark })
+    }
+
+    /// Returns the protocol number of our routes.
+    pub(super) const fn protocol(&self) -> RouteProtocol {
+        RouteProtocol::Other(self.mark.protocol)
     }
 
     /// All routes with our mark, whoever left them.
@@ -73,9 +80,35 @@ impl Kernel {
             let mut all = RouteMessage::default();
             all.header.address_family = family;
             let question = RouteNetlinkMessage::GetRoute(all);
-            self.ask_each(question, NLM_F_DUMP, "list routes", &mut each)?;
+            let mut take = |answer| {
+                if let Some(route) = route_of(answer) {
+                    each(route);
+                }
+            };
+            self.ask_each(question, NLM_F_DUMP, "list routes", &mut take)?;
         }
         Ok(())
+    }
+
+    /// Returns the rules that suppress routes with short prefixes.
+    pub(super) fn suppressions(&mut self) -> Result<Suppressions> {
+        let mut found = Suppressions::default();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut all = RuleMessage::default();
+            all.header.family = family;
+            let question = RouteNetlinkMessage::GetRule(all);
+            let mut take = |answer| {
+                if let RouteNetlinkMessage::NewRule(rule) = answer {
+                    found.add(&rule);
+                }
+            };
+            match self.ask_each(question, NLM_F_DUMP, "list routing rules", &mut take) {
+                // A kernel without policy routing has none.
+                Err(NetError::System { source, .. }) if has_no_rules(&source) => {}
+                other => other?,
+            }
+        }
+        Ok(found)
     }
 
     /// Waits until the kernel is done with the change of a link that it has told of: while that lasts, no route is changed.
@@ -212,7 +245,7 @@ impl Kernel {
         action: &str,
     ) -> Result<Vec<RouteMessage>> {
         let mut answers = Vec::new();
-        self.ask_each(message, flags, action, &mut |route| answers.push(route))?;
+        self.ask_each(message, flags, action, &mut |answer| answers.extend(route_of(answer)))?;
         Ok(answers)
     }
 
@@ -221,7 +254,7 @@ impl Kernel {
         message: RouteNetlinkMessage,
         flags: u16,
         action: &str,
-        each: &mut impl FnMut(RouteMessage),
+        each: &mut impl FnMut(RouteNetlinkMessage),
     ) -> Result<()> {
         let mut packet = NetlinkMessage::from(message);
         packet.header.flags = NLM_F_REQUEST | flags;
@@ -231,8 +264,8 @@ impl Kernel {
         let asked = self.netlink.ask(&mut request, |answer| {
             let parsed =
                 NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer).map(|m| m.payload);
-            if let Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) = parsed {
-                each(route);
+            if let Ok(NetlinkPayload::InnerMessage(told)) = parsed {
+                each(told);
             }
         });
         asked.map_err(|source| match source.raw_os_error() {
@@ -243,6 +276,18 @@ impl Kernel {
             _ => NetError::system(action, source),
         })
     }
+}
+
+fn route_of(answer: RouteNetlinkMessage) -> Option<RouteMessage> {
+    match answer {
+        RouteNetlinkMessage::NewRoute(route) => Some(route),
+        _ => None,
+    }
+}
+
+fn has_no_rules(error: &std::io::Error) -> bool {
+    let codes = [libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 fn is_unreachable(error: &std::io::Error) -> bool {
@@ -300,6 +345,15 @@ impl OwnWindows {
         }
         own
     }
+}
+
+/// The table of a route.
+pub(super) fn table_of(route: &RouteMessage) -> u32 {
+    let table = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    table.unwrap_or(route.header.table.into())
 }
 
 pub(super) fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {

@@ -304,6 +304,96 @@ fn a_copy_that_is_refused_keeps_no_other_from_following() {
     });
 }
 
+/// The way to an address, in `ip route`'s words.
+fn way(namespace: &Namespace, to: &[&str]) -> String {
+    let words = [&["route", "get", "fibmatch"], to].concat();
+    namespace.run(|| crate::iproute::ask(Tool::Ip, &words)).unwrap().unwrap()
+}
+
+/// Adds or removes the rules of a tunnel that is to take everything, as wg-quick does.
+fn vpn_rules(namespace: &Namespace, act: &str) {
+    for family in ["-4", "-6"] {
+        for rule in [
+            ["not", "fwmark", "51820", "table", "51820"].as_slice(),
+            &["table", "main", "suppress_prefixlength", "0"],
+        ] {
+            let words = [&[family, "rule", act], rule].concat();
+            namespace.run(|| crate::iproute::ask(Tool::Ip, &words)).unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn copies_go_into_a_vpn_that_comes_up_by_rules() {
+    in_namespace("copies_go_into_a_vpn_that_comes_up_by_rules", |namespace, routes| {
+        let (four, six, inside) = ("192.0.2.1", "2001:db8:bbbb::1", "10.9.1.2");
+        ip(
+            namespace,
+            &[
+                "route add ::/0 via 2001:db8:1::9 dev wa",
+                "link add vpn type veth peer name vpn-peer",
+                "link set vpn up",
+                "link set vpn-peer up",
+                "route add default dev vpn table 51820",
+                "route add ::/0 dev vpn table 51820",
+            ],
+        );
+        for address in [four, six, inside] {
+            let prefix = address.parse::<std::net::IpAddr>().unwrap().into();
+            assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set, "{address}");
+        }
+        routes.follow();
+        // Nothing but rules changes.
+        vpn_rules(namespace, "add");
+        routes.follow();
+        for to in [four, six] {
+            let way = way(namespace, &[to]);
+            assert!(way.contains("dev vpn") && way.contains("initcwnd 80"), "{way}");
+        }
+        let marked = way(namespace, &[four, "mark", "51820"]);
+        assert!(marked.contains("via 10.1.0.254 dev wa"), "{marked}");
+        let kept = way(namespace, &[inside]);
+        assert!(kept.contains("dev wa") && kept.contains("initcwnd 80"), "{kept}");
+        // And back.
+        vpn_rules(namespace, "del");
+        routes.follow();
+        for to in [four, six] {
+            let way = way(namespace, &[to]);
+            assert!(way.contains("dev wa") && way.contains("initcwnd 80"), "{way}");
+        }
+    });
+}
+
+#[test]
+fn no_copy_is_found_where_a_rule_passes_over_its_original() {
+    let test = "no_copy_is_found_where_a_rule_passes_over_its_original";
+    in_namespace(test, |namespace, routes| {
+        let (default, other) = (net("192.0.2.1/32"), net("10.9.1.2/32"));
+        for prefix in [default, other] {
+            assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
+        }
+        routes.follow();
+        // Only what has a mark goes into the tunnel; a copy in the main table would take it out.
+        ip(
+            namespace,
+            &[
+                "route add default via 10.2.0.9 dev wb table 51820",
+                "rule add fwmark 7 table 51820",
+                "rule add table main suppress_prefixlength 0",
+            ],
+        );
+        assert_eq!(followed(routes, "192.0.2.1/32"), Some(Placed::Foreign));
+        let marked = way(namespace, &["192.0.2.1", "mark", "7"]);
+        assert!(marked.contains("via 10.2.0.9 dev wb"), "{marked}");
+        let plain = way(namespace, &["192.0.2.1"]);
+        assert!(plain.contains("via 10.1.0.254") && !plain.contains("initcwnd"), "{plain}");
+        assert_eq!(routes.ours().map(|(prefix, _)| prefix).collect::<Vec<_>>(), [other]);
+        ip(namespace, &["rule del table main suppress_prefixlength 0"]);
+        routes.follow();
+        assert_eq!(routes.set(default, windows(80)).unwrap(), Placed::Set);
+    });
+}
+
 #[test]
 fn a_link_that_neither_comes_nor_goes_touches_no_route() {
     let mut links = Links::default();

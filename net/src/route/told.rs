@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
 };
 
 use super::PROTOCOL;
-use super::kernel::{Kernel, metrics_of, prefix_of};
+use super::kernel::{Kernel, metrics_of, prefix_of, table_of};
 use crate::error::Result;
 
 /// How long packets may be (`RTAX_MTU`) and segments (`RTAX_ADVMSS`) is of the way, not of the connection: another way has its own.
@@ -72,12 +72,8 @@ impl Told {
 /// the kernel keeps of another route for one address.
 fn counts(route: &RouteMessage) -> bool {
     let main = u32::from(RouteHeader::RT_TABLE_MAIN);
-    let table = route.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Table(table) => Some(*table),
-        _ => None,
-    });
     let header = &route.header;
-    table.unwrap_or(header.table.into()) == main
+    table_of(route) == main
         && header.kind == RouteType::Unicast
         && header.protocol != RouteProtocol::Other(PROTOCOL)
         && header.source_prefix_length == 0
