@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint setup-bench build demo test test-long test-lab lint bench fuzz clean
+.PHONY: help setup setup-lint setup-bench build demo test test-long test-lab lint bench smoke fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -59,6 +59,9 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-packets
 	$(CARGO) run --locked --release --quiet -p tradewind-tuner --example jump_costs
 	$(CARGO) run --locked --release --quiet --example planner_times
+
+smoke: build ## every bench, example and experiment that the docs quote, in its shortest form: that they run, no figure
+	@$(CARGO) run --locked --quiet -p xtask -- smoke $(TRADEWIND)
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token plan_problem flow_log rtt_table packet_message packet_session packet_services packet_parcel jumpstart_control jumpstart_config

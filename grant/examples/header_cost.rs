@@ -1,7 +1,7 @@
 //! What a hop header costs, in microseconds: sealing, opening and passing on with warm caches, and the
 //! first time for each (a Diffie-Hellman step, a signature).
 //!
-//! `cargo run --release -p tradewind-grant --example header_cost`
+//! `cargo run --release -p tradewind-grant --example header_cost [-- --quick]`
 
 #![allow(
     clippy::disallowed_types,
@@ -44,6 +44,8 @@ fn timed<T>(label: &str, rounds: u64, mut work: impl FnMut(u64) -> T) {
 }
 
 fn main() -> Result<(), GrantError> {
+    let is_quick = std::env::args().any(|argument| argument == "--quick");
+    let (rounds, few) = if is_quick { (100, 10) } else { (ROUNDS, 1_000) };
     let now = Timestamp::from_nanos(1_795_176_000_000_000_000);
     let operator = OperatorKey::from_entropy([1; 32]);
     let gateway = IdentityKey::from_entropy([2; 32]);
@@ -69,26 +71,26 @@ fn main() -> Result<(), GrantError> {
     let mut sealer = Sealer::new(gateway.clone(), signed.clone())?;
     let mut relay = Verifier::new(relays[0].clone(), vec![operator.public()]);
 
-    let headers: Vec<_> = (0..ROUNDS)
+    let headers: Vec<_> = (0..rounds)
         .map(|number| sealer.seal(now, nonce(number), &request))
         .collect::<Result<_, _>>()?;
     println!("header of {} bytes over {} relays", headers[0].bytes.len(), relays.len());
-    timed("seal, warm", ROUNDS, |n| sealer.seal(now, nonce(n), &request));
-    let mut open = Vec::with_capacity(ROUNDS as usize);
-    timed("open, warm", ROUNDS, |n| {
+    timed("seal, warm", rounds, |n| sealer.seal(now, nonce(n), &request));
+    let mut open = Vec::with_capacity(rounds as usize);
+    timed("open, warm", rounds, |n| {
         open.push(relay.open(now, &headers[n as usize].bytes).expect("a true header"));
     });
-    timed("pass on, warm", ROUNDS, |n| relay.forward(&open[n as usize]));
+    timed("pass on, warm", rounds, |n| relay.forward(&open[n as usize]));
     let (upstream, downstream) = (&open[0].upstream, &headers[0].downstream);
-    timed("seal and open a reply", ROUNDS, |_| downstream.open(&upstream.seal(&Reply::ok(1))));
-    timed("refuse a false neighbour's tag", ROUNDS, |n| {
+    timed("seal and open a reply", rounds, |_| downstream.open(&upstream.seal(&Reply::ok(1))));
+    timed("refuse a false neighbour's tag", rounds, |n| {
         let mut bytes = headers[n as usize].bytes.clone();
         *bytes.last_mut().expect("not empty") ^= 1;
         relay.open(now, &bytes).is_err()
     });
-    timed("once a pair: Diffie-Hellman and keys", 1_000, |_| {
+    timed("once a pair: Diffie-Hellman and keys", few, |_| {
         PairKey::derive(&gateway, &relays[0].public())
     });
-    timed("once a grant: signature", 1_000, |_| signed.verify(&[operator.public()]).is_ok());
+    timed("once a grant: signature", few, |_| signed.verify(&[operator.public()]).is_ok());
     Ok(())
 }

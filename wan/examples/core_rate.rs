@@ -1,7 +1,7 @@
 //! What a segment costs: runs the core as its driver does and prints nanoseconds of processor time
 //! for each segment that crosses the network.
 //!
-//! `cargo run --release -p tradewind-wan --example core_rate`
+//! `cargo run --release -p tradewind-wan --example core_rate [-- --quick]`
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -81,10 +81,14 @@ const CASES: &[Case] = &[
 
 /// Virtual seconds of each case.
 const SPAN: Duration = Duration::from_secs(5);
+/// The same of a run that only shows that it works.
+const QUICK_SPAN: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let is_quick = std::env::args().any(|argument| argument == "--quick");
+    let span = if is_quick { QUICK_SPAN } else { SPAN };
     for case in CASES {
-        let (crossed, deliveries, wakes, nanos) = run(case)?;
+        let (crossed, deliveries, wakes, nanos) = run(case, span)?;
         println!(
             "{:52} {:6.1} ns/segment {:6.1} segments/delivery {:5.2} wakes/delivery {:5.1} % of a \
              core at this load",
@@ -92,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             nanos as f64 / crossed as f64,
             crossed as f64 / deliveries as f64,
             wakes as f64 / deliveries as f64,
-            nanos as f64 / SPAN.as_nanos() as f64 * 100.0,
+            nanos as f64 / span.as_nanos() as f64 * 100.0,
         );
     }
     Ok(())
@@ -108,9 +112,9 @@ fn topology(case: &Case) -> Result<Topology, Box<dyn Error>> {
 }
 
 /// Returns segments delivered, deliveries, wakes, and nanoseconds spent.
-fn run(case: &Case) -> Result<(u64, u64, u64, u128), Box<dyn Error>> {
+fn run(case: &Case, span: Duration) -> Result<(u64, u64, u64, u128), Box<dyn Error>> {
     let mut wan = Wan::new(&topology(case)?, 1);
-    let end = Timestamp::ZERO + SPAN;
+    let end = Timestamp::ZERO + span;
     let stagger = case.gap / u32::from(case.pairs);
     let mut next_push: Vec<Timestamp> =
         (0..case.pairs).map(|pair| Timestamp::ZERO + stagger * u32::from(pair)).collect();

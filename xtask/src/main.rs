@@ -1,4 +1,5 @@
-//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests: `test`, and the lab's figures: `test-lab`.
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests: `test`, the lab's figures: `test-lab`,
+//! and whether everything that the docs quote still runs: `smoke`.
 //!
 //! | module | checks |
 //! |---|---|
@@ -6,6 +7,7 @@
 //! | [`sources`] | what every Rust file must and must not hold |
 //! | [`mod@test`] | all tests, and again what meets the kernel and failed |
 //! | [`test_lab`] | what is promised of real runs in the lab |
+//! | [`smoke`] | every bench, example and experiment that the docs quote, in its shortest form |
 //! | [`lexer`] | (tells code, comments and literals apart) |
 //!
 //! A violation is one line, `file:line: what and what would be right`. It belongs to no floor and
@@ -13,6 +15,7 @@
 
 mod floors;
 mod lexer;
+mod smoke;
 mod sources;
 mod test;
 mod test_lab;
@@ -22,8 +25,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo run -p xtask -- layers [FOLDER] | test | test-lab BINARY [VERDICT_FILE]";
+const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | test-lab BINARY [VERDICT_FILE] | \
+     smoke BINARY";
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
             let verdict_file = rest.first().map(Path::new);
             return test_lab::run(&repository, Path::new(binary), verdict_file);
         }
+        ["smoke", binary] => return smoke::run(&repository, Path::new(binary)),
         ["test"] => return test::run(&repository),
         _ => {
             eprintln!("{USAGE}");

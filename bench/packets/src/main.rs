@@ -1,5 +1,6 @@
 //! `jq-scale`: what a relay carries by a thread, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
-//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is named so, and no bars.
+//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is named so, and no bars. With `--quick` it does
+//! everything once, and for a moment: that shows that all works, and nothing else.
 //!
 //! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams
 //! (recvmmsg, sendmmsg); another one, with trains, encrypts each datagram twice, as a relay must that opens and seals them. A relay between gateways ([`services`]) forwards every
@@ -106,8 +107,13 @@ impl Subject {
 }
 
 fn main() -> anyhow::Result<()> {
-    let seconds = std::env::args().nth(1).map_or(Ok(1.0), |text| text.parse());
-    let part = std::env::args().nth(2);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_quick = arguments.first().is_some_and(|first| first == "--quick");
+    if is_quick {
+        arguments[0] = "0.05".to_owned();
+    }
+    let seconds = arguments.first().map_or(Ok(1.0), |text| text.parse());
+    let part = arguments.get(1).cloned();
     let span = Duration::try_from_secs_f64(seconds.context("seconds: expected a number")?)?;
     let is_there =
         |subject: &&Subject| !matches!(subject, Subject::Coturn) || coturn::find().is_some();
@@ -125,9 +131,11 @@ fn main() -> anyhow::Result<()> {
         "bytes | traffic | what | arrived a second | handled by a second of CPU | of a bare loop"
     );
     let mut lines = Vec::new();
-    for bytes in BYTES {
+    let rounds = if is_quick { 1 } else { ROUNDS };
+    let sizes = if is_quick { &BYTES[..1] } else { &BYTES };
+    for bytes in sizes {
         for traffic in [Traffic::Trains, Traffic::Singles] {
-            lines.extend(measure(&subjects, traffic, bytes, span)?);
+            lines.extend(measure(&subjects, (traffic, *bytes), span, rounds)?);
         }
     }
     if part.is_none() {
@@ -158,12 +166,12 @@ fn rest(span: Duration, lines: &[Line]) -> anyhow::Result<()> {
 /// Runs and prints all subjects under one load.
 fn measure(
     subjects: &[Subject],
-    traffic: Traffic,
-    bytes: usize,
+    (traffic, bytes): (Traffic, usize),
     span: Duration,
+    rounds: usize,
 ) -> anyhow::Result<Vec<Line>> {
     let mut outcomes = vec![Vec::new(); subjects.len()];
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds {
         for (subject, outcomes) in subjects.iter().zip(&mut outcomes) {
             let outcome = subject.run(traffic, bytes, span)?;
             if round > 0 {
@@ -183,7 +191,7 @@ fn measure(
     // The two first are the bare loops.
     let bare = |round| handled(0, round).max(handled(1, round));
     let of_bare = (0..subjects.len()).map(|subject| {
-        middle((0..ROUNDS).map(|round| handled(subject, round) / bare(round)).collect())
+        middle((0..rounds).map(|round| handled(subject, round) / bare(round)).collect())
     });
     let lines = subjects.iter().zip(medians).zip(of_bare).map(|((subject, medians), of_bare)| {
         let Outcome { arrived_a_second: arrived, handled_a_cpu_second: handled } = medians;

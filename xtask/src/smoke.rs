@@ -1,0 +1,149 @@
+//! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p xtask -- smoke BINARY`.
+//!
+//! Nothing here asserts a figure. A run proves that the program still starts, does what it measures and comes to its end, and that what
+//! the docs tell people to type is there. What it lacks on this machine (rights, data) it says itself.
+//!
+//! Programs are built without optimization, as tests are: that they are slow so matters to nobody.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest that one may take. Chosen: each takes seconds when the machine is idle.
+const LONGEST: Duration = Duration::from_secs(240);
+/// Between two looks whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Exit code of a program that could not measure here, as of the lab's.
+const INVALID: i32 = 3;
+
+/// Programs of this workspace: what `cargo run` gets, and its arguments.
+const PROGRAMS: [(&[&str], &[&str]); 14] = [
+    (&["-p", "tradewind-bench-packets"], &["--quick"]),
+    (&["-p", "tradewind-fec", "--example", "fec_speed"], &["--quick"]),
+    (&["-p", "tradewind-grant", "--example", "header_cost"], &["--quick"]),
+    (&["-p", "tradewind-lab", "--example", "capacity"], &["2 Gbit/s"]),
+    (&["-p", "tradewind-node", "--example", "accept"], &[]),
+    (&["-p", "tradewind-node", "--example", "flow"], &[]),
+    (&["-p", "tradewind-plan", "--example", "four_cities"], &["5", "2"]),
+    (&["-p", "tradewind-plan", "--example", "heuristics_hold"], &["3"]),
+    (&["-p", "tradewind-plan", "--example", "routing"], &[]),
+    (&["-p", "tradewind-plan", "--example", "speculative"], &[]),
+    (&["-p", "tradewind-tuner", "--example", "jump_costs"], &["--quick"]),
+    (&["-p", "tradewind-wan", "--example", "core_rate"], &["--quick"]),
+    (&["--workspace", "--example", "exact_time"], &["1", "3"]),
+    (&["--workspace", "--example", "planner_times"], &["1", "6", "4"]),
+];
+/// Experiments without a lab, which end within seconds; the lab's figures are those of `test-lab`.
+const EXPERIMENTS: [&str; 8] = [
+    "cp-budget",
+    "cp-cost",
+    "jq-cost",
+    "jq-delay",
+    "jq-straggler",
+    "rt-model",
+    "rt-cmax",
+    "rt-ramp",
+];
+
+/// Runs all of it; the first word of each line on standard output says how one ended.
+pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
+    let mut failed = 0;
+    let mut tell = |name: &str, outcome: Result<Duration, String>| match outcome {
+        Ok(took) => println!("smoke: {name}: ran, {:.1} s", took.as_secs_f64()),
+        Err(why) => {
+            failed += 1;
+            println!("smoke: {name}: FAIL: {why}");
+        }
+    };
+    for name in quoted_experiments(root) {
+        let known = root.join("scenarios").join(format!("{name}.toml")).is_file();
+        if !known {
+            tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
+        }
+    }
+    for (cargo, arguments) in PROGRAMS {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        command.args(["run", "--locked", "--quiet"]).args(cargo).arg("--").args(arguments);
+        tell(cargo.last().unwrap_or(&""), finish(command.current_dir(root)));
+    }
+    let mut bench = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    bench.args(["run", "--locked", "--quiet", "-p", "tradewind-bench-relay", "--"]);
+    bench.args(["--quick", "--rounds=1", "--window=0.1", "--pinning=unpinned", "--tradewind"]);
+    tell("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
+    for name in EXPERIMENTS {
+        let mut command = Command::new(binary);
+        tell(name, finish(command.args(["lab", "run", name, "--quick"]).current_dir(root)));
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The experiments that the docs tell people to run.
+fn quoted_experiments(root: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let folder = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
+    for file in folder.map(|entry| entry.path()).chain([root.join("README.md")]) {
+        names.extend(quoted_in(&fs::read_to_string(file).unwrap_or_default()));
+    }
+    names
+}
+
+/// The names behind `lab run` in a text.
+fn quoted_in(text: &str) -> impl Iterator<Item = String> {
+    text.split("lab run ").skip(1).filter_map(|rest| {
+        let is_part = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
+        let name: String = rest.chars().take_while(is_part).collect();
+        (name.contains('-') && !name.starts_with('-')).then_some(name)
+    })
+}
+
+/// Runs a program to its end; how long it took, or the end of what it said.
+fn finish(command: &mut Command) -> Result<Duration, String> {
+    let begun = Instant::now();
+    let said = tempfile(begun);
+    let file = fs::File::create(&said).map_err(|error| format!("{}: {error}", said.display()))?;
+    let both = file.try_clone().map_err(|error| error.to_string())?;
+    command.stdin(Stdio::null()).stdout(file).stderr(both);
+    let mut child = command.spawn().map_err(|error| format!("cannot run it: {error}"))?;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Ok(status.code()),
+            Ok(None) if begun.elapsed() < LONGEST => std::thread::sleep(LOOK_EVERY),
+            Ok(None) => {
+                // It may have ended meanwhile.
+                let _ = child.kill();
+                let _ = child.wait();
+                break Err(format!("it did not end within {LONGEST:?}"));
+            }
+            Err(error) => break Err(error.to_string()),
+        }
+    };
+    let text = fs::read_to_string(&said).unwrap_or_default();
+    let _ = fs::remove_file(&said);
+    match ended? {
+        Some(0 | INVALID) => Ok(begun.elapsed()),
+        code => {
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n");
+            Err(format!("exit code {code:?}\n{last}"))
+        }
+    }
+}
+
+fn tempfile(begun: Instant) -> std::path::PathBuf {
+    let name = format!("tradewind-smoke-{}-{begun:?}", std::process::id());
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+    std::env::temp_dir().join(name.chars().filter(is_plain).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_experiments_are_found_with_their_names() {
+        let text = "`tradewind lab run jq-cost --quick`, `lab run FILE`, lab run cdd-e2e.";
+        assert_eq!(quoted_in(text).collect::<Vec<_>>(), ["jq-cost", "cdd-e2e"]);
+    }
+}
