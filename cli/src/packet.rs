@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use tradewind_node::PacketReport;
-use tradewind_node::status::{Direction, FlowStatus};
+use tradewind_node::status::{Direction, FlowStatus, RefusalStatus};
 use tradewind_units::Bytes;
 
 use crate::netcheck::{page, read_config};
@@ -79,6 +79,10 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
     ];
     table::print(&heading, &rows, 3)?;
     print_members(report)?;
+    for refusal in &report.refusals {
+        let RefusalStatus { far, what, by, reason } = refusal;
+        output::say(format!("refused: the {what} to {far}, by {by}: {reason}"));
+    }
     output::say(
         "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, as their receivers tell",
     );

@@ -155,7 +155,7 @@ fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
 #[test]
 fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
     let Some(hosts) = Hosts::new() else { return };
-    let there = THERE.parse().unwrap();
+    let there: std::net::IpAddr = THERE.parse().unwrap();
     let foreign = format!("{THERE}/32 dev near0 metric 5 initcwnd 33");
     iproute::batch(&hosts.here, Tool::Ip, &[format!("route add {foreign}")]).unwrap();
     let (waiting, reasons) = keep(&hosts, THERE);
@@ -167,7 +167,7 @@ fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
     iproute::batch(&hosts.here, Tool::Ip, &[format!("route del {foreign}")]).unwrap();
     drop(waiting);
     // What was learned is no obstacle, and what an operator asks for goes before it.
-    let six = THERE_IPV6.parse().unwrap();
+    let six: std::net::IpAddr = THERE_IPV6.parse().unwrap();
     for (address, there) in [(THERE, there), (THERE_IPV6, six)] {
         let learn = || {
             let mut routes = Routes::open().unwrap();

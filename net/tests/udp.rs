@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_net::epoll::Epoll;
-use tradewind_net::udp::{ReceiveBatch, SendBatch, SendCounts, UdpOptions, UdpPort};
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::udp::{ReceiveBatch, SendBatch, SendCounts, Target, UdpOptions, UdpPort};
 use tradewind_units::Duration;
 
 const LOCAL: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
@@ -282,4 +283,44 @@ fn sockets_that_share_an_address_share_its_senders() {
 fn an_address_that_is_not_here_is_named() {
     let error = UdpPort::bind("192.0.2.1:9".parse().unwrap(), &UdpOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("bind the socket of udp 192.0.2.1:9: "), "{error}");
+}
+
+/// Whoever writes to one of several addresses hears nothing from another: it is connected to the one that it wrote to.
+#[test]
+fn answers_leave_from_the_address_that_was_written_to() {
+    let Ok(host) = tradewind_net::netns::Namespace::create() else {
+        return common::skipped(&"no right to make network namespaces");
+    };
+    let lines = ["link set lo up", "addr add fd83::1/128 dev lo", "addr add fd83::2/128 dev lo"];
+    iproute::batch(&host, Tool::Ip, &lines.map(str::to_owned)).unwrap();
+    host.run(|| {
+        for (listen, here, at) in [
+            ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.2"),
+            ("0.0.0.0:0", "127.0.0.7:0", "127.0.0.1"),
+            ("[::]:0", "[fd83::1]:0", "fd83::2"),
+            ("[::]:0", "[fd83::2]:0", "fd83::1"),
+            ("[::]:0", "127.0.0.1:0", "127.0.0.2"),
+        ] {
+            for (gso, count) in [(true, 1), (true, 20), (false, 20)] {
+                let options = UdpOptions { gso, both_families: true, ..UdpOptions::default() };
+                let (wildcard, writer) = (port(listen, options), port(here, options));
+                let to = SocketAddr::new(at.parse().unwrap(), wildcard.address().port());
+                writer.connect(to).unwrap();
+                let (mut out, mut arrived) = (SendBatch::new(4), ReceiveBatch::new(8));
+                out.push(to, 5).unwrap().copy_from_slice(b"hello");
+                assert_eq!(out.flush(&writer).sent, 1);
+                assert_eq!(arrived.receive(&wildcard).unwrap(), 1);
+                arrived.for_each(|arrival, _| {
+                    assert_eq!((arrival.from, arrival.at), (writer.address(), Some(to.ip())));
+                    let target = Target { to: arrival.from, from: arrival.at };
+                    for number in 0..count {
+                        out.push(target, 9).unwrap().copy_from_slice(&of_length(number, 9));
+                    }
+                });
+                assert_eq!(out.flush(&wildcard).sent, count as u64);
+                assert_eq!(fetch(&writer, count).len(), count, "{listen} {here} {at} {gso}");
+            }
+        }
+    })
+    .unwrap();
 }

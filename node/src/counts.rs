@@ -58,6 +58,8 @@ counters! {
     taken,
     /// Packets of applications that could not be sent: no session yet, too many flows, or too long.
     refused,
+    /// Packets of applications that are longer than any way to their far endpoint takes.
+    too_long,
     /// Packets handed to applications.
     delivered,
     /// Copies of packets that had arrived before, and replays.
@@ -94,6 +96,8 @@ counters! {
     expired,
     /// Packets that were kept and had to go for room.
     evicted,
+    /// Conversations that were let go for the room of others.
+    conversations_evicted,
     /// Overlay paths that answer, as of the last second.
     paths_up,
 }
@@ -114,9 +118,18 @@ impl Collector for CountsCollector {
         let help = "Datagrams and packets of the packet plane by what became of them";
         let mut family =
             encoder.encode_descriptor("packet_datagrams", help, None, MetricType::Counter)?;
-        for (name, count) in sum.entries().filter(|(name, _)| *name != "paths_up") {
+        let is_datagrams = |name: &str| !["paths_up", "conversations_evicted"].contains(&name);
+        for (name, count) in sum.entries().filter(|(name, _)| is_datagrams(name)) {
             ConstCounter::new(count).encode(family.encode_family(&[("outcome", name)])?)?;
         }
+        let help = "Conversations that were let go for the room of others";
+        let metric = ConstCounter::new(sum.conversations_evicted);
+        metric.encode(encoder.encode_descriptor(
+            "packet_conversations_evicted",
+            help,
+            None,
+            MetricType::Counter,
+        )?)?;
         let help = "Overlay paths of packets that answer";
         let metric = ConstGauge::new(sum.paths_up as f64);
         metric.encode(encoder.encode_descriptor(

@@ -163,6 +163,19 @@ pub struct EndpointStatus {
     pub round_trip_ms: Option<f64>,
 }
 
+/// Something that others refuse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalStatus {
+    /// The far gateway.
+    pub far: String,
+    /// Whether an overlay `path` there is refused, or each `conversation` with it.
+    pub what: String,
+    /// Who refuses it: the far gateway or a relay.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// All flows of a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PacketReport {
@@ -176,6 +189,9 @@ pub struct PacketReport {
     /// Endpoints that it knows as members.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
+    /// What others refuse.
+    #[serde(default)]
+    pub refusals: Vec<RefusalStatus>,
 }
 
 /// What one worker has written down, for others to read.
@@ -199,6 +215,7 @@ pub(crate) fn report<'a>(boards: impl IntoIterator<Item = &'a Board>) -> PacketR
         all.flows.extend(one.flows);
         all.relays.extend(one.relays);
         all.endpoints.extend(one.endpoints);
+        all.refusals.extend(one.refusals);
     }
     all
 }

@@ -9,6 +9,7 @@ use tradewind_net::epoll::Epoll;
 use tradewind_net::tun::Tun;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
 use tradewind_net::virtio::HEADER_BYTES;
+use tradewind_packet::session::AddressPair;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
@@ -165,7 +166,9 @@ impl Worker {
             *next_report = now.steady + REPORT_EVERY;
             let (relays, endpoints) = self.engine.report_members();
             let flows = self.engine.report(now);
-            self.outside.board.write(PacketReport { schema_version: 1, flows, relays, endpoints });
+            let refusals = self.engine.report_refusals(now);
+            let report = PacketReport { schema_version: 1, flows, relays, endpoints, refusals };
+            self.outside.board.write(report);
         }
     }
 
@@ -262,7 +265,8 @@ impl Worker {
         let engine = &mut self.engine;
         match token {
             ..ROUTES => self.incoming.for_each_train(|arrival, train| {
-                engine.take_train(now, arrival.from, train);
+                let pair = AddressPair { remote: arrival.from, local: arrival.at };
+                engine.take_train(now, pair, train);
             }),
             _ => self.incoming.for_each(|arrival, datagram| match token {
                 DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),

@@ -62,7 +62,13 @@ impl Hosts {
         let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
         let flow = near.register(echo, Duration::ZERO, options).unwrap();
         assert!(flow.wait_open(PATIENCE).unwrap());
-        self.is_found(&flow, 1400);
+        let longest = self.is_found(&flow, 1400);
+        // The first datagram of another flow leaves no room for what begins its conversation.
+        let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
+        let another = near.register(echo, Duration::ZERO, options).unwrap();
+        assert!(another.wait_open(PATIENCE).unwrap());
+        assert!(comes_back(&another, longest + 20), "a flow of long datagrams does not open");
+        assert!(!comes_back(&another, 1500) && near.snapshot().too_long > 0, "it is not counted");
         self.limit(1300);
         self.is_found(&flow, 1300);
     }
@@ -72,7 +78,7 @@ impl Hosts {
         batch(&self.router, Tool::Ip, &[format!("link set right mtu {mtu}")]).unwrap();
     }
 
-    fn is_found(&self, flow: &Flow, mtu: usize) {
+    fn is_found(&self, flow: &Flow, mtu: usize) -> usize {
         let begun = Instant::now();
         let is_near = |longest: usize| (mtu - 3..=mtu).contains(&(longest + FIRST_HEADERS));
         let longest = loop {
@@ -86,6 +92,7 @@ impl Hosts {
         assert!(comes_back(flow, longest), "{longest} bytes do not pass");
         assert!(!comes_back(flow, mtu - HEADERS + 1), "one more than there is room for passes");
         assert!(comes_back(flow, longest), "{longest} bytes do not pass any more");
+        longest
     }
 }
 

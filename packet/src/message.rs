@@ -18,6 +18,7 @@ mod members;
 mod near;
 mod parse;
 mod ranges;
+mod refusal;
 mod rendezvous;
 mod write;
 
@@ -26,6 +27,7 @@ pub use error::MessageError;
 pub use members::MemberList;
 pub use near::{MOST_NEAR, NearList, NearRelay};
 pub use ranges::{Ranges, write_ranges};
+pub use refusal::Refusal;
 pub use rendezvous::{Collect, Deposit, Deposited, Parcel, Stock};
 pub(crate) use write::put_address;
 
@@ -236,6 +238,15 @@ pub enum Message<'a> {
         /// The label to send to.
         next: u32,
     },
+    /// A path is not opened; goes back as [`Message::Opened`] does.
+    Refused {
+        /// The label of the [`Message::Open`] that this answers.
+        label: u32,
+        /// Who refuses it.
+        by: PublicIdentity,
+        /// Why.
+        reason: Refusal,
+    },
     /// A flow that comes along a path is to be served; said again each second.
     Serve {
         /// The receiving end's name for the path.
@@ -287,6 +298,17 @@ pub enum Message<'a> {
         /// The application's.
         payload: &'a [u8],
     },
+    /// Begins a conversation whose first datagram is too long to do so itself; nothing is delivered.
+    Begin {
+        /// Which conversation.
+        conversation: u32,
+        /// How it is carried.
+        carriage: Carriage,
+        /// Where its datagrams are delivered.
+        to: SocketAddr,
+        /// Whose they are, as of [`Message::First`].
+        from: Option<SocketAddr>,
+    },
     /// The conversation is known.
     Known {
         /// Which conversation.
@@ -296,6 +318,13 @@ pub enum Message<'a> {
     Unknown {
         /// Which conversation.
         conversation: u32,
+    },
+    /// A conversation is not taken: a [`Message::First`] of it was dropped.
+    Denied {
+        /// Which conversation.
+        conversation: u32,
+        /// Why.
+        reason: Refusal,
     },
     /// A datagram of a conversation that can be brought back when it is lost.
     Numbered {

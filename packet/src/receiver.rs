@@ -197,6 +197,13 @@ impl Receiver {
         self.settle(now, done, Proof::Ask(genuine));
     }
 
+    /// A packet that had been brought back has come over the Internet after all: it was late, and not lost.
+    pub fn handle_duplicate(&mut self, now: Timestamp, packet: PacketId) {
+        if let Some(state) = self.flows.get_mut(&packet.flow) {
+            state.came_after_all(now, packet.sequence);
+        }
+    }
+
     fn settle(&mut self, now: Timestamp, done: Result<(), DropReason>, proof: Proof<'_>) {
         if let Err(reason) = done {
             self.outbox.drop(reason);
@@ -260,7 +267,12 @@ impl Receiver {
         let state = self.flows.get_mut(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         match state.window.look(packet.sequence) {
             Seen::New => {}
-            Seen::Before => return Err(DropReason::Duplicate),
+            Seen::Before => {
+                if way == Way::Internet {
+                    state.came_after_all(now, packet.sequence);
+                }
+                return Err(DropReason::Duplicate);
+            }
             Seen::TooOld => return Err(DropReason::TooOld),
         }
         if matches!(proof, Proof::Ask(seal) if !seal.is_genuine(packet, payload)) {

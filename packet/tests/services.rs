@@ -426,3 +426,37 @@ fn the_sender_is_told_how_its_flow_fares() {
     let told = told.unwrap();
     assert_eq!((told.expected, told.in_time, told.lost_by_internet), (90, 90, 2));
 }
+
+/// One packet in ten comes 25 ms after its turn, and none is lost.
+#[test]
+fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
+        Message::Source(source) if from == sender_of(0) && source.packet.sequence % 10 == 4 => {
+            Fate::Later(vec![ms(25)])
+        }
+        _ => Fate::Goes,
+    };
+    cast.run(400, &mut fate);
+    cast.advance(cast.now + ms(2000), &mut fate);
+    let mut told = [0; 2];
+    for event in cast.events_of(sender_of(0)) {
+        if let Event::Feedback(feedback) = event {
+            told = [told[0] + feedback.expected, told[1] + feedback.lost_by_internet];
+        }
+    }
+    assert_eq!(told, [400, 0]);
+    // After the first it is known how long they may take: nothing is asked for that comes by itself.
+    let asked = cast.sent(receiver_of(0), EGRESS);
+    let asked = asked.iter().filter(|message| matches!(message, Message::Nack(_))).count();
+    assert!(asked < 20, "{asked} requests for 40 packets that came");
+}
+
+/// The first packets of a flow are lost: it is numbered from zero, so that the first which comes shows it.
+#[test]
+fn the_first_packets_of_a_flow_come_back() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    cast.run(6, &mut losing(&[id(0, 0), id(0, 1)]));
+    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Cache));
+}

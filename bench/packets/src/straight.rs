@@ -74,7 +74,7 @@ fn now() -> Now {
 impl Source {
     fn open(port: &UdpPort, hops: [Hop; 2]) -> anyhow::Result<Self> {
         let relay = hops[0];
-        let (grant, header) = (grant(SOURCE)?, header(hops)?);
+        let grant = grant(SOURCE)?;
         let config = SessionsConfig {
             identity: identity(SOURCE),
             operators: Vec::new(),
@@ -82,7 +82,7 @@ impl Source {
             limits: Limits::default(),
         };
         let mut sessions = Sessions::new(config, now(), entropy::bytes()?);
-        let (link, shown) = (Link::Internet(relay.address), Some(grant));
+        let (link, shown) = (Link::to(relay.address), Some(grant));
         let Some(peer) = sessions.connect(now(), relay.identity, link, shown) else {
             bail!("no place for the relay");
         };
@@ -95,6 +95,8 @@ impl Source {
             sessions.handle_timeout(now());
             if sessions.is_open(peer) && asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
+                // A new one each time, as gateways do: a relay that begins refuses those from before.
+                let header = header(hops)?;
                 let question = Message::Open { label: 0, header: &header };
                 send(port, relay.address, &said(&mut sessions, peer, &question));
             }
@@ -150,7 +152,7 @@ pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
         });
         while let Some(transmit) = sessions.poll_transmit() {
             if let Link::Internet(to) = transmit.link {
-                send(port, to, &transmit.bytes);
+                send(port, to.remote, &transmit.bytes);
             }
         }
     }
@@ -163,7 +165,7 @@ fn let_open(
     datagram: &mut [u8],
     labels: &mut impl Iterator<Item = u32>,
 ) -> Option<Vec<u8>> {
-    let opened = sessions.handle_datagram(now(), Link::Internet(from), datagram)?;
+    let opened = sessions.handle_datagram(now(), Link::to(from), datagram)?;
     let Ok(Message::Open { label, .. }) = Message::parse(&datagram[opened.payload]) else {
         return None;
     };

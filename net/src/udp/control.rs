@@ -1,17 +1,17 @@
 //! Control messages beside datagrams: what the kernel tells of those that arrive, and is told of those that go.
 
 use std::mem::size_of;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::SockAddr;
 
 /// Room for the control messages of one message, aligned as they must be.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-pub(super) struct Room([u8; 128]);
+pub(super) struct Room([u8; 192]);
 
 impl Room {
-    pub(super) const EMPTY: Self = Self([0; 128]);
+    pub(super) const EMPTY: Self = Self([0; 192]);
 
     pub(super) fn pointer(&mut self) -> *mut libc::c_void {
         self.0.as_mut_ptr().cast()
@@ -31,6 +31,8 @@ pub(super) struct Told {
     pub(super) drops: Option<u32>,
     /// Where the datagram went, when it was taken off its way.
     pub(super) went_to: Option<SocketAddr>,
+    /// At which address of this host it arrived, where the socket has all of them.
+    pub(super) at: Option<IpAddr>,
     /// Its differentiated services code point, where the socket tells it.
     pub(super) dscp: Option<u8>,
 }
@@ -63,6 +65,21 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
             (libc::SOL_IP, libc::IP_ORIGDSTADDR) | (libc::SOL_IPV6, libc::IPV6_ORIGDSTADDR) => {
                 // SAFETY: the message holds an address of `length` bytes.
                 told.went_to = unsafe { address(data, length) };
+            }
+            (libc::SOL_IP, libc::IP_PKTINFO) if length >= size_of::<libc::in_pktinfo>() => {
+                // SAFETY: the message holds that structure, not necessarily aligned.
+                let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                let at = Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr));
+                told.at = Some(at).filter(|at| !at.is_unspecified()).map(IpAddr::V4);
+            }
+            (libc::SOL_IPV6, libc::IPV6_PKTINFO) if length >= size_of::<libc::in6_pktinfo>() => {
+                // SAFETY: the message holds that structure, not necessarily aligned.
+                let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                let at = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                // Of an IPv4 datagram at a socket of both families IP_PKTINFO says it better.
+                if at.to_ipv4_mapped().is_none() && !at.is_multicast() {
+                    told.at = Some(IpAddr::V6(at));
+                }
             }
             (libc::SOL_IP, libc::IP_TOS) if length >= 1 => {
                 // SAFETY: the message holds a byte.
@@ -98,22 +115,64 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
         })
     }
     .ok()?;
-    address.as_socket()
+    // A socket of both families writes IPv4 addresses as IPv6.
+    address.as_socket().map(|address| match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    })
 }
 
-/// Writes into `room` that the message is a train of datagrams of `segment` bytes; returns how long that is.
-pub(super) fn write_segment(room: &mut Room, segment: u16) -> usize {
+/// Writes into `room` that the message is a train of datagrams of `segment` bytes, and that it is to leave from the
+/// address `from`, each where told; returns how long that is.
+pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>) -> usize {
     // SAFETY: plain data of C, for which all zeroes are a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = room.pointer();
-    header.msg_controllen = Room::len() as _;
-    // SAFETY: the room is aligned and longer than one header and two bytes.
-    unsafe {
-        let message = libc::CMSG_FIRSTHDR(&raw const header);
-        (*message).cmsg_level = libc::SOL_UDP;
-        (*message).cmsg_type = libc::UDP_SEGMENT;
-        (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as libc::c_uint) as _;
-        libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
-        libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) as usize
+    let mut length = 0;
+    if let Some(segment) = segment {
+        length += append(&mut header, length, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
     }
+    match from {
+        Some(IpAddr::V4(from)) => {
+            let ipi_spec_dst = libc::in_addr { s_addr: u32::from(from).to_be() };
+            let ipi_addr = libc::in_addr { s_addr: 0 };
+            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr };
+            length += append(&mut header, length, (libc::SOL_IP, libc::IP_PKTINFO), info);
+        }
+        Some(IpAddr::V6(from)) => {
+            let ipi6_addr = libc::in6_addr { s6_addr: from.octets() };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+            length += append(&mut header, length, (libc::SOL_IPV6, libc::IPV6_PKTINFO), info);
+        }
+        None => {}
+    }
+    length
+}
+
+/// Writes a control message of one value into the header's room behind the `before` bytes there; returns its length.
+fn append<T>(
+    header: &mut libc::msghdr,
+    before: usize,
+    (level, kind): (libc::c_int, libc::c_int),
+    value: T,
+) -> usize {
+    // SAFETY: these only add up.
+    let (whole, space) = unsafe {
+        let bytes = size_of::<T>() as libc::c_uint;
+        (libc::CMSG_LEN(bytes), libc::CMSG_SPACE(bytes) as usize)
+    };
+    assert!(before + space <= Room::len(), "the room holds all that is written");
+    header.msg_controllen = (before + space) as _;
+    // SAFETY: the room is aligned, each message ends on an aligned byte, and this one fits behind those before it.
+    unsafe {
+        let message = header.msg_control.cast::<u8>().add(before).cast::<libc::cmsghdr>();
+        (*message).cmsg_level = level;
+        (*message).cmsg_type = kind;
+        (*message).cmsg_len = whole as _;
+        libc::CMSG_DATA(message).cast::<T>().write_unaligned(value);
+    }
+    space
 }

@@ -16,5 +16,5 @@ mod train;
 
 pub use port::{UdpOptions, UdpPort};
 pub use receive::{Arrival, ReceiveBatch};
-pub use send::{SendBatch, SendCounts};
+pub use send::{SendBatch, SendCounts, Target};
 pub use train::Train;

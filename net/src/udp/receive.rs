@@ -1,7 +1,7 @@
 //! Datagrams in: trains that the kernel joined, many a call.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::UdpPort;
@@ -21,6 +21,8 @@ struct Message {
 pub struct Arrival {
     /// Who sent it.
     pub from: SocketAddr,
+    /// At which address of this host it arrived, where the socket has all of them: who answers answers from there.
+    pub at: Option<IpAddr>,
     /// Where it went, when it was taken off its way.
     pub went_to: Option<SocketAddr>,
     /// Its differentiated services code point, where the socket tells it ([`UdpOptions::tells_dscp`](super::UdpOptions)).
@@ -123,9 +125,10 @@ impl ReceiveBatch {
     pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
-            let (length, Told { went_to, dscp, segment, .. }) = (message.length, message.told);
+            let (length, Told { at, went_to, dscp, segment, .. }) = (message.length, message.told);
             let segment = segment.unwrap_or(length).max(1);
-            take(Arrival { from, went_to, dscp }, &mut Train { buffer, length, segment });
+            let arrival = Arrival { from, at, went_to, dscp };
+            take(arrival, &mut Train { buffer, length, segment });
         }
     }
 

@@ -4,13 +4,13 @@
 //! shorter datagram, and a longer one begins the next; to one next hop the order stays.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::SockAddr;
 
 use super::UdpPort;
-use super::control::{Room, write_segment};
+use super::control::{self, Room};
 use super::train::{Buffer, Train, buffers};
 
 /// Datagrams of a super-packet at most. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
@@ -21,6 +21,21 @@ const MOST_BYTES: usize = 65_535 - 8 - 60;
 const PLACES: usize = 256;
 /// A place that no group took.
 const NOBODY: u16 = u16::MAX;
+
+/// Where a datagram goes, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Its next hop.
+    pub to: SocketAddr,
+    /// The address of this host that it leaves from; `None` where the socket has one, or the kernel is to choose.
+    pub from: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Target {
+    fn from(to: SocketAddr) -> Self {
+        Self { to, from: None }
+    }
+}
 
 /// What became of the datagrams of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,9 +52,9 @@ pub struct SendCounts {
     pub refused: u64,
 }
 
-/// Datagrams to one next hop in one buffer.
+/// Datagrams to one next hop, from one address, in one buffer.
 struct Group {
-    to: SocketAddr,
+    to: Target,
     name: SockAddr,
     /// Bytes of each but the last.
     segment: usize,
@@ -84,7 +99,8 @@ impl SendBatch {
 
     /// Room for a datagram of `length` bytes to `to`, to be written now; `None` when the batch must be flushed first, or
     /// no datagram is that long.
-    pub fn push(&mut self, to: SocketAddr, length: usize) -> Option<&mut [u8]> {
+    pub fn push(&mut self, to: impl Into<Target>, length: usize) -> Option<&mut [u8]> {
+        let to = to.into();
         if length > MOST_BYTES {
             return None;
         }
@@ -105,10 +121,11 @@ impl SendBatch {
     /// The same where it may turn out that nothing is to be sent: then `write` says so, and what it left in the room goes nowhere.
     pub fn push_if(
         &mut self,
-        to: SocketAddr,
+        to: impl Into<Target>,
         length: usize,
         write: impl FnOnce(&mut [u8]) -> bool,
     ) -> bool {
+        let to = to.into();
         let place = place_of(to);
         let before = self.groups.len();
         let Some(room) = self.push(to, length) else { return false };
@@ -130,7 +147,8 @@ impl SendBatch {
 
     /// Takes all of a train that has arrived, to be sent to `to` as it is: behind the newest train there, if both are one to the kernel, whose pass through the
     /// stack costs more than copying; else in its own buffer. `false` when the batch must be flushed first, or the train is empty or longer than any that can be sent.
-    pub fn take(&mut self, to: SocketAddr, train: &mut Train<'_>) -> bool {
+    pub fn take(&mut self, to: impl Into<Target>, train: &mut Train<'_>) -> bool {
+        let to = to.into();
         let (count, length, segment) = (train.count(), train.length, train.segment);
         if length == 0 || count > MOST_SEGMENTS || length > MOST_BYTES {
             return false;
@@ -160,7 +178,8 @@ impl SendBatch {
 
     /// Whether a datagram of `length` bytes to `to` needs a flush first.
     #[must_use]
-    pub fn is_full_for(&self, to: SocketAddr, length: usize) -> bool {
+    pub fn is_full_for(&self, to: impl Into<Target>, length: usize) -> bool {
+        let to = to.into();
         let newest = self.groups.get(usize::from(self.places[place_of(to)]));
         self.is_full() && !newest.is_some_and(|group| group.takes(to, length))
     }
@@ -202,12 +221,12 @@ impl SendBatch {
         counts
     }
 
-    fn begin(&mut self, to: SocketAddr, length: usize, place: usize) -> Option<usize> {
+    fn begin(&mut self, to: Target, length: usize, place: usize) -> Option<usize> {
         let at = self.groups.len();
         if at == self.limit {
             return None;
         }
-        let name = SockAddr::from(to);
+        let name = SockAddr::from(to.to);
         let (segment, count, bytes) = (length, 0, 0);
         self.groups.push(Group { to, name, segment, count, bytes, is_closed: false });
         self.places[place] = at as u16;
@@ -268,22 +287,24 @@ impl SendBatch {
     }
 
     fn send_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
-        let group = &self.groups[at];
+        let (group, room) = (&self.groups[at], &mut self.rooms[at]);
         let train = &self.buffers[at][..group.bytes];
         let fd = port.as_fd().as_raw_fd();
+        let controls = control::write(room, None, group.to.from);
         let mut send = |datagram: &[u8]| {
             counts.calls += 1;
-            // SAFETY: the datagram and the name live through the call and have these lengths.
-            let sent = unsafe {
-                libc::sendto(
-                    fd,
-                    datagram.as_ptr().cast(),
-                    datagram.len(),
-                    libc::MSG_DONTWAIT,
-                    group.name.as_ptr().cast(),
-                    group.name.len(),
-                )
-            };
+            let (iov_base, iov_len) = (datagram.as_ptr().cast_mut().cast(), datagram.len());
+            let mut vector = libc::iovec { iov_base, iov_len };
+            // SAFETY: plain data of C, for which all zeroes are a value.
+            let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+            header.msg_name = group.name.as_ptr().cast_mut().cast();
+            header.msg_namelen = group.name.len();
+            (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+            if controls > 0 {
+                (header.msg_control, header.msg_controllen) = (room.pointer(), controls as _);
+            }
+            // SAFETY: the header points to a name, a room and a vector, whose bytes live through the call.
+            let sent = unsafe { libc::sendmsg(fd, &raw const header, libc::MSG_DONTWAIT) };
             if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error()) }
         };
         let mut outcomes = SendCounts::default();
@@ -324,8 +345,9 @@ impl SendBatch {
             header.msg_hdr.msg_namelen = group.name.len();
             header.msg_hdr.msg_iov = &raw mut self.vectors[at];
             header.msg_hdr.msg_iovlen = 1;
-            if group.count > 1 {
-                let length = write_segment(&mut self.rooms[at], group.segment as u16);
+            let segment = (group.count > 1).then_some(group.segment as u16);
+            if segment.is_some() || group.to.from.is_some() {
+                let length = control::write(&mut self.rooms[at], segment, group.to.from);
                 header.msg_hdr.msg_control = self.rooms[at].pointer();
                 header.msg_hdr.msg_controllen = length as _;
             }
@@ -335,7 +357,7 @@ impl SendBatch {
 }
 
 impl Group {
-    fn takes(&self, to: SocketAddr, length: usize) -> bool {
+    fn takes(&self, to: Target, length: usize) -> bool {
         self.to == to
             && !self.is_closed
             && (1..=self.segment).contains(&length)
@@ -344,7 +366,7 @@ impl Group {
     }
 
     /// The same of datagrams of `segment` bytes, one behind the other.
-    fn takes_train(&self, to: SocketAddr, segment: usize, (count, bytes): (usize, usize)) -> bool {
+    fn takes_train(&self, to: Target, segment: usize, (count, bytes): (usize, usize)) -> bool {
         self.takes(to, segment)
             && segment == self.segment
             && self.count + count <= MOST_SEGMENTS
@@ -353,7 +375,7 @@ impl Group {
 }
 
 /// Where the newest group to `to` is looked for: two next hops may meet there, which only costs a group more.
-fn place_of(to: SocketAddr) -> usize {
+fn place_of(Target { to, .. }: Target) -> usize {
     let ip = match to {
         SocketAddr::V4(v4) => u64::from(v4.ip().to_bits()),
         SocketAddr::V6(v6) => {

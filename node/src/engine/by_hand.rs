@@ -171,11 +171,13 @@ impl Hosts {
                     self.batch.for_each_train(|arrival, train| {
                         let from = arrival.from;
                         let way = lossy.as_mut().filter(|way| (way.from, way.to) == (from, number));
-                        let Some(way) = way else { return engine.take_train(now, from, train) };
+                        let Some(way) = way else {
+                            return engine.take_train(now, from.into(), train);
+                        };
                         let segment = train.segment();
                         for datagram in train.bytes().chunks_mut(segment) {
                             if !way.loses(datagram.len()) {
-                                engine.take(now, from, datagram);
+                                engine.take(now, from.into(), datagram);
                             }
                         }
                     });

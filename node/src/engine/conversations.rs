@@ -5,20 +5,21 @@
 mod room;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_grant::Destination;
-use tradewind_net::udp::Arrival;
+use tradewind_net::udp::{Arrival, Target};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Class, Message, Service};
+use tradewind_packet::message::{Carriage, Class, Message, Refusal, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_packet::sender::select::Seen;
-use tradewind_packet::session::{HEADER_BYTES, Now, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
+use tradewind_packet::session::{HEADER_BYTES, Now, OVERHEAD, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
+use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::config::Chosen;
@@ -27,17 +28,25 @@ pub(super) use room::LetGo;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
-/// Silence after which a conversation is forgotten. Chosen: as long as NATs remember UDP that answers.
+/// Silence after which a conversation is forgotten that nobody else would end: one whose far endpoint is gone, or that a program
+/// has accepted. Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost before the other side forgets it.
 const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
+/// What a message of a conversation that is known has before the application's bytes.
+const DATAGRAM_BYTES: usize = 5;
+/// Time between two lines about datagrams that are too long. Chosen: an application sends many of them.
+const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
+
 /// What is known of an application's datagram beside its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) source: SocketAddr,
+    /// At which address of this host it arrived, where that has to be known: answers leave from there.
+    pub(crate) at: Option<IpAddr>,
     /// Where it went, if it was taken off its way.
     pub(crate) went_to: Option<SocketAddr>,
     pub(crate) dscp: Option<u8>,
@@ -47,7 +56,12 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) fn by(source: SocketAddr) -> Self {
-        Self { source, went_to: None, dscp: None, is_vital: false }
+        Self { source, at: None, went_to: None, dscp: None, is_vital: false }
+    }
+
+    /// Returns where an answer goes, and from where.
+    fn answer(self) -> Target {
+        Target { to: self.source, from: self.at }
     }
 
     /// How much it matters in a conversation with `to`: where no packets are chosen all matter alike.
@@ -70,21 +84,26 @@ impl Written {
 
 impl From<Arrival> for Written {
     fn from(arrival: Arrival) -> Self {
-        let Arrival { from, went_to, dscp } = arrival;
-        Self { went_to, dscp, ..Self::by(from) }
+        let Arrival { from, at, went_to, dscp } = arrival;
+        Self { at, went_to, dscp, ..Self::by(from) }
     }
 }
 
 /// A conversation that begins here.
 pub(super) struct Outbound {
     route: u32,
-    source: SocketAddr,
+    /// Who has it, and at which address of this host.
+    source: Target,
     to: SocketAddr,
     is_known: bool,
     used: Timestamp,
 }
 
 impl Outbound {
+    pub(super) fn route(&self) -> u32 {
+        self.route
+    }
+
     /// The far endpoint is perhaps another, which does not know it.
     pub(super) fn introduce_again(&mut self) {
         self.is_known = false;
@@ -140,9 +159,9 @@ impl Engine {
         };
         let is_whole = route.local.tunnel().is_some();
         let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
-        let conversation = match route.sources.get(&(source, to)) {
+        let conversation = match route.sources.get(&(written.answer(), to)) {
             Some(conversation) => *conversation,
-            None => match self.begin_conversation(now, at, source, to) {
+            None => match self.begin_conversation(now, at, written.answer(), to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
             },
@@ -155,10 +174,21 @@ impl Engine {
         if is_head {
             return self.send_group(now, at, (conversation, class), payload);
         }
-        let message = match outbound.is_known {
+        let is_known = outbound.is_known;
+        let around = if end.is_some() { NUMBER_BYTES } else { 0 };
+        let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
+        let fits = |bytes: usize| self.fits(now, far, around + bytes + payload.len());
+        let message = match is_known || (!fits(first_bytes) && fits(DATAGRAM_BYTES)) {
             true => Message::Datagram { conversation, payload },
             false => Message::First { conversation, carriage, to, from, payload },
         };
+        if !is_known && matches!(message, Message::Datagram { .. }) {
+            // It has no room for what begins its conversation.
+            self.send_far(now, far, carriage, &Message::Begin { conversation, carriage, to, from });
+        }
+        if !self.fits(now, far, around + DATAGRAM_BYTES + payload.len()) {
+            self.note_too_long(now, (far, to), payload.len());
+        }
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => {
@@ -190,11 +220,30 @@ impl Engine {
         }
     }
 
+    /// Returns whether a message of so many bytes is known to be too long for no way that there is to a far endpoint.
+    fn fits(&self, now: Now, far: PeerId, bytes: usize) -> bool {
+        let sealed = OVERHEAD + bytes;
+        let Some(far) = self.fars.get(&far) else { return true };
+        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+        !far.mtus.internet.is_too_long(sealed) || (is_over && !far.mtus.overlay.is_too_long(sealed))
+    }
+
+    /// An application's datagram is longer than any way takes: it is counted, and told at times.
+    fn note_too_long(&mut self, now: Now, (far, to): (PeerId, SocketAddr), bytes: usize) {
+        add(&self.counts.too_long, 1);
+        if now.steady >= self.next_too_long {
+            self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
+            let longest = self.fars.get(&far).and_then(|far| far.mtus.internet.longest());
+            let longest = longest.map(|takes| takes - OVERHEAD - DATAGRAM_BYTES);
+            tracing::warn!(far = self.name_of(far), %to, bytes, longest, "a datagram is too long for the way there");
+        }
+    }
+
     fn begin_conversation(
         &mut self,
         now: Now,
         at: u32,
-        source: SocketAddr,
+        source: Target,
         to: SocketAddr,
     ) -> Option<u32> {
         let salt = self.next_salt();
@@ -277,7 +326,10 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
-                inbound.local.push(&self.counts, inbound.kept, inbound.to, payload);
+                inbound.local.push(&self.counts, inbound.kept, inbound.to.into(), payload);
+                if self.unflushed.last() != Some(&id) {
+                    self.unflushed.push(id);
+                }
             }
             return;
         }
@@ -302,28 +354,46 @@ impl Engine {
         from: Option<SocketAddr>,
         payload: &[u8],
     ) {
+        if self.begin_inbound(now, peer, (conversation, carriage, to), from) {
+            self.deliver(now, peer, conversation, payload);
+        }
+    }
+
+    /// Has a conversation end here, unless it does already; `false` when it may not.
+    pub(super) fn begin_inbound(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
+    ) -> bool {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
-            let is_granted = match whole_packets(from, to) {
+            let granted = match whole_packets(from, to) {
                 Some(from) => self.may_put_out(peer, from, to.ip()),
                 None => self.may_deliver(peer, to),
             };
             let ends = (conversation, carriage, to);
-            let has_begun = match is_granted {
-                true if self.listeners.contains_key(&to) => self.accept(now, peer, ends),
-                true => self.end_here(now, peer, ends, from),
-                false => None,
-            };
-            if has_begun.is_none() {
-                return add(&self.counts.dropped, 1);
+            let begun = granted.and_then(|()| {
+                let begun = match self.listeners.contains_key(&to) {
+                    true => self.accept(now, peer, ends),
+                    false => self.end_here(now, peer, ends, from),
+                };
+                begun.ok_or(Refusal::Other)
+            });
+            if let Err(reason) = begun {
+                self.say(peer, &Message::Denied { conversation, reason });
+                add(&self.counts.dropped, 1);
+                return false;
             }
         }
         self.say(peer, &Message::Known { conversation });
-        self.deliver(now, peer, conversation, payload);
+        true
     }
 
-    pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> bool {
-        let (grant, policy) = (self.sessions.grant_of(peer), &self.config.policy);
-        grant.is_some_and(|grant| policy.check(grant, &Destination::Address(to), to).is_ok())
+    pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> Result<(), Refusal> {
+        let grant = self.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
+        let checked = self.config.policy.check(grant, &Destination::Address(to), to);
+        checked.map_err(|error| Refusal::from(&error))
     }
 
     fn end_here(
@@ -389,6 +459,12 @@ impl Engine {
         self.inbound_ids.contains_key(&(peer, conversation))
     }
 
+    /// How a conversation with `peer` that ends here is carried.
+    pub(super) fn carriage_of(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
+        let id = self.inbound_ids.get(&(peer, conversation))?;
+        self.inbound.get(*id).map(|inbound| inbound.carriage)
+    }
+
     /// The flow that this side of a conversation with `peer` is in, if a service carries it.
     pub(super) fn end_of(&self, peer: PeerId, conversation: u32) -> Option<FlowNumber> {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
@@ -416,6 +492,9 @@ impl Engine {
         };
         if self.leading_to(at, peer).is_none() {
             return;
+        }
+        if is_known {
+            self.refusals.conversation_is_known(peer);
         }
         match self.routes.get_mut(at).and_then(Route::group) {
             Some(group) if is_known => group.note_known(conversation, peer),
@@ -453,22 +532,23 @@ impl Engine {
         }
     }
 
+    /// Forgets conversations that nothing comes of any more. One is kept as long as its far endpoint is there, however silent:
+    /// what a server says after an hour comes, as it would without gateways; `room` bounds how many there are.
     pub(super) fn tend_conversations(&mut self, now: Now) {
         let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
-        let outbound: Vec<u32> = self.outbound.ids().collect();
-        for id in outbound {
-            if self.outbound.get(id).is_some_and(|flow| is_idle(flow.used))
-                && let Some(flow) = self.outbound.remove(id)
-            {
+        let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);
+        let all = self.outbound.ids().zip(self.outbound.values());
+        let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
+        for id in over {
+            if let Some(flow) = self.outbound.remove(id) {
                 self.forget_outbound(id, &flow);
             }
         }
-        let inbound: Vec<u32> = self.inbound.ids().collect();
-        for id in inbound {
-            if self.inbound.get(id).is_some_and(|flow| is_idle(flow.used)) {
-                self.drop_inbound(id);
-            }
-        }
+        // Those of a gateway that is gone went with its session.
+        let is_over = |it: &Inbound| is_idle(it.used) && matches!(it.local, Local::Flow(_));
+        let all = self.inbound.ids().zip(self.inbound.values());
+        let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
+        over.into_iter().for_each(|id| self.drop_inbound(id));
         if std::mem::take(&mut self.ends_are_due) {
             let ids = self.inbound_ids.values();
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
@@ -478,16 +558,24 @@ impl Engine {
         }
     }
 
+    /// Returns whether somebody is there who may still say something in a conversation.
+    fn is_backed(&self, outbound: &Outbound) -> bool {
+        let route = self.routes.get(outbound.route);
+        route.is_some_and(|route| match route.part {
+            Part::Head(_) => self.routes.values().any(|other| {
+                matches!(other.part, Part::Member) && self.sessions.is_open(other.far)
+            }),
+            Part::Alone | Part::Member => self.sessions.is_open(route.far),
+        })
+    }
+
     pub(super) fn flush_local(&mut self) {
         for route in self.routes.values_mut() {
             route.local.flush(&self.counts);
         }
         self.meetings.flush(&self.counts);
-        if self.inbound.is_empty() {
-            return;
-        }
-        for id in self.inbound_ids.values() {
-            if let Some(inbound) = self.inbound.get_mut(*id) {
+        for id in self.unflushed.drain(..) {
+            if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.local.flush(&self.counts);
             }
         }

@@ -94,7 +94,7 @@ impl Engine {
             return Some(peer);
         }
         let shown = self.config.grant.clone();
-        let peer = self.sessions.connect(now, hop.identity, Link::Internet(hop.address), shown)?;
+        let peer = self.sessions.connect(now, hop.identity, Link::to(hop.address), shown)?;
         let (begun, needed) = (now.steady, now.steady);
         let leg = Leg { peer, begun, is_told: false, needed, begun_for };
         self.legs.by_hop.insert((hop.identity, hop.address), leg);
@@ -136,7 +136,8 @@ impl Engine {
             if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
                 tracing::warn!(
                     %address, %identity,
-                    "no answer: is it there, with that identity, and does it trust who signed the grant, which must list it?"
+                    "no answer: is it there, at an address of a family that both have, with that identity, \
+                     does it trust who signed the grant, which must list it, and do the clocks agree within 30 s?"
                 );
             }
             leg.is_told = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tradewind_net::tun::Tun;
-use tradewind_net::udp::{SendBatch, UdpOptions, UdpPort};
+use tradewind_net::udp::{SendBatch, Target, UdpOptions, UdpPort};
 
 use super::taken::TakenLocal;
 use super::tunnel::{TunnelLocal, put_out};
@@ -117,20 +117,21 @@ impl Local {
         self.port().map(UdpPort::address)
     }
 
-    /// Sends a datagram to `to`; one that answers what was taken off its way, from the address `from`. A whole packet must go between the two.
+    /// Sends a datagram to `to`, from the address that it tells; one that answers what was taken off its way, from the address
+    /// `from`. A whole packet must go between the two.
     pub(super) fn push(
         &mut self,
         counts: &Counts,
         from: Option<SocketAddr>,
-        to: SocketAddr,
+        to: Target,
         payload: &[u8],
     ) {
         match self {
-            Self::Taken(taken) => taken.push(counts, from, to, payload),
+            Self::Taken(taken) => taken.push(counts, from, to.to, payload),
             Self::Port(local) => local.push(counts, to, payload),
             Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
-            Self::Tunnel(tunnel) => put_out(&tunnel.device, counts, (from, to), payload),
-            Self::Device(device) => put_out(device, counts, (from, to), payload),
+            Self::Tunnel(tunnel) => put_out(&tunnel.device, counts, (from, to.to), payload),
+            Self::Device(device) => put_out(device, counts, (from, to.to), payload),
             Self::Nowhere => {}
         }
     }
@@ -149,7 +150,8 @@ impl Port {
         Self { port, out: SendBatch::new(2), waits: false }
     }
 
-    pub(super) fn push(&mut self, counts: &Counts, to: SocketAddr, payload: &[u8]) {
+    pub(super) fn push(&mut self, counts: &Counts, to: impl Into<Target>, payload: &[u8]) {
+        let to = to.into();
         if self.out.is_full_for(to, payload.len()) {
             self.flush(counts);
         }

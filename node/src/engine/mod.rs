@@ -14,6 +14,7 @@ mod local;
 mod members;
 mod mtu;
 mod paths;
+mod refusals;
 mod registration;
 mod rendezvous;
 mod routes;
@@ -36,8 +37,8 @@ use tradewind_packet::event::Way;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
 use tradewind_packet::session::{
-    DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened, PASSED_BYTES, PeerId,
-    Run, Sessions, SessionsConfig, Table,
+    AddressPair, DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened,
+    PASSED_BYTES, PeerId, Run, Sessions, SessionsConfig, Table,
 };
 use tradewind_units::{Duration, Timestamp};
 
@@ -53,6 +54,7 @@ use conversations::{Inbound, LetGo, Outbound};
 use legs::Legs;
 use members::MemberTable;
 use paths::Label;
+use refusals::Refusals;
 use rendezvous::Meetings;
 use routes::{Far, Route};
 use services::Services;
@@ -106,6 +108,8 @@ pub(crate) struct Engine {
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
+    /// Conversations that end here and have something that waits to leave.
+    unflushed: Vec<u32>,
     let_go: LetGo,
     /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
@@ -125,6 +129,9 @@ pub(crate) struct Engine {
     next_ask: Timestamp,
     /// Before then no path that is refused is told of aloud.
     next_refusal: Timestamp,
+    refusals: Refusals,
+    /// Before then no datagram that is too long is told of.
+    next_too_long: Timestamp,
     /// Datagrams that sessions dropped and that are counted already.
     drops_counted: u64,
     salt: u16,
@@ -207,6 +214,7 @@ impl Engine {
             outbound: Table::new(conversations::MOST),
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
+            unflushed: Vec::new(),
             let_go: LetGo::default(),
             kept: BTreeMap::new(),
             tunnel,
@@ -218,6 +226,8 @@ impl Engine {
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             next_refusal: Timestamp::ZERO,
+            refusals: Refusals::default(),
+            next_too_long: Timestamp::ZERO,
             drops_counted: 0,
             salt: 0,
             config: Arc::clone(&config),
@@ -241,7 +251,7 @@ impl Engine {
     }
 
     /// Takes datagrams of a neighbour.
-    pub(crate) fn take_train(&mut self, now: Now, from: SocketAddr, train: &mut Train<'_>) {
+    pub(crate) fn take_train(&mut self, now: Now, from: AddressPair, train: &mut Train<'_>) {
         let (length, segment, mut at) = (train.bytes().len(), train.segment(), 0);
         if length == 0 {
             return self.take(now, from, &mut []);
@@ -264,12 +274,15 @@ impl Engine {
     }
 
     /// Takes a datagram of a neighbour.
-    fn take(&mut self, now: Now, from: SocketAddr, datagram: &mut [u8]) {
+    fn take(&mut self, now: Now, from: AddressPair, datagram: &mut [u8]) {
         add(&self.counts.received, 1);
         let link = Link::Internet(from);
         self.keep_original(datagram);
         let Some(Opened { peer, payload }) = self.sessions.handle_datagram(now, link, datagram)
         else {
+            if let Some(Opened { peer, payload }) = self.sessions.take_duplicate() {
+                self.note_duplicate(now, peer, &datagram[payload]);
+            }
             return;
         };
         let payload = &mut datagram[payload];
@@ -292,11 +305,20 @@ impl Engine {
         match Message::parse(payload) {
             Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
             Ok(Message::Opened { label, next }) => self.path_opened(now, peer, label, next),
+            Ok(Message::Refused { label, by, reason }) => {
+                self.path_refused(now, peer, label, (by, reason));
+            }
+            Ok(Message::Denied { conversation, reason }) => {
+                self.note_denied(now, peer, conversation, reason);
+            }
             Ok(Message::Datagram { conversation, payload }) => {
                 self.deliver(now, peer, conversation, payload);
             }
             Ok(Message::First { conversation, carriage, to, from, payload }) => {
                 self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
+            }
+            Ok(Message::Begin { conversation, carriage, to, from }) => {
+                self.begin_inbound(now, peer, (conversation, carriage, to), from);
             }
             Ok(Message::Known { conversation }) => self.note_known(peer, conversation, true),
             Ok(Message::Unknown { conversation }) => self.note_known(peer, conversation, false),
@@ -509,6 +531,7 @@ impl Engine {
     /// A neighbour that is gone takes its paths and flows along.
     fn forget(&mut self, peer: PeerId) {
         self.fars.remove(&peer);
+        self.refusals.forget(peer);
         let gone: Vec<u32> =
             self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
         gone.into_iter().for_each(|id| self.drop_inbound(id));

@@ -12,11 +12,12 @@ use std::ops::Range;
 use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity, VerifiedGrant};
 use tradewind_net::udp::Train;
 use tradewind_packet::event::Way;
-use tradewind_packet::message::{Message, PATH_HEADER_BYTES};
+use tradewind_packet::message::{Message, PATH_HEADER_BYTES, Refusal};
 use tradewind_packet::session::{Link, Now, OVERHEAD, PASSED_BYTES, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
+use super::refusals::Objection;
 use super::routes::Far;
 use super::serving::{AROUND_DATAGRAM, Place};
 use crate::config::LegSeal;
@@ -89,6 +90,11 @@ impl Label {
             To::Here { back: Some(back) } => Some((self.from, back)),
             _ => None,
         }
+    }
+
+    /// Where on its path this node is.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.place
     }
 
     /// The label of the other direction, if the next hop should have answered by now.
@@ -317,13 +323,18 @@ impl Engine {
             // The answer was lost, or is still awaited.
             return self.answer(from, theirs, mine);
         }
-        if let Err(refusal) = self.try_open(now, from, theirs, header) {
-            self.tell_of_refusal(now, from, &refusal);
+        if let Some(reason) = self.refusals.given(now, (from, theirs)) {
+            return self.refuse_path(from, theirs, reason);
+        }
+        if let Err(Objection { reason, text }) = self.try_open(now, from, theirs, header) {
+            self.tell_of_refusal(now, from, &text);
+            self.refusals.remember(now, (from, theirs), reason);
+            self.refuse_path(from, theirs, reason);
             add(&self.counts.dropped, 1);
         }
     }
 
-    /// A path that is refused is not answered: who asked sees no more than silence, so its reason is told here, at times.
+    /// Who asked is told why; all of it is told here alone, at times.
     fn tell_of_refusal(&mut self, now: Now, from: PeerId, refusal: &str) {
         if now.steady < self.next_refusal {
             return tracing::debug!(%refusal, "path refused");
@@ -339,10 +350,10 @@ impl Engine {
         from: PeerId,
         theirs: u32,
         header: &[u8],
-    ) -> Result<(), String> {
-        let header = self.verifier.open(now.unix, header).map_err(|refusal| refusal.to_string())?;
+    ) -> Result<(), Objection> {
+        let header = self.verifier.open(now.unix, header)?;
         if self.sessions.identity_of(from) != Some(header.neighbour()) {
-            return Err("another neighbour's path".to_owned());
+            return Err(Objection::new(Refusal::Other, "another neighbour's path"));
         }
         let place = Place {
             gateway: header.grant.gateway,
@@ -350,7 +361,7 @@ impl Engine {
             is_last: header.hop + 2 == header.route.hops().len(),
         };
         if !self.has_labels_for(now, place.gateway) {
-            return Err("its gateway has too many labels".to_owned());
+            return Err(Objection::new(Refusal::Full, "its gateway has too many labels"));
         }
         match header.next_hop().copied() {
             Some(next) => self.lead_on(now, (from, theirs), place, &header, next),
@@ -365,12 +376,11 @@ impl Engine {
         (from, theirs): (PeerId, u32),
         place: Place,
         header: &OpenHeader,
-    ) -> Result<(), String> {
+    ) -> Result<(), Objection> {
         let Destination::Address(to) = header.destination else {
-            return Err("packets go to addresses, not names".to_owned());
+            return Err(Objection::new(Refusal::Other, "packets go to addresses, not names"));
         };
-        let checked = self.config.policy.check(&header.grant, &header.destination, to);
-        checked.map_err(|error| error.to_string())?;
+        self.config.policy.check(&header.grant, &header.destination, to)?;
         let (basis, salt) = (Basis::of(header, Leads::Here(to)), self.next_salt());
         let label = Label {
             opened_as: Some(theirs),
@@ -378,7 +388,7 @@ impl Engine {
             basis: Some(basis),
             ..Label::new(now, from, To::Here { back: Some(theirs) })
         };
-        let mine = self.labels.insert(salt, label).ok_or("no label is left")?;
+        let mine = self.labels.insert(salt, label).ok_or_else(no_label)?;
         self.opened.insert((from, theirs), mine);
         self.answer(from, theirs, mine);
         Ok(())
@@ -392,16 +402,18 @@ impl Engine {
         place: Place,
         header: &OpenHeader,
         next: Hop,
-    ) -> Result<(), String> {
-        self.config.policy.check_next_hop(next.address).map_err(|error| error.to_string())?;
-        let sealed = self.verifier.forward(header).map_err(|error| error.to_string())?;
-        let sealed = sealed.ok_or("no next hop")?;
+    ) -> Result<(), Objection> {
+        let checked = self.config.policy.check_next_hop(next.address);
+        checked.map_err(|error| Objection::to_next_hop(&error))?;
+        let objection = |reason, text| move || Objection::new(reason, text);
+        let sealed = self.verifier.forward(header)?;
+        let sealed = sealed.ok_or_else(objection(Refusal::Other, "no next hop"))?;
         let leg = self.leg_for(now, next, place.gateway);
-        let peer = leg.ok_or("there are too many next hops")?;
+        let peer = leg.ok_or_else(objection(Refusal::Full, "there are too many next hops"))?;
         let salt = self.next_salt();
         let to = To::Next { peer: from, label: Some(theirs), opening: None };
         let back = Label { place: Some(place.back()), ..Label::new(now, peer, to) };
-        let back = self.labels.insert(salt, back).ok_or("no label is left")?;
+        let back = self.labels.insert(salt, back).ok_or_else(no_label)?;
         let (next_try, ends) = (now.steady, now.steady + OPENS_WITHIN);
         let opening = Opening { header: sealed.bytes, mine: back, next_try, ends };
         let to = To::Next { peer, label: None, opening: Some(Box::new(opening)) };
@@ -414,7 +426,7 @@ impl Engine {
         };
         let Some(mine) = self.labels.insert(salt, label) else {
             self.drop_label(back);
-            return Err("no label is left".to_owned());
+            return Err(no_label());
         };
         if let Some(back) = self.labels.get_mut(back) {
             back.other = Some(mine);
@@ -461,6 +473,34 @@ impl Engine {
         }
     }
 
+    /// The path whose other direction has the label `mine` here is refused by the next hop, or by somebody behind it.
+    pub(super) fn path_refused(
+        &mut self,
+        now: Now,
+        from: PeerId,
+        mine: u32,
+        (by, reason): (PublicIdentity, Refusal),
+    ) {
+        let Some(known) = self.labels.get(mine).filter(|known| known.from == from) else { return };
+        let To::Next { peer: upstream, label: Some(upstream_label), .. } = known.to else {
+            let goes_there = |(_, far): &(&PeerId, &Far)| far.label == Some(mine);
+            let far = self.fars.iter().find(goes_there).map(|(peer, _)| *peer);
+            let is_own = matches!(known.to, To::Here { back: None }) && known.opened_as.is_none();
+            if let Some(far) = far.filter(|_| is_own) {
+                self.note_refused_path(now, far, (by, reason));
+            }
+            return;
+        };
+        let Some(other) = self.opened.get(&(upstream, upstream_label)).copied() else { return };
+        let awaits = |known: &Label| matches!(&known.to, To::Next { opening: Some(opening), .. } if opening.mine == mine);
+        if self.labels.get(other).is_some_and(awaits) {
+            self.drop_label(other);
+            self.drop_label(mine);
+            self.refusals.remember(now, (upstream, upstream_label), reason);
+            self.say(upstream, &Message::Refused { label: upstream_label, by, reason });
+        }
+    }
+
     /// Forgets what is idle, and tries again what was not answered, for a while.
     pub(super) fn tend_labels(&mut self, now: Now) {
         let labels: Vec<u32> = self.labels.ids().collect();
@@ -489,6 +529,10 @@ impl Engine {
         let (peer, mine, header) = (*peer, opening.mine, opening.header.clone());
         self.say(peer, &Message::Open { label: mine, header: &header });
     }
+}
+
+fn no_label() -> Objection {
+    Objection::new(Refusal::Full, "no label is left")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::message::{Message, NearList, NearRelay};
-use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_packet::session::{AddressPair, Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
@@ -135,8 +135,12 @@ impl Engine {
     /// Of the relay that keeps the registry: an endpoint says where it is.
     fn keep_registered(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
         let (identity, link) = (self.sessions.identity_of(from), self.sessions.link_of(from));
-        let (Some(registry), Some(identity), Some(Link::Internet(address))) =
-            (&self.shared.registry, identity, link)
+        let address = link.and_then(|link| match link {
+            Link::Internet(AddressPair { remote, .. }) => Some(remote),
+            Link::Overlay(_) => None,
+        });
+        let (Some(registry), Some(identity), Some(address)) =
+            (&self.shared.registry, identity, address)
         else {
             return add(&self.counts.dropped, 1);
         };

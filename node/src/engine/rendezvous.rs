@@ -239,7 +239,7 @@ impl Engine {
         match opened {
             Ok(Opened::Envelope) => {}
             Ok(Opened::Packet { flow, to, payload }) => match end_of(ends, now, flow, to) {
-                Some(local) => local.push(&self.counts, None, to, payload),
+                Some(local) => local.push(&self.counts, None, to.into(), payload),
                 None => add(&self.counts.dropped, 1),
             },
             Err(Refused::Replayed) => *replayed += 1,

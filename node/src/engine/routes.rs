@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tradewind_grant::{Destination, Hop, Nonce, Request};
 use tradewind_net::entropy;
+use tradewind_net::udp::Target;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Message, Service};
 use tradewind_packet::session::{Link, Now, PeerId};
@@ -75,8 +76,8 @@ pub(crate) struct Route {
     next_open: Timestamp,
     /// Datagrams that nobody numbers, and their bytes as they were sealed.
     pub(super) sent: [u64; 2],
-    /// Conversations by who has them, and with whom.
-    pub(super) sources: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    /// Conversations by who has them, at which address of this host, and with whom.
+    pub(super) sources: BTreeMap<(Target, SocketAddr), u32>,
 }
 
 /// Who a route leads to while its far endpoint is not known. No session has this number.
@@ -255,6 +256,9 @@ impl Engine {
             *heard = Some(now.steady);
             far.mtus.arrived(link, bytes);
         }
+        if let Link::Overlay(_) = link {
+            self.refusals.path_answers(peer);
+        }
         match (self.fars.get_mut(&peer), link) {
             (Some(far), Link::Overlay(_)) => {
                 far.overlay_round_trip = Some(smooth(far.overlay_round_trip));
@@ -344,6 +348,13 @@ impl Far {
     pub(super) fn is_there(&self, now: Now) -> bool {
         let heard = self.internet_heard.max(self.overlay_heard);
         heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+    }
+
+    /// Relays serve a flow along a path that has answered nobody here yet: it counts as alive until its answer is due.
+    pub(super) fn presume_path(&mut self, now: Now, label: u32) {
+        if self.overlay_heard.is_none() {
+            (self.label, self.overlay_heard) = (Some(label), Some(now.steady));
+        }
     }
 
     /// Other relays are to be taken: the path that there was counts no more. Its label, which is to be dropped.

@@ -41,7 +41,7 @@ impl Engine {
                     Some(from) => self.may_put_out(inbound.far, from, to.ip()),
                     None => self.may_deliver(inbound.far, to),
                 };
-                is_of(inbound.far) && !is_allowed
+                is_of(inbound.far) && is_allowed.is_err()
             })
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();

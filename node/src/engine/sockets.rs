@@ -1,10 +1,10 @@
 //! Sockets towards neighbours.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_net::udp::{SendBatch, Train, UdpPort};
+use tradewind_net::udp::{SendBatch, Target, Train, UdpPort};
+use tradewind_packet::session::AddressPair;
 
 use crate::counts::{Counts, add};
 
@@ -32,9 +32,10 @@ impl Sockets {
     pub(super) fn room(
         &mut self,
         is_ours: bool,
-        to: SocketAddr,
+        to: AddressPair,
         length: usize,
     ) -> Option<&mut [u8]> {
+        let to = target(to);
         let (outlet, counts) = self.outlet(is_ours);
         if outlet.out.is_full_for(to, length) {
             outlet.send(counts);
@@ -46,10 +47,11 @@ impl Sockets {
     pub(super) fn put(
         &mut self,
         is_ours: bool,
-        to: SocketAddr,
+        to: AddressPair,
         length: usize,
         write: impl FnOnce(&mut [u8]) -> bool,
     ) -> bool {
+        let to = target(to);
         let (outlet, counts) = self.outlet(is_ours);
         if outlet.out.is_full_for(to, length) {
             outlet.send(counts);
@@ -61,7 +63,7 @@ impl Sockets {
     pub(super) fn send_train(
         &mut self,
         is_ours: bool,
-        to: SocketAddr,
+        to: AddressPair,
         (train, part): (&mut Train<'_>, Range<usize>),
     ) {
         if train.count() >= MANY && part == (0..train.bytes().len()) {
@@ -69,7 +71,7 @@ impl Sockets {
             if outlet.out.is_full() {
                 outlet.send(counts);
             }
-            if outlet.out.take(to, train) {
+            if outlet.out.take(target(to), train) {
                 return;
             }
         }
@@ -96,6 +98,11 @@ impl Sockets {
             own.send(&self.counts);
         }
     }
+}
+
+/// Who a datagram goes to, and from where: from the address that the neighbour writes to.
+fn target(AddressPair { remote: to, local: from }: AddressPair) -> Target {
+    Target { to, from }
 }
 
 impl Outlet {

@@ -17,7 +17,7 @@ use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Message, Service};
+use tradewind_packet::message::{Message, Refusal, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::Engine;
@@ -171,12 +171,20 @@ impl Engine {
     }
 
     /// Whether packets from one address to another may be put out here for `peer`.
-    pub(super) fn may_put_out(&self, peer: PeerId, from: IpAddr, to: IpAddr) -> bool {
-        let grant = self.sessions.grant_of(peer);
-        let is_granted =
-            grant.is_some_and(|grant| self.config.policy.check_host(grant, to).is_ok());
+    pub(super) fn may_put_out(
+        &self,
+        peer: PeerId,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<(), Refusal> {
+        let grant = self.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
+        let checked = self.config.policy.check_host(grant, to);
+        checked.map_err(|error| Refusal::from(&error))?;
         let is_theirs = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(from));
-        is_granted && is_theirs && from.is_ipv4() == to.is_ipv4()
+        if is_theirs && from.is_ipv4() == to.is_ipv4() {
+            return Ok(());
+        }
+        Err(Refusal::NotAllowed)
     }
 
     /// Those whose packets are put out here; whether they are there is to be known.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +24,30 @@ pub struct Weather {
     pub lost: usize,
     /// What went back to others than `from`.
     pub back: Vec<(SocketAddr, Vec<u8>)>,
+    /// Where the node behind it speaks from, and hears as well, if that is elsewhere.
+    elsewhere: Option<Arc<Elsewhere>>,
+    /// The sockets towards the node, by whose datagrams they carry.
+    ups: BTreeMap<SocketAddr, Arc<UdpSocket>>,
+}
+
+/// Another address of the node behind a wire.
+#[derive(Debug)]
+pub struct Elsewhere {
+    socket: UdpSocket,
+    weather: Arc<Mutex<Weather>>,
+    taken: AtomicUsize,
+}
+
+impl Elsewhere {
+    /// How many datagrams have come there.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Nobody is there any more.
+    pub fn end(&self) {
+        self.weather.lock().unwrap().elsewhere = None;
+    }
 }
 
 /// The wire in front of one node. Its threads end with the test's process.
@@ -45,14 +70,14 @@ impl Wire {
         let wire =
             Self { address, weather: Arc::clone(&weather), socket: socket.try_clone().unwrap() };
         std::thread::spawn(move || {
-            let mut others: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
             let mut buffer = [0; 65_536];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 if weather.lock().unwrap().loses(from, length) {
                     continue;
                 }
-                let up = others.entry(from).or_insert_with(|| {
-                    let up = UdpSocket::bind(super::loopback()).unwrap();
+                let known = weather.lock().unwrap().ups.get(&from).cloned();
+                let up = known.unwrap_or_else(|| {
+                    let up = Arc::new(UdpSocket::bind(super::loopback()).unwrap());
                     up.connect(node).unwrap();
                     carry_back(
                         up.try_clone().unwrap(),
@@ -60,6 +85,7 @@ impl Wire {
                         from,
                         &weather,
                     );
+                    weather.lock().unwrap().ups.insert(from, Arc::clone(&up));
                     up
                 });
                 if delay.is_zero() || fast.contains(&from) {
@@ -74,6 +100,27 @@ impl Wire {
             }
         });
         wire
+    }
+
+    /// From now on the node behind the wire speaks from another address, and hears what comes there, too.
+    pub fn speak_from_elsewhere(&self) -> Arc<Elsewhere> {
+        let socket = UdpSocket::bind(super::loopback()).unwrap();
+        let (weather, taken) = (Arc::clone(&self.weather), AtomicUsize::new(0));
+        let elsewhere = Arc::new(Elsewhere { socket, weather, taken });
+        let mut weather = self.weather.lock().unwrap();
+        weather.elsewhere = Some(Arc::clone(&elsewhere));
+        let (there, ups) = (Arc::clone(&elsewhere), weather.ups.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok((length, from)) = there.socket.recv_from(&mut buffer) {
+                let is_here = there.weather.lock().unwrap().elsewhere.is_some();
+                if let Some(up) = ups.get(&from).filter(|_| is_here) {
+                    there.taken.fetch_add(1, Ordering::Relaxed);
+                    let _ = up.send(&buffer[..length]);
+                }
+            }
+        });
+        elsewhere
     }
 
     /// Sends something to who is before the wire, as if it came from the node behind it.
@@ -124,7 +171,9 @@ fn carry_back(up: UdpSocket, down: UdpSocket, to: SocketAddr, weather: &Arc<Mute
             if weather.from != Some(to) && weather.back.len() < 10_000 {
                 weather.back.push((to, buffer[..length].to_vec()));
             }
+            let elsewhere = weather.elsewhere.clone();
             drop(weather);
+            let down = elsewhere.as_ref().map_or(&down, |elsewhere| &elsewhere.socket);
             let _ = down.send_to(&buffer[..length], to);
         }
     });

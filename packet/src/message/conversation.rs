@@ -22,6 +22,10 @@ impl Carriage {
     /// Over the Internet alone.
     pub const DIRECT: Self = Self { service: Service::Direct, paths: Paths::Both, budget_ms: 0 };
 
+    /// Over the relays alone.
+    pub const FORWARDED: Self =
+        Self { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+
     /// How long a packet is worth having, if there is a latency budget.
     #[must_use]
     pub fn worth(self) -> Option<Duration> {

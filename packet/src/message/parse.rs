@@ -11,7 +11,7 @@ use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Collect, Deposit, Deposited, Feedback,
     HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList,
-    Parcel, Repair, Scope, Service, Source, Stock,
+    Parcel, Refusal, Repair, Scope, Service, Source, Stock,
 };
 use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
@@ -45,6 +45,10 @@ fn path_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, Me
         kind::ON_PATH => Ok(Message::OnPath { label, datagram: reader.rest() }),
         kind::OPEN => Ok(Message::Open { label, header: reader.rest() }),
         kind::OPENED => Ok(Message::Opened { label, next: reader.word("next")? }),
+        kind::REFUSED => {
+            let by = identity(reader)?;
+            Ok(Message::Refused { label, by, reason: refusal(reader)? })
+        }
         kind::SERVE | kind::JOIN => {
             let flow = FlowNumber(reader.number("flow")?);
             let service = service(reader)?;
@@ -78,17 +82,22 @@ fn conversation_message<'a>(
     let conversation = reader.word("conversation")?;
     match kind {
         kind::DATAGRAM => Ok(Message::Datagram { conversation, payload: reader.rest() }),
-        kind::FIRST | kind::FIRST_FROM => {
+        kind::FIRST | kind::FIRST_FROM | kind::BEGIN | kind::BEGIN_FROM => {
             let service = service(reader)?;
             let paths = if reader.flag("both paths")? { Paths::Both } else { Paths::Overlay };
             let budget_ms = reader.half_word("budget")?;
             let to = address(reader)?;
-            let from = if kind == kind::FIRST { None } else { Some(address(reader)?) };
+            let has_source = matches!(kind, kind::FIRST_FROM | kind::BEGIN_FROM);
+            let from = if has_source { Some(address(reader)?) } else { None };
             let carriage = Carriage { service, paths, budget_ms };
+            if matches!(kind, kind::BEGIN | kind::BEGIN_FROM) {
+                return Ok(Message::Begin { conversation, carriage, to, from });
+            }
             Ok(Message::First { conversation, carriage, to, from, payload: reader.rest() })
         }
         kind::KNOWN => Ok(Message::Known { conversation }),
         kind::UNKNOWN => Ok(Message::Unknown { conversation }),
+        kind::DENIED => Ok(Message::Denied { conversation, reason: refusal(reader)? }),
         other => Err(MessageError::Kind(other)),
     }
 }
@@ -223,6 +232,14 @@ fn service(reader: &mut Reader<'_>) -> Result<Service, MessageError> {
     match Service::ALL.get(usize::from(service)) {
         Some(service) => Ok(*service),
         None => refuse("service", service, "0 to 3"),
+    }
+}
+
+fn refusal(reader: &mut Reader<'_>) -> Result<Refusal, MessageError> {
+    let reason = reader.byte("reason")?;
+    match Refusal::ALL.get(usize::from(reason)) {
+        Some(reason) => Ok(*reason),
+        None => refuse("reason", reason, "0 to 6"),
     }
 }
 

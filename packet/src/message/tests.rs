@@ -153,6 +153,8 @@ proptest! {
         let first = Message::First { conversation: next, carriage, to, from: None, payload: &rest };
         let from = Some(SocketAddr::new(to.ip(), port ^ 1));
         assert_round_trip(&Message::First { conversation: next, carriage, to, from, payload: &rest });
+        assert_round_trip(&Message::Begin { conversation: next, carriage, to, from: None });
+        assert_round_trip(&Message::Begin { conversation: next, carriage, to, from });
         assert_round_trip(&Message::OnPath { label, datagram: &rest });
         assert_round_trip(&Message::Open { label, header: &rest });
         assert_round_trip(&Message::Opened { label, next });
@@ -167,6 +169,10 @@ proptest! {
         assert_round_trip(&first);
         assert_round_trip(&Message::Known { conversation: next });
         assert_round_trip(&Message::Unknown { conversation: next });
+        let reason = Refusal::ALL[usize::from(port) % Refusal::ALL.len()];
+        assert_round_trip(&Message::Denied { conversation: next, reason });
+        let by = PublicIdentity::from_bytes([port as u8; 32]);
+        assert_round_trip(&Message::Refused { label, by, reason });
         let (mut inner, mut outer) = (written(&first), Vec::new());
         let numbered = Message::Numbered { packet, message: &inner };
         assert_round_trip(&numbered);

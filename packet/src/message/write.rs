@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Acknowledgement, Message, Source};
+use super::{Acknowledgement, Carriage, Message, Source};
 use crate::id::PacketId;
 use crate::sender::Paths;
 
@@ -14,6 +14,7 @@ pub(super) mod kind {
     pub(crate) const SERVE: u8 = 0x24;
     pub(crate) const BILL: u8 = 0x25;
     pub(crate) const JOIN: u8 = 0x26;
+    pub(crate) const REFUSED: u8 = 0x27;
 
     pub(crate) const DATAGRAM: u8 = 0x31;
     pub(crate) const FIRST: u8 = 0x32;
@@ -23,6 +24,9 @@ pub(super) mod kind {
     pub(crate) const GROUP_KEY: u8 = 0x36;
     pub(crate) const GROUP_KNOWN: u8 = 0x37;
     pub(crate) const UNKNOWN: u8 = 0x38;
+    pub(crate) const DENIED: u8 = 0x39;
+    pub(crate) const BEGIN: u8 = 0x3a;
+    pub(crate) const BEGIN_FROM: u8 = 0x3b;
 
     pub(crate) const REGISTER: u8 = 0x51;
     pub(crate) const REGISTERED: u8 = 0x52;
@@ -59,13 +63,16 @@ impl Message<'_> {
             Self::OnPath { .. }
             | Self::Open { .. }
             | Self::Opened { .. }
+            | Self::Refused { .. }
             | Self::Serve { .. }
             | Self::Join { .. }
             | Self::Bill { .. } => self.write_path(out),
             Self::Datagram { .. }
             | Self::First { .. }
+            | Self::Begin { .. }
             | Self::Known { .. }
             | Self::Unknown { .. }
+            | Self::Denied { .. }
             | Self::Numbered { .. }
             | Self::GroupKey { .. }
             | Self::GroupKnown { .. } => {
@@ -140,6 +147,11 @@ impl Message<'_> {
                 out.extend_from_slice(&label.to_be_bytes());
                 out.extend_from_slice(&next.to_be_bytes());
             }
+            Self::Refused { label, by, reason } => {
+                out.extend_from_slice(&label.to_be_bytes());
+                out.extend_from_slice(by.as_bytes());
+                out.push(*reason as u8);
+            }
             Self::Serve { label, flow, service } | Self::Join { label, flow, service } => {
                 out.extend_from_slice(&label.to_be_bytes());
                 put(out, &[flow.0]);
@@ -162,16 +174,18 @@ impl Message<'_> {
                 out.extend_from_slice(payload);
             }
             Self::First { conversation, carriage, to, from, payload } => {
-                out.extend_from_slice(&conversation.to_be_bytes());
-                let is_both = carriage.paths == Paths::Both;
-                out.extend_from_slice(&[carriage.service as u8, u8::from(is_both)]);
-                out.extend_from_slice(&carriage.budget_ms.to_be_bytes());
-                put_address(out, *to);
-                from.iter().for_each(|from| put_address(out, *from));
+                put_beginning(out, *conversation, *carriage, (*to, *from));
                 out.extend_from_slice(payload);
+            }
+            Self::Begin { conversation, carriage, to, from } => {
+                put_beginning(out, *conversation, *carriage, (*to, *from));
             }
             Self::Known { conversation } | Self::Unknown { conversation } => {
                 out.extend_from_slice(&conversation.to_be_bytes());
+            }
+            Self::Denied { conversation, reason } => {
+                out.extend_from_slice(&conversation.to_be_bytes());
+                out.push(*reason as u8);
             }
             Self::Numbered { packet, message } => {
                 put_packet(out, *packet);
@@ -245,14 +259,18 @@ impl Message<'_> {
             Self::OnPath { .. } => kind::ON_PATH,
             Self::Open { .. } => kind::OPEN,
             Self::Opened { .. } => kind::OPENED,
+            Self::Refused { .. } => kind::REFUSED,
             Self::Serve { .. } => kind::SERVE,
             Self::Join { .. } => kind::JOIN,
             Self::Bill { .. } => kind::BILL,
             Self::Datagram { .. } => kind::DATAGRAM,
             Self::First { from: None, .. } => kind::FIRST,
             Self::First { from: Some(_), .. } => kind::FIRST_FROM,
+            Self::Begin { from: None, .. } => kind::BEGIN,
+            Self::Begin { from: Some(_), .. } => kind::BEGIN_FROM,
             Self::Known { .. } => kind::KNOWN,
             Self::Unknown { .. } => kind::UNKNOWN,
+            Self::Denied { .. } => kind::DENIED,
             Self::Numbered { .. } => kind::NUMBERED,
             Self::GroupKey { .. } => kind::GROUP_KEY,
             Self::GroupKnown { .. } => kind::GROUP_KNOWN,
@@ -278,6 +296,20 @@ impl Message<'_> {
             Self::Keepalive { .. } => kind::KEEPALIVE,
         }
     }
+}
+
+fn put_beginning(
+    out: &mut Vec<u8>,
+    conversation: u32,
+    carriage: Carriage,
+    (to, from): (SocketAddr, Option<SocketAddr>),
+) {
+    out.extend_from_slice(&conversation.to_be_bytes());
+    let is_both = carriage.paths == Paths::Both;
+    out.extend_from_slice(&[carriage.service as u8, u8::from(is_both)]);
+    out.extend_from_slice(&carriage.budget_ms.to_be_bytes());
+    put_address(out, to);
+    from.iter().for_each(|from| put_address(out, *from));
 }
 
 fn put(out: &mut Vec<u8>, numbers: &[u64]) {

@@ -32,6 +32,10 @@ const LONG_TRIES_IN_OUTAGE: u32 = 6;
 /// Chosen: what comes during a request at 300 packets a second and 25 ms.
 const MOST_LEAD: u64 = 8;
 
+/// Packets before the first that comes which are missed all the same: flows are numbered from zero, so that they were sent. Of a flow that
+/// began long before, as for a receiver that starts again, nothing is. Chosen: a burst, as long as any that is missed in advance.
+const MOST_BEFORE_FIRST: u64 = MOST_AHEAD;
+
 /// What a packet is missed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
@@ -119,7 +123,8 @@ impl Detector {
                 (Some((sequence, now)), sequence + 1, sequence + 1);
             self.latest = (sequence, now);
             self.burst = 1;
-            return sequence..sequence;
+            let is_new = sequence <= MOST_BEFORE_FIRST;
+            return if is_new { 0..sequence } else { sequence..sequence };
         };
         if sequence <= highest {
             return sequence..sequence;
@@ -271,6 +276,14 @@ mod tests {
         assert_eq!(detector.deadline(), None);
         detector.arrive(at(5), 0);
         assert_eq!(detector.deadline(), Some(at(32)));
+    }
+
+    #[test]
+    fn first_packets_of_a_flow_are_missed_and_those_of_an_old_one_are_not() {
+        let first = |sequence| Detector::new(ROUND_TRIP).arrive(at(5), sequence);
+        assert_eq!(first(0), 0..0);
+        assert_eq!(first(3), 0..3);
+        assert!(first(MOST_BEFORE_FIRST + 1).is_empty());
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(super) struct Counts {
     pub(super) late: u64,
     pub(super) lost: u64,
     pub(super) lost_by_internet: u64,
+    /// Of those that were counted as lost by the Internet, what has come over it after all.
+    pub(super) undone: u64,
     /// Kept, in-stream, cross-stream.
     pub(super) recovered: [u64; 3],
 }
@@ -23,8 +25,11 @@ impl Receiver {
     /// Tells senders how their flows fared since the last report.
     pub(super) fn report(&mut self) {
         for (number, state) in &mut self.flows {
-            let Counts { in_time, late, lost, lost_by_internet, recovered } =
+            let Counts { in_time, late, lost, lost_by_internet, undone, recovered } =
                 std::mem::take(&mut state.counts);
+            // What was told of an interval is taken off the next one.
+            state.counts.undone = undone.saturating_sub(lost_by_internet);
+            let lost_by_internet = lost_by_internet.saturating_sub(undone);
             let expected = in_time + late + lost;
             if expected > 0 {
                 let lost_by_internet = lost_by_internet.min(expected);

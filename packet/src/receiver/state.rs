@@ -1,5 +1,7 @@
 //! What a receiver knows of one flow.
 
+use std::collections::VecDeque;
+
 use tradewind_units::{Duration, Timestamp};
 
 use super::ReceiverFlow;
@@ -11,6 +13,9 @@ use crate::budget::{Allowance, Budget};
 use crate::event::Way;
 use crate::window::Window;
 
+/// Packets brought back that may come by themselves yet. Chosen: those of two seconds, one in a hundred of ten thousand a second.
+const MOST_BROUGHT_BACK: usize = 256;
+
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) flow: ReceiverFlow,
@@ -20,6 +25,8 @@ pub(super) struct State {
     pub(super) blocks: Blocks,
     pub(super) asks: Budget,
     pub(super) counts: Counts,
+    /// What was brought back last, and when each was expected.
+    brought_back: VecDeque<(u64, Timestamp)>,
     /// The deadline that is set.
     pub(super) armed: Option<Timestamp>,
 }
@@ -34,6 +41,7 @@ impl State {
             blocks: Blocks::default(),
             asks: Budget::new(asks),
             counts: Counts::default(),
+            brought_back: VecDeque::new(),
             armed: None,
         }
     }
@@ -63,6 +71,10 @@ impl State {
             }
             Some(missed) => {
                 self.missing.came_back(now, &missed);
+                if self.brought_back.len() >= MOST_BROUGHT_BACK {
+                    self.brought_back.pop_front();
+                }
+                self.brought_back.push_back((sequence, missed.expected));
                 self.counts.lost_by_internet += u64::from(!missed.is_lost);
                 self.counts.lost -= u64::from(missed.is_lost).min(self.counts.lost);
             }
@@ -71,5 +83,13 @@ impl State {
         self.counts.in_time += u64::from(!is_late);
         self.counts.late += u64::from(is_late);
         (after, is_late)
+    }
+
+    /// A packet that was brought back has come by its usual way: the Internet has not lost it, and what it took is what packets may take.
+    pub(super) fn came_after_all(&mut self, now: Timestamp, sequence: u64) {
+        let found = self.brought_back.iter().position(|(known, _)| *known == sequence);
+        let Some((_, expected)) = found.and_then(|at| self.brought_back.remove(at)) else { return };
+        self.detector.came_late(now.since(expected));
+        self.counts.undone += 1;
     }
 }

@@ -2,27 +2,71 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+/// The two ends of a way over the Internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressPair {
+    /// The neighbour's address.
+    pub remote: SocketAddr,
+    /// The address here that the neighbour writes to; `None` where the socket has one alone, or the system chooses.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for AddressPair {
+    fn from(remote: SocketAddr) -> Self {
+        Self { remote, local: None }
+    }
+}
+
 /// How datagrams reach a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// Over the Internet, to and from this address.
-    Internet(SocketAddr),
+    /// Over the Internet, between these addresses.
+    Internet(AddressPair),
     /// Over relays, inside the flow of this number; the number is the owner's.
     Overlay(u32),
 }
 
 impl Link {
+    /// Returns the way to an address from whichever the system chooses.
+    #[must_use]
+    pub fn to(remote: SocketAddr) -> Self {
+        Self::Internet(remote.into())
+    }
+
+    /// Returns the same way from whichever address the system chooses.
+    pub(super) fn from_anywhere(self) -> Self {
+        match self {
+            Self::Internet(pair) => Self::to(pair.remote),
+            Self::Overlay(_) => self,
+        }
+    }
+
+    /// Returns whether what comes over `arrival` comes over this way: any address here will do where none is told.
+    pub(super) fn covers(self, arrival: Self) -> bool {
+        match (self, arrival) {
+            (Self::Internet(this), Self::Internet(that)) => {
+                let is_open = this.local.is_none() || that.local.is_none();
+                this.remote == that.remote && (is_open || this.local == that.local)
+            }
+            _ => self == arrival,
+        }
+    }
+
+    pub(super) const fn is_internet(self) -> bool {
+        matches!(self, Self::Internet(_))
+    }
+
     /// The bytes that a cookie proves: the address and port, or the number.
     pub(super) fn proven_bytes(&self) -> [u8; 19] {
         let mut bytes = [0; 19];
         match self {
-            Self::Internet(address) => {
-                let ip = match address.ip() {
+            Self::Internet(AddressPair { remote, .. }) => {
+                let ip = match remote.ip() {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
                     IpAddr::V6(v6) => v6,
                 };
                 bytes[1..17].copy_from_slice(&ip.octets());
-                bytes[17..].copy_from_slice(&address.port().to_be_bytes());
+                bytes[17..].copy_from_slice(&remote.port().to_be_bytes());
             }
             Self::Overlay(flow) => {
                 bytes[0] = 1;

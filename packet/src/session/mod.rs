@@ -31,7 +31,7 @@ mod table;
 mod wire;
 
 pub use event::{DropReason, Event, Now, Opened, SealError};
-pub use link::Link;
+pub use link::{AddressPair, Link};
 pub use passed::PASSED_BYTES;
 pub use peer::PeerId;
 pub use replay::{ReplayWindow, WINDOW};

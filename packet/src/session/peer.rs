@@ -38,6 +38,14 @@ pub(super) struct Peer {
     pub(super) side: Side,
     /// Where it is: told by configuration, or proven.
     pub(super) link: Link,
+    /// When something came over that way, or went over it and was answered.
+    pub(super) link_heard: Timestamp,
+    /// Where it is by configuration, for who connects to it.
+    pub(super) home: Option<Link>,
+    /// Another address where it has answered.
+    pub(super) candidate: Option<Candidate>,
+    /// Over which way the response to its last initiation went.
+    pub(super) responded: Option<Link>,
     /// The session whose keys seal.
     pub(super) sending: Option<u32>,
     /// The session before it, whose datagrams may still be on their way.
@@ -80,6 +88,17 @@ impl Shown {
     }
 }
 
+/// An address that is not the neighbour's yet, and is proven. Whoever sends its datagrams on from there, faster than they come by
+/// themselves, gets as far: so it is taken only where the address before has fallen silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) link: Link,
+    /// When it was asked there, and at the address before.
+    pub(super) asked: Timestamp,
+    /// When it is taken, if nothing is heard of the other.
+    pub(super) due: Timestamp,
+}
+
 /// A question whose answer is awaited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question {
@@ -101,8 +120,12 @@ impl Peer {
         Self {
             identity,
             instance,
+            home: matches!(side, Side::Initiator { .. }).then_some(link),
             side,
             link,
+            link_heard: now.steady,
+            candidate: None,
+            responded: None,
             sending: None,
             previous: None,
             coming: None,
@@ -126,16 +149,39 @@ impl Peer {
 
     /// The question that `number` answers when it comes over `link`; it and those before are settled.
     pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Question> {
-        let found = |question: &Question| question.number == number && question.link == link;
+        let found = |question: &Question| question.number == number && question.link.covers(link);
         let at = self.questions.iter().position(found)?;
         let question = self.questions[at];
         // Those to other addresses are still open.
         let mut index = 0;
         self.questions.retain(|other| {
             index += 1;
-            index > at + 1 || other.link != link
+            index > at + 1 || other.link != question.link
         });
         Some(question)
+    }
+
+    /// Where initiations go: to where the neighbour is, and to where it should be by configuration.
+    pub(super) fn doors(&self) -> impl Iterator<Item = Link> + use<> {
+        let home = self.home.filter(|home| *home != self.link);
+        [Some(self.link), home].into_iter().flatten()
+    }
+
+    /// Returns whether a question to where the neighbour is has that number: over whichever way the answer comes, it got there.
+    pub(super) fn was_asked_there(&self, number: u64) -> bool {
+        let mut questions = self.questions.iter();
+        self.link.is_internet()
+            && questions.any(|question| question.number == number && question.link == self.link)
+    }
+
+    /// Takes the candidate's address if nothing was heard of the address before for as long as its answer may take.
+    pub(super) fn move_if_due(&mut self, now: Now) -> Option<Link> {
+        let due = self.candidate.take_if(|candidate| now.steady >= candidate.due)?;
+        if self.link_heard >= due.asked {
+            return None;
+        }
+        (self.link, self.link_heard) = (due.link, now.steady);
+        Some(due.link)
     }
 }
 

@@ -3,7 +3,8 @@
 //! Who connects sends initiations until one is answered, asks again when a question stays open for a second, and
 //! agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session only once the other side has,
 //! which proves that the answer arrived. A neighbour that writes from another address stays where it was until it has
-//! answered a question there.
+//! answered a question there, and while it still answers where it was. Who connects tries the configured address beside the
+//! one that it has learned, whenever keys are agreed on or that falls silent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::Link;
 use super::cookie::{CookieJar, Doorplate};
 use super::event::{DropReason, Event, Now, Opened, SealError};
 use super::passed::Tags;
-use super::peer::{Peer, PeerId, Phase, Question, Session, Side};
+use super::peer::{Candidate, Peer, PeerId, Phase, Question, Session, Side};
 use super::random::Randomness;
 use super::table::Table;
 use super::wire::{
@@ -45,6 +46,9 @@ const REKEY_COUNT: u64 = 1 << 26;
 const REJECT_COUNT: u64 = 1 << 28;
 /// Time between two questions to an address that is not proven yet. Chosen.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longest that an address which has answered waits for the one before it. Chosen: no path is longer; usually it is twice its own round trip.
+const LEAVES_AFTER: Duration = Duration::from_secs(1);
 
 /// Silence of a neighbour after which another socket of the same identity may have its place. Chosen: who is there asks five times
 /// a second.
@@ -120,6 +124,8 @@ pub struct Sessions {
     events: VecDeque<Event>,
     drops: [u64; DropReason::ALL.len()],
     tags: Tags,
+    /// What the last datagram held, if its like had come before.
+    duplicate: Option<Opened>,
 }
 
 impl Sessions {
@@ -156,6 +162,7 @@ impl Sessions {
             drops: [0; DropReason::ALL.len()],
             tags: Tags::default(),
             trust: Arc::new(Trust::new(config.operators.clone())),
+            duplicate: None,
             config,
         }
     }
@@ -193,6 +200,7 @@ impl Sessions {
     ///
     /// `None` when it held no payload: part of a handshake, a control datagram, or dropped (see [`Sessions::drops`]).
     pub fn handle_datagram(&mut self, now: Now, link: Link, datagram: &mut [u8]) -> Option<Opened> {
+        self.duplicate = None;
         let outcome = match wire::cut(datagram) {
             Some(Datagram::Sealed { receiver, counter }) => {
                 self.open(now, link, receiver, counter, datagram)
@@ -212,6 +220,12 @@ impl Sessions {
             self.drops[reason as usize] += 1;
             None
         })
+    }
+
+    /// Takes what the last datagram held, opened in place, if it was dropped because it had come before ([`DropReason::Replayed`]):
+    /// for who brings packets back and wants to know that one has come by itself after all.
+    pub fn take_duplicate(&mut self) -> Option<Opened> {
+        self.duplicate.take()
     }
 
     /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, room for the tag. Returns
@@ -256,6 +270,10 @@ impl Sessions {
         };
         let length = keys.open(counter, datagram).ok_or(DropReason::FalseTag)?;
         if !session.window.admit(counter) {
+            if datagram[0] == DATA {
+                let payload = HEADER_BYTES..HEADER_BYTES + length;
+                self.duplicate = Some(Opened { peer: session.peer, payload });
+            }
             return Err(DropReason::Replayed);
         }
         let is_newest = counter + 1 == session.window.next();
@@ -282,9 +300,17 @@ impl Sessions {
         let peer_id = self.sessions.get(id).ok_or(DropReason::UnknownSession)?.peer;
         let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::UnknownSession)?;
         peer.heard = now.steady;
+        if peer.link.covers(link) {
+            peer.link_heard = now.steady;
+        }
         if peer.coming == Some(id) {
+            // Response and confirmation went the same way: that is proven.
+            let is_proven = peer.responded.take().is_some_and(|responded| responded == link);
+            if is_proven && link.is_internet() && peer.home.is_none() {
+                (peer.link, peer.link_heard, peer.candidate) = (link, now.steady, None);
+            }
             self.promote(peer_id);
-        } else if is_newest && peer.sending == Some(id) && peer.link != link {
+        } else if is_newest && peer.sending == Some(id) && !peer.link.covers(link) {
             self.ask_stranger(now, peer_id, link, length);
         }
         Ok(peer_id)
@@ -297,14 +323,17 @@ impl Sessions {
             }
             Control::Answer(number) => {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
+                if peer.was_asked_there(number) {
+                    peer.link_heard = now.steady;
+                }
                 let Some(question) = peer.settle(number, link) else { return };
                 let (bytes, round_trip) = (question.bytes, now.steady.since(question.asked));
-                if matches!(link, Link::Internet(_)) {
+                let link = question.link;
+                if link.is_internet() && peer.link != link {
+                    let due = now.steady + (round_trip * 2).min(LEAVES_AFTER);
+                    peer.candidate = Some(Candidate { link, asked: question.asked, due });
+                } else if link.is_internet() {
                     peer.round_trip = Some(round_trip);
-                }
-                if matches!(link, Link::Internet(_)) && peer.link != link {
-                    peer.link = link;
-                    self.events.push_back(Event::Moved { peer: peer_id, link });
                 }
                 self.events.push_back(Event::Answered { peer: peer_id, link, round_trip, bytes });
             }
@@ -339,17 +368,19 @@ impl Sessions {
         }
     }
 
-    /// Asks a neighbour at an address that it wrote from for the first time; never more than it wrote.
+    /// Asks a neighbour at an address that it wrote from for the first time, never more than it wrote, and where it was until now.
     fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
-        let elsewhere = |question: &&Question| {
-            matches!(question.link, Link::Internet(_)) && question.link != peer.link
-        };
+        let elsewhere =
+            |question: &&Question| question.link.is_internet() && question.link != peer.link;
+        let (present, is_ours) = (peer.link, peer.home.is_some());
         let asked = peer.questions.iter().rev().find(elsewhere).map(|question| question.asked);
         let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
-        let is_internet = matches!(link, Link::Internet(_));
-        if is_internet && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
+        if link.is_internet() && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
+            // Who connects has the system choose the address here.
+            let link = if is_ours { link.from_anywhere() } else { link };
             self.ask(now, peer_id, link);
+            self.ask(now, peer_id, present);
         }
     }
 
@@ -406,6 +437,9 @@ impl Sessions {
         let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
         for id in ids {
             self.drop_old_sessions(now, id);
+            if let Some(link) = self.peers.get_mut(id.0).and_then(|peer| peer.move_if_due(now)) {
+                self.events.push_back(Event::Moved { peer: id, link });
+            }
             let Some(peer) = self.peers.get(id.0) else { continue };
             match &peer.side {
                 Side::Initiator { next_try, .. } => {

@@ -48,7 +48,7 @@ pub(crate) fn signed(grant: Grant) -> SignedGrant {
 }
 
 pub(crate) fn link(port: u16) -> Link {
-    Link::Internet(SocketAddr::from(([192, 0, 2, 1], port)))
+    Link::to(SocketAddr::from(([192, 0, 2, 1], port)))
 }
 
 pub(crate) const ENDPOINT: u16 = 1000;

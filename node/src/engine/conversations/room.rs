@@ -11,6 +11,7 @@ use tradewind_packet::message::Message;
 use tradewind_packet::session::PeerId;
 
 use super::{Inbound, MOST, Outbound};
+use crate::counts::add;
 use crate::engine::Engine;
 use crate::engine::routes::Route;
 
@@ -36,6 +37,7 @@ impl Engine {
         }
         let all = self.outbound.ids().zip(self.outbound.values());
         let id = all.min_by_key(|(_, outbound)| outbound.used).map(|(id, _)| id)?;
+        add(&self.counts.conversations_evicted, 1);
         self.outbound.remove(id).map(|outbound| (id, outbound))
     }
 
@@ -72,6 +74,7 @@ impl Engine {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
         self.drop_inbound(id);
+        add(&self.counts.conversations_evicted, 1);
         self.let_go.add(far, conversation);
         self.say(far, &Message::Unknown { conversation });
     }

@@ -56,7 +56,7 @@ impl World {
         let route = self.route(number);
         let engine = self.hosts.at(number);
         let sources = &engine.routes.get(route).unwrap().sources;
-        let (_, id) = sources.iter().find(|((known, _), _)| *known == address(source))?;
+        let (_, id) = sources.iter().find(|((known, _), _)| known.to == address(source))?;
         Some((*id, engine.outbound.get(*id).unwrap().is_known))
     }
 
@@ -91,6 +91,7 @@ fn where_conversations_begin_the_one_that_was_silent_longest_makes_room() {
     let route = world.route(1);
     let engine = world.hosts.at(1);
     assert_eq!(engine.counts.snapshot().refused, 0);
+    assert_eq!(engine.counts.snapshot().conversations_evicted, 2 * MOST as u64 + 1);
     assert_eq!(engine.outbound.len(), MOST);
     assert_eq!(engine.routes.get(route).unwrap().sources.len(), MOST);
     assert!(world.conversation(1, MOST * 3).is_some() && world.conversation(1, 1).is_none());
@@ -115,4 +116,29 @@ fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
     world.say(1, 1);
     assert_eq!(world.delivered(), MOST as u64 + 5);
     assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
+}
+
+/// What a server says after a long silence comes.
+#[test]
+fn what_is_said_after_a_long_silence_comes() {
+    let mut world = World::new();
+    let client = UdpSocket::bind(loopback()).unwrap();
+    client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let (route, by) = (world.route(1), Written::by(client.local_addr().unwrap()));
+    let now = world.hosts.now;
+    world.hosts.at(1).take_application(now, route, by, b"hello");
+    world.hosts.exchange();
+    assert_eq!(world.delivered(), 1);
+    world.hosts.pass(super::IDLE * 2);
+    let now = world.hosts.now;
+    let engine = world.hosts.at(4);
+    let id = engine.inbound.ids().next().expect("the conversation ends here still");
+    let server = engine.inbound.get(id).unwrap().to;
+    engine.take_reply(now, id, Written::by(server), b"at last");
+    engine.flush();
+    world.hosts.exchange();
+    let mut buffer = [0; 16];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"at last");
+    assert_eq!(world.hosts.at(1).counts.snapshot().conversations_evicted, 0);
 }

@@ -3,7 +3,9 @@
 use std::net::UdpSocket;
 
 use tradewind_packet::ingress::InStream;
-use tradewind_packet::message::Carriage;
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::path_mtu::PathMtu;
+use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, PricePerGb, Ratio};
 
 use super::super::TICK;
@@ -117,4 +119,37 @@ fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fa
     assert_eq!(left[1].1, "another became too slow for its budget");
     world.internet = None;
     assert_eq!(services(&world.run(200)), ["forwarding", "caching", "coding", "direct"]);
+}
+
+/// With caching, what the Internet path does not take goes over the relays, as it would with forwarding.
+#[test]
+fn what_is_too_long_for_the_internet_goes_over_the_relays() {
+    let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
+    let mut hosts = Hosts::new(all);
+    let application = UdpSocket::bind(loopback()).unwrap();
+    let (to, now) = (application.local_addr().unwrap(), hosts.now);
+    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let carriage = Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 3000 };
+    let course = Course { carriage, ..forwarded(far, relays) };
+    let local = Local::bind(loopback(), false).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    hosts.pass(Duration::from_secs(3));
+    // It is known that the Internet takes what every path takes, and no more.
+    let (mut internet, mut at) = (PathMtu::new(now.steady), now.steady);
+    while internet.longest().is_none() {
+        at = at + Duration::from_secs(1);
+        internet.poll(at, Duration::ZERO);
+    }
+    let engine = hosts.at(1);
+    let far = engine.routes.get(route).unwrap().far;
+    engine.fars.get_mut(&far).unwrap().mtus.internet = internet;
+    hosts.lose_each(1, 4, 1);
+    for _ in 0..12 {
+        let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        hosts.at(1).take_application(now, route, by, &[7; 1300]);
+        hosts.exchange();
+        hosts.pass(TICK);
+    }
+    assert_eq!(hosts.at(4).counts.snapshot().delivered, 12);
+    assert_eq!(hosts.at(1).counts.snapshot().too_long, 0);
 }

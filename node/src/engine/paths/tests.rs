@@ -11,8 +11,13 @@ use super::super::conversations::Written;
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use crate::config::{LegSeal, NodeConfig};
 
-/// An endpoint that delivers nothing, and so answers no opening.
+/// An endpoint that knows no relay, and so answers none.
 fn deaf(number: u8) -> NodeConfig {
+    NodeConfig { neighbours: std::collections::BTreeSet::new(), ..anybody(number) }
+}
+
+/// An endpoint that delivers nothing, and so refuses each opening.
+fn closed(number: u8) -> NodeConfig {
     let policy = RelayPolicy { destinations: Vec::new(), ..anybody(number).policy };
     NodeConfig { policy, ..anybody(number) }
 }
@@ -26,12 +31,21 @@ fn a_path_that_does_not_open_is_given_up_with_its_labels() {
     let labels = hosts.at(2).labels.len() as u64;
     assert!((1..=2 * (OPENS_WITHIN.as_secs() + 1)).contains(&labels), "{labels} labels");
     assert_eq!(hosts.at(2).opened.len() as u64, labels / 2);
+}
+
+#[test]
+fn a_path_that_is_refused_is_given_up_at_once_with_its_labels() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, closed(4))]);
+    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(1, forwarded(far, vec![relay]));
+    hosts.pass(Duration::from_secs(20));
+    assert_eq!((hosts.at(2).labels.len(), hosts.at(2).opened.len()), (0, 0));
     let opens = |hosts: &mut Hosts| hosts.at(4).counts.snapshot().dropped;
     let before = opens(&mut hosts);
     hosts.pass(Duration::from_secs(10));
-    // Each second another one, ten times.
+    // Each second another one, once.
     let refused = opens(&mut hosts) - before;
-    assert!((50..=110).contains(&refused), "{refused} openings in 10 s");
+    assert!((8..=12).contains(&refused), "{refused} openings in 10 s");
 }
 
 #[test]
@@ -145,7 +159,7 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
         *altered.last_mut().unwrap() ^= 1;
         let delivered = [&altered, original].map(|datagram| {
             let before = hosts.at(4).counts.snapshot().delivered;
-            let room = hosts.at(1).sockets.room(false, relay.address, datagram.len());
+            let room = hosts.at(1).sockets.room(false, relay.address.into(), datagram.len());
             room.unwrap().copy_from_slice(datagram);
             hosts.exchange();
             hosts.at(4).counts.snapshot().delivered - before
@@ -180,7 +194,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     let (now, mut batch) = (hosts.now, ReceiveBatch::new(32));
     let relay = hosts.at(2);
     while batch.receive(&relay.sockets.shared.port).unwrap() > 0 {
-        batch.for_each_train(|arrival, train| relay.take_train(now, arrival.from, train));
+        batch.for_each_train(|arrival, train| relay.take_train(now, arrival.from.into(), train));
     }
     relay.flush();
     assert_eq!(relay.counts.snapshot().forwarded, forwarded);

@@ -169,7 +169,7 @@ impl Sessions {
             self.sessions.remove(unused);
         }
         if peer.sending.is_none() {
-            peer.link = link;
+            (peer.link, peer.link_heard) = (link, now.steady);
         }
         let mut bytes = wire::prefix(wire::RESPONSE, theirs).to_vec();
         let id = self.sessions.next_id(salt).ok_or(DropReason::Full)?;
@@ -178,7 +178,7 @@ impl Sessions {
         let taken = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
         debug_assert_eq!(taken, Some(id), "the next id is the one that is given");
         if let Some(peer) = self.peers.get_mut(peer_id.0) {
-            peer.coming = taken;
+            (peer.coming, peer.responded) = (taken, Some(link));
         }
         self.transmits.push_back(Transmit { link, bytes, is_ours: false });
         Ok(())

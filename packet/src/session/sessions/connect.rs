@@ -7,7 +7,7 @@ use super::super::cookie::{COOKIE_TIME, Doorplate, second_tag, tags_match};
 use super::super::handshake::Initiator;
 use super::super::peer::{Awaited, Peer, PeerId, Phase, Session, Side};
 use super::super::wire::{self, Control, TAG_BYTES};
-use super::{DropReason, Link, Now, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit};
+use super::{DropReason, Event, Link, Now, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit};
 
 /// Time between two initiations to a neighbour whose distance is not known, and time after which an open question means that the neighbour has
 /// forgotten its session. Chosen: no path is longer.
@@ -68,11 +68,9 @@ impl Sessions {
         message.extend_from_slice(&first_tag);
         let second = cookie.as_ref().map_or([0; TAG_BYTES], |(c, _)| second_tag(c, &message));
         message.extend_from_slice(&second);
-        self.transmits.push_back(Transmit {
-            link: peer.link,
-            bytes: message.clone(),
-            is_ours: true,
-        });
+        for link in peer.doors() {
+            self.transmits.push_back(Transmit { link, bytes: message.clone(), is_ours: true });
+        }
         let phase = Phase::Awaited(Box::new(Awaited { handshake, message }));
         peer.coming = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
     }
@@ -91,12 +89,20 @@ impl Sessions {
             return Err(DropReason::Unawaited);
         };
         let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Unawaited)?;
-        if peer.link != link && matches!(link, Link::Internet(_)) {
+        let door = peer.doors().find(|door| door.covers(link));
+        if door.is_none() && link.is_internet() {
             return Err(DropReason::Unawaited);
         }
         let (theirs, keys) = awaited.handshake.finish(noise).ok_or(DropReason::Handshake)?;
         session.phase = Phase::Open { theirs, keys: Box::new(keys) };
         peer.heard = now.steady;
+        if let Some(door) = door {
+            peer.link_heard = now.steady;
+            if door != peer.link {
+                (peer.link, peer.candidate) = (door, None);
+                self.events.push_back(Event::Moved { peer: peer_id, link: door });
+            }
+        }
         self.promote(peer_id);
         self.send_control(peer_id, link, Control::Confirmation, 0);
         Ok(())
@@ -121,7 +127,8 @@ impl Sessions {
         let first: [u8; 16] =
             covered[second_at - TAG_BYTES..].try_into().expect("an initiation ends in two tags");
         let expected = Doorplate::of(&peer.identity).answer_tag(&first, &baked);
-        if peer.link != link || !tags_match(&expected, tag) {
+        let door = peer.doors().find(|door| door.covers(link)).ok_or(DropReason::FalseTag)?;
+        if !tags_match(&expected, tag) {
             return Err(DropReason::FalseTag);
         }
         let Side::Initiator { cookie, .. } = &mut peer.side else {
@@ -133,7 +140,7 @@ impl Sessions {
         }
         second.copy_from_slice(&second_tag(&baked, covered));
         let bytes = awaited.message.clone();
-        self.transmits.push_back(Transmit { link, bytes, is_ours: true });
+        self.transmits.push_back(Transmit { link: door, bytes, is_ours: true });
         Ok(())
     }
 

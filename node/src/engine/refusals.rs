@@ -1,0 +1,182 @@
+//! Refusals, told to who asked: a far gateway or a relay that does not let something pass says so, and why.
+//!
+//! What refuses a path answers the neighbour that asked, in their session, and relays pass the word back as they do with an answer.
+//! What refuses a conversation tells the other end, sealed end to end. Each word answers one question, and is shorter. The near
+//! gateway logs it, at times, and shows it as long as it is true: until the same way answers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tradewind_grant::{GrantError, PublicIdentity};
+use tradewind_packet::message::{Message, Refusal};
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use super::paths::TELL_OF_REFUSALS_EVERY;
+use crate::status::RefusalStatus;
+
+/// How long a refused opening is remembered: who asked asks again with the same header, which by itself would be told as a replay.
+/// Chosen: longer than neighbours ask.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3);
+/// Refused openings that are remembered. Chosen: of many gateways, each once a second.
+const MOST_REMEMBERED: usize = 1024;
+/// How long a refusal is shown that nobody repeats. Chosen: openings are asked for again each second, conversations while they go on.
+const SHOWN_FOR: Duration = Duration::from_secs(60);
+
+/// Why something is refused here, and what the log here says of it.
+#[derive(Debug)]
+pub(super) struct Objection {
+    pub(super) reason: Refusal,
+    pub(super) text: String,
+}
+
+impl Objection {
+    pub(super) fn new(reason: Refusal, text: &str) -> Self {
+        Self { reason, text: text.to_owned() }
+    }
+
+    /// A next hop that the policy refuses.
+    pub(super) fn to_next_hop(error: &GrantError) -> Self {
+        Self { reason: Refusal::NextHop, text: error.to_string() }
+    }
+}
+
+impl From<GrantError> for Objection {
+    fn from(error: GrantError) -> Self {
+        Self { reason: Refusal::from(&error), text: error.to_string() }
+    }
+}
+
+impl From<Box<tradewind_grant::Refusal>> for Objection {
+    fn from(refusal: Box<tradewind_grant::Refusal>) -> Self {
+        refusal.cause.into()
+    }
+}
+
+/// A refusal that somebody else has told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    by: PublicIdentity,
+    reason: Refusal,
+    heard: Timestamp,
+}
+
+/// Refusals of others, and of this node.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// By far endpoint: of a path there, and of a conversation with it.
+    told: BTreeMap<PeerId, [Option<Told>; 2]>,
+    given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
+    next_line: Timestamp,
+}
+
+const OF_PATH: usize = 0;
+const OF_CONVERSATION: usize = 1;
+
+impl Refusals {
+    /// The reason for which what a neighbour asks for under its label was refused just now.
+    pub(super) fn given(&self, now: Now, asked: (PeerId, u32)) -> Option<Refusal> {
+        let mut latest = self.given.iter().rev();
+        let found =
+            latest.find(|(at, known, _)| *known == asked && now.steady.since(*at) < REMEMBERED_FOR);
+        found.map(|(_, _, reason)| *reason)
+    }
+
+    pub(super) fn remember(&mut self, now: Now, asked: (PeerId, u32), reason: Refusal) {
+        if self.given.len() >= MOST_REMEMBERED {
+            self.given.pop_front();
+        }
+        self.given.push_back((now.steady, asked, reason));
+    }
+
+    /// The path to a far endpoint answers.
+    pub(super) fn path_answers(&mut self, far: PeerId) {
+        self.clear(far, OF_PATH);
+    }
+
+    /// A far endpoint takes conversations.
+    pub(super) fn conversation_is_known(&mut self, far: PeerId) {
+        self.clear(far, OF_CONVERSATION);
+    }
+
+    fn clear(&mut self, far: PeerId, which: usize) {
+        if let Some(told) = self.told.get_mut(&far) {
+            told[which] = None;
+        }
+    }
+
+    pub(super) fn forget(&mut self, far: PeerId) {
+        self.told.remove(&far);
+    }
+}
+
+impl Engine {
+    /// Somebody on the path to `far` has refused it.
+    pub(super) fn note_refused_path(
+        &mut self,
+        now: Now,
+        far: PeerId,
+        (by, reason): (PublicIdentity, Refusal),
+    ) {
+        self.note_refusal(now, (far, OF_PATH), (by, reason), "an overlay path is refused");
+    }
+
+    /// A far endpoint does not take a conversation that begins here.
+    pub(super) fn note_denied(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        conversation: u32,
+        reason: Refusal,
+    ) {
+        let route = self.outbound.get(conversation).map(super::Outbound::route);
+        let is_theirs = route.is_some_and(|route| self.leading_to(route, peer).is_some());
+        if let Some(by) = self.sessions.identity_of(peer).filter(|_| is_theirs) {
+            let what = "the far gateway refuses what applications send";
+            self.note_refusal(now, (peer, OF_CONVERSATION), (by, reason), what);
+        }
+    }
+
+    fn note_refusal(
+        &mut self,
+        now: Now,
+        (far, which): (PeerId, usize),
+        (by, reason): (PublicIdentity, Refusal),
+        what: &str,
+    ) {
+        let name = self.name_of(far);
+        let told = &mut self.refusals.told.entry(far).or_default()[which];
+        let is_news = told.is_none_or(|told| (told.by, told.reason) != (by, reason));
+        *told = Some(Told { by, reason, heard: now.steady });
+        if is_news && now.steady >= self.refusals.next_line {
+            self.refusals.next_line = now.steady + TELL_OF_REFUSALS_EVERY / 10;
+            tracing::warn!(far = name, %by, %reason, "{what}");
+        }
+    }
+
+    /// A neighbour is told that what it asked for under its label is refused.
+    pub(super) fn refuse_path(&mut self, from: PeerId, label: u32, reason: Refusal) {
+        let by = self.sessions.public();
+        self.say(from, &Message::Refused { label, by, reason });
+    }
+
+    /// What others refuse now.
+    pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
+        let mut all = Vec::new();
+        for (far, told) in &self.refusals.told {
+            let recent = |told: &&Told| now.steady.since(told.heard) < SHOWN_FOR;
+            for (what, told) in ["path", "conversation"].into_iter().zip(told) {
+                all.extend(told.as_ref().filter(recent).map(|told| RefusalStatus {
+                    far: self.name_of(*far),
+                    what: what.to_owned(),
+                    by: told.by.to_string(),
+                    reason: told.reason.to_string(),
+                }));
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Who asks is told who refuses, and why.
+
+use tradewind_packet::message::{Carriage, Refusal};
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+use super::super::conversations::Written;
+use crate::config::{Course, NodeConfig};
+
+/// A node that lets nothing pass: neither to next hops nor to destinations.
+fn closed(number: u8) -> NodeConfig {
+    let mut config = anybody(number);
+    (config.policy.next_hops, config.policy.destinations) = (Vec::new(), Vec::new());
+    config
+}
+
+/// What a gateway shows of refusals: of what, by whom and why.
+fn shown(hosts: &mut Hosts) -> Vec<(String, String, String)> {
+    let now = hosts.now;
+    let all = hosts.at(1).report_refusals(now).into_iter();
+    all.map(|refusal| (refusal.what, refusal.by, refusal.reason)).collect()
+}
+
+fn refusal(what: &str, by: u8, reason: Refusal) -> (String, String, String) {
+    (what.to_owned(), identity(by).public().to_string(), reason.to_string())
+}
+
+/// A gateway, two relays in a row, and a far gateway.
+fn hosts(relays: [NodeConfig; 2], far: NodeConfig) -> Hosts {
+    let [first, second] = relays;
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, first), (3, second), (4, far)]);
+    let (relays, far) = ([2, 3].map(|number| hosts.hop(number)), hosts.hop(4));
+    hosts.register(1, forwarded(far, relays.to_vec()));
+    hosts.pass(Duration::from_secs(4));
+    hosts
+}
+
+#[test]
+fn the_gateway_is_told_which_relay_refuses_its_next_hop() {
+    let mut hosts = hosts([closed(2), anybody(3)], anybody(4));
+    assert_eq!(shown(&mut hosts), [refusal("path", 2, Refusal::NextHop)]);
+    let mut hosts = self::hosts([anybody(2), closed(3)], anybody(4));
+    assert_eq!(shown(&mut hosts), [refusal("path", 3, Refusal::NextHop)]);
+}
+
+#[test]
+fn the_gateway_is_told_that_the_far_gateway_refuses_the_path() {
+    let mut hosts = hosts([anybody(2), anybody(3)], closed(4));
+    assert_eq!(shown(&mut hosts), [refusal("path", 4, Refusal::NotAllowed)]);
+}
+
+#[test]
+fn nothing_is_refused_where_all_is_allowed() {
+    let mut hosts = hosts([anybody(2), anybody(3)], anybody(4));
+    assert_eq!(shown(&mut hosts), []);
+}
+
+#[test]
+fn the_gateway_is_told_that_a_conversation_is_refused() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (4, closed(4))]);
+    let far = hosts.hop(4);
+    let course = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+    let flow = hosts.register(1, course);
+    hosts.pass(Duration::from_secs(1));
+    let (now, engine) = (hosts.now, hosts.at(1));
+    let (route, anyone) = (engine.flows[&flow], Written::by("0.0.0.0:0".parse().unwrap()));
+    engine.take_application(now, route, anyone, b"hello");
+    engine.flush();
+    hosts.exchange();
+    assert_eq!(shown(&mut hosts), [refusal("conversation", 4, Refusal::NotAllowed)]);
+}

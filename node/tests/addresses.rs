@@ -1,0 +1,103 @@
+//! Hosts with several addresses, and neighbours that speak from other addresses for a while: real sockets on loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod nodes;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nodes::wire::Wire;
+use nodes::*;
+use tradewind_grant::Hop;
+use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path};
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+
+/// Chosen: longer than a neighbour is asked before it is believed to have moved.
+const ELSEWHERE_FOR: Duration = Duration::from_secs(4);
+
+/// The port of a node, at one of the host's other addresses.
+fn at(node: &Node, last: u8) -> SocketAddr {
+    ([127, 0, 0, last], node.address().port()).into()
+}
+
+fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
+    let paths = if relays.is_empty() { Paths::Both } else { Paths::Overlay };
+    let service = if relays.is_empty() { Service::Direct } else { Service::Forwarding };
+    let to = echo();
+    let path = Path {
+        entrance: Entrance::Port { listen, to },
+        course: Course {
+            far: far.into(),
+            relays: relays.into(),
+            carriage: Carriage { service, paths, budget_ms: 1000 },
+            bearable_loss: None,
+            copies: None,
+            assumed: Assumed::default(),
+        },
+    };
+    let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
+    let node = NodeConfig { grant, paths: vec![path], ..plain(1, loopback(), &[]) };
+    (Node::start(node).unwrap(), to)
+}
+
+/// An application that takes answers from nowhere but where it writes to.
+fn application(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    socket
+}
+
+fn is_answered(application: &UdpSocket, number: u32) -> bool {
+    application.send(&number.to_be_bytes()).unwrap();
+    let mut buffer = [0; 64];
+    while let Ok(length) = application.recv(&mut buffer) {
+        if buffer[..length] == number.to_be_bytes() {
+            return true;
+        }
+    }
+    false
+}
+
+fn until(what: &str, node: &Node, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come: {:?}", node.snapshot());
+    }
+}
+
+#[test]
+fn nodes_answer_from_the_address_that_was_written_to() {
+    let any: SocketAddr = ([0, 0, 0, 0], 0).into();
+    let far = Node::start(plain(4, any, &[2])).unwrap();
+    let relay = Node::start(NodeConfig { workers: 2, ..plain(2, any, &[]) }).unwrap();
+    let hops = vec![hop(at(&relay, 3), 2)];
+    let (near, _) = near(hop(at(&far, 2), 4), hops, any);
+    // Forwarded over the relay alone; its leg to the far gateway goes to another address, too.
+    let entrance = SocketAddr::from(([127, 0, 0, 9], near.local_addresses()[0].port()));
+    let application = application(entrance);
+    until("the first answer", &near, || is_answered(&application, 0));
+    until("the overlay path", &near, || near.snapshot().paths_up == 1);
+    until("an answer over it", &near, || {
+        is_answered(&application, 1) && relay.snapshot().forwarded > 10
+    });
+}
+
+#[test]
+fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
+    let far = Node::start(plain(4, loopback(), &[])).unwrap();
+    let wire = Wire::to(far.address());
+    let (near, _) = near(hop(wire.address, 4), Vec::new(), loopback());
+    let application = application(near.local_addresses()[0]);
+    until("the first answer", &near, || is_answered(&application, 0));
+    // A translator that has started again gives it another port for what it says, at which it can be reached, too.
+    let (other, begun) = (wire.speak_from_elsewhere(), Instant::now());
+    until("an answer from elsewhere", &near, || {
+        is_answered(&application, 1) && other.taken() > 0 && begun.elapsed() > ELSEWHERE_FOR
+    });
+    // That is gone, and the port of the configuration leads there as it did.
+    other.end();
+    until("an answer from where it is configured", &near, || is_answered(&application, 2));
+}

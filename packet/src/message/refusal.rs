@@ -1,0 +1,75 @@
+//! Why something was refused, as it is told to who asked: no more than that one may know.
+
+use std::fmt;
+
+use tradewind_grant::GrantError;
+
+/// Why an overlay path or a conversation was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The grant does not cover the destination.
+    NotGranted = 0,
+    /// The policy there does not allow the destination.
+    NotAllowed = 1,
+    /// The policy there does not allow the next hop.
+    NextHop = 2,
+    /// The grant is not good there.
+    Grant = 3,
+    /// The clocks differ.
+    Clock = 4,
+    /// There is no room.
+    Full = 5,
+    /// Anything else, which the log there tells.
+    Other = 6,
+}
+
+impl Refusal {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::NotGranted,
+        Self::NotAllowed,
+        Self::NextHop,
+        Self::Grant,
+        Self::Clock,
+        Self::Full,
+        Self::Other,
+    ];
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotGranted => "the grant does not cover the destination",
+            Self::NotAllowed => "its policy does not allow the destination",
+            Self::NextHop => "its policy does not allow the next hop",
+            Self::Grant => {
+                "the grant is not good there: it must be signed by whom that trusts, be in force, and list every relay"
+            }
+            Self::Clock => "the clocks differ by more than is tolerated",
+            Self::Full => "it has no room for more",
+            Self::Other => "its log tells why",
+        })
+    }
+}
+
+impl From<&GrantError> for Refusal {
+    fn from(error: &GrantError) -> Self {
+        match error {
+            GrantError::DestinationNotGranted(_) => Self::NotGranted,
+            GrantError::Denied(_)
+            | GrantError::Forbidden { .. }
+            | GrantError::UnnamedPrivate(_) => Self::NotAllowed,
+            GrantError::UnknownKey(_)
+            | GrantError::BadSignature(_)
+            | GrantError::Expired { .. }
+            | GrantError::WrongGateway { .. }
+            | GrantError::RelayNotGranted(_) => Self::Grant,
+            GrantError::NotYetValid { .. }
+            | GrantError::Skew { .. }
+            | GrantError::BeforeStart { .. } => Self::Clock,
+            GrantError::ReplayTableFull(_) => Self::Full,
+            _ => Self::Other,
+        }
+    }
+}
