@@ -1,4 +1,5 @@
-//! How fast packets are coded, beside other libraries: `cargo run --release -p tradewind-fec --example fec_speed
+//! How fast packets are coded, beside other libraries: `cargo run --release -p tradewind-fec
+//! --example fec_speed
 //! [-- --quick]`.
 //!
 //! For blocks of k packets of some bytes with r repair packets it prints two tables of the time that one packet takes, in nanoseconds: to add it to a

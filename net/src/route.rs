@@ -7,8 +7,10 @@
 //! - *It outlives its original*, and traffic follows yesterday's next hop. [`Routes::follow`] hears of
 //!   route and link changes and takes the copies that they touch anew. As IPv4 routes go with their link or next hop
 //!   without a word, it compares all routes with what they were when a link or next hop changes.
-//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come up. When rules of policy
-//!   routing change, all copies are taken anew. Where a rule passes over short prefixes (`suppress_prefixlength`), and so
+//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come
+//!   up. When rules of policy
+//!   routing change, all copies are taken anew. Where a rule passes over short prefixes
+//! (`suppress_prefixlength`), and so
 //!   over the original but not over a copy, there is none.
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
@@ -61,7 +63,8 @@ pub enum Placed {
     Set,
     /// The route that leads there has a first window as large by itself.
     Unneeded,
-    /// Somebody else has a route of this prefix or inside it, which is left alone, or a rule that passes over the route
+    /// Somebody else has a route of this prefix or inside it, which is left alone, or a rule that
+    /// passes over the route
     /// that leads there and would not pass over a copy of it.
     Foreign,
     /// No route leads there, or it leads to this host itself or to nowhere.
@@ -211,8 +214,10 @@ impl Routes {
         self.ours.iter().map(|(prefix, copy)| (*prefix, copy.windows))
     }
 
-    /// Copies anew what route and link changes since the last call have touched, and everything after a change of rules;
-    /// returns which prefixes, and of each what became of it: one that the kernel refuses keeps no other from being
+    /// Copies anew what route and link changes since the last call have touched, and everything
+    /// after a change of rules;
+    /// returns which prefixes, and of each what became of it: one that the kernel refuses keeps no
+    /// other from being
     /// followed. Does not wait for changes.
     ///
     /// # Cost

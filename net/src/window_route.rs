@@ -41,8 +41,10 @@ pub struct WindowRoutes {
 }
 
 impl WindowRoutes {
-    /// Makes a route to each address like the one that is taken at the time, with first windows of its own. `refuse` is
-    /// told where there is none and why, once for each reason: without CAP_NET_ADMIN, without a route, for addresses of
+    /// Makes a route to each address like the one that is taken at the time, with first windows of
+    /// its own. `refuse` is
+    /// told where there is none and why, once for each reason: without CAP_NET_ADMIN, without a
+    /// route, for addresses of
     /// this host, and where somebody else has a route to this very address.
     ///
     /// # Errors
@@ -121,7 +123,8 @@ struct Keeper {
 
 impl Keeper {
     fn place_first(&mut self) {
-        // One that another process has, or had, would be copied in place of what it was copied from. Who may not
+        // One that another process has, or had, would be copied in place of what it was copied
+        // from. Who may not
         // remove them may not set any, which is told of each.
         let _ = self.routes.clear(&self.wanted.keys().copied().collect());
         self.place_missing();

@@ -285,7 +285,8 @@ fn an_address_that_is_not_here_is_named() {
     assert!(error.to_string().starts_with("bind the socket of udp 192.0.2.1:9: "), "{error}");
 }
 
-/// Whoever writes to one of several addresses hears nothing from another: it is connected to the one that it wrote to.
+/// Whoever writes to one of several addresses hears nothing from another: it is connected to the
+/// one that it wrote to.
 #[test]
 fn answers_leave_from_the_address_that_was_written_to() {
     let Ok(host) = tradewind_net::netns::Namespace::create() else {

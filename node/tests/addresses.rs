@@ -1,4 +1,5 @@
-//! Hosts with several addresses, and neighbours that speak from other addresses for a while: real sockets on loopback.
+//! Hosts with several addresses, and neighbours that speak from other addresses for a while: real
+//! sockets on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -92,7 +93,8 @@ fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured
     let (near, _) = near(hop(wire.address, 4), Vec::new(), loopback());
     let application = application(near.local_addresses()[0]);
     until("the first answer", &near, || is_answered(&application, 0));
-    // A translator that has started again gives it another port for what it says, at which it can be reached, too.
+    // A translator that has started again gives it another port for what it says, at which it can
+    // be reached, too.
     let (other, begun) = (wire.speak_from_elsewhere(), Instant::now());
     until("an answer from elsewhere", &near, || {
         is_answered(&application, 1) && other.taken() > 0 && begun.elapsed() > ELSEWHERE_FOR

@@ -1,4 +1,5 @@
-//! The first packets of a flow are protected, too: real sockets on loopback, and an Internet that loses every second of them.
+//! The first packets of a flow are protected, too: real sockets on loopback, and an Internet that
+//! loses every second of them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

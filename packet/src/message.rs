@@ -298,7 +298,8 @@ pub enum Message<'a> {
         /// The application's.
         payload: &'a [u8],
     },
-    /// Begins a conversation whose first datagram is too long to do so itself; nothing is delivered.
+    /// Begins a conversation whose first datagram is too long to do so itself; nothing is
+    /// delivered.
     Begin {
         /// Which conversation.
         conversation: u32,

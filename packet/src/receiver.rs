@@ -197,7 +197,8 @@ impl Receiver {
         self.settle(now, done, Proof::Ask(genuine));
     }
 
-    /// A packet that had been brought back has come over the Internet after all: it was late, and not lost.
+    /// A packet that had been brought back has come over the Internet after all: it was late, and
+    /// not lost.
     pub fn handle_duplicate(&mut self, now: Timestamp, packet: PacketId) {
         if let Some(state) = self.flows.get_mut(&packet.flow) {
             state.came_after_all(now, packet.sequence);

@@ -446,13 +446,15 @@ fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
         }
     }
     assert_eq!(told, [400, 0]);
-    // After the first it is known how long they may take: nothing is asked for that comes by itself.
+    // After the first it is known how long they may take: nothing is asked for that comes by
+    // itself.
     let asked = cast.sent(receiver_of(0), EGRESS);
     let asked = asked.iter().filter(|message| matches!(message, Message::Nack(_))).count();
     assert!(asked < 20, "{asked} requests for 40 packets that came");
 }
 
-/// The first packets of a flow are lost: it is numbered from zero, so that the first which comes shows it.
+/// The first packets of a flow are lost: it is numbered from zero, so that the first which comes
+/// shows it.
 #[test]
 fn the_first_packets_of_a_flow_come_back() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));

@@ -215,7 +215,8 @@ fn a_neighbour_moves_only_when_it_answers_there() {
     assert!(events(&mut pair.relay).contains(&Event::Moved { peer, link: moved }));
 }
 
-/// The relay of a pair writes to its endpoint from another address for a while, where it answers, and nowhere else.
+/// The relay of a pair writes to its endpoint from another address for a while, where it answers,
+/// and nowhere else.
 fn speak_from(pair: &mut Pair, peer: PeerId, elsewhere: Link) {
     for step in 1..30 {
         let now = at(100 * step);

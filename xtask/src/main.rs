@@ -1,4 +1,5 @@
-//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests: `test`, the lab's figures: `test-lab`,
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests:
+//! `test`, the lab's figures: `test-lab`,
 //! and whether everything that the docs quote still runs: `smoke`.
 //!
 //! | module | checks |
@@ -25,7 +26,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | test-lab BINARY [VERDICT_FILE] | \
+const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | \
+     test-lab BINARY [VERDICT_FILE] | \
      smoke BINARY";
 
 /// One broken rule.

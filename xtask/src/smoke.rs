@@ -1,7 +1,10 @@
-//! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p xtask -- smoke BINARY`.
+//! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p
+//! xtask -- smoke BINARY`.
 //!
-//! Nothing here asserts a figure. A run proves that the program still starts, does what it measures and comes to its end, and that what
-//! the docs tell people to type is there. What it lacks on this machine (rights, data) it says itself.
+//! Nothing here asserts a figure. A run proves that the program still starts, does what it measures
+//! and comes to its end, and that what
+//! the docs tell people to type is there. What it lacks on this machine (rights, data) it says
+//! itself.
 //!
 //! Programs are built without optimization, as tests are: that they are slow so matters to nobody.
 

@@ -1,5 +1,6 @@
 //! `jq-scale`: what a relay carries by a thread, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
-//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is named so, and no bars. With `--quick` it does
+//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is
+//! named so, and no bars. With `--quick` it does
 //! everything once, and for a moment: that shows that all works, and nothing else.
 //!
 //! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams

@@ -95,7 +95,8 @@ impl Source {
             sessions.handle_timeout(now());
             if sessions.is_open(peer) && asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
-                // A new one each time, as gateways do: a relay that begins refuses those from before.
+                // A new one each time, as gateways do: a relay that begins refuses those from
+                // before.
                 let header = header(hops)?;
                 let question = Message::Open { label: 0, header: &header };
                 send(port, relay.address, &said(&mut sessions, peer, &question));

@@ -1,7 +1,9 @@
 //! Rules of policy routing that look at how long a route's prefix is.
 //!
-//! `ip rule add lookup main suppress_prefixlength 0`, which VPNs set, has a table's default route passed over. A copy
-//! of that route for one destination has a longer prefix and would not be: traffic that such rules lead into a tunnel
+//! `ip rule add lookup main suppress_prefixlength 0`, which VPNs set, has a table's default route
+//! passed over. A copy
+//! of that route for one destination has a longer prefix and would not be: traffic that such rules
+//! lead into a tunnel
 //! would go round it.
 
 use ipnet::IpNet;

@@ -125,7 +125,8 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
     })
 }
 
-/// Writes into `room` that the message is a train of datagrams of `segment` bytes, and that it is to leave from the
+/// Writes into `room` that the message is a train of datagrams of `segment` bytes, and that it is
+/// to leave from the
 /// address `from`, each where told; returns how long that is.
 pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>) -> usize {
     // SAFETY: plain data of C, for which all zeroes are a value.
@@ -152,7 +153,8 @@ pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>)
     length
 }
 
-/// Writes a control message of one value into the header's room behind the `before` bytes there; returns its length.
+/// Writes a control message of one value into the header's room behind the `before` bytes there;
+/// returns its length.
 fn append<T>(
     header: &mut libc::msghdr,
     before: usize,
@@ -166,7 +168,8 @@ fn append<T>(
     };
     assert!(before + space <= Room::len(), "the room holds all that is written");
     header.msg_controllen = (before + space) as _;
-    // SAFETY: the room is aligned, each message ends on an aligned byte, and this one fits behind those before it.
+    // SAFETY: the room is aligned, each message ends on an aligned byte, and this one fits behind
+    // those before it.
     unsafe {
         let message = header.msg_control.cast::<u8>().add(before).cast::<libc::cmsghdr>();
         (*message).cmsg_level = level;

@@ -46,7 +46,8 @@ impl Default for UdpOptions {
     }
 }
 
-/// A UDP socket that neither blocks nor fragments. One on a wildcard address tells at which address each datagram
+/// A UDP socket that neither blocks nor fragments. One on a wildcard address tells at which address
+/// each datagram
 /// arrived, so that it can be answered from there.
 #[derive(Debug)]
 pub struct UdpPort {
@@ -57,7 +58,8 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// Binds to `address`; port 0 lets the system choose. An IPv6 address takes IPv6 alone, unless asked for both.
+    /// Binds to `address`; port 0 lets the system choose. An IPv6 address takes IPv6 alone, unless
+    /// asked for both.
     ///
     /// # Errors
     /// When the address is taken or not here, or `transparent` is not permitted.

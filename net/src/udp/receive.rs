@@ -21,7 +21,8 @@ struct Message {
 pub struct Arrival {
     /// Who sent it.
     pub from: SocketAddr,
-    /// At which address of this host it arrived, where the socket has all of them: who answers answers from there.
+    /// At which address of this host it arrived, where the socket has all of them: who answers
+    /// answers from there.
     pub at: Option<IpAddr>,
     /// Where it went, when it was taken off its way.
     pub went_to: Option<SocketAddr>,

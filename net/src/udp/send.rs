@@ -27,7 +27,8 @@ const NOBODY: u16 = u16::MAX;
 pub struct Target {
     /// Its next hop.
     pub to: SocketAddr,
-    /// The address of this host that it leaves from; `None` where the socket has one, or the kernel is to choose.
+    /// The address of this host that it leaves from; `None` where the socket has one, or the kernel
+    /// is to choose.
     pub from: Option<IpAddr>,
 }
 
@@ -303,7 +304,8 @@ impl SendBatch {
             if controls > 0 {
                 (header.msg_control, header.msg_controllen) = (room.pointer(), controls as _);
             }
-            // SAFETY: the header points to a name, a room and a vector, whose bytes live through the call.
+            // SAFETY: the header points to a name, a room and a vector, whose bytes live through
+            // the call.
             let sent = unsafe { libc::sendmsg(fd, &raw const header, libc::MSG_DONTWAIT) };
             if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error()) }
         };

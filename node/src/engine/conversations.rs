@@ -28,7 +28,8 @@ pub(super) use room::LetGo;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
-/// Silence after which a conversation is forgotten that nobody else would end: one whose far endpoint is gone, or that a program
+/// Silence after which a conversation is forgotten that nobody else would end: one whose far
+/// endpoint is gone, or that a program
 /// has accepted. Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost before the other side forgets it.
@@ -38,14 +39,16 @@ const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
 /// What a message of a conversation that is known has before the application's bytes.
 const DATAGRAM_BYTES: usize = 5;
-/// Time between two lines about datagrams that are too long. Chosen: an application sends many of them.
+/// Time between two lines about datagrams that are too long. Chosen: an application sends many of
+/// them.
 const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
 
 /// What is known of an application's datagram beside its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) source: SocketAddr,
-    /// At which address of this host it arrived, where that has to be known: answers leave from there.
+    /// At which address of this host it arrived, where that has to be known: answers leave from
+    /// there.
     pub(crate) at: Option<IpAddr>,
     /// Where it went, if it was taken off its way.
     pub(crate) went_to: Option<SocketAddr>,
@@ -220,7 +223,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether a message of so many bytes is known to be too long for no way that there is to a far endpoint.
+    /// Returns whether a message of so many bytes is known to be too long for no way that there is
+    /// to a far endpoint.
     fn fits(&self, now: Now, far: PeerId, bytes: usize) -> bool {
         let sealed = OVERHEAD + bytes;
         let Some(far) = self.fars.get(&far) else { return true };
@@ -235,7 +239,8 @@ impl Engine {
             self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
             let longest = self.fars.get(&far).and_then(|far| far.mtus.internet.longest());
             let longest = longest.map(|takes| takes - OVERHEAD - DATAGRAM_BYTES);
-            tracing::warn!(far = self.name_of(far), %to, bytes, longest, "a datagram is too long for the way there");
+            let far = self.name_of(far);
+            tracing::warn!(far, %to, bytes, longest, "a datagram is too long for the way there");
         }
     }
 
@@ -532,8 +537,10 @@ impl Engine {
         }
     }
 
-    /// Forgets conversations that nothing comes of any more. One is kept as long as its far endpoint is there, however silent:
-    /// what a server says after an hour comes, as it would without gateways; `room` bounds how many there are.
+    /// Forgets conversations that nothing comes of any more. One is kept as long as its far
+    /// endpoint is there, however silent:
+    /// what a server says after an hour comes, as it would without gateways; `room` bounds how many
+    /// there are.
     pub(super) fn tend_conversations(&mut self, now: Now) {
         let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
         let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);

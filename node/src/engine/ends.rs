@@ -4,6 +4,7 @@
 //! With caching and coding they go over the Internet, and as copies to the relay near here as long as the path over it answers; with
 //! forwarding relays pass them on as they are. Numbers of flows are drawn at random by who sends: an endpoint that starts again begins another flow.
 
+mod expected;
 mod reports;
 mod selection;
 #[cfg(test)]
@@ -21,18 +22,18 @@ use tradewind_packet::message::{
 };
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
-use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::{DETECTION, Spent};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
 use super::bills::{Bills, Role};
-use super::paths::Label;
 use super::routes::Far;
 use super::serving::{AROUND_MESSAGE, Place};
 use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
+use expected::Expectations;
 pub(super) use reports::{ByWays, name};
 use selection::RoundTrips;
 pub(super) use selection::Selection;
@@ -43,8 +44,6 @@ const MOST: usize = super::conversations::MOST;
 const SERVE_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which a flow that comes in counts as not served. Chosen: of three words one may get lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
-/// Flows that are spoken of and have not come yet. Chosen: as many as ends.
-const MOST_EXPECTED: usize = MOST;
 /// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
@@ -124,23 +123,14 @@ struct Sent {
     resent: u64,
 }
 
-/// What relays say of a flow before its first packet has come.
-#[derive(Debug, Clone, Copy)]
-struct Expected {
-    heard: Timestamp,
-    label: u32,
-    service: Service,
-    /// Whose path it comes along, where another has opened that.
-    gateway: Option<PublicIdentity>,
-}
-
 /// All ends, by the flow that each sends.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     by_outgoing: BTreeMap<FlowNumber, End>,
     outgoing: BTreeMap<FlowNumber, FlowNumber>,
-    /// Flows that relays serve and that nothing came of yet: their first packets are to be protected, too.
-    expected: BTreeMap<FlowNumber, Expected>,
+    /// Flows that relays serve and that nothing came of yet: their first packets are to be
+    /// protected, too.
+    expected: Expectations,
 }
 
 impl Ends {
@@ -163,23 +153,6 @@ impl Ends {
     /// Whether its packets are passed on as they are.
     pub(super) fn goes_by_ways(&self, outgoing: FlowNumber) -> bool {
         self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Ways)
-    }
-
-    /// Relays serve a flow of which nothing has come yet.
-    fn expect(
-        &mut self,
-        now: Now,
-        flow: FlowNumber,
-        (label, service): (u32, Service),
-        gateway: Option<PublicIdentity>,
-    ) {
-        if !self.expected.contains_key(&flow) && self.expected.len() >= MOST_EXPECTED {
-            let is_recent = |it: &Expected| now.steady.since(it.heard) < SERVED_FOR;
-            self.expected.retain(|_, it| is_recent(it));
-        }
-        if self.expected.contains_key(&flow) || self.expected.len() < MOST_EXPECTED {
-            self.expected.insert(flow, Expected { heard: now.steady, label, service, gateway });
-        }
     }
 
     fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
@@ -410,32 +383,8 @@ impl Engine {
         if self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_err() {
             return false;
         }
-        let expected = self.services.ends.expected.remove(&incoming);
-        if let Some(Expected { label, service, gateway, .. }) =
-            expected.filter(|it| now.steady.since(it.heard) < SERVED_FOR)
-            && self.is_served_along(label, (peer, gateway))
-        {
-            if let Some(far) = self.fars.get_mut(&peer) {
-                far.presume_path(now, label);
-            }
-            self.sessions.ask(now, peer, Link::Overlay(label));
-            let place = self.labels.get(label).and_then(Label::place);
-            self.served_to_here(now, (label, incoming, service), place);
-            self.tend_end(now, outgoing);
-        }
+        self.take_expected(now, peer, (incoming, outgoing));
         true
-    }
-
-    /// Returns whether a path that ends here is one between this node and `peer`, which `gateway` has opened, or this node.
-    fn is_served_along(
-        &self,
-        label: u32,
-        (peer, gateway): (PeerId, Option<PublicIdentity>),
-    ) -> bool {
-        match gateway {
-            Some(gateway) => self.sessions.identity_of(peer) == Some(gateway),
-            None => self.fars.get(&peer).is_some_and(|far| far.label == Some(label)),
-        }
     }
 
     /// The path of `label` ends here, and a flow that comes in is served along it.
@@ -449,7 +398,8 @@ impl Engine {
         let outgoing = ends.outgoing.get(&flow);
         let end = outgoing.and_then(|outgoing| ends.by_outgoing.get_mut(outgoing));
         let Some(end) = end else {
-            return ends.expect(now, flow, (label, service), place.map(|place| place.gateway));
+            let gateway = place.map(|place| place.gateway);
+            return ends.expected.note(now, flow, (label, service), gateway);
         };
         let Some(far) = self.fars.get_mut(&end.far) else { return };
         let is_genuine = match place {

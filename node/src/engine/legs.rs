@@ -136,8 +136,9 @@ impl Engine {
             if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
                 tracing::warn!(
                     %address, %identity,
-                    "no answer: is it there, at an address of a family that both have, with that identity, \
-                     does it trust who signed the grant, which must list it, and do the clocks agree within 30 s?"
+                    "no answer: is it there, at an address of a family that both have, with that \
+                     identity, does it trust who signed the grant, which must list it, and do the \
+                     clocks agree within 30 s?"
                 );
             }
             leg.is_told = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;

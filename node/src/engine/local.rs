@@ -117,7 +117,8 @@ impl Local {
         self.port().map(UdpPort::address)
     }
 
-    /// Sends a datagram to `to`, from the address that it tells; one that answers what was taken off its way, from the address
+    /// Sends a datagram to `to`, from the address that it tells; one that answers what was taken
+    /// off its way, from the address
     /// `from`. A whole packet must go between the two.
     pub(super) fn push(
         &mut self,

@@ -473,7 +473,8 @@ impl Engine {
         }
     }
 
-    /// The path whose other direction has the label `mine` here is refused by the next hop, or by somebody behind it.
+    /// The path whose other direction has the label `mine` here is refused by the next hop, or by
+    /// somebody behind it.
     pub(super) fn path_refused(
         &mut self,
         now: Now,
@@ -492,7 +493,10 @@ impl Engine {
             return;
         };
         let Some(other) = self.opened.get(&(upstream, upstream_label)).copied() else { return };
-        let awaits = |known: &Label| matches!(&known.to, To::Next { opening: Some(opening), .. } if opening.mine == mine);
+        let awaits = |known: &Label| match &known.to {
+            To::Next { opening: Some(opening), .. } => opening.mine == mine,
+            _ => false,
+        };
         if self.labels.get(other).is_some_and(awaits) {
             self.drop_label(other);
             self.drop_label(mine);

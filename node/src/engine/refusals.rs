@@ -1,7 +1,10 @@
-//! Refusals, told to who asked: a far gateway or a relay that does not let something pass says so, and why.
+//! Refusals, told to who asked: a far gateway or a relay that does not let something pass says so,
+//! and why.
 //!
-//! What refuses a path answers the neighbour that asked, in their session, and relays pass the word back as they do with an answer.
-//! What refuses a conversation tells the other end, sealed end to end. Each word answers one question, and is shorter. The near
+//! What refuses a path answers the neighbour that asked, in their session, and relays pass the word
+//! back as they do with an answer.
+//! What refuses a conversation tells the other end, sealed end to end. Each word answers one
+//! question, and is shorter. The near
 //! gateway logs it, at times, and shows it as long as it is true: until the same way answers.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,12 +18,14 @@ use super::Engine;
 use super::paths::TELL_OF_REFUSALS_EVERY;
 use crate::status::RefusalStatus;
 
-/// How long a refused opening is remembered: who asked asks again with the same header, which by itself would be told as a replay.
+/// How long a refused opening is remembered: who asked asks again with the same header, which by
+/// itself would be told as a replay.
 /// Chosen: longer than neighbours ask.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3);
 /// Refused openings that are remembered. Chosen: of many gateways, each once a second.
 const MOST_REMEMBERED: usize = 1024;
-/// How long a refusal is shown that nobody repeats. Chosen: openings are asked for again each second, conversations while they go on.
+/// How long a refusal is shown that nobody repeats. Chosen: openings are asked for again each
+/// second, conversations while they go on.
 const SHOWN_FOR: Duration = Duration::from_secs(60);
 
 /// Why something is refused here, and what the log here says of it.

@@ -350,7 +350,8 @@ impl Far {
         heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
     }
 
-    /// Relays serve a flow along a path that has answered nobody here yet: it counts as alive until its answer is due.
+    /// Relays serve a flow along a path that has answered nobody here yet: it counts as alive until
+    /// its answer is due.
     pub(super) fn presume_path(&mut self, now: Now, label: u32) {
         if self.overlay_heard.is_none() {
             (self.label, self.overlay_heard) = (Some(label), Some(now.steady));

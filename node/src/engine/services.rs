@@ -188,7 +188,8 @@ impl Engine {
         receiver.handle_opened(now.steady, packet, way, &self.original, &seal);
     }
 
-    /// A datagram came over the Internet whose like had come before: perhaps it was brought back, and was not lost.
+    /// A datagram came over the Internet whose like had come before: perhaps it was brought back,
+    /// and was not lost.
     pub(super) fn note_duplicate(&mut self, now: Now, peer: PeerId, message: &[u8]) {
         if let Ok(Message::Numbered { packet, .. }) = Message::parse(message)
             && self.services.ends.far_of(packet.flow) == Some(peer)

@@ -102,7 +102,8 @@ impl Wire {
         wire
     }
 
-    /// From now on the node behind the wire speaks from another address, and hears what comes there, too.
+    /// From now on the node behind the wire speaks from another address, and hears what comes
+    /// there, too.
     pub fn speak_from_elsewhere(&self) -> Arc<Elsewhere> {
         let socket = UdpSocket::bind(super::loopback()).unwrap();
         let (weather, taken) = (Arc::clone(&self.weather), AtomicUsize::new(0));

@@ -44,7 +44,8 @@ impl fmt::Display for Refusal {
             Self::NotAllowed => "its policy does not allow the destination",
             Self::NextHop => "its policy does not allow the next hop",
             Self::Grant => {
-                "the grant is not good there: it must be signed by whom that trusts, be in force, and list every relay"
+                "the grant is not good there: it must be signed by whom that trusts, be in force, \
+                 and list every relay"
             }
             Self::Clock => "the clocks differ by more than is tolerated",
             Self::Full => "it has no room for more",

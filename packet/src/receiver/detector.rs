@@ -32,8 +32,10 @@ const LONG_TRIES_IN_OUTAGE: u32 = 6;
 /// Chosen: what comes during a request at 300 packets a second and 25 ms.
 const MOST_LEAD: u64 = 8;
 
-/// Packets before the first that comes which are missed all the same: flows are numbered from zero, so that they were sent. Of a flow that
-/// began long before, as for a receiver that starts again, nothing is. Chosen: a burst, as long as any that is missed in advance.
+/// Packets before the first that comes which are missed all the same: flows are numbered from zero,
+/// so that they were sent. Of a flow that
+/// began long before, as for a receiver that starts again, nothing is. Chosen: a burst, as long as
+/// any that is missed in advance.
 const MOST_BEFORE_FIRST: u64 = MOST_AHEAD;
 
 /// What a packet is missed by.

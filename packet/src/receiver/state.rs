@@ -13,7 +13,8 @@ use crate::budget::{Allowance, Budget};
 use crate::event::Way;
 use crate::window::Window;
 
-/// Packets brought back that may come by themselves yet. Chosen: those of two seconds, one in a hundred of ten thousand a second.
+/// Packets brought back that may come by themselves yet. Chosen: those of two seconds, one in a
+/// hundred of ten thousand a second.
 const MOST_BROUGHT_BACK: usize = 256;
 
 #[derive(Debug, Clone)]
@@ -85,7 +86,8 @@ impl State {
         (after, is_late)
     }
 
-    /// A packet that was brought back has come by its usual way: the Internet has not lost it, and what it took is what packets may take.
+    /// A packet that was brought back has come by its usual way: the Internet has not lost it, and
+    /// what it took is what packets may take.
     pub(super) fn came_after_all(&mut self, now: Timestamp, sequence: u64) {
         let found = self.brought_back.iter().position(|(known, _)| *known == sequence);
         let Some((_, expected)) = found.and_then(|at| self.brought_back.remove(at)) else { return };

@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 pub struct AddressPair {
     /// The neighbour's address.
     pub remote: SocketAddr,
-    /// The address here that the neighbour writes to; `None` where the socket has one alone, or the system chooses.
+    /// The address here that the neighbour writes to; `None` where the socket has one alone, or the
+    /// system chooses.
     pub local: Option<IpAddr>,
 }
 
@@ -41,7 +42,8 @@ impl Link {
         }
     }
 
-    /// Returns whether what comes over `arrival` comes over this way: any address here will do where none is told.
+    /// Returns whether what comes over `arrival` comes over this way: any address here will do
+    /// where none is told.
     pub(super) fn covers(self, arrival: Self) -> bool {
         match (self, arrival) {
             (Self::Internet(this), Self::Internet(that)) => {

@@ -88,7 +88,8 @@ impl Shown {
     }
 }
 
-/// An address that is not the neighbour's yet, and is proven. Whoever sends its datagrams on from there, faster than they come by
+/// An address that is not the neighbour's yet, and is proven. Whoever sends its datagrams on from
+/// there, faster than they come by
 /// themselves, gets as far: so it is taken only where the address before has fallen silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
@@ -167,14 +168,16 @@ impl Peer {
         [Some(self.link), home].into_iter().flatten()
     }
 
-    /// Returns whether a question to where the neighbour is has that number: over whichever way the answer comes, it got there.
+    /// Returns whether a question to where the neighbour is has that number: over whichever way the
+    /// answer comes, it got there.
     pub(super) fn was_asked_there(&self, number: u64) -> bool {
         let mut questions = self.questions.iter();
         self.link.is_internet()
             && questions.any(|question| question.number == number && question.link == self.link)
     }
 
-    /// Takes the candidate's address if nothing was heard of the address before for as long as its answer may take.
+    /// Takes the candidate's address if nothing was heard of the address before for as long as its
+    /// answer may take.
     pub(super) fn move_if_due(&mut self, now: Now) -> Option<Link> {
         let due = self.candidate.take_if(|candidate| now.steady >= candidate.due)?;
         if self.link_heard >= due.asked {

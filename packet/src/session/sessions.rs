@@ -3,7 +3,8 @@
 //! Who connects sends initiations until one is answered, asks again when a question stays open for a second, and
 //! agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session only once the other side has,
 //! which proves that the answer arrived. A neighbour that writes from another address stays where it was until it has
-//! answered a question there, and while it still answers where it was. Who connects tries the configured address beside the
+//! answered a question there, and while it still answers where it was. Who connects tries the
+//! configured address beside the
 //! one that it has learned, whenever keys are agreed on or that falls silent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,7 +48,8 @@ const REJECT_COUNT: u64 = 1 << 28;
 /// Time between two questions to an address that is not proven yet. Chosen.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Longest that an address which has answered waits for the one before it. Chosen: no path is longer; usually it is twice its own round trip.
+/// Longest that an address which has answered waits for the one before it. Chosen: no path is
+/// longer; usually it is twice its own round trip.
 const LEAVES_AFTER: Duration = Duration::from_secs(1);
 
 /// Silence of a neighbour after which another socket of the same identity may have its place. Chosen: who is there asks five times
@@ -222,7 +224,8 @@ impl Sessions {
         })
     }
 
-    /// Takes what the last datagram held, opened in place, if it was dropped because it had come before ([`DropReason::Replayed`]):
+    /// Takes what the last datagram held, opened in place, if it was dropped because it had come
+    /// before ([`DropReason::Replayed`]):
     /// for who brings packets back and wants to know that one has come by itself after all.
     pub fn take_duplicate(&mut self) -> Option<Opened> {
         self.duplicate.take()
@@ -368,7 +371,8 @@ impl Sessions {
         }
     }
 
-    /// Asks a neighbour at an address that it wrote from for the first time, never more than it wrote, and where it was until now.
+    /// Asks a neighbour at an address that it wrote from for the first time, never more than it
+    /// wrote, and where it was until now.
     fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
         let elsewhere =

@@ -121,7 +121,8 @@ fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fa
     assert_eq!(services(&world.run(200)), ["forwarding", "caching", "coding", "direct"]);
 }
 
-/// With caching, what the Internet path does not take goes over the relays, as it would with forwarding.
+/// With caching, what the Internet path does not take goes over the relays, as it would with
+/// forwarding.
 #[test]
 fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
