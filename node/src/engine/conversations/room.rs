@@ -65,6 +65,7 @@ impl Engine {
         let theirs = all.filter(|(_, inbound)| Some(gateway(inbound)) == most);
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
+            add(&self.counts.conversations_evicted, 1);
             self.let_go(id);
         }
     }
@@ -74,7 +75,6 @@ impl Engine {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
         self.drop_inbound(id);
-        add(&self.counts.conversations_evicted, 1);
         self.let_go.add(far, conversation);
         self.say(far, &Message::Unknown { conversation });
     }
