@@ -7,11 +7,9 @@
 //! - *It outlives its original*, and traffic follows yesterday's next hop. [`Routes::follow`] hears of
 //!   route and link changes and takes the copies that they touch anew. As IPv4 routes go with their link or next hop
 //!   without a word, it compares all routes with what they were when a link or next hop changes.
-//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come
-//!   up. When rules of policy
-//!   routing change, all copies are taken anew. Where a rule passes over short prefixes
-//! (`suppress_prefixlength`), and so
-//!   over the original but not over a copy, there is none.
+//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come up.
+//!   When rules of policy routing change, all copies are taken anew. Where a rule passes over short
+//!   prefixes (`suppress_prefixlength`), and so over the original but not over a copy, there is none.
 //! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
 //! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a route of the same prefix that comes later wins at once.

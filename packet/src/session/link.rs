@@ -35,7 +35,7 @@ impl Link {
     }
 
     /// Returns the same way from whichever address the system chooses.
-    pub(super) fn from_anywhere(self) -> Self {
+    pub(super) fn without_local(self) -> Self {
         match self {
             Self::Internet(pair) => Self::to(pair.remote),
             Self::Overlay(_) => self,

@@ -382,7 +382,7 @@ impl Sessions {
         let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
         if link.is_internet() && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
             // Who connects has the system choose the address here.
-            let link = if is_ours { link.from_anywhere() } else { link };
+            let link = if is_ours { link.without_local() } else { link };
             self.ask(now, peer_id, link);
             self.ask(now, peer_id, present);
         }
