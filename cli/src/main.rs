@@ -19,6 +19,7 @@ mod netcheck;
 mod output;
 mod packet;
 mod packet_plane;
+mod password;
 mod ping;
 mod plan;
 mod probe;
@@ -73,6 +74,8 @@ enum Command {
     Netcheck(netcheck::NetcheckArgs),
     /// Make a key: an identity for a relay or gateway, or an operator's signing key
     Keygen(keygen::KeygenArgs),
+    /// Make the hash of a password from standard input, for a user of a gateway's proxies
+    Password,
     /// Sign and inspect grants: who may send what where
     #[command(subcommand)]
     Grant(grant::GrantCommand),
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Netcheck(args) => netcheck::run(&args),
         Command::Keygen(args) => keygen::run(&args),
+        Command::Password => password::run(),
         Command::Grant(command) => grant::run(command),
         Command::Plan(command) => plan::run(&command),
         Command::Explain(args) => explain::run(&args),

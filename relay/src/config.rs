@@ -1,5 +1,8 @@
 //! What a relay and a gateway are told, in TOML. An error is one line that names the key.
 
+mod forward;
+pub mod users;
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -10,13 +13,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
-use tradewind_grant::{
-    Destination, DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant,
-};
+use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant};
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
 use crate::RelayError;
+
+pub use forward::{Forward, ProxyVersion};
+use users::User;
 
 /// A relay's configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -67,7 +71,7 @@ pub struct GatewayConfig {
     /// What it may do; not needed when every route is direct.
     pub grant: Option<SignedGrant>,
     /// Ports whose connections all go to one destination.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "forward::list")]
     pub forward: Vec<Forward>,
     /// Connections that are taken off their way to where they went.
     #[serde(default)]
@@ -78,9 +82,16 @@ pub struct GatewayConfig {
     /// Where HTTP CONNECT is spoken; as `socks5`.
     #[serde(default, deserialize_with = "address::list")]
     pub connect: Vec<SocketAddr>,
-    /// Whether `socks5` and `connect` may listen on other than loopback addresses.
+    /// Whether `socks5` and `connect` may listen on other than loopback addresses; it takes users
+    /// as well.
     #[serde(default)]
     pub expose: bool,
+    /// Whether they may even where there are no users: whoever reaches them uses the grant.
+    #[serde(default)]
+    pub expose_without_password: bool,
+    /// Who may use `socks5` and `connect`; everybody who reaches them when absent.
+    #[serde(default)]
+    pub user: Vec<User>,
     /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save a round trip of
     /// the path, and a failure shows as a reset.
     #[serde(default)]
@@ -117,31 +128,6 @@ pub struct GatewayConfig {
     pub jumpstart: Option<toml::Value>,
 }
 
-/// A port whose connections all go to one destination.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Forward {
-    /// Where applications reach it.
-    #[serde(deserialize_with = "address::one")]
-    pub listen: SocketAddr,
-    /// Where its connections go.
-    pub to: Destination,
-    /// The flow that they belong to, for logs.
-    #[serde(default = "forward_flow")]
-    pub flow: FlowId,
-    /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
-    #[serde(default)]
-    pub send_proxy: Option<ProxyVersion>,
-    /// Sources whose connections begin with a PROXY header of version 2, always; ports do not count. Others' begin
-    /// with data.
-    #[serde(default)]
-    pub accept_proxy: Vec<DestinationRule>,
-}
-
-fn forward_flow() -> FlowId {
-    FlowId::new("forward").expect("a short word")
-}
-
 /// Connections that are taken off their way (TPROXY); they go to where they went.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -160,7 +146,8 @@ pub struct Tproxy {
     /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
     #[serde(default)]
     pub send_proxy: Option<ProxyVersion>,
-    /// Sources whose connections begin with a PROXY header of version 2, always; ports do not count. Others' begin
+    /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
+    /// begin
     /// with data.
     #[serde(default)]
     pub accept_proxy: Vec<DestinationRule>,
@@ -168,14 +155,6 @@ pub struct Tproxy {
 
 fn tproxy_flow() -> FlowId {
     FlowId::new("tproxy").expect("a short word")
-}
-
-/// A version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProxyVersion {
-    /// The binary one.
-    V2,
 }
 
 fn identity_text<'de, D: serde::Deserializer<'de>>(
@@ -475,14 +454,15 @@ impl GatewayConfig {
             check_ranges(&key, &tproxy.destinations)?;
             check_ranges(&format!("tproxy[{index}].accept_proxy"), &tproxy.accept_proxy)?;
         }
-        for (index, forward) in self.forward.iter().enumerate() {
-            check_ranges(&format!("forward[{index}].accept_proxy"), &forward.accept_proxy)?;
-        }
+        users::check(&self.user)?;
+        let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
-            if let Some(address) = outside.filter(|_| !self.expose) {
+            if let Some(address) = outside.filter(|_| !is_open) {
                 let problem = format!(
-                    "{address} is no loopback address: whoever reaches it could use the grant; set `expose = true` if that is wanted"
+                    "{address} is no loopback address: whoever reaches it could use the grant; \
+                     if that is wanted, set `expose = true`, and add users (`[[user]]`) or set \
+                     `expose_without_password = true`"
                 );
                 return Err(refused(key, problem));
             }
@@ -559,15 +539,15 @@ fn check_common(
 
 /// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
 fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), RelayError> {
-    match rules.iter().find(|rule| rule.range().is_none()) {
-        Some(rule) => {
-            let problem = format!(
-                "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up here"
-            );
-            Err(refused(key, problem))
-        }
-        None => Ok(()),
-    }
+    range_problem(rules).map_or(Ok(()), |problem| Err(refused(key, problem)))
+}
+
+/// What is wrong with rules where only addresses are ever seen.
+fn range_problem(rules: &[DestinationRule]) -> Option<String> {
+    let rule = rules.iter().find(|rule| rule.range().is_none())?;
+    Some(format!(
+        "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up here"
+    ))
 }
 
 fn refused(key: &str, problem: impl Into<String>) -> RelayError {
@@ -727,7 +707,7 @@ mod tests {
             ),
             (
                 "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = ['lb.example.com:*']",
-                "configuration, forward[0].accept_proxy: `lb.example.com:*`: expected ranges of addresses",
+                "configuration, `forward[0]` (line 1): accept_proxy: `lb.example.com:*`: expected ranges of addresses",
             ),
             (
                 "socks5 = ['127.0.0.1:0']\n[limits.each_grant]\nsessions = 3",
@@ -770,8 +750,6 @@ mod tests {
             let line = line(GatewayConfig::parse(text));
             assert!(line.starts_with(expected), "{line}");
         }
-        let exposed = "socks5 = ['0.0.0.0:1080']\nexpose = true";
-        assert!(GatewayConfig::parse(exposed).is_ok());
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) enum Outcome {
     Failed(Status),
     /// There was no room for it.
     Full,
+    /// It did not show the name and password of a user.
+    NotLetIn,
     /// Its source had its share of sessions.
     SourceFull,
     /// Its grant had its share of sessions.
@@ -57,7 +59,7 @@ pub(crate) enum Outcome {
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 17] = [
+const PLAIN_OUTCOMES: [&str; 18] = [
     "ended",
     "broken",
     "idle",
@@ -75,6 +77,7 @@ const PLAIN_OUTCOMES: [&str; 17] = [
     "joined",
     "no_session",
     "revoked",
+    "not_let_in",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -123,6 +126,7 @@ impl Outcome {
             Self::Joined => 14,
             Self::NoSession => 15,
             Self::Revoked => 16,
+            Self::NotLetIn => 17,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

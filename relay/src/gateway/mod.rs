@@ -23,6 +23,7 @@ mod socks5;
 mod survey;
 mod tproxy;
 mod unreached;
+mod users;
 
 pub use reload::GatewayReloader;
 pub use report::PathsReport;

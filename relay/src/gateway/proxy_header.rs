@@ -1,9 +1,12 @@
-//! The PROXY protocol, version 2: whose connection it is, in front of its data [HAProxy, proxy-protocol.txt 2.2].
+//! The PROXY protocol: whose connection it is, in front of its data [HAProxy, proxy-protocol.txt
+//! 2].
 //!
-//! Parser and writer only. A header is twelve fixed bytes, version and command, family, the length of the rest, two
-//! addresses, two ports, and what else the sender has to tell, which is skipped here.
+//! Parser and writer only. Version 1 is a line of text. Version 2 is twelve fixed bytes, version
+//! and command, family, the length of the rest, two addresses, two ports, and what else the sender
+//! has to tell (TLVs). Both are read; what is passed on is version 2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
 use crate::head::Progress;
 
@@ -11,6 +14,9 @@ const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const PREFIX_BYTES: usize = 16;
 /// Longest header. Chosen: what fits into one page, far above any that senders are known to write.
 pub(crate) const MOST_BYTES: usize = 4096;
+/// How a line of version 1 begins, and its longest one.
+const LINE_BEGINS: &[u8] = b"PROXY ";
+const MOST_LINE_BYTES: usize = 107;
 const VERSION: u8 = 2;
 const LOCAL: u8 = 0;
 const PROXY: u8 = 1;
@@ -26,14 +32,40 @@ pub(crate) struct Ends {
     pub(crate) destination: SocketAddr,
 }
 
+/// What a header tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) ends: Ends,
+    /// The header itself, where it is of version 2: whatever else it tells is passed on with it,
+    /// checksums included.
+    header: Option<Vec<u8>>,
+}
+
+impl Told {
+    /// A header of version 2 that tells the same.
+    pub(crate) fn into_header(self) -> Vec<u8> {
+        let ends = self.ends;
+        self.header.unwrap_or_else(|| ends.to_header())
+    }
+}
+
+impl From<Ends> for Told {
+    fn from(ends: Ends) -> Self {
+        Self { ends, header: None }
+    }
+}
+
 /// Why the first bytes of a connection are no header.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProxyError {
     /// They begin with something else.
-    #[error("the connection does not begin with a PROXY header of version 2")]
+    #[error("the connection does not begin with a PROXY header of version 1 or 2")]
     Signature,
+    /// A line of version 1 that is none.
+    #[error("PROXY line of version 1: expected `PROXY TCP4 SOURCE DESTINATION PORT PORT`, or TCP6")]
+    Line,
     /// Another version.
-    #[error("PROXY version {0}: only version 2 is spoken here")]
+    #[error("PROXY version {0}: expected 1 as text, or 2")]
     Version(u8),
     /// Another command than LOCAL and PROXY.
     #[error("PROXY command {0}: expected 0 or 1")]
@@ -47,7 +79,11 @@ pub(crate) enum ProxyError {
 }
 
 /// Reads a header: the ends that it tells, or nothing if the sender speaks for itself (LOCAL).
-pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Ends>>, ProxyError> {
+pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError> {
+    let known = bytes.len().min(LINE_BEGINS.len());
+    if known > 0 && bytes[..known] == LINE_BEGINS[..known] {
+        return line(bytes);
+    }
     let known = bytes.len().min(SIGNATURE.len());
     if bytes[..known] != SIGNATURE[..known] {
         return Err(ProxyError::Signature);
@@ -72,7 +108,45 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Ends>>, ProxyError>
         (_, TCP_OVER_V6) => Some(ends::<16>(rest).ok_or(ProxyError::Length(length))?),
         (_, other) => return Err(ProxyError::Family(other)),
     };
-    Ok(Progress::Complete(ends, PREFIX_BYTES + length))
+    let whole = PREFIX_BYTES + length;
+    let told = ends.map(|ends| Told { ends, header: Some(bytes[..whole].to_vec()) });
+    Ok(Progress::Complete(told, whole))
+}
+
+/// Reads a line of version 1; a sender that does not know the ends speaks for itself.
+fn line(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError> {
+    let begun = &bytes[..bytes.len().min(MOST_LINE_BYTES)];
+    let Some(length) = begun.iter().position(|byte| *byte == b'\n') else {
+        let is_too_long = begun.len() == MOST_LINE_BYTES;
+        return if is_too_long { Err(ProxyError::Line) } else { Ok(Progress::Incomplete) };
+    };
+    let text = std::str::from_utf8(&begun[..length]).ok();
+    let text = text.and_then(|text| text.strip_suffix('\r')).ok_or(ProxyError::Line)?;
+    let words: Vec<_> = text.split(' ').collect();
+    let ends = match words[..] {
+        ["PROXY", "UNKNOWN", ..] => None,
+        ["PROXY", "TCP4", source, destination, from, to] => {
+            Some(in_words::<Ipv4Addr>([source, destination], [from, to]).ok_or(ProxyError::Line)?)
+        }
+        ["PROXY", "TCP6", source, destination, from, to] => {
+            Some(in_words::<Ipv6Addr>([source, destination], [from, to]).ok_or(ProxyError::Line)?)
+        }
+        _ => return Err(ProxyError::Line),
+    };
+    Ok(Progress::Complete(ends.map(Told::from), length + 1))
+}
+
+/// Two addresses and two ports in words.
+fn in_words<A: FromStr + Into<IpAddr>>(addresses: [&str; 2], ports: [&str; 2]) -> Option<Ends> {
+    let port = |text: &str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| is_number)
+    };
+    let at = |index: usize| {
+        let ip: A = addresses[index].parse().ok()?;
+        Some(SocketAddr::new(ip.into(), port(ports[index])?))
+    };
+    Some(Ends { source: at(0)?, destination: at(1)? })
 }
 
 /// Two addresses of `N` bytes and two ports.
@@ -129,7 +203,7 @@ mod tests {
 
     fn complete(bytes: &[u8]) -> (Option<Ends>, usize) {
         match header(bytes) {
-            Ok(Progress::Complete(ends, used)) => (ends, used),
+            Ok(Progress::Complete(told, used)) => (told.map(|told| told.ends), used),
             Ok(Progress::Incomplete) => panic!("incomplete"),
             Err(error) => panic!("{error}"),
         }
@@ -161,7 +235,7 @@ mod tests {
             header(&bytes).err()
         };
         assert_eq!(header(b"GET / HTTP/1.1").err(), Some(ProxyError::Signature));
-        assert_eq!(header(b"PROXY TCP4 ").err(), Some(ProxyError::Signature));
+        assert_eq!(header(b"PROXz").err(), Some(ProxyError::Signature));
         assert_eq!(changed(12, 0x11), Some(ProxyError::Version(1)));
         assert_eq!(changed(12, 0x22), Some(ProxyError::Command(2)));
         assert_eq!(changed(13, 0x22), Some(ProxyError::Family(0x22)));
@@ -174,6 +248,43 @@ mod tests {
         let mut local = SIGNATURE.to_vec();
         local.extend([0x20, 0, 0, 3, 1, 2, 3, b'd']);
         assert_eq!(complete(&local), (None, 19));
+    }
+
+    #[test]
+    fn a_line_of_version_1_is_read_and_passed_on_as_version_2() {
+        let told = |line: &str| match header(line.as_bytes()) {
+            Ok(Progress::Complete(told, used)) => (told, used),
+            Ok(Progress::Incomplete) => panic!("incomplete"),
+            Err(error) => panic!("{error}"),
+        };
+        for (words, source, destination) in [
+            ("TCP4 192.0.2.7 198.51.100.1 5555 443", "192.0.2.7:5555", "198.51.100.1:443"),
+            ("TCP6 2001:db8::1 ::1 1 65535", "[2001:db8::1]:1", "[::1]:65535"),
+        ] {
+            let (found, used) = told(&format!("PROXY {words}\r\ndata"));
+            let ends =
+                Ends { source: source.parse().unwrap(), destination: destination.parse().unwrap() };
+            assert_eq!(used, words.len() + 8);
+            assert_eq!(found.unwrap().into_header(), ends.to_header());
+        }
+        let unknown = "PROXY UNKNOWN whatever 1\r\n";
+        assert_eq!(told(&format!("{unknown}data")), (None, unknown.len()));
+        assert_eq!(told("PROXY UNKNOWN\r\n").0, None);
+        for wrong in [
+            "PROXY TCP4 192.0.2.7 198.51.100.1 5555 443\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1 5555\r\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1 5555 65536\r\n",
+            "PROXY TCP4 192.0.2.7 198.51.100.1 +5555 443\r\n",
+            "PROXY TCP4  192.0.2.7 198.51.100.1 5555 443\r\n",
+            "PROXY TCP4 2001:db8::1 ::1 5555 443\r\n",
+            "PROXY TCP6 192.0.2.7 198.51.100.1 5555 443\r\n",
+            "PROXY UDP4 192.0.2.7 198.51.100.1 5555 443\r\n",
+            "PROXY \r\n",
+        ] {
+            assert_eq!(header(wrong.as_bytes()).err(), Some(ProxyError::Line), "{wrong:?}");
+        }
+        let long = format!("PROXY UNKNOWN {}", "x".repeat(100));
+        assert_eq!(header(long.as_bytes()).err(), Some(ProxyError::Line));
     }
 
     proptest! {
@@ -195,8 +306,11 @@ mod tests {
             for cut in 0..whole {
                 prop_assert!(matches!(header(&bytes[..cut]), Ok(Progress::Incomplete)), "{cut}");
             }
+            let told = bytes.clone();
             bytes.extend(&data);
             prop_assert_eq!(complete(&bytes), (Some(ends), whole));
+            let Ok(Progress::Complete(Some(passed_on), _)) = header(&bytes) else { panic!() };
+            prop_assert_eq!(passed_on.into_header(), told, "with all that it tells");
         }
 
         #[test]
@@ -205,6 +319,8 @@ mod tests {
         ) {
             assert_read_in_any_pieces(header, &bytes);
             assert_read_in_any_pieces(header, &[&SIGNATURE[..], &bytes].concat());
+            assert_read_in_any_pieces(header, &[b"PROXY TCP4 ", &bytes[..]].concat());
+            assert_read_in_any_pieces(header, &[b"PROXY UNKNOWN ", &bytes[..], b"\r\n"].concat());
         }
     }
 }

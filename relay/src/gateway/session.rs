@@ -14,7 +14,8 @@ use tradewind_units::{FlowId, one_line};
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::http::{self, Client, Served, Target};
 use super::paths::Routes;
-use super::proxy_header::{self, Ends};
+use super::proxy_header::{self, Ends, Told};
+use super::users::{Credentials, NotLetIn, Users};
 use super::{sealer, socks5, tls};
 use crate::connection::Connection;
 use crate::counts::Outcome;
@@ -112,6 +113,8 @@ pub(super) struct GatewayService {
     /// The names of direct paths: its applications are not told apart.
     pub(super) lookups: Lookups,
     pub(super) request_limit: Duration,
+    /// Who may use the proxies; everybody where absent.
+    pub(super) users: Option<Arc<Users>>,
     pub(super) keeping: Keeping,
 }
 
@@ -131,6 +134,7 @@ impl GatewayService {
         legs: Arc<Legs>,
         own_listeners: Vec<SocketAddr>,
     ) -> Result<Self, RelayError> {
+        let key = tradewind_net::entropy::bytes().map_err(RelayError::Runtime)?;
         let takes_own = config.tproxy.iter().any(|tproxy| tproxy.own_host);
         let sealer = sealer(config)?.map(|sealer| Arc::new(Mutex::new(sealer)));
         let keeping = Keeping::new(Arc::clone(&legs), &config.timeouts);
@@ -154,6 +158,7 @@ impl GatewayService {
             pools,
             lookups: Lookups::of_all(),
             request_limit: config.timeouts.header,
+            users: Users::new(&config.user, key),
         })
     }
 }
@@ -267,19 +272,20 @@ impl GatewayService {
                 Kind::Forward { to } => Wish::Session(to.clone()),
                 Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
                 Kind::Socks5(_) => {
-                    Wish::Session(request_by_socks5(application, worker, unused).await?)
+                    Wish::Session(self.request_by_socks5(application, worker, unused).await?)
                 }
                 Kind::Connect(_) => {
                     // Its own limit is this one's, and gets an answer.
                     let limit = self.request_limit;
                     let request = http::read_request(application, worker, unused, limit).await?;
+                    self.admit_request(application, &request).await?;
                     match request.target {
                         Target::Tunnel(destination) => Wish::Session(destination),
                         Target::Origin(_) => Wish::Requests(Box::new(request)),
                     }
                 }
             };
-            let leading = ends.filter(|_| entrance.tells_client).map(Ends::to_header);
+            let leading = ends.filter(|_| entrance.tells_client).map(Told::into_header);
             Ok(Asked { wish, leading: leading.unwrap_or_default() })
         };
         let late = || BadRequest {
@@ -308,6 +314,52 @@ impl GatewayService {
         Client { service, entrance, application, worker, unused, meters, memory }.serve(first).await
     }
 
+    /// Lets a client's request in, or not.
+    pub(super) async fn admit_request(
+        &self,
+        application: &Connection,
+        request: &http::Request,
+    ) -> Result<(), BadRequest> {
+        let admitted = self.admit(application, || request.credentials()).await;
+        admitted.map_err(|why| not_let_in(application, why, http::not_let_in(why)))
+    }
+
+    async fn admit(
+        &self,
+        application: &Connection,
+        shown: impl FnOnce() -> Option<Credentials>,
+    ) -> Result<(), NotLetIn> {
+        let Some(users) = &self.users else { return Ok(()) };
+        let peer = application.stream().peer_addr().map_err(|_| NotLetIn::Nothing)?;
+        users.admit(peer.ip(), shown()).await
+    }
+
+    async fn request_by_socks5(
+        &self,
+        application: &Connection,
+        worker: &Worker,
+        unused: &mut Unused,
+    ) -> Result<Destination, BadRequest> {
+        let refused = |error| bad_request(error, socks5::SocksError::answer);
+        let failed = |error| refused(HeadError::Io(error));
+        let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
+        let method = match &self.users {
+            Some(_) => socks5::PASSWORD,
+            None => socks5::NO_AUTHENTICATION,
+        };
+        let greeting = |bytes: &[u8]| socks5::greeting(bytes, method);
+        unused.read_head(application, stock, most, greeting).await.map_err(refused)?;
+        application.write_all(&socks5::accepted(method)).await.map_err(failed)?;
+        if self.users.is_some() {
+            let shown = unused.read_head(application, stock, most, socks5::credentials);
+            let shown = shown.await.map_err(refused)?;
+            let admitted = self.admit(application, || Some(shown)).await;
+            admitted.map_err(|why| not_let_in(application, why, socks5::WRONG.to_vec()))?;
+            application.write_all(&socks5::RIGHT).await.map_err(failed)?;
+        }
+        unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
+    }
+
     /// Where a connection went that was taken off its way.
     fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
@@ -325,7 +377,7 @@ async fn client_of(
     entrance: &Entrance,
     worker: &Worker,
     unused: &mut Unused,
-) -> Result<Option<Ends>, BadRequest> {
+) -> Result<Option<Told>, BadRequest> {
     if !entrance.tells_client && entrance.accept_proxy.is_empty() {
         return Ok(None);
     }
@@ -338,7 +390,7 @@ async fn client_of(
     let ends =
         of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
     if !entrance.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
-        return Ok(Some(ends));
+        return Ok(Some(ends.into()));
     }
     let (stock, most) = (&worker.stock, proxy_header::MOST_BYTES);
     let told = unused.read_head(application, stock, most, proxy_header::header).await;
@@ -346,7 +398,7 @@ async fn client_of(
         let bad = bad_request(error, |_| Vec::new());
         BadRequest { line: format!("from {}: {}", ends.source, bad.line), ..bad }
     })?;
-    Ok(Some(told.unwrap_or(ends)))
+    Ok(Some(told.unwrap_or_else(|| ends.into())))
 }
 
 /// A request that gets no answer.
@@ -354,17 +406,11 @@ const fn silent(line: String, outcome: Outcome) -> BadRequest {
     BadRequest { line, answer: Vec::new(), outcome }
 }
 
-async fn request_by_socks5(
-    application: &Connection,
-    worker: &Worker,
-    unused: &mut Unused,
-) -> Result<Destination, BadRequest> {
-    let refused = |error| bad_request(error, socks5::SocksError::answer);
-    let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
-    unused.read_head(application, stock, most, socks5::greeting).await.map_err(refused)?;
-    let accepted = application.write_all(&socks5::ACCEPTED).await;
-    accepted.map_err(|error| refused(HeadError::Io(error)))?;
-    unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
+/// A client that is not let in, and what it hears.
+fn not_let_in(application: &Connection, why: NotLetIn, answer: Vec<u8>) -> BadRequest {
+    let peer = application.stream().peer_addr();
+    let from = peer.map_or_else(|error| plain(&error), |peer| peer.to_string());
+    BadRequest { line: format!("from {from}: {why}"), answer, outcome: Outcome::NotLetIn }
 }
 
 pub(super) fn bad_request<E: std::fmt::Display>(

@@ -1,4 +1,5 @@
-//! SOCKS version 5 [RFC 1928], the command CONNECT without authentication.
+//! SOCKS version 5 [RFC 1928], the command CONNECT; without authentication, or with a name and a
+//! password [RFC 1929].
 //!
 //! Parsers and answers only; the session that speaks it is in [`super::session`].
 
@@ -6,23 +7,34 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tradewind_grant::{Destination, GrantError, Status};
 
+use super::users::Credentials;
 use crate::failure::Failure;
 use crate::head::Progress;
 
 const VERSION: u8 = 5;
-const NO_AUTHENTICATION: u8 = 0;
+/// The method without authentication.
+pub(crate) const NO_AUTHENTICATION: u8 = 0;
+/// The method with a name and a password, and the version of their message.
+pub(crate) const PASSWORD: u8 = 2;
+const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 const KIND_V4: u8 = 1;
 const KIND_NAME: u8 = 3;
 const KIND_V6: u8 = 4;
 
-/// Longest greeting or request: a name of 255 bytes and seven more.
-pub(crate) const MOST_BYTES: usize = 262;
+/// Longest message: a name and a password of 255 bytes each and three more.
+pub(crate) const MOST_BYTES: usize = 513;
 
-/// Answer to a greeting: go on without authentication.
-pub(crate) const ACCEPTED: [u8; 2] = [VERSION, NO_AUTHENTICATION];
+/// Answer to a greeting: go on by `method`.
+pub(crate) const fn accepted(method: u8) -> [u8; 2] {
+    [VERSION, method]
+}
 /// Answer to a greeting that does not offer that.
 pub(crate) const NO_METHOD: [u8; 2] = [VERSION, 0xff];
+/// Answer to a name and a password that are right.
+pub(crate) const RIGHT: [u8; 2] = [PASSWORD_VERSION, 0];
+/// Answer to others.
+pub(crate) const WRONG: [u8; 2] = [PASSWORD_VERSION, 1];
 
 /// Why a client's bytes were refused.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +42,12 @@ pub(crate) enum SocksError {
     /// Another protocol or version.
     #[error("SOCKS version {0}: only version 5 is spoken here")]
     Version(u8),
-    /// The client wants to authenticate.
-    #[error("the client offers no method without authentication")]
-    Method,
+    /// The client does not offer the method that is wanted.
+    #[error("the client offers no method {0} (0: without authentication, 2: name and password)")]
+    Method(u8),
+    /// A name and a password in another form.
+    #[error("name and password in version {0}: expected 1")]
+    PasswordVersion(u8),
     /// Another command than CONNECT.
     #[error("SOCKS command {0}: only CONNECT (1) is served")]
     Command(u8),
@@ -55,7 +70,7 @@ impl SocksError {
             Self::AddressKind(_) => 8,
             // Nobody has such a name.
             Self::NameBytes | Self::Destination(_) => 4,
-            Self::Version(_) | Self::Method => 1,
+            Self::Version(_) | Self::Method(_) | Self::PasswordVersion(_) => 1,
         }
     }
 
@@ -63,24 +78,47 @@ impl SocksError {
     pub(crate) fn answer(&self) -> Vec<u8> {
         match self {
             Self::Version(_) => Vec::new(),
-            Self::Method => NO_METHOD.to_vec(),
+            Self::Method(_) => NO_METHOD.to_vec(),
+            Self::PasswordVersion(_) => WRONG.to_vec(),
             other => reply(other.code()).to_vec(),
         }
     }
 }
 
-/// Reads a greeting: version, number of methods, methods.
-pub(crate) fn greeting(bytes: &[u8]) -> Result<Progress<()>, SocksError> {
+/// Reads a greeting, which must offer `method`: version, number of methods, methods.
+pub(crate) fn greeting(bytes: &[u8], method: u8) -> Result<Progress<()>, SocksError> {
     match bytes {
         [version, ..] if *version != VERSION => Err(SocksError::Version(*version)),
         [_, count, rest @ ..] if rest.len() >= usize::from(*count) => {
             let methods = &rest[..usize::from(*count)];
-            if !methods.contains(&NO_AUTHENTICATION) {
-                return Err(SocksError::Method);
+            if !methods.contains(&method) {
+                return Err(SocksError::Method(method));
             }
             Ok(Progress::Complete((), 2 + methods.len()))
         }
         _ => Ok(Progress::Incomplete),
+    }
+}
+
+/// Reads a name and a password, each with its length before it, after the version of this message.
+pub(crate) fn credentials(bytes: &[u8]) -> Result<Progress<Credentials>, SocksError> {
+    let part = |bytes: &[u8]| {
+        let (length, rest) = bytes.split_first()?;
+        rest.get(..usize::from(*length)).map(<[u8]>::to_vec)
+    };
+    match bytes {
+        [version, ..] if *version != PASSWORD_VERSION => Err(SocksError::PasswordVersion(*version)),
+        [_, rest @ ..] => {
+            let Some(name) = part(rest) else { return Ok(Progress::Incomplete) };
+            let Some(password) = part(&rest[1 + name.len()..]) else {
+                return Ok(Progress::Incomplete);
+            };
+            let used = 3 + name.len() + password.len();
+            // Nobody has a name that is no text.
+            let name = String::from_utf8_lossy(&name).into_owned();
+            Ok(Progress::Complete(Credentials { name, password }, used))
+        }
+        [] => Ok(Progress::Incomplete),
     }
 }
 
@@ -158,11 +196,26 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_must_offer_no_authentication() {
-        assert!(matches!(greeting(&[5, 2, 2, 0, 9]), Ok(Progress::Complete((), 4))));
-        assert!(matches!(greeting(&[5, 2, 2]), Ok(Progress::Incomplete)));
-        assert!(matches!(greeting(&[5, 1, 2]), Err(SocksError::Method)));
-        assert!(matches!(greeting(b"GET /"), Err(SocksError::Version(b'G'))));
+    fn a_greeting_must_offer_the_method_that_is_wanted() {
+        for (method, other) in [(NO_AUTHENTICATION, PASSWORD), (PASSWORD, NO_AUTHENTICATION)] {
+            let both = greeting(&[5, 2, 2, 0, 9], method);
+            assert!(matches!(both, Ok(Progress::Complete((), 4))));
+            assert!(matches!(greeting(&[5, 2, method], method), Ok(Progress::Incomplete)));
+            let refused = greeting(&[5, 1, other], method).err().unwrap();
+            assert_eq!(refused.answer(), NO_METHOD);
+        }
+        assert!(matches!(greeting(b"GET /", 0), Err(SocksError::Version(b'G'))));
+    }
+
+    #[test]
+    fn a_name_and_a_password_are_read_to_their_last_byte() {
+        let bytes = b"\x01\x03ann\x02\xff:rest";
+        let Ok(Progress::Complete(shown, 8)) = credentials(bytes) else { panic!() };
+        assert_eq!((shown.name.as_str(), &shown.password[..]), ("ann", &b"\xff:"[..]));
+        let whole = [&[1, 255][..], &[b'n'; 255], &[255], &[b'p'; 255]].concat();
+        assert_eq!(whole.len(), MOST_BYTES);
+        assert!(matches!(credentials(&whole), Ok(Progress::Complete(_, MOST_BYTES))));
+        assert_eq!(credentials(&[5, 1, 0]).err().unwrap().answer(), WRONG);
     }
 
     #[test]
@@ -223,8 +276,14 @@ mod tests {
         ) {
             let named = [&[text.len() as u8], text.as_bytes(), &[1, 187, 7]].concat();
             for rest in [&rest, &named] {
-                assert_read_in_any_pieces(greeting, rest);
-                assert_read_in_any_pieces(greeting, &[&[VERSION][..], rest].concat());
+                for method in [NO_AUTHENTICATION, PASSWORD] {
+                    let greeting = |bytes: &[u8]| greeting(bytes, method);
+                    assert_read_in_any_pieces(greeting, rest);
+                    assert_read_in_any_pieces(greeting, &[&[VERSION][..], rest].concat());
+                }
+                assert_read_in_any_pieces(credentials, rest);
+                let begun = [&[PASSWORD_VERSION][..], rest].concat();
+                assert_read_in_any_pieces(credentials, &begun);
                 assert_read_in_any_pieces(request, rest);
                 let begun = [&[VERSION, CONNECT, 0, kind][..], rest].concat();
                 assert_read_in_any_pieces(request, &begun);

@@ -69,6 +69,23 @@ fn a_trusted_source_speaks_for_its_client_and_is_believed() {
 }
 
 #[test]
+fn a_trusted_source_may_speak_version_1_and_what_else_it_tells_is_passed_on() {
+    let (client, server) = (SocketAddr::from((CLIENT, 5555)), "198.51.100.1:443".parse().unwrap());
+    let line = b"PROXY TCP4 192.0.2.77 198.51.100.1 5555 443\r\nhello";
+    let (passed_on, ..) = received(true, true, line);
+    assert_eq!(passed_on, [header(client, server), b"hello".to_vec()].concat());
+    let (kept_back, ..) = received(true, false, line);
+    assert_eq!(kept_back, b"hello");
+    // Authority (TLV 2), as balancers tell the name that a client asked for by SNI.
+    let mut told = header(client, server);
+    told[15] += 12;
+    told.extend(b"\x02\0\x09a.example");
+    let sent = [told, b"hello".to_vec()].concat();
+    let (passed_on, ..) = received(true, true, &sent);
+    assert_eq!(passed_on, sent);
+}
+
+#[test]
 fn who_must_tell_its_client_and_does_not_is_closed() {
     let listener = TcpListener::bind(loopback()).unwrap();
     let (gateway, _relays) = gateway(listener.local_addr().unwrap(), true, false);

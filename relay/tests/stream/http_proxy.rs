@@ -59,6 +59,11 @@ impl Server {
     }
 }
 
+/// The address of a server that answers everything without a body.
+pub(crate) fn empty_server() -> SocketAddr {
+    Server::new(|_| b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()).address
+}
+
 fn serve(
     mut stream: &TcpStream,
     connection: usize,

@@ -13,6 +13,7 @@ mod failover;
 mod http_proxy;
 mod legs;
 mod limits;
+mod passwords;
 mod proxies;
 mod refusal;
 mod region;

@@ -264,6 +264,8 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         socks5: Vec::new(),
         connect: Vec::new(),
         expose: false,
+        expose_without_password: false,
+        user: Vec::new(),
         direct: true,
         allow_loopback: true,
         routes: RouteTable::new(Vec::new(), route).unwrap(),

@@ -188,7 +188,9 @@ impl Client<'_> {
                 return Ok(None);
             }
         }
-        read_request(application, worker, unused, service.request_limit).await.map(Some)
+        let request = read_request(application, worker, unused, service.request_limit).await?;
+        service.admit_request(application, &request).await?;
+        Ok(Some(request))
     }
 
     /// Carries one request, and tells whether the client's connection may bring another one.

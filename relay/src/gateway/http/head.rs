@@ -5,8 +5,11 @@ use std::ops::Range;
 use tradewind_grant::Destination;
 use tradewind_units::one_line;
 
+use base64ct::{Base64, Encoding as _};
+
 use super::HttpError;
 use super::body::{Body, Framing};
+use crate::gateway::users::Credentials;
 use crate::head::Progress;
 
 /// Longest head. Chosen: tickets of Kerberos take 12 kB and more.
@@ -272,6 +275,16 @@ impl Request {
     /// Whether it asks for a head alone.
     pub(super) fn is_head(&self) -> bool {
         self.method == "HEAD"
+    }
+
+    /// The name and password that its client shows to the proxy.
+    pub(in crate::gateway) fn credentials(&self) -> Option<Credentials> {
+        let value = self.fields.values("proxy-authorization").next()?;
+        let (scheme, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+        let text = scheme.eq_ignore_ascii_case("basic").then(|| Base64::decode_vec(rest.trim()))?;
+        let text = String::from_utf8(text.ok()?).ok()?;
+        let (name, password) = text.split_once(':')?;
+        Some(Credentials { name: name.to_owned(), password: password.as_bytes().to_vec() })
     }
 
     /// Its body, as it goes on.

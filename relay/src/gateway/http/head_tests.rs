@@ -154,6 +154,23 @@ fn a_request_goes_on_in_origin_form_without_what_concerns_the_proxy() {
 }
 
 #[test]
+fn credentials_are_read_from_basic_alone() {
+    let shown = |value: &str| {
+        let fields = format!("Proxy-Authorization: {value}\r\n");
+        whole(&format!("CONNECT a.example:1 HTTP/1.1\r\n{fields}\r\n")).credentials()
+    };
+    let credentials = |name: &str, password: &str| {
+        let password = password.as_bytes().to_vec();
+        Some(Credentials { name: name.to_owned(), password })
+    };
+    assert_eq!(shown("Basic YW5uOm9uZQ=="), credentials("ann", "one"));
+    assert_eq!(shown("bASIC  YW5uOm86bmU= "), credentials("ann", "o:ne"));
+    for wrong in ["Basic", "Basic YW5u", "Basic YW5uOm9uZQ", "Basic !", "Bearer YW5uOm9uZQ=="] {
+        assert_eq!(shown(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn framing_is_written_anew_whatever_connection_names() {
     let post = "POST http://a.example/ HTTP/1.1\r\n";
     let text = sent_on(&format!(

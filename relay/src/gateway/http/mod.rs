@@ -13,6 +13,8 @@ mod head;
 use tradewind_grant::{GrantError, Status};
 use tradewind_units::one_line;
 
+use super::users::NotLetIn;
+
 pub(super) use carry::{Client, Served, read_request};
 #[cfg(test)]
 pub(super) use head::Scan;
@@ -36,6 +38,16 @@ pub(super) fn late() -> Vec<u8> {
 pub(super) fn too_long() -> Vec<u8> {
     let line = format!("the head of the request is longer than {} bytes", head::MOST_BYTES);
     answer("431 Request Header Fields Too Large", "", &line)
+}
+
+/// The answer to a client that is not let in.
+pub(super) fn not_let_in(why: NotLetIn) -> Vec<u8> {
+    let ask = "Proxy-Authenticate: Basic realm=\"tradewind\", charset=\"UTF-8\"\r\n";
+    let (status, fields) = match why {
+        NotLetIn::Nothing | NotLetIn::Wrong => ("407 Proxy Authentication Required", ask),
+        NotLetIn::Busy => ("503 Service Unavailable", ""),
+    };
+    answer(status, fields, &why.to_string())
 }
 
 /// Why a message was refused.

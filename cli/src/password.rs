@@ -1,0 +1,31 @@
+//! `tradewind password`: makes the hash of a proxy user's password.
+
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tradewind_relay::config::users::Hashed;
+
+use crate::output::{self, Outcome};
+
+/// Most bytes that are read. Far above the longest password.
+const MOST_BYTES: u64 = 4096;
+
+pub(crate) fn run() -> Outcome {
+    let password = read()?;
+    let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
+    let hashed = Hashed::of(password.as_bytes(), &entropy).map_err(anyhow::Error::msg)?;
+    output::line(hashed.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of standard input; at a terminal it is asked for, and not shown.
+fn read() -> anyhow::Result<String> {
+    if std::io::stdin().is_terminal() {
+        return rpassword::prompt_password("Password: ").context("read the password");
+    }
+    let mut line = String::new();
+    let mut input = std::io::stdin().lock().take(MOST_BYTES);
+    input.read_line(&mut line).context("standard input: read the password")?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,217 @@
+//! Who may use the proxies: passwords are checked off the workers, a few at a time, and what was
+//! right is remembered by a keyed hash, so that only the first connection of a user takes long.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use crate::config::users::{Hashed, User};
+use crate::quota::Source;
+
+/// Passwords that are checked at a time. Chosen: two take 38 MiB, and leave the machine its cores.
+const MOST_CHECKS: usize = 2;
+/// Checks that one source waits for. Chosen: who guesses has few guesses on their way, and leaves
+/// room for others.
+const MOST_OF_SOURCE: usize = 4;
+/// Checks that all wait for. Chosen: some seconds' worth.
+const MOST_WAITING: usize = 128;
+
+/// What a client shows: a name and a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Credentials {
+    pub(super) name: String,
+    pub(super) password: Vec<u8>,
+}
+
+/// Why a client is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotLetIn {
+    /// It has shown nothing.
+    #[error("a name and a password are needed here")]
+    Nothing,
+    /// What it has shown is wrong.
+    #[error("the name or the password is wrong")]
+    Wrong,
+    /// Too many passwords wait to be checked.
+    #[error("too many passwords wait to be checked")]
+    Busy,
+}
+
+/// Those who may use the proxies.
+pub(super) struct Users {
+    hashes: BTreeMap<String, Hashed>,
+    key: [u8; 32],
+    /// The keyed hash of each user's password, once it was right.
+    known: Mutex<BTreeMap<String, blake3::Hash>>,
+    free: Arc<Semaphore>,
+    waiting: Arc<Waiting>,
+}
+
+/// Checks under way, by source.
+#[derive(Default)]
+struct Waiting(Mutex<BTreeMap<Source, usize>>);
+
+/// A place among them.
+struct Turn {
+    waiting: Arc<Waiting>,
+    source: Source,
+}
+
+impl Users {
+    /// Those of `users`; `None` where everybody may. `key` is secret, and this process's own.
+    pub(super) fn new(users: &[User], key: [u8; 32]) -> Option<Arc<Self>> {
+        let hashes: BTreeMap<_, _> =
+            users.iter().map(|user| (user.name.clone(), user.password.clone())).collect();
+        (!hashes.is_empty()).then(|| {
+            Arc::new(Self {
+                hashes,
+                key,
+                known: Mutex::default(),
+                free: Arc::new(Semaphore::new(MOST_CHECKS)),
+                waiting: Arc::default(),
+            })
+        })
+    }
+
+    /// Whether a client from `source` may come in.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn admit(
+        &self,
+        source: IpAddr,
+        shown: Option<Credentials>,
+    ) -> Result<(), NotLetIn> {
+        let Credentials { name, password } = shown.ok_or(NotLetIn::Nothing)?;
+        let digest = self.digest(&name, &password);
+        // Hashes of this kind are compared in constant time.
+        if lock(&self.known).get(&name).is_some_and(|known| *known == digest) {
+            return Ok(());
+        }
+        let turn = self.waiting.enter(Source::of(source)).ok_or(NotLetIn::Busy)?;
+        let free = Arc::clone(&self.free).acquire_owned().await.map_err(|_| NotLetIn::Busy)?;
+        // A name that nobody has takes as long as any other.
+        let own = self.hashes.get(&name);
+        let hash = own.or_else(|| self.hashes.values().next()).ok_or(NotLetIn::Wrong)?.clone();
+        let check = move || {
+            let _until_it_is_done = (turn, free);
+            hash.is_of(&password)
+        };
+        let is_right = spawn_blocking(check).await.unwrap_or(false) && own.is_some();
+        if !is_right {
+            return Err(NotLetIn::Wrong);
+        }
+        lock(&self.known).insert(name, digest);
+        Ok(())
+    }
+
+    fn digest(&self, name: &str, password: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&(name.len() as u64).to_be_bytes());
+        hasher.update(name.as_bytes()).update(password);
+        hasher.finalize()
+    }
+}
+
+impl Waiting {
+    fn enter(self: &Arc<Self>, source: Source) -> Option<Turn> {
+        let mut waiting = lock(&self.0);
+        let all: usize = waiting.values().sum();
+        let own = waiting.get(&source).copied().unwrap_or_default();
+        if all >= MOST_WAITING || own >= MOST_OF_SOURCE {
+            return None;
+        }
+        waiting.insert(source, own + 1);
+        Some(Turn { waiting: Arc::clone(self), source })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.waiting.0);
+        match waiting.get_mut(&self.source) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(waiting.remove(&self.source)),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::tests::runtime;
+
+    fn users(checks: usize) -> Arc<Users> {
+        let user = |name: &str, password: &[u8]| User {
+            name: name.to_owned(),
+            password: Hashed::cheap(password).unwrap(),
+        };
+        let users = [user("ann", b"one"), user("bob", b"two")];
+        let mut users = Users::new(&users, [3; 32]).unwrap();
+        Arc::get_mut(&mut users).unwrap().free = Arc::new(Semaphore::new(checks));
+        users
+    }
+
+    fn shown(name: &str, password: &[u8]) -> Option<Credentials> {
+        Some(Credentials { name: name.to_owned(), password: password.to_vec() })
+    }
+
+    fn source(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn who_shows_the_right_password_comes_in_and_nobody_else() {
+        runtime().block_on(async {
+            let users = users(2);
+            for _ in 0..2 {
+                assert_eq!(users.admit(source(1), shown("ann", b"one")).await, Ok(()));
+                for wrong in [shown("ann", b"two"), shown("bob", b"one"), shown("eve", b"one")] {
+                    assert_eq!(users.admit(source(1), wrong).await, Err(NotLetIn::Wrong));
+                }
+                assert_eq!(users.admit(source(1), None).await, Err(NotLetIn::Nothing));
+            }
+            assert!(Users::new(&[], [3; 32]).is_none());
+        });
+    }
+
+    #[test]
+    fn who_was_let_in_before_waits_for_nobody_who_guesses() {
+        runtime().block_on(async {
+            let users = users(1);
+            assert_eq!(users.admit(source(1), shown("ann", b"one")).await, Ok(()));
+            // From now on no check comes to its end.
+            let _held = Arc::clone(&users.free).acquire_owned().await.unwrap();
+            let guess = |from: u8, password: u8| {
+                let users = Arc::clone(&users);
+                tokio::spawn(
+                    async move { users.admit(source(from), shown("bob", &[password])).await },
+                )
+            };
+            let mut guesses: Vec<_> = (0..4).map(|password| guess(9, password)).collect();
+            tokio::task::yield_now().await;
+            assert_eq!(guess(9, 4).await.unwrap(), Err(NotLetIn::Busy), "of one source");
+            let others = (10..u8::MAX).map(|from| guess(from, 0)).collect::<Vec<_>>();
+            // The runtime looks at so many tasks in several turns.
+            for _ in 0..others.len() {
+                tokio::task::yield_now().await;
+            }
+            let busy = others.iter().filter(|guess| guess.is_finished()).count();
+            assert_eq!(busy, others.len() + guesses.len() - MOST_WAITING, "of all");
+            assert_eq!(users.admit(source(9), shown("ann", b"one")).await, Ok(()));
+            guesses.extend(others);
+            guesses.iter().for_each(tokio::task::JoinHandle::abort);
+            for guess in guesses {
+                let _given_up = guess.await;
+            }
+            assert!(lock(&users.waiting.0).is_empty(), "who gives up leaves its place");
+        });
+    }
+}

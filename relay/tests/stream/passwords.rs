@@ -1,0 +1,134 @@
+//! Users of SOCKS5 and HTTP proxies, by hand and by curl.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use tradewind_relay::config::users::{Hashed, User};
+
+use crate::support::{Running, connect, echo, gateway_config, loopback, relay_config, route_over};
+
+/// A gateway over a relay with one user, `ann`, whose password is `correct horse`.
+struct Proxy {
+    gateway: Running,
+    _relay: Vec<Running>,
+}
+
+impl Proxy {
+    fn new() -> Self {
+        let relay = vec![Running::relay(&relay_config())];
+        let mut config = gateway_config(route_over(&relay));
+        config.socks5 = vec![loopback()];
+        config.connect = vec![loopback()];
+        let password = Hashed::cheap(b"correct horse").unwrap();
+        config.user = vec![User { name: "ann".to_owned(), password }];
+        Self { gateway: Running::gateway(&config), _relay: relay }
+    }
+
+    fn socks5(&self) -> SocketAddr {
+        self.gateway.handle.local_addrs()[0]
+    }
+
+    fn connect(&self) -> SocketAddr {
+        self.gateway.handle.local_addrs()[1]
+    }
+}
+
+/// Speaks SOCKS5 with a name and a password, and returns what the gateway says of them.
+fn say(stream: &mut TcpStream, name: &str, password: &str) -> Vec<u8> {
+    let (name_bytes, password_bytes) = (name.len() as u8, password.len() as u8);
+    let message = [&[5, 2, 0, 2, 1, name_bytes], name.as_bytes(), &[password_bytes]].concat();
+    stream.write_all(&[&message, password.as_bytes()].concat()).unwrap();
+    let mut answer = vec![0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_socks5_client_with_the_right_password_is_carried_and_others_are_not() {
+    let (proxy, to) = (Proxy::new(), echo());
+    for _ in 0..2 {
+        let mut stream = connect(proxy.socks5());
+        assert_eq!(say(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
+        let SocketAddr::V4(v4) = to else { panic!() };
+        let request = [&[5, 1, 0, 1][..], &v4.ip().octets(), &to.port().to_be_bytes()].concat();
+        stream.write_all(&[&request[..], b"hi"].concat()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!((answer[1], &answer[10..]), (0, &b"hi"[..]));
+    }
+    for (name, password) in [("ann", "wrong"), ("eve", "correct horse"), ("", "")] {
+        let mut stream = connect(proxy.socks5());
+        assert_eq!(say(&mut stream, name, password), [5, 2, 1, 1], "{name}");
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed");
+    }
+    let mut stream = connect(proxy.socks5());
+    stream.write_all(&[5, 1, 0]).unwrap();
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [5, 0xff], "without a password");
+    crate::support::wait_for("the outcomes", || {
+        proxy.gateway.handle.snapshot().outcome("not_let_in") == 3
+    });
+}
+
+#[test]
+fn an_http_client_with_the_right_password_is_carried_and_others_are_not() {
+    let (proxy, to) = (Proxy::new(), echo());
+    let ask = |first: &str, fields: &str| {
+        let mut stream = connect(proxy.connect());
+        write!(stream, "{first} HTTP/1.1\r\n{fields}\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        let mut rest = String::new();
+        if answer[9..] != *b"200" {
+            stream.read_to_string(&mut rest).unwrap();
+        }
+        (String::from_utf8(answer[9..].to_vec()).unwrap(), rest)
+    };
+    let right = "Proxy-Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=\r\n";
+    let wrong = "Proxy-Authorization: Basic YW5uOndyb25n\r\n";
+    let tunnel = format!("CONNECT {to}");
+    assert_eq!(ask(&tunnel, right).0, "200");
+    for (first, fields) in [
+        (tunnel.as_str(), ""),
+        (&tunnel, wrong),
+        (&tunnel, "Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=\r\n"),
+        (&format!("GET http://{to}/"), wrong),
+    ] {
+        let (status, rest) = ask(first, fields);
+        assert_eq!(status, "407", "{first} {fields}");
+        assert!(rest.contains("\r\nProxy-Authenticate: Basic realm="), "{rest}");
+    }
+    // Each request of a connection is asked, not the first alone.
+    let mut stream = connect(proxy.connect());
+    let get = format!("HEAD http://{}/ HTTP/1.1\r\n", crate::http_proxy::empty_server());
+    write!(stream, "{get}{right}\r\n{get}\r\n").unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    let statuses: Vec<_> = answers.matches("HTTP/1.1 ").collect();
+    assert!(answers.starts_with("HTTP/1.1 204 ") && answers.contains("HTTP/1.1 407 "), "{answers}");
+    assert_eq!(statuses.len(), 2, "{answers}");
+}
+
+#[test]
+fn curl_with_a_password_works_over_both_proxies_and_is_told_where_it_is_wrong() {
+    let (proxy, server) = (Proxy::new(), crate::http_proxy::empty_server());
+    let curl = |password: &str, arguments: &[&str]| {
+        let status = Command::new("curl")
+            .env_clear()
+            .args(["--silent", "--fail", "--noproxy", "", "--max-time", "60"])
+            .args(["--proxy-user", &format!("ann:{password}")])
+            .args(arguments)
+            .arg(format!("http://{server}/"))
+            .status()
+            .expect("curl is there: `make setup` installs it");
+        status.code().unwrap()
+    };
+    let socks = format!("socks5h://{}", proxy.socks5());
+    let http = format!("http://{}", proxy.connect());
+    for arguments in [vec!["-x", &socks], vec!["-x", &http], vec!["-p", "-x", &http]] {
+        assert_eq!(curl("correct horse", &arguments), 0, "{arguments:?}");
+        assert_ne!(curl("wrong", &arguments), 0, "{arguments:?}");
+    }
+}
