@@ -126,13 +126,15 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),
     };
-    outcome.unwrap_or_else(|error| {
+    let code = outcome.unwrap_or_else(|error| {
         let line = output::one_line(&error);
         // If this process was to take over from another, that one tells why it does not.
         tradewind_net::handover::decline(&line);
         output::complain(line);
         output::FAILED.into()
-    })
+    });
+    tradewind_telemetry::flush_logs();
+    code
 }
 
 /// Help and version are answers and print as they are; anything else is a mistake and takes one line.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
@@ -127,5 +128,7 @@ pub(crate) fn announce(
     if let Some(learner) = beside.learner {
         ready["jumpstart"] = learner.shown();
     }
-    output::line(ready)
+    /// Chosen: a reader that reads takes a line in far less.
+    const STANDARD_OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+    output::line_within(STANDARD_OUTPUT_LIMIT, ready)
 }

@@ -37,7 +37,10 @@ fn days_since_1970(year: u16, month: u8, day: u8) -> i64 {
 }
 
 /// Seconds since the Unix epoch, shown as `2027-01-31T00:00:00Z`.
-pub(crate) struct Date(pub(crate) u64);
+pub struct Date(
+    /// Seconds since the Unix epoch.
+    pub u64,
+);
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -31,7 +31,7 @@
 //!
 //! [`Timestamp`]: tradewind_units::Timestamp
 
-mod date;
+pub mod date;
 pub mod destination;
 pub mod echo;
 mod error;

@@ -18,6 +18,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
 use crate::RelayError;
+use crate::access_log::{AccessLogConfig, AuditLogConfig};
 
 pub use forward::{Forward, ProxyVersion};
 use users::User;
@@ -57,6 +58,10 @@ pub struct RelayConfig {
     pub packet: Option<toml::Value>,
     /// How its legs' first windows are learned, which `tradewind-tuner` reads; not at all when absent.
     pub jumpstart: Option<toml::Value>,
+    /// Where sessions are told of at their end; nowhere when absent.
+    pub access_log: Option<AccessLogConfig>,
+    /// Where sessions are told of that are admitted; nowhere when absent.
+    pub audit_log: Option<AuditLogConfig>,
 }
 
 /// A gateway's configuration.
@@ -126,6 +131,8 @@ pub struct GatewayConfig {
     pub packet_endpoint: Option<toml::Value>,
     /// How its legs' first windows are learned, which `tradewind-tuner` reads; not at all when absent.
     pub jumpstart: Option<toml::Value>,
+    /// Where sessions are told of at their end; nowhere when absent.
+    pub access_log: Option<AccessLogConfig>,
 }
 
 /// Connections that are taken off their way (TPROXY); they go to where they went.
@@ -391,6 +398,7 @@ impl RelayConfig {
             return Err(refused("operators", "expected at least one operator's public key"));
         }
         config.leg.check()?;
+        config.access_log.iter().try_for_each(AccessLogConfig::check)?;
         check_ranges("policy.next_hops", &config.policy.next_hops)?;
         if let Some(at) = config.leg.at.iter().find(|at| !config.listen.contains(&at.address)) {
             let problem = format!("{} is not among `listen`", at.address);
@@ -431,6 +439,7 @@ impl GatewayConfig {
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
         self.leg.check()?;
+        self.access_log.iter().try_for_each(AccessLogConfig::check)?;
         if self.limits.each_grant != Share::default() {
             let problem =
                 "for relays, which serve several; expected `limits.sessions` or `limits.rate`";
@@ -550,7 +559,7 @@ fn range_problem(rules: &[DestinationRule]) -> Option<String> {
     ))
 }
 
-fn refused(key: &str, problem: impl Into<String>) -> RelayError {
+pub(crate) fn refused(key: &str, problem: impl Into<String>) -> RelayError {
     RelayError::Config { place: key.to_owned(), problem: problem.into() }
 }
 

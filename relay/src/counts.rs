@@ -107,6 +107,14 @@ impl Outcome {
         }
     }
 
+    /// Its name, as metrics have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Failed(status) => status.as_str(),
+            plain => PLAIN_OUTCOMES[plain.index()],
+        }
+    }
+
     const fn index(self) -> usize {
         match self {
             Self::Ended => 0,

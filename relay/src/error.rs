@@ -48,6 +48,16 @@ pub enum RelayError {
     /// The process before this one, or systemd, left something that this one can not take over.
     #[error("cannot take over: {}", crate::failure::plain(.0))]
     Legacy(#[source] io::Error),
+    /// The output of an access log or audit log cannot be opened.
+    #[error("{name} log {to}: {}", crate::failure::plain(.cause))]
+    LogTarget {
+        /// Which log.
+        name: &'static str,
+        /// Where its lines should go.
+        to: String,
+        /// The system's answer.
+        cause: io::Error,
+    },
     /// A worker ended before it was told to.
     #[error("worker {0} ended by a bug; see the log")]
     Worker(usize),

@@ -27,9 +27,11 @@
 //! | `lift` | how pacing caps of known rates are lifted |
 //! | `quota`, `memory` | what each grant, each source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
+//! | `access_log` | a line for each session, at its end and when it is admitted |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
+pub mod access_log;
 mod authorization;
 pub mod config;
 mod connection;

@@ -22,6 +22,7 @@ use std::task::{Context, Poll, ready};
 use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
 
+use crate::access_log::{Follower, Goes, Record};
 use crate::connection::Connection;
 use crate::dial::Speaker;
 use crate::memory::{Held, Memory};
@@ -84,6 +85,8 @@ pub(crate) struct Direction {
     /// The load, where memory is limited.
     held: Option<Held>,
     kept: Option<Kept>,
+    /// The record of its session; absent without an access log.
+    follower: Option<Follower>,
 }
 
 impl Direction {
@@ -93,10 +96,22 @@ impl Direction {
             true => Load::Nothing,
             false => Load::Bytes { buffer: leading, given: 0 },
         };
-        let (meter, held, kept) = (None, None, None);
+        let (meter, held, kept, follower) = (None, None, None, None);
         let (answer, ended) = (Vec::new(), false);
         let (overhead, moved, last_move, last_bulky) = (0, 0, 0, 0);
-        Self { load, answer, overhead, moved, last_move, last_bulky, ended, meter, held, kept }
+        Self {
+            load,
+            answer,
+            overhead,
+            moved,
+            last_move,
+            last_bulky,
+            ended,
+            meter,
+            held,
+            kept,
+            follower,
+        }
     }
 
     /// A direction whose first data brings `answer` along, at once if there is any in `leading`.
@@ -156,6 +171,11 @@ impl Direction {
         self.meter = meter.map(Box::new);
     }
 
+    /// Counts what it moves in `record` as well, from its first byte on.
+    pub(crate) fn record(&mut self, record: &Arc<Record>, goes: Goes) {
+        self.follower = Some(Follower::new(record, goes, self.moved));
+    }
+
     /// Whether it has moved enough for splice.
     const fn bulky(&self) -> bool {
         self.moved >= BULKY_AFTER_BYTES
@@ -204,6 +224,7 @@ impl Direction {
                     ready!(poll_end(cx, to, ending)).map_err(MoveError::Giving)?;
                     self.load = Load::Nothing;
                     self.ended = true;
+                    self.follower.iter().for_each(Follower::ended);
                     0
                 }
                 _ => match self.poll_give(cx, to, means) {
@@ -270,6 +291,7 @@ impl Direction {
         let overhead = self.overhead.min(given);
         self.overhead -= overhead;
         self.moved += (given - overhead) as u64;
+        self.follower.iter().for_each(|follower| follower.moved((given - overhead) as u64));
         means.counts.moved(given - overhead);
     }
 

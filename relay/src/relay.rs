@@ -29,6 +29,7 @@ use tradewind_grant::{
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
+use crate::access_log::{AuditLog, SessionFacts, note};
 use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
 use crate::connection::{Connection, NO_TLS, Tls};
@@ -103,6 +104,7 @@ impl Relay {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
+            access_log: config.access_log.as_ref(),
             register: &|registry| {
                 let collector = Box::new(warm.clone());
                 registry.register(|inner| inner.register_collector(collector));
@@ -142,6 +144,7 @@ impl Relay {
             tls,
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
             complaints: Rarely::default(),
+            audit_log: AuditLog::open(config.audit_log.as_ref())?,
         });
         Ok(Self { server, service, identity })
     }
@@ -192,7 +195,9 @@ impl Relay {
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
         // Nobody else has told: a relay runs once.
         let _told = self.service.phase.set(shutdown.watch());
-        self.server.run(&self.service, shutdown)
+        let result = self.server.run(&self.service, shutdown);
+        self.service.audit_log.iter().for_each(AuditLog::flush);
+        result
     }
 }
 
@@ -235,6 +240,8 @@ struct RelayService {
     entrances: Vec<Encryption>,
     /// What is told of peers that nobody has authenticated.
     complaints: Rarely,
+    /// Where sessions are told of that are admitted.
+    audit_log: Option<AuditLog>,
 }
 
 impl Service for RelayService {
@@ -271,6 +278,10 @@ impl Service for RelayService {
         };
         seat.authenticated();
         let worker = seat.worker();
+        if !header.is_probe {
+            note(|facts| describe(facts, &header));
+            self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour()));
+        }
         if header.is_probe {
             let Some(_place) = self.probing.enter(header.grant_id, Some(self.most_probing)) else {
                 return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
@@ -466,6 +477,7 @@ impl RelayService {
         dial: Dial,
     ) -> Outcome {
         tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
+        note(|facts| facts.failed(failure.status, &failure.message));
         let failed = Reply::failed(failure.status, header.hop, &failure.message);
         let reply = match dial {
             Dial::NotBegun => failed.before_dial(),
@@ -510,7 +522,11 @@ impl RelayService {
         let (to, speaker) = (&header.destination, up.speaker());
         let dialled = self.dialler.dial_destination(to, speaker, lookups, check).await;
         let downstream = match dialled {
-            Ok(downstream) => Connection::plain(downstream),
+            Ok(downstream) => {
+                let address = downstream.peer_addr().ok();
+                note(|facts| facts.path = address.map(|address| address.to_string()));
+                Connection::plain(downstream)
+            }
             Err(failure) => {
                 let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
@@ -561,6 +577,7 @@ impl RelayService {
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
             tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);
+            note(|facts| facts.failed(reply.status, &reply.message));
             part(upstream, worker, &sealed).await;
             return Err(Outcome::Failed(reply.status));
         }
@@ -571,6 +588,16 @@ impl RelayService {
             Err(error) => Err(broken(&header.flow, &header.destination, &Broken::Upstream(error))),
         }
     }
+}
+
+/// Notes what a header says of its session.
+fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
+    facts.flow = Some(header.flow.clone());
+    facts.destination = Some(header.destination.clone());
+    facts.grant = Some(header.grant_id);
+    facts.gateway = Some(header.grant.gateway);
+    facts.neighbour = Some(header.neighbour());
+    facts.path = header.next_hop().map(|next| next.address.to_string());
 }
 
 /// Whether the destination may have been dialled when a session failed, here or further on.

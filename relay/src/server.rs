@@ -23,6 +23,7 @@ use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
 use tradewind_units::Timestamp;
 
 use crate::RelayError;
+use crate::access_log::{AccessLog, AccessLogConfig, recorded};
 use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
@@ -93,6 +94,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) drain: Duration,
     pub(crate) retire: Duration,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) access_log: Option<&'a AccessLogConfig>,
     /// Adds metrics and pages of its own to the metrics port.
     pub(crate) register: &'a dyn Fn(&Registry),
 }
@@ -119,6 +121,7 @@ pub(crate) struct Server {
     holdings: Holdings,
     patience: Patience,
     predecessor: Option<UnixStream>,
+    access_log: Option<Arc<AccessLog>>,
 }
 
 /// All that one thread takes with it.
@@ -134,7 +137,9 @@ impl Server {
     pub(crate) fn bind(setup: &Setup<'_>, inheritance: Inheritance) -> Result<Self, RelayError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
-        let room = Arc::new(Room::new(setup.limits, affordable_sessions(setup.limits)));
+        let access_log = AccessLog::open(setup.program, setup.access_log)?.map(Arc::new);
+        let most_open = affordable_sessions(setup.limits);
+        let room = Arc::new(Room::new(setup.limits, most_open, access_log.clone()));
         let mut benches =
             (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
         let Inheritance { mut legacy, mut estate } = inheritance;
@@ -171,7 +176,7 @@ impl Server {
         let patience = Patience { drain: setup.drain, retire: setup.retire };
         let predecessor = legacy.predecessor();
         let holdings = Holdings::new(health, telemetry, estate);
-        Ok(Self { benches, handle, holdings, patience, predecessor })
+        Ok(Self { benches, handle, holdings, patience, predecessor, access_log })
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -233,6 +238,7 @@ impl Server {
             }
         }
         self.holdings.give_up();
+        self.access_log.iter().for_each(|log| log.flush());
         result
     }
 }
@@ -374,7 +380,8 @@ async fn accept<S: Service>(
             Ok((stream, peer)) => {
                 let Some(mut seat) = worker.seat(peer) else { continue };
                 let (service, number) = (Arc::clone(&service), seat.number());
-                let task = tokio::spawn(async move {
+                let record = seat.record().cloned();
+                let serve = async move {
                     // Opening takes more memory than carrying: it is given back in between. A task would hold a session twice, where it
                     // was and where it was moved to.
                     let opening = Box::pin(service.open(stream, entrance, &mut seat));
@@ -386,7 +393,8 @@ async fn accept<S: Service>(
                         Err(outcome) => outcome,
                     };
                     seat.leave(outcome);
-                });
+                };
+                let task = tokio::spawn(recorded(record, serve));
                 worker.serve_stranger(number, task.abort_handle());
             }
             Err(error) if out_of_descriptors(&error) => {

@@ -9,6 +9,7 @@ use tradewind_grant::{Destination, GrantId};
 use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
+use crate::access_log::note;
 use crate::authorization::Authorization;
 use crate::config::Timeouts;
 use crate::connection::Connection;
@@ -152,6 +153,7 @@ impl Session {
 /// Logs that a flow broke off.
 pub(crate) fn broken(flow: &FlowId, destination: &Destination, error: &Broken) -> Outcome {
     tracing::debug!(%flow, "flow to {destination} broke off: {error}");
+    note(|facts| facts.broke(error));
     error.outcome()
 }
 

@@ -79,7 +79,10 @@ impl Shutdown {
         while signal.recv().await.is_some() {
             match meaning {
                 // Nobody looks yet: the start itself takes long, and there is nothing to end in order.
-                Meaning::End if !self.is_watched() => std::process::exit(INTERRUPTED),
+                Meaning::End if !self.is_watched() => {
+                    tradewind_telemetry::flush_logs();
+                    std::process::exit(INTERRUPTED);
+                }
                 Meaning::End => self.end_sooner(),
                 Meaning::Reload if self.reloads() => self.reload(),
                 Meaning::Upgrade if self.upgrades() => self.upgrade(),

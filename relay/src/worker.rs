@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tradewind_grant::DestinationRule;
 
+use crate::access_log::{AccessLog, Goes, Record};
 use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::memory::Memory;
@@ -55,11 +56,17 @@ pub(crate) struct Room {
     /// Who is bound by a share for each source; absent when there is none.
     sources: Option<Arc<Members<Source>>>,
     trusted_sources: Vec<DestinationRule>,
+    /// Where sessions are told of at their end.
+    access_log: Option<Arc<AccessLog>>,
 }
 
 impl Room {
     /// Room for at most `most_open` sessions.
-    pub(crate) fn new(limits: &Limits, most_open: usize) -> Self {
+    pub(crate) fn new(
+        limits: &Limits,
+        most_open: usize,
+        access_log: Option<Arc<AccessLog>>,
+    ) -> Self {
         /// Chosen: enough that a client which comes again and again reads why; the rest is reset at once.
         const MOST_GUESTS: usize = 64;
         let by_source = limits.each_source != Share::default();
@@ -74,6 +81,7 @@ impl Room {
             memory: limits.memory.map(|limit| Memory::new(limit, most_open)),
             sources: by_source.then(|| Members::new(limits.each_source)),
             trusted_sources: limits.trusted_sources.clone(),
+            access_log,
         }
     }
 
@@ -135,6 +143,7 @@ impl Worker {
             authenticated: false,
             refusal,
             source,
+            record: room.access_log.as_ref().map(|log| Record::new(log, peer)),
             outcome: Outcome::Cut,
         };
         if let Some(refusal) = refusal
@@ -246,6 +255,8 @@ pub(crate) struct Seat {
     refusal: Option<Outcome>,
     /// Its place among its source's sessions, where these are limited.
     source: Option<Place<Source>>,
+    /// What it is to be told as at its end; absent without an access log.
+    record: Option<Arc<Record>>,
     outcome: Outcome,
 }
 
@@ -275,6 +286,10 @@ impl Seat {
 
     /// Binds `session` by the rates and the memory that are its, if there are any.
     pub(crate) fn bind(&self, session: &mut Session) {
+        if let Some(record) = &self.record {
+            session.up.record(record, Goes::Up);
+            session.down.record(record, Goes::Down);
+        }
         let by_grant = session.place.as_ref();
         session.memory = self.memory(by_grant.and_then(|place| place.memory.clone()));
         let rates = self.rates(by_grant.and_then(|place| place.rate.clone()));
@@ -298,6 +313,11 @@ impl Seat {
         [self.worker.room.rate.clone(), by_source, by_grant].into_iter().flatten().collect()
     }
 
+    /// What its session is to be told as.
+    pub(crate) const fn record(&self) -> Option<&Arc<Record>> {
+        self.record.as_ref()
+    }
+
     /// Gives the place up after `outcome`.
     pub(crate) fn leave(mut self, outcome: Outcome) {
         self.outcome = outcome;
@@ -311,6 +331,7 @@ impl Drop for Seat {
             self.outcome = Outcome::Full;
         }
         self.worker.counts.outcome(self.outcome);
+        self.record.iter().for_each(|record| record.finish(self.outcome));
         let room = &self.worker.room;
         let taken = if self.refusal.is_some() { &room.guests } else { &room.open };
         taken.fetch_sub(1, Relaxed);
@@ -329,7 +350,7 @@ mod tests {
     fn a_connection_without_room_is_turned_away_and_counted() {
         let limits = Limits { sessions: 2, unauthenticated: 1, ..Limits::default() };
         let peer = "192.0.2.1:1".parse().unwrap();
-        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions))));
+        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions, None))));
         let mut first = worker.seat(peer).unwrap();
         assert!(worker.seat(peer).is_none(), "one is not authenticated yet");
         first.authenticated();

@@ -24,6 +24,7 @@ use support::{
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{self as grant, Destination, Nonce, PublicIdentity, Request, Sealer, Status};
 use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Reloads, Shutdown};
+use tradewind_telemetry::logs::FILTER_VARIABLE;
 use tradewind_telemetry::{LogFormat, init_logs};
 
 /// The file of a relay's configuration, and of a gateway's.
@@ -45,6 +46,7 @@ const TESTS: &[Test] = &[
     ("a_gateway_leaves_a_relay_that_is_stopped_and_takes_it_again", stopped),
     ("a_gateway_leaves_a_path_whose_second_relay_is_killed", second_killed),
     ("sigterm_drains_and_a_second_one_stops", signals),
+    ("a_stalled_reader_of_standard_error_stops_no_session", stalled_standard_error),
     ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_of_a_relay),
     ("an_upgrade_of_a_gateway_under_load_refuses_and_loses_nothing", upgrade_of_a_gateway),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
@@ -521,6 +523,38 @@ fn signals() {
     let status = process.child.wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(0), None));
     assert_reset(ping(&mut stream));
+}
+
+/// The reader of its log is there and reads nothing, as a terminal after Ctrl-S.
+fn stalled_standard_error() {
+    /// A line each, several times what a pipe holds.
+    const CAUSES_OF_LINES: usize = 3000;
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(LOGS, "1").env(FILTER_VARIABLE, "debug").stderr(Stdio::piped());
+    let mut process = Process::start_by(command);
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut old = connect(gateway.address());
+    ping(&mut old).unwrap();
+    for _ in 0..CAUSES_OF_LINES {
+        let _reset = connect(process.hop.address).write_all(&[0x55; 64]);
+    }
+    let malformed = "tradewind_relay_sessions_total{outcome=\"malformed\"}";
+    let refused = "tradewind_relay_sessions_total{outcome=\"no_tls\"}";
+    wait_for("a line for each", || {
+        let count = |name| process.metric(name).unwrap_or_default();
+        count(malformed) + count(refused) >= CAUSES_OF_LINES as f64
+    });
+    ping(&mut old).unwrap();
+    let mut stream = connect(gateway.address());
+    let bytes = content(20_000_000);
+    let (mut writing, sent) = (stream.try_clone().unwrap(), bytes.clone());
+    let writer = std::thread::spawn(move || send(&mut writing, &sent));
+    assert_eq!(digest(&mut stream).unwrap(), digest(&mut &bytes[..]).unwrap());
+    writer.join().unwrap();
+    drop(old);
+    process.terminate();
+    let status = process.child.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(0), None));
 }
 
 /// Opens short sessions one after the other until told to stop; panics when one is refused or lost.

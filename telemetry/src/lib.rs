@@ -3,6 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`logs`] | log lines on standard error, as text or JSON, filtered by `TRADEWIND_LOG` |
+//! | [`queue`] | lines written by a thread of their own, so that nobody else waits for a descriptor |
+//! | [`output`] | where such lines go: files that rotate, sockets of collectors |
 //! | [`registry`] | the process's metrics, in the OpenMetrics text form |
 //! | [`process`] | what every process reports about itself: memory, CPU, descriptors |
 //! | [`health`] | whether the process lives, and whether it is ready for traffic |
@@ -13,13 +15,16 @@
 
 pub mod health;
 pub mod logs;
+pub mod output;
 pub mod process;
+pub mod queue;
 pub mod registry;
 pub mod server;
 
 pub use health::{Health, Heart};
-pub use logs::{LogFormat, init_logs};
+pub use logs::{LogFormat, flush_logs, init_logs};
 pub use prometheus_client as client;
+pub use queue::{LineOutput, LineQueue};
 pub use registry::Registry;
 pub use server::{DEFAULT_ADDRESS, Server, serve, serve_on};
 

@@ -2,15 +2,20 @@
 //!
 //! What is logged is chosen by directives of the form `level` or `crate=level`, joined by commas,
 //! from the environment variable [`FILTER_VARIABLE`], else from the caller's default.
+//!
+//! Nobody who logs waits for standard error: lines go through a [`LineQueue`].
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::TelemetryError;
+use crate::queue::{LineOutput, LineQueue};
 
 /// The environment variable that overrides the default filter.
 pub const FILTER_VARIABLE: &str = "TRADEWIND_LOG";
@@ -46,31 +51,103 @@ impl std::fmt::Display for LogFormat {
     }
 }
 
+/// Most bytes of lines that wait for standard error. Chosen: some thousand lines.
+const MOST_WAITING_BYTES: usize = 1 << 20;
+
+/// Longest wait for standard error at the end of the process. Chosen: long for a reader that reads,
+/// short for whoever waits for the process to end.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// The log of this process, once it is set up.
+static LOG: OnceLock<LineQueue> = OnceLock::new();
+
 /// Sends the process's log to standard error, filtered by `TRADEWIND_LOG` or else `default_filter`.
+/// A thread of its own writes it; [`flush_logs`] before the process ends.
 ///
 /// Colours appear only in text on a terminal, and never when `NO_COLOR` is set.
 ///
 /// # Errors
-/// When the filter cannot be read, or when logs were set up before.
+/// When the filter cannot be read, when logs were set up before, or when the thread cannot be started.
 pub fn init_logs(format: LogFormat, default_filter: &str) -> Result<(), TelemetryError> {
     let filter = choose_filter(std::env::var_os(FILTER_VARIABLE), default_filter)?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let subscriber = subscriber(format, filter, colours, || Forgiving(io::stderr()));
-    tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::LogsTwice)
+    let queue = LineQueue::start("standard_error", MOST_WAITING_BYTES, StandardError)
+        .map_err(TelemetryError::Thread)?;
+    let lines = queue.clone();
+    let subscriber = subscriber(format, filter, colours, move || Queued(lines.clone()));
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::LogsTwice)?;
+    let _first = LOG.set(queue);
+    std::panic::set_hook(Box::new(|panic| log_panic(&panic.to_string())));
+    Ok(())
 }
 
-/// A writer whose every write succeeds: who cannot be told, because a disk is full or a reader has left,
-/// is not told, and nothing else ends by that.
-struct Forgiving<W>(W);
+/// Has `line` written to standard error behind the log, which may take long but keeps nobody. False
+/// when no log is set up: then whoever calls may write it.
+pub fn put_line(line: &str) -> bool {
+    LOG.get().map(|queue| queue.put(line.as_bytes())).is_some()
+}
 
-impl<W: io::Write> io::Write for Forgiving<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _lost = self.0.write_all(bytes);
-        Ok(bytes.len())
+/// Waits until standard error has all lines, for at most a second: the last act of a process.
+pub fn flush_logs() {
+    if let Some(queue) = LOG.get() {
+        let _all_read = queue.flush(FLUSH_LIMIT);
+    }
+}
+
+/// Logs a panic. The hook of the standard library would wait for standard error.
+fn log_panic(panic: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let trace = std::backtrace::Backtrace::capture();
+    let trace = match trace.status() {
+        std::backtrace::BacktraceStatus::Captured => format!("\n{trace}"),
+        _ => String::new(),
+    };
+    put_line(&format!("thread '{name}' {panic}{trace}"));
+    if name == "main" {
+        flush_logs();
+    }
+}
+
+/// Standard error, which alone the queue's thread waits for.
+struct StandardError;
+
+impl LineOutput for StandardError {
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        write_patiently(&mut io::stderr(), lines)
+    }
+
+    fn report_dropped(&mut self, count: u64) {
+        tracing::warn!("{count} log lines were dropped: standard error did not take them in time");
+    }
+}
+
+/// Writes all of `bytes`, also to a descriptor that somebody else has made non-blocking.
+fn write_patiently(output: &mut impl io::Write, mut bytes: &[u8]) -> io::Result<()> {
+    /// Chosen: a terminal that fills up in less prints more than anybody reads.
+    const PAUSE: Duration = Duration::from_millis(20);
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+    }
+    output.flush()
+}
+
+/// A writer that hands whole lines to the queue.
+struct Queued(LineQueue);
+
+impl io::Write for Queued {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let _counted = self.0.put(line);
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let _lost = self.0.flush();
         Ok(())
     }
 }
@@ -111,28 +188,58 @@ where
 mod tests {
     use super::*;
 
-    /// A disk that is full.
-    struct Full;
+    /// A terminal that is full every other time, and then takes three bytes.
+    #[derive(Default)]
+    struct Slow {
+        is_full: bool,
+        taken: Vec<u8>,
+    }
 
-    impl io::Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::ErrorKind::StorageFull.into())
+    impl io::Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.is_full = !self.is_full;
+            if self.is_full {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let taken = bytes.len().min(3);
+            self.taken.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
         }
 
         fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_on_a_descriptor_that_does_not_block() {
+        let mut slow = Slow::default();
+        write_patiently(&mut slow, b"whole line\n").unwrap();
+        assert_eq!(slow.taken, b"whole line\n");
+    }
+
+    /// A disk that is full.
+    struct Full;
+
+    impl LineOutput for Full {
+        fn write_lines(&mut self, _: &[u8]) -> io::Result<()> {
             Err(io::ErrorKind::StorageFull.into())
         }
+
+        fn report_dropped(&mut self, _: u64) {}
     }
 
     #[test]
     fn a_full_disk_loses_lines_and_nothing_else() {
         let filter = EnvFilter::new("info");
-        let full = subscriber(LogFormat::Text, filter, false, || Forgiving(Full));
+        let queue = LineQueue::start("full", 1000, Full).unwrap();
+        let lines = queue.clone();
+        let full = subscriber(LogFormat::Text, filter, false, move || Queued(lines.clone()));
         tracing::subscriber::with_default(full, || tracing::error!("nobody hears this"));
-        let mut forgiving = Forgiving(Full);
-        assert_eq!(io::Write::write(&mut forgiving, b"line").unwrap(), 4);
-        io::Write::flush(&mut forgiving).unwrap();
+        assert!(queue.flush(Duration::from_secs(60)));
+        assert_eq!((queue.counts().written, queue.counts().dropped), (0, 1));
     }
+
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]

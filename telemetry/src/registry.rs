@@ -8,11 +8,12 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry as Inner;
 
 use crate::process::ProcessCollector;
+use crate::queue::QueueCollector;
 
 /// The metrics of one process; clones share them.
 ///
 /// It holds from the start what every process tells about itself: `tradewind_build_info` with
-/// program and version, and the `process_*` figures. All other names get the prefix `tradewind_`.
+/// program and version, the `process_*` figures, and what its logs have lost. All other names get the prefix `tradewind_`.
 #[derive(Debug, Clone)]
 pub struct Registry {
     metrics: Arc<Mutex<Inner>>,
@@ -42,6 +43,7 @@ impl Registry {
             Info::new(labels.map(|(key, value)| (key.to_owned(), value)).to_vec()),
         );
         inner.register_collector(Box::new(ProcessCollector::new()));
+        inner.sub_registry_with_prefix("tradewind").register_collector(Box::new(QueueCollector));
         Self { metrics: Arc::new(Mutex::new(inner)), pages: Arc::default() }
     }
 
@@ -110,6 +112,25 @@ mod tests {
         registry.register(|r| r.register("sessions", "Sessions opened", sessions.clone()));
         sessions.inc_by(3);
         assert!(registry.encode().contains("\ntradewind_sessions_total 3\n"));
+    }
+
+    #[test]
+    fn lines_of_logs_are_shown_by_log() {
+        struct Nowhere;
+        impl crate::LineOutput for Nowhere {
+            fn write_lines(&mut self, _: &[u8]) -> std::io::Result<()> {
+                Ok(())
+            }
+
+            fn report_dropped(&mut self, _: u64) {}
+        }
+        let queue = crate::LineQueue::start("nowhere", 10, Nowhere).unwrap();
+        assert!(queue.put(b"line") && !queue.put(b"longer than ten"));
+        assert!(queue.flush(std::time::Duration::from_secs(60)));
+        let text = Registry::new("relay", "0.1.0").encode();
+        for line in ["written_total{log=\"nowhere\"} 1", "dropped_total{log=\"nowhere\"} 1"] {
+            assert!(text.contains(&format!("\ntradewind_log_lines_{line}\n")), "{text}");
+        }
     }
 
     #[test]

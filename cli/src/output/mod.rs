@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -40,9 +41,28 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// Says a line on standard error, whether somebody listens or not.
+/// Writes a line of data to standard output, but waits for a reader that has stopped no longer than
+/// `limit`: for a process that others depend on.
+pub(crate) fn line_within(limit: Duration, text: impl Display) -> anyhow::Result<()> {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let text = text.to_string();
+    let write = move || {
+        let _nobody_waits = done.send(line(text));
+    };
+    std::thread::Builder::new().name("standard output".to_owned()).spawn(write)?;
+    is_done.recv_timeout(limit).unwrap_or_else(|_| {
+        tracing::warn!("standard output does not take a line in time");
+        Ok(())
+    })
+}
+
+/// Says a line on standard error, whether somebody listens or not. Where a log is set up the line goes
+/// behind it.
 pub(crate) fn say(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let line = text.to_string();
+    if !tradewind_telemetry::logs::put_line(&line) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 /// Says why a command failed, in the one form that errors have.

@@ -18,6 +18,7 @@ use tradewind_grant::{
 
 use super::paths::{RelayPath, Routing, Way, order};
 use super::session::{Entrance, GatewayService};
+use crate::access_log::note;
 use crate::connection::Connection;
 use crate::dial::Speaker;
 use crate::failure::{Failure, plain};
@@ -144,6 +145,7 @@ impl GatewayService {
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<Path, NotOpen> {
+        note(|facts| facts.path = way.name());
         match way {
             Way::Refuse => {
                 let message = format!("gateway: no route to {}", wanted.destination);
@@ -367,7 +369,13 @@ impl GatewayService {
         let limits = has_next && path.route.hops().len() > 1;
         let dial_limit = limits.then(|| DialLimit::covering(path.health().inner_dial_limit()));
         let terms = Terms { may_stripe, dial_limit };
-        self.with_sealer(|sealer, nonce| sealer.seal_on_terms(unix_now(), nonce, &request, terms))
+        self.with_sealer(|sealer, nonce| {
+            note(|facts| {
+                facts.grant = Some(sealer.grant().id());
+                facts.gateway = Some(sealer.grant().unverified().gateway);
+            });
+            sealer.seal_on_terms(unix_now(), nonce, &request, terms)
+        })
     }
 
     /// Seals something with a fresh nonce.

@@ -106,6 +106,7 @@ impl Gateway {
             drain: config.timeouts.drain,
             retire: config.timeouts.retire,
             metrics: config.metrics,
+            access_log: config.access_log.as_ref(),
             register: &|registry| {
                 show(registry, &routes);
                 let collector = Box::new(warm.clone());

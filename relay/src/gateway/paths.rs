@@ -70,6 +70,15 @@ pub(super) enum Way {
 }
 
 impl Way {
+    /// Its name in logs; none where nothing is carried.
+    pub(super) fn name(&self) -> Option<String> {
+        match self {
+            Self::Refuse => None,
+            Self::Direct => Some("direct".to_owned()),
+            Self::Relays(path) => Some(path.name()),
+        }
+    }
+
     fn state(&self, now: Timestamp) -> State {
         match self {
             Self::Relays(path) if path.is_watched => path.health().state(now),

@@ -17,6 +17,7 @@ use super::paths::Routes;
 use super::proxy_header::{self, Ends, Told};
 use super::users::{Credentials, NotLetIn, Users};
 use super::{sealer, socks5, tls};
+use crate::access_log::note;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
@@ -208,6 +209,10 @@ impl Service for GatewayService {
                 }
             }
         };
+        note(|facts| {
+            facts.flow = Some(flow.clone());
+            facts.destination = Some(destination.clone());
+        });
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
         let wanted =
             Wanted { application: Some(&application), entrance, destination: &destination, worker };
@@ -221,6 +226,7 @@ impl Service for GatewayService {
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
             Err(NotOpen::Failed { failure, .. }) => {
                 tracing::warn!(%flow, "flow to {destination} failed: {}", failure.message);
+                note(|facts| facts.failed(failure.status, &failure.message));
                 refuse(application, entrance, worker, &failure, when).await;
                 return Err(Outcome::Failed(failure.status));
             }
@@ -398,6 +404,7 @@ async fn client_of(
         let bad = bad_request(error, |_| Vec::new());
         BadRequest { line: format!("from {}: {}", ends.source, bad.line), ..bad }
     })?;
+    note(|facts| facts.client = told.as_ref().map(|told| told.ends.source));
     Ok(Some(told.unwrap_or_else(|| ends.into())))
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use bytes::Bytes;
 
 use super::{Direction, Load, Means};
+use crate::access_log::Follower;
 use crate::quota::Meter;
 
 /// Why the pump has stopped.
@@ -26,6 +27,8 @@ pub(crate) struct Taken {
     /// Given to the other socket.
     pub(crate) moved: u64,
     pub(crate) meter: Option<Box<Meter>>,
+    /// The record of its session; absent without an access log.
+    pub(crate) follower: Option<Follower>,
     /// Whether its end of file was read, and the other socket was told as far as it took that: nothing may follow.
     pub(crate) ended: bool,
     /// Whether its end of file has been passed on.
@@ -68,6 +71,8 @@ impl Direction {
         };
         let (overhead, moved) = (self.overhead, self.moved);
         means.counts.moved(raw.len() - overhead);
-        Ok(Taken { raw, overhead, moved, meter: self.meter, ended, over: self.ended })
+        let (meter, follower) = (self.meter, self.follower);
+        follower.iter().for_each(|follower| follower.moved((raw.len() - overhead) as u64));
+        Ok(Taken { raw, overhead, moved, meter, follower, ended, over: self.ended })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn session(upstream: Connection, downstream: Connection) -> Session {
 /// Carries a session as a relay with default settings does.
 pub(crate) async fn carry(session: Session) -> Outcome {
     let (limits, timeouts) = (Limits::default(), Timeouts::default());
-    let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions)));
+    let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions, None)));
     let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
     Box::new(session).carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
 }

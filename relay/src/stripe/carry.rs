@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 use tradewind_units::Timestamp;
 
 use super::{End, LOOK};
+use crate::access_log::Follower;
 use crate::counts::StripeCounts;
 use crate::memory::{Held, Memory};
 use crate::pump::{Broken, Means, MoveError, Taken};
@@ -33,6 +34,8 @@ struct Way {
     /// Read, and not taken by the other side.
     piece: Bytes,
     meter: Option<Box<Meter>>,
+    /// The record of its session; absent without an access log.
+    follower: Option<Follower>,
     moved: u64,
     /// The end of file was read.
     ended: bool,
@@ -43,8 +46,8 @@ struct Way {
 impl Way {
     fn new(taken: Taken) -> Self {
         let moved = taken.taken();
-        let Taken { meter, ended, over, .. } = taken;
-        Self { piece: Bytes::new(), meter, moved, ended, over }
+        let Taken { meter, follower, ended, over, .. } = taken;
+        Self { piece: Bytes::new(), meter, follower, moved, ended, over }
     }
 
     /// Moves what can be moved now, some pieces at most. True when there was something.
@@ -64,11 +67,15 @@ impl Way {
                 let written = to.poll_write(cx, &mut self.piece).map_err(MoveError::Giving)?;
                 written.map(|count| {
                     self.moved += count as u64;
+                    self.follower.iter().for_each(|follower| follower.moved(count as u64));
                     means.counts.moved(count);
                 })
             } else if self.ended {
                 let finished = to.poll_finish(cx).map_err(MoveError::Giving)?;
-                finished.map(|()| self.over = true)
+                finished.map(|()| {
+                    self.over = true;
+                    self.follower.iter().for_each(Follower::ended);
+                })
             } else {
                 self.poll_take(cx, from, to.room(means.memory), means).map_err(MoveError::Taking)?
             };

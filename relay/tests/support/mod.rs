@@ -277,6 +277,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         packet: Vec::new(),
         packet_endpoint: None,
         jumpstart: None,
+        access_log: None,
     }
 }
 

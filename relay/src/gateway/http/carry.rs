@@ -22,6 +22,7 @@ use tradewind_net::tcp;
 use super::body::Body;
 use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
 use super::{HttpError, late, refused, too_long};
+use crate::access_log::{Goes, count, note};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::{Failure, plain};
@@ -29,7 +30,7 @@ use crate::gateway::attempt::{NotOpen, Path, Wanted};
 use crate::gateway::session::{BadRequest, Entrance, GatewayService, bad_request};
 use crate::head::{HeadError, Unused};
 use crate::memory::Memory;
-use crate::pump::{IdleLimits, Means};
+use crate::pump::{Broken, IdleLimits, Means};
 use crate::quota::Meter;
 use crate::side::Side;
 use crate::stock::BUFFER_BYTES;
@@ -155,6 +156,7 @@ impl Client<'_> {
         match trouble {
             Trouble::Failed(failure) | Trouble::Stale(failure) => {
                 tracing::warn!(%flow, "flow to {to} failed: {}", failure.message);
+                note(|facts| facts.failed(failure.status, &failure.message));
                 let word = refused(failure.status, &failure.message);
                 Served::in_order(word, Outcome::Failed(failure.status))
             }
@@ -164,6 +166,7 @@ impl Client<'_> {
             }
             Trouble::ClientGone(error) => {
                 tracing::debug!(%flow, "flow to {to} broke off: upstream: {}", plain(&error));
+                note(|facts| facts.broke(&Broken::Upstream(error)));
                 Served::Broken(Outcome::Broken)
             }
             Trouble::Cut(why) => {
@@ -212,6 +215,7 @@ impl Client<'_> {
             if request.is_repeatable() && is_same(&server) && server.is_quiet(stock) {
                 let given = server.connection.write_all(&flight).await;
                 self.worker.counts.up.moved(flight.len());
+                count(Goes::Up, flight.len() as u64);
                 let answered = match given {
                     Ok(()) => self.answer(request, &mut server, &mut body, true).await,
                     Err(error) => Err(Trouble::Stale(lost(&error))),
@@ -234,6 +238,10 @@ impl Client<'_> {
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
         let Self { service, entrance, application, worker, .. } = self;
         let destination = &origin.destination;
+        note(|facts| {
+            facts.flow = Some(entrance.flow.clone());
+            facts.destination = Some(destination.clone());
+        });
         let wanted = Wanted { application: None, entrance, destination, worker };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
@@ -249,6 +257,7 @@ impl Client<'_> {
         leg.settled.apply(&downstream).map_err(|error| failed(error.source))?;
         let rest = up.leave(worker.means_up()).map_err(failed)?;
         downstream.write_all(&rest.raw).await.map_err(failed)?;
+        count(Goes::Up, rest.taken());
         let (unused, destination) = (Unused::of(down.into_leading()), destination.clone());
         Ok(Server { connection: downstream, unused, destination })
     }
@@ -264,11 +273,13 @@ impl Client<'_> {
         let Self { service, application, worker, unused, meters: [up, down], memory, .. } = self;
         let (moved, sent) = (AtomicU64::new(0), AtomicBool::new(body.is_over()));
         let (memory, moved) = (memory.as_ref(), &moved);
-        let Server { connection, unused: early, .. } = server;
+        let Server { connection: server, unused: early, .. } = server;
         let means = worker.means_up().within(memory);
-        let mut from_client = Source { connection: application, unused, meter: up, means, moved };
+        let (connection, goes) = (*application, Goes::Up);
+        let mut from_client = Source { connection, unused, meter: up, means, moved, goes };
         let means = worker.means_down().within(memory);
-        let mut from_server = Source { connection, unused: early, meter: down, means, moved };
+        let (connection, unused, goes) = (&*server, early, Goes::Down);
+        let mut from_server = Source { connection, unused, meter: down, means, moved, goes };
         let mut is_sending = !body.is_over();
         let mut sending = pin!(async {
             from_client.pass(body, connection).await?;
@@ -401,6 +412,7 @@ struct Source<'a> {
     meter: &'a mut Option<Meter>,
     means: Means<'a>,
     moved: &'a AtomicU64,
+    goes: Goes,
 }
 
 impl Source<'_> {
@@ -429,6 +441,7 @@ impl Source<'_> {
         to.write_all(output).await?;
         self.means.counts.moved(output.len());
         self.moved.fetch_add(output.len() as u64, Relaxed);
+        count(self.goes, output.len() as u64);
         Ok(())
     }
 

@@ -1,0 +1,143 @@
+//! The access log, a line for each session at its end; and the audit log, a line for each session that a
+//! relay admits, before anything is dialled for it.
+//!
+//! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file or
+//! a collector: what finds no room is dropped and counted.
+
+mod config;
+mod record;
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tradewind_grant::date::Date;
+use tradewind_grant::{OpenHeader, PublicIdentity};
+use tradewind_net::log_file;
+use tradewind_telemetry::LineQueue;
+use tradewind_telemetry::output::{LineFile, LineSocket, LineTarget, Rotation};
+use tradewind_units::Timestamp;
+
+use crate::RelayError;
+use crate::counts::Outcome;
+use crate::relay::unix_now;
+
+pub use config::{AccessLogConfig, AuditLogConfig};
+pub(crate) use record::{Follower, Goes, Record, SessionFacts, count, note, recorded};
+
+/// Most bytes of lines that wait for an output. Chosen: some ten thousand sessions.
+const MOST_WAITING_BYTES: usize = 4 << 20;
+/// Longest wait for an output at the end of the process. Chosen: as for standard error.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where sessions are told of at their end.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    program: &'static str,
+    queue: LineQueue,
+    one_in: NonZeroU64,
+    ended: AtomicU64,
+}
+
+impl AccessLog {
+    /// Opens the access log of `program`, if there is to be one.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn open(
+        program: &'static str,
+        config: Option<&AccessLogConfig>,
+    ) -> Result<Option<Self>, RelayError> {
+        let Some(config) = config else { return Ok(None) };
+        let queue = open("access", &config.to, config.rotation())?;
+        Ok(Some(Self { program, queue, one_in: config.one_in, ended: AtomicU64::new(0) }))
+    }
+
+    /// Tells of a session that is over. Of those that ended in order one in so many is told.
+    fn tell(&self, record: &Record, outcome: Outcome) {
+        let is_left_out = outcome == Outcome::Ended
+            && !self.ended.fetch_add(1, Relaxed).is_multiple_of(self.one_in.get());
+        if is_left_out {
+            return;
+        }
+        if let Some(line) = record.to_line(self.program, unix_now(), outcome) {
+            let _counted = self.queue.put(line.to_string().as_bytes());
+        }
+    }
+
+    /// Waits until the output has all lines, for a bounded time.
+    pub(crate) fn flush(&self) {
+        let _all_written = self.queue.flush(FLUSH_LIMIT);
+    }
+}
+
+/// Where a relay tells which sessions it admits.
+#[derive(Debug)]
+pub(crate) struct AuditLog(LineQueue);
+
+impl AuditLog {
+    /// Opens the audit log, if there is to be one.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn open(config: Option<&AuditLogConfig>) -> Result<Option<Self>, RelayError> {
+        config.map(|config| open("audit", &config.to, None).map(Self)).transpose()
+    }
+
+    /// Tells of a session that is admitted.
+    pub(crate) fn tell(&self, header: &OpenHeader, neighbour: PublicIdentity) {
+        let line = serde_json::json!({
+            "time": in_words(unix_now()),
+            "grant": header.grant_id.to_string(),
+            "gateway": header.grant.gateway.to_string(),
+            "neighbour": neighbour.to_string(),
+            "flow": header.flow.to_string(),
+            "destination": header.destination.to_string(),
+            "hop": header.hop + 1,
+            "hops": header.route.hops().len(),
+        });
+        let _counted = self.0.put(line.to_string().as_bytes());
+    }
+
+    /// Waits until the output has all lines, for a bounded time.
+    pub(crate) fn flush(&self) {
+        let _all_written = self.0.flush(FLUSH_LIMIT);
+    }
+}
+
+fn open(
+    name: &'static str,
+    to: &LineTarget,
+    rotation: Option<Rotation>,
+) -> Result<LineQueue, RelayError> {
+    let queue = || match to {
+        LineTarget::File(path) => {
+            let file = LineFile::open(path, log_file::open_append, rotation)?;
+            LineQueue::start(name, MOST_WAITING_BYTES, file)
+        }
+        LineTarget::Unix(path) => {
+            LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_unix(path)?)
+        }
+        LineTarget::Udp(to) => LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_udp(*to)?),
+    };
+    queue().map_err(|cause: io::Error| RelayError::LogTarget { name, to: to.to_string(), cause })
+}
+
+/// A point in time as logs have it, `2027-01-31T00:00:00.000Z`.
+fn in_words(unix: Timestamp) -> String {
+    let (seconds, ms) = (unix.as_nanos() / 1_000_000_000, unix.as_nanos() / 1_000_000 % 1000);
+    let date = Date(seconds).to_string();
+    format!("{}.{ms:03}Z", date.trim_end_matches('Z'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_to_the_millisecond() {
+        let time = Timestamp::from_nanos(1_795_179_600_007_900_000);
+        assert_eq!(in_words(time), "2026-11-20T13:00:00.007Z");
+    }
+}

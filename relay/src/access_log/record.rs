@@ -1,0 +1,235 @@
+//! What is gathered of one session for the access log while it is served.
+//!
+//! Whoever serves a session notes what it learns; the task that serves the connection holds the record
+//! ([`note`]), so that the parts of a session need not hand it on to each other. Without an access log
+//! nothing is held and nothing noted.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tradewind_grant::{Destination, GrantId, PublicIdentity, Status};
+use tradewind_units::{FlowId, Timestamp};
+
+use super::{AccessLog, in_words};
+use crate::counts::Outcome;
+use crate::pump::Broken;
+
+tokio::task_local! {
+    /// The record of the connection that the task serves.
+    static RECORD: Arc<Record>;
+}
+
+/// Runs `serve`, which [`note`]s into `record`.
+pub(crate) async fn recorded<T>(record: Option<Arc<Record>>, serve: impl Future<Output = T>) -> T {
+    match record {
+        Some(record) => RECORD.scope(record, serve).await,
+        None => serve.await,
+    }
+}
+
+/// Notes something of the session that the current task serves, if it is recorded.
+pub(crate) fn note(note: impl FnOnce(&mut SessionFacts)) {
+    let _unrecorded = RECORD.try_with(|record| note(&mut record.facts()));
+}
+
+/// Counts bytes of the session that the current task serves, if it is recorded.
+pub(crate) fn count(goes: Goes, bytes: u64) {
+    let _unrecorded = RECORD.try_with(|record| record.moved(goes, bytes));
+}
+
+/// Which direction of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goes {
+    /// Away from the side that dialled this process.
+    Up = 1,
+    /// Towards it.
+    Down = 2,
+}
+
+/// What one session comes to.
+#[derive(Debug)]
+pub(crate) struct Record {
+    log: Arc<AccessLog>,
+    source: SocketAddr,
+    begun: Instant,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+    /// When the first byte went down, in microseconds from the beginning; 0 before.
+    first_byte_us: AtomicU64,
+    /// The direction that ended first; 0 before.
+    ended_first: AtomicU8,
+    facts: Mutex<SessionFacts>,
+}
+
+/// What is known of a session besides what moves.
+#[derive(Debug, Default)]
+pub(crate) struct SessionFacts {
+    pub(crate) flow: Option<FlowId>,
+    /// Where it goes; until that is known it is no session.
+    pub(crate) destination: Option<Destination>,
+    pub(crate) grant: Option<GrantId>,
+    pub(crate) gateway: Option<PublicIdentity>,
+    /// Who brought it, at relays.
+    pub(crate) neighbour: Option<PublicIdentity>,
+    /// The client's address, where another told it.
+    pub(crate) client: Option<SocketAddr>,
+    /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's address.
+    pub(crate) path: Option<String>,
+    /// Why it ended, and at which side.
+    cause: Option<String>,
+    ended_by: Option<&'static str>,
+    timeout: Option<&'static str>,
+}
+
+impl SessionFacts {
+    /// Notes why the path could not be opened.
+    pub(crate) fn failed(&mut self, status: Status, message: &str) {
+        self.cause = Some(message.to_owned());
+        let is_farther = matches!(
+            status,
+            Status::ConnectionRefused
+                | Status::Unreachable
+                | Status::TimedOut
+                | Status::NextHopFailed
+                | Status::NameNotFound
+        );
+        self.ended_by = Some(if is_farther { "downstream" } else { "self" });
+        self.timeout = (status == Status::TimedOut).then_some("dial");
+    }
+
+    /// Notes why it broke off.
+    pub(crate) fn broke(&mut self, why: &Broken) {
+        self.cause = Some(why.to_string());
+        let (by, error) = match why {
+            Broken::Upstream(error) => ("upstream", error),
+            Broken::Downstream(error) => ("downstream", error),
+            Broken::Idle(_) => {
+                self.ended_by = Some("self");
+                return;
+            }
+        };
+        self.ended_by = Some(by);
+        self.timeout = (error.kind() == std::io::ErrorKind::TimedOut).then_some("user");
+    }
+}
+
+impl Record {
+    /// The record of a connection from `source`, from now on.
+    pub(crate) fn new(log: &Arc<AccessLog>, source: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            log: Arc::clone(log),
+            source,
+            begun: Instant::now(),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
+            first_byte_us: AtomicU64::new(0),
+            ended_first: AtomicU8::new(0),
+            facts: Mutex::default(),
+        })
+    }
+
+    fn facts(&self) -> MutexGuard<'_, SessionFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self, goes: Goes, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if goes == Goes::Up {
+            self.bytes_up.fetch_add(bytes, Relaxed);
+            return;
+        }
+        if self.bytes_down.fetch_add(bytes, Relaxed) == 0 {
+            let us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.first_byte_us.store(us.max(1), Relaxed);
+        }
+    }
+
+    /// Tells the access log that the session is over.
+    pub(crate) fn finish(&self, outcome: Outcome) {
+        self.log.tell(self, outcome);
+    }
+
+    /// The session's line; `None` if the connection brought none.
+    pub(super) fn to_line(
+        &self,
+        program: &str,
+        now: Timestamp,
+        outcome: Outcome,
+    ) -> Option<serde_json::Value> {
+        let facts = self.facts();
+        let destination = facts.destination.as_ref()?;
+        let ended_first = self.ended_first.load(Relaxed);
+        let (ended_by, timeout) = ending(&facts, outcome, ended_first);
+        let first_byte_us = self.first_byte_us.load(Relaxed);
+        let first_byte_ms = (first_byte_us > 0).then_some(first_byte_us as f64 / 1000.0);
+        fn text<T: ToString>(known: Option<&T>) -> Option<String> {
+            known.map(T::to_string)
+        }
+        Some(serde_json::json!({
+            "time": in_words(now),
+            "program": program,
+            "flow": text(facts.flow.as_ref()),
+            "grant": text(facts.grant.as_ref()),
+            "gateway": text(facts.gateway.as_ref()),
+            "source": facts.client.unwrap_or(self.source).to_string(),
+            "peer": self.source.to_string(),
+            "neighbour": text(facts.neighbour.as_ref()),
+            "destination": destination.to_string(),
+            "path": facts.path,
+            "bytes_up": self.bytes_up.load(Relaxed),
+            "bytes_down": self.bytes_down.load(Relaxed),
+            "duration_ms": self.begun.elapsed().as_micros() as f64 / 1000.0,
+            "first_byte_ms": first_byte_ms,
+            "outcome": outcome.name(),
+            "ended_by": ended_by,
+            "timeout": timeout,
+            "cause": facts.cause,
+        }))
+    }
+}
+
+/// Who ended a session, and by which time-out if by one.
+fn ending(
+    facts: &SessionFacts,
+    outcome: Outcome,
+    ended_first: u8,
+) -> (&'static str, Option<&'static str>) {
+    let half_closed = ended_first != 0;
+    match outcome {
+        Outcome::Idle => ("self", Some(if half_closed { "half_closed" } else { "idle" })),
+        Outcome::Ended if ended_first == Goes::Down as u8 => ("downstream", None),
+        Outcome::Ended => ("upstream", None),
+        _ => (facts.ended_by.unwrap_or("self"), facts.timeout),
+    }
+}
+
+/// What a direction tells its session's record.
+#[derive(Debug, Clone)]
+pub(crate) struct Follower {
+    record: Arc<Record>,
+    goes: Goes,
+}
+
+impl Follower {
+    /// The follower of a direction that has moved `moved` bytes so far.
+    pub(crate) fn new(record: &Arc<Record>, goes: Goes, moved: u64) -> Self {
+        let follower = Self { record: Arc::clone(record), goes };
+        follower.moved(moved);
+        follower
+    }
+
+    /// Counts bytes that were given to the receiving side.
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.record.moved(self.goes, bytes);
+    }
+
+    /// Notes that the direction has ended in order.
+    pub(crate) fn ended(&self) {
+        let goes = self.goes as u8;
+        let _later = self.record.ended_first.compare_exchange(0, goes, Relaxed, Relaxed);
+    }
+}

@@ -1,0 +1,194 @@
+//! The access log and the audit log: a line for each session, with who, where to, how much and why it
+//! ended; and outputs that stand still.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use tradewind_relay::RelayConfig;
+use tradewind_relay::access_log::{AccessLogConfig, AuditLogConfig};
+
+use crate::support::{
+    Running, closed_port, connect, destination, digest, echo, forward, gateway_config,
+    open_relay_config, relay_config, reset, route_over, send, wait_for,
+};
+
+/// A folder of a test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("tradewind-access-log-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _none = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// The lines of a log, once there are so many.
+    fn lines(&self, log: &str, count: usize) -> Vec<Value> {
+        let mut lines = Vec::new();
+        wait_for("lines of a log", || {
+            let text = std::fs::read_to_string(self.0.join(log)).unwrap_or_default();
+            lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            lines.len() >= count
+        });
+        assert_eq!(lines.len(), count, "{lines:#?}");
+        lines
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn access_log(text: &str) -> Option<AccessLogConfig> {
+    Some(toml::from_str(text).unwrap())
+}
+
+fn access_log_in(folder: &Folder, name: &str) -> Option<AccessLogConfig> {
+    access_log(&format!("to = '{}'", folder.0.join(name).display()))
+}
+
+fn relay_with_logs(folder: &Folder) -> RelayConfig {
+    let mut config = relay_config();
+    config.access_log = access_log_in(folder, "relay");
+    let audit = format!("to = '{}'", folder.0.join("audit").display());
+    config.audit_log = Some(toml::from_str::<AuditLogConfig>(&audit).unwrap());
+    config
+}
+
+#[test]
+fn a_session_is_told_of_at_gateway_and_relay_when_it_has_ended() {
+    let folder = Folder::new("ended");
+    let (to, served) = destination(|mut stream| {
+        let received = digest(&mut stream).unwrap().0;
+        send(&mut stream, b"answer");
+        received
+    });
+    let relay = Running::relay(&relay_with_logs(&folder));
+    let hop = relay.hop("relay-1");
+    let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
+    config.access_log = access_log_in(&folder, "gateway");
+    config.forward = vec![forward(to)];
+    let gateway = Running::gateway(&config);
+    let mut stream = connect(gateway.address());
+    let client = stream.local_addr().unwrap().to_string();
+    send(&mut stream, &[7; 300_000]);
+    assert_eq!(digest(&mut stream).unwrap().0, 6);
+    assert_eq!(served.join().unwrap(), 300_000);
+
+    let grant = config.grant.as_ref().unwrap();
+    let (id, holder) = (grant.id().to_string(), grant.unverified().gateway.to_string());
+    for log in ["gateway", "relay"] {
+        let line = &folder.lines(log, 1)[0];
+        assert_eq!(line["program"], log);
+        assert_eq!(
+            (line["grant"].as_str(), line["gateway"].as_str()),
+            (Some(&*id), Some(&*holder))
+        );
+        assert_eq!(line["destination"], to.to_string());
+        assert_eq!((&line["bytes_up"], &line["bytes_down"]), (&300_000.into(), &6.into()));
+        assert_eq!((&line["outcome"], &line["ended_by"]), (&"ended".into(), &"upstream".into()));
+        assert_eq!((&line["timeout"], &line["cause"]), (&Value::Null, &Value::Null));
+        let ms = |name: &str| line[name].as_f64().unwrap();
+        assert!(0.0 < ms("first_byte_ms") && ms("first_byte_ms") <= ms("duration_ms"), "{line}");
+        assert_eq!(line["flow"], "test");
+    }
+    let line = &folder.lines("gateway", 1)[0];
+    assert_eq!((&line["path"], &line["source"]), (&"relay-1".into(), &client.into()));
+    let line = &folder.lines("relay", 1)[0];
+    assert_eq!((&line["path"], &line["neighbour"]), (&to.to_string().into(), &holder.into()));
+    let line = &folder.lines("audit", 1)[0];
+    assert_eq!((&line["grant"], &line["destination"]), (&id.into(), &to.to_string().into()));
+    assert_eq!((&line["hop"], &line["hops"]), (&1.into(), &1.into()));
+    drop(hop);
+}
+
+#[test]
+fn a_log_says_who_ended_a_session_and_by_which_time_out() {
+    let folder = Folder::new("why");
+    let relay = Running::relay(&relay_with_logs(&folder));
+    let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
+    config.access_log = access_log_in(&folder, "gateway");
+    config.timeouts.idle = Duration::from_millis(300);
+    config.timeouts.half_closed = Duration::from_millis(200);
+    let nobody = closed_port();
+    config.forward = vec![forward(nobody.address), forward(echo())];
+    let gateway = Running::gateway(&config);
+    let entrance = |index: usize| gateway.handle.local_addrs()[index];
+
+    assert!(digest(&mut connect(entrance(0))).is_err());
+    let line = &folder.lines("gateway", 1)[0];
+    assert_eq!(
+        (&line["outcome"], &line["ended_by"]),
+        (&"connection_refused".into(), &"downstream".into())
+    );
+    assert!(line["cause"].as_str().unwrap().contains("connection refused"), "{line}");
+    let line = &folder.lines("relay", 1)[0];
+    assert_eq!(line["outcome"], "connection_refused");
+
+    let mut silent = connect(entrance(1));
+    silent.write_all(b"ping").unwrap();
+    assert!(digest(&mut silent).is_err());
+    let line = &folder.lines("gateway", 2)[1];
+    assert_eq!((&line["outcome"], &line["ended_by"]), (&"idle".into(), &"self".into()));
+    assert_eq!((&line["timeout"], &line["bytes_down"]), (&"idle".into(), &4.into()));
+
+    let mut gone = connect(entrance(1));
+    gone.write_all(b"ping").unwrap();
+    gone.read_exact(&mut [0; 4]).unwrap();
+    reset(gone);
+    let line = &folder.lines("gateway", 3)[2];
+    assert_eq!((&line["outcome"], &line["ended_by"]), (&"broken".into(), &"upstream".into()));
+    assert!(line["cause"].as_str().unwrap().contains("reset"), "{line}");
+    assert_eq!(folder.lines("audit", 3).len(), 3, "admitted, whatever became of them");
+}
+
+#[test]
+fn of_sessions_that_end_in_order_one_in_so_many_is_told() {
+    let folder = Folder::new("sampled");
+    let mut config = gateway_config(tradewind_desired::Route::Direct);
+    let to = folder.0.join("gateway");
+    config.access_log = access_log(&format!("to = '{}'\none_in = 4", to.display()));
+    config.forward = vec![forward(echo())];
+    let gateway = Running::gateway(&config);
+    for _ in 0..8 {
+        let mut stream = connect(gateway.address());
+        send(&mut stream, b"ping");
+        assert_eq!(digest(&mut stream).unwrap().0, 4);
+    }
+    wait_for("the sessions' ends", || gateway.handle.snapshot().outcome("ended") == 8);
+    drop(gateway);
+    assert_eq!(folder.lines("gateway", 2)[0]["path"], "direct");
+}
+
+#[test]
+fn a_collector_that_takes_nothing_stops_no_session() {
+    let folder = Folder::new("stalled");
+    // It is there and reads nothing: the kernel holds a few lines for it.
+    let path = folder.0.join("collector");
+    let collector = UnixDatagram::bind(&path).unwrap();
+    let mut config = open_relay_config();
+    config.access_log = access_log(&format!("to = 'unix:{}'", path.display()));
+    let relay = Running::relay(&config);
+    let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
+    config.forward = vec![forward(echo())];
+    let gateway = Running::gateway(&config);
+    for _ in 0..600 {
+        let mut stream = connect(gateway.address());
+        send(&mut stream, b"ping");
+        assert_eq!(digest(&mut stream).unwrap().0, 4);
+    }
+    wait_for("their ends", || relay.handle.snapshot().outcome("ended") == 600);
+    let mut bytes = [0; 2000];
+    for _ in 0..600 {
+        let length = collector.recv(&mut bytes).unwrap();
+        let line: Value = serde_json::from_slice(&bytes[..length]).unwrap();
+        assert_eq!(line["outcome"], "ended");
+    }
+}

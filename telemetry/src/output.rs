@@ -1,0 +1,334 @@
+//! Where the lines of a queue go besides standard error: a file that is rotated, or a collector that
+//! takes a datagram a line.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use crate::queue::LineOutput;
+
+/// Where lines go, as a configuration says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineTarget {
+    /// Behind the end of a file.
+    File(PathBuf),
+    /// To a Unix datagram socket, a datagram a line.
+    Unix(PathBuf),
+    /// To a UDP port, a datagram a line.
+    Udp(SocketAddr),
+}
+
+/// What is no [`LineTarget`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "expected a file such as `/var/log/x.log`, `unix:/run/x.sock` or `udp:127.0.0.1:514`, not `{0}`"
+)]
+pub struct BadTarget(String);
+
+impl FromStr for LineTarget {
+    type Err = BadTarget;
+
+    fn from_str(text: &str) -> Result<Self, BadTarget> {
+        let bad = || BadTarget(text.to_owned());
+        if let Some(address) = text.strip_prefix("udp:") {
+            return address.parse().map(Self::Udp).map_err(|_| bad());
+        }
+        let (make, path): (fn(PathBuf) -> Self, _) = match text.strip_prefix("unix:") {
+            Some(path) => (Self::Unix, path),
+            None => (Self::File, text),
+        };
+        // Where a relative one leads depends on where the process was started.
+        if path.starts_with('/') && !path.ends_with('/') {
+            Ok(make(path.into()))
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+impl fmt::Display for LineTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Udp(address) => write!(f, "udp:{address}"),
+        }
+    }
+}
+
+/// When a file has become long enough, and how many of those before it are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotation {
+    /// Its length in bytes.
+    pub at_bytes: u64,
+    /// Files kept beside it, called `NAME.1` (the youngest), `NAME.2` and so on; at least 1.
+    pub keep: u32,
+}
+
+/// Opens a file to write behind its end, and makes it where there is none.
+pub type OpenFile = fn(&Path) -> io::Result<File>;
+
+/// Pause between two looks whether the file is still where it was. Chosen: what is written to a file that
+/// was moved away meanwhile is not lost, and a look costs two calls.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A file of lines. It is opened anew once it was moved or removed, as programs that rotate logs do.
+#[derive(Debug)]
+pub struct LineFile {
+    path: PathBuf,
+    open: OpenFile,
+    rotation: Option<Rotation>,
+    file: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// What tells it from another file of the same name.
+    inode: (u64, u64),
+    bytes: u64,
+    looked: Instant,
+}
+
+impl LineFile {
+    /// Opens the file at `path` by `open`.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path, open: OpenFile, rotation: Option<Rotation>) -> io::Result<Self> {
+        let mut file = Self { path: path.to_owned(), open, rotation, file: None };
+        file.current()?;
+        Ok(file)
+    }
+
+    /// The file that lines go to now.
+    fn current(&mut self) -> io::Result<&mut Opened> {
+        let is_gone = self.file.as_mut().is_some_and(|opened| {
+            if opened.looked.elapsed() < LOOK_EVERY {
+                return false;
+            }
+            opened.looked = Instant::now();
+            fs::symlink_metadata(&self.path).map_or(true, |found| inode(&found) != opened.inode)
+        });
+        if is_gone {
+            self.file = None;
+        }
+        match &mut self.file {
+            Some(opened) => Ok(opened),
+            none => {
+                let file = (self.open)(&self.path)?;
+                let metadata = file.metadata()?;
+                let (inode, bytes) = (inode(&metadata), metadata.len());
+                Ok(none.insert(Opened { file, inode, bytes, looked: Instant::now() }))
+            }
+        }
+    }
+
+    /// Makes room for `more` bytes: moves the file out of the way if it would become too long.
+    fn rotate_before(&mut self, more: usize) -> io::Result<()> {
+        let Some(rotation) = self.rotation else { return Ok(()) };
+        let bytes = self.current()?.bytes;
+        if bytes == 0 || bytes + more as u64 <= rotation.at_bytes {
+            return Ok(());
+        }
+        for number in (1..rotation.keep).rev() {
+            // There may be none so old.
+            let _none = fs::rename(self.numbered(number), self.numbered(number + 1));
+        }
+        fs::rename(&self.path, self.numbered(1))?;
+        self.file = None;
+        Ok(())
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let opened = self.current()?;
+        opened.file.write_all(lines)?;
+        opened.bytes += lines.len() as u64;
+        Ok(())
+    }
+}
+
+fn inode(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+impl LineOutput for LineFile {
+    fn write_lines(&mut self, mut lines: &[u8]) -> io::Result<()> {
+        while let Some(rotation) = self.rotation.filter(|_| !lines.is_empty()) {
+            let first = line_end(lines, 0);
+            self.rotate_before(first)?;
+            let room = rotation.at_bytes.saturating_sub(self.current()?.bytes);
+            let mut end = first;
+            while end < lines.len() && line_end(lines, end) as u64 <= room {
+                end = line_end(lines, end);
+            }
+            self.append(&lines[..end])?;
+            lines = &lines[end..];
+        }
+        if lines.is_empty() { Ok(()) } else { self.append(lines) }
+    }
+
+    fn report_dropped(&mut self, count: u64) {
+        let _lost = self.write_lines(dropped_line(count).as_bytes());
+    }
+}
+
+/// Where the line that begins at `begin` ends, its line feed included.
+fn line_end(lines: &[u8], begin: usize) -> usize {
+    let feed = lines[begin..].iter().position(|byte| *byte == b'\n');
+    feed.map_or(lines.len(), |at| begin + at + 1)
+}
+
+/// The line that stands for those that are missing.
+fn dropped_line(count: u64) -> String {
+    format!("{{\"dropped_lines\":{count}}}\n")
+}
+
+/// A socket to which each line goes as a datagram of its own, without its line feed.
+#[derive(Debug)]
+pub struct LineSocket(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixDatagram, PathBuf),
+    Udp(UdpSocket, SocketAddr),
+}
+
+impl LineSocket {
+    /// Opens a socket that sends to the datagram socket at `path`, which may come later.
+    ///
+    /// # Errors
+    /// When no socket can be opened.
+    pub fn to_unix(path: &Path) -> io::Result<Self> {
+        Ok(Self(Socket::Unix(UnixDatagram::unbound()?, path.to_owned())))
+    }
+
+    /// Opens a socket that sends to the UDP port `to`.
+    ///
+    /// # Errors
+    /// When no socket can be opened.
+    pub fn to_udp(to: SocketAddr) -> io::Result<Self> {
+        let any = match to {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        Ok(Self(Socket::Udp(UdpSocket::bind(any)?, to)))
+    }
+}
+
+impl LineOutput for LineSocket {
+    fn takes_many(&self) -> bool {
+        false
+    }
+
+    fn write_lines(&mut self, line: &[u8]) -> io::Result<()> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        match &self.0 {
+            Socket::Unix(socket, path) => socket.send_to(line, path).map(drop),
+            Socket::Udp(socket, to) => socket.send_to(line, to).map(drop),
+        }
+    }
+
+    fn report_dropped(&mut self, count: u64) {
+        let _lost = self.write_lines(dropped_line(count).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of a test's own, removed at its end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("tradewind-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _none = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn text(&self, name: &str) -> String {
+            fs::read_to_string(self.0.join(name)).unwrap_or_default()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _gone = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn append(path: &Path) -> io::Result<File> {
+        File::options().create(true).append(true).open(path)
+    }
+
+    #[test]
+    fn a_target_is_a_file_or_a_socket() {
+        for text in ["/var/log/a.log", "unix:/run/a.sock", "udp:[::1]:514", "udp:192.0.2.1:514"] {
+            assert_eq!(text.parse::<LineTarget>().unwrap().to_string(), text);
+        }
+        for text in ["", "a.log", "unix:a", "udp:localhost:514", "udp:192.0.2.1", "/var/log/"] {
+            let error = text.parse::<LineTarget>().unwrap_err().to_string();
+            assert!(error.ends_with(&format!("not `{text}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_rotates_between_lines_and_keeps_so_many() {
+        let folder = Folder::new("rotation");
+        let path = folder.0.join("a.log");
+        fs::write(&path, "old\n").unwrap();
+        let rotation = Some(Rotation { at_bytes: 10, keep: 2 });
+        let mut file = LineFile::open(&path, append, rotation).unwrap();
+        file.write_lines(b"one\ntwo\nthree\nlonger than ten\n").unwrap();
+        file.write_lines(b"a\nb\n").unwrap();
+        let all = ["a.log", "a.log.1", "a.log.2", "a.log.3"].map(|name| folder.text(name));
+        assert_eq!(all, ["a\nb\n", "longer than ten\n", "two\nthree\n", ""]);
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_opened_anew() {
+        let folder = Folder::new("moved");
+        let path = folder.0.join("a.log");
+        let mut file = LineFile::open(&path, append, None).unwrap();
+        file.write_lines(b"one\n").unwrap();
+        fs::rename(&path, folder.0.join("b.log")).unwrap();
+        file.file.as_mut().unwrap().looked -= LOOK_EVERY;
+        file.write_lines(b"two\n").unwrap();
+        file.report_dropped(3);
+        assert_eq!(folder.text("b.log"), "one\n");
+        assert_eq!(folder.text("a.log"), "two\n{\"dropped_lines\":3}\n");
+    }
+
+    #[test]
+    fn a_socket_takes_a_datagram_a_line() {
+        let folder = Folder::new("socket");
+        let path = folder.0.join("a.sock");
+        let unix = UnixDatagram::bind(&path).unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to_udp = LineSocket::to_udp(udp.local_addr().unwrap()).unwrap();
+        let mut bytes = [0; 32];
+        for mut socket in [LineSocket::to_unix(&path).unwrap(), to_udp] {
+            assert!(!socket.takes_many());
+            socket.write_lines(b"{}\n").unwrap();
+        }
+        assert_eq!(unix.recv(&mut bytes).unwrap(), 2);
+        assert_eq!(udp.recv(&mut bytes).unwrap(), 2);
+        assert_eq!(&bytes[..2], b"{}");
+    }
+}
