@@ -35,6 +35,7 @@ pub mod packet_socket;
 pub mod periodic;
 pub mod pidns;
 pub mod pipe_pool;
+pub mod private_directory;
 pub mod processes;
 pub mod registration;
 pub mod route;

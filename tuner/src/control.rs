@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration as Wait;
@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tradewind_jumpstart::Order;
+use tradewind_net::private_directory::{PrivateDirectory, check_place_of};
 use tradewind_units::Duration;
 use tradewind_units::time::as_seconds;
 
@@ -133,7 +134,7 @@ impl Control {
             return Err(TunerError::Running(path.to_owned()));
         }
         let make = || {
-            make_directory_of(path)?;
+            PrivateDirectory::make(directory_of(path))?;
             if found == Found::Dead {
                 fs::remove_file(path)?;
             }
@@ -192,12 +193,10 @@ impl Question {
     }
 }
 
-/// Makes the directory that `path` is in, its owner's alone, where it is missing.
-pub(crate) fn make_directory_of(path: &Path) -> io::Result<()> {
-    let Some(directory) = path.parent().filter(|directory| !directory.exists()) else {
-        return Ok(());
-    };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+/// The directory that `path` is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
 }
 
 fn read(stream: &UnixStream) -> io::Result<Result<Request, String>> {
@@ -221,6 +220,11 @@ fn reply(mut stream: &UnixStream, answer: &serde_json::Value) {
 /// When there is no daemon, or none that answers, and which of the two.
 pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, TunerError> {
     let unanswered = |source| TunerError::Unanswered { path: path.to_owned(), source };
+    match check_place_of(path) {
+        // Nobody can have answered there; the attempt says so.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        checked => checked.map_err(unanswered)?,
+    }
     let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
         // What a daemon that was killed leaves behind refuses.
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -288,12 +292,28 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_in_a_directory_open_to_others_is_neither_made_nor_asked() {
+        let name = format!("tw-control-open-{}", std::process::id());
+        let place = std::env::temp_dir().join(name);
+        fs::create_dir_all(&place).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
+        let path = place.join("jumpstart.sock");
+        let refusal = Control::open(&path).unwrap_err().to_string();
+        assert!(refusal.contains("others may write there (mode 777)"), "{refusal}");
+        // Another has made one there.
+        let _theirs = UnixListener::bind(&path).unwrap();
+        let refusal = ask(&path, &Request::Status {}).unwrap_err().to_string();
+        assert!(refusal.contains("others may write there"), "{refusal}");
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
     fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {
         let name = format!("tw-control-{}", std::process::id());
         let path = std::env::temp_dir().join(name).join("jumpstart.sock");
         let asked = || ask(&path, &Request::Status {}).unwrap_err();
         assert!(matches!(asked(), TunerError::NoDaemon { .. }));
-        make_directory_of(&path).unwrap();
+        fs::create_dir_all(directory_of(&path)).unwrap();
         // As a daemon that is killed leaves it.
         drop(UnixListener::bind(&path).unwrap());
         assert!(matches!(asked(), TunerError::NoDaemon { .. }));

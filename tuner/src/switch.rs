@@ -1,11 +1,13 @@
 //! The kill switch: a file beside the control socket. While it is there, nothing is given out, across restarts.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tradewind_net::private_directory::PrivateDirectory;
+
 use crate::TunerError;
-use crate::control::make_directory_of;
+use crate::control::directory_of;
 
 /// What its name ends in.
 const ENDING: &str = "off";
@@ -30,30 +32,37 @@ impl Switch {
     /// Whether everything is to start by default.
     #[must_use]
     pub fn is_off(&self) -> bool {
-        self.0.exists()
+        // A link counts wherever it leads: to start by default does no harm.
+        self.0.symlink_metadata().is_ok()
     }
 
     /// Turns it, whether or not there ever was a daemon; a running daemon finds it within a round, or at once by [`crate::Request::Switch`].
     ///
     /// # Errors
-    /// When the file cannot be made or removed.
+    /// When the file cannot be made or removed, or when others could have put something else in its
+    /// place: its directory is another user's, or open to others, or a link.
     pub fn turn(&self, off: bool) -> Result<(), TunerError> {
-        let turned = if off {
-            make_directory_of(&self.0)
-                .and_then(|()| fs::write(&self.0, "tradewind jumpstart: off\n"))
-        } else {
-            match fs::remove_file(&self.0) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
-            }
-        };
-        turned.map_err(|source| TunerError::Switch { path: self.0.clone(), source })
+        self.write(off).map_err(|source| TunerError::Switch { path: self.0.clone(), source })
+    }
+
+    fn write(&self, off: bool) -> io::Result<()> {
+        let name = self.0.file_name().unwrap_or(OsStr::new(ENDING));
+        if off {
+            let directory = PrivateDirectory::make(directory_of(&self.0))?;
+            return directory.write(name, b"tradewind jumpstart: off\n");
+        }
+        match PrivateDirectory::open(directory_of(&self.0)) {
+            Ok(directory) => directory.remove(name),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn it_can_be_turned_before_there_ever_was_a_daemon() {
@@ -65,6 +74,30 @@ mod tests {
         assert!(switch.is_off());
         switch.turn(false).unwrap();
         assert!(!switch.is_off());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_symbolic_link_in_its_place_is_not_followed() {
+        let name = format!("tw-switch-link-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).unwrap();
+        let victim = directory.join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let socket = directory.join("jumpstart.sock");
+        std::os::unix::fs::symlink(&victim, socket.with_extension("off")).unwrap();
+        let switch = Switch::beside(&socket).unwrap();
+        assert!(switch.is_off());
+        assert!(switch.turn(true).is_err());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        switch.turn(false).unwrap();
+        assert!(!switch.is_off() && victim.exists());
+        let link = directory.join("link");
+        fs::create_dir(directory.join("real")).unwrap();
+        std::os::unix::fs::symlink(directory.join("real"), &link).unwrap();
+        let error = Switch::beside(&link.join("a.sock")).unwrap().turn(true).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        assert!(!directory.join("real").join("a.off").exists());
         fs::remove_dir_all(&directory).unwrap();
     }
 
