@@ -1,16 +1,15 @@
 //! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p
 //! xtask -- smoke BINARY`.
 //!
-//! Nothing here asserts a figure. A run proves that the program still starts, does what it measures
-//! and comes to its end, and that what
-//! the docs tell people to type is there. What it lacks on this machine (rights, data) it says
-//! itself.
+//! Nothing here asserts a figure. A run proves that the program still starts, does what it
+//! measures and comes to its end, and that what the docs tell people to type is there. What it
+//! lacks on this machine (rights, data) it says itself.
 //!
 //! Programs are built without optimization, as tests are: that they are slow so matters to nobody.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,22 +20,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Exit code of a program that could not measure here, as of the lab's.
 const INVALID: i32 = 3;
 
-/// Programs of this workspace: what `cargo run` gets, and its arguments.
-const PROGRAMS: [(&[&str], &[&str]); 14] = [
-    (&["-p", "tradewind-bench-packets"], &["--quick"]),
-    (&["-p", "tradewind-fec", "--example", "fec_speed"], &["--quick"]),
-    (&["-p", "tradewind-grant", "--example", "header_cost"], &["--quick"]),
-    (&["-p", "tradewind-lab", "--example", "capacity"], &["2 Gbit/s"]),
-    (&["-p", "tradewind-node", "--example", "accept"], &[]),
-    (&["-p", "tradewind-node", "--example", "flow"], &[]),
-    (&["-p", "tradewind-plan", "--example", "four_cities"], &["5", "2"]),
-    (&["-p", "tradewind-plan", "--example", "heuristics_hold"], &["3"]),
-    (&["-p", "tradewind-plan", "--example", "routing"], &[]),
-    (&["-p", "tradewind-plan", "--example", "speculative"], &[]),
-    (&["-p", "tradewind-tuner", "--example", "jump_costs"], &["--quick"]),
-    (&["-p", "tradewind-wan", "--example", "core_rate"], &["--quick"]),
-    (&["--workspace", "--example", "exact_time"], &["1", "3"]),
-    (&["--workspace", "--example", "planner_times"], &["1", "6", "4"]),
+/// Programs of this workspace, below the folder of what is built, and their arguments.
+const PROGRAMS: [(&str, &[&str]); 14] = [
+    ("tradewind-bench-packets", &["--quick"]),
+    ("examples/fec_speed", &["--quick"]),
+    ("examples/header_cost", &["--quick"]),
+    ("examples/capacity", &["2 Gbit/s"]),
+    ("examples/accept", &[]),
+    ("examples/flow", &[]),
+    ("examples/four_cities", &["5", "2"]),
+    ("examples/heuristics_hold", &["3"]),
+    ("examples/routing", &[]),
+    ("examples/speculative", &[]),
+    ("examples/jump_costs", &["--quick"]),
+    ("examples/core_rate", &["--quick"]),
+    ("examples/exact_time", &["1", "3"]),
+    ("examples/planner_times", &["1", "6", "4"]),
 ];
 /// Experiments without a lab, which end within seconds; the lab's figures are those of `test-lab`.
 const EXPERIMENTS: [&str; 8] = [
@@ -66,13 +65,20 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
             tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
         }
     }
-    for (cargo, arguments) in PROGRAMS {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        command.args(["run", "--locked", "--quiet"]).args(cargo).arg("--").args(arguments);
-        tell(cargo.last().unwrap_or(&""), finish(command.current_dir(root)));
+    // All at once, with the features of the whole workspace: a package alone would have its
+    // dependencies built anew.
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    build.args(["build", "--locked", "--quiet", "--workspace", "--bins", "--examples"]);
+    match build.current_dir(root).status() {
+        Ok(status) if status.success() => {}
+        _ => return ExitCode::FAILURE,
     }
-    let mut bench = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    bench.args(["run", "--locked", "--quiet", "-p", "tradewind-bench-relay", "--"]);
+    let folder = built_in(root);
+    for (program, arguments) in PROGRAMS {
+        let mut command = Command::new(folder.join(program));
+        tell(program, finish(command.args(arguments).current_dir(root)));
+    }
+    let mut bench = Command::new(folder.join("tradewind-bench-relay"));
     bench.args(["--quick", "--rounds=1", "--window=0.1", "--pinning=unpinned", "--tradewind"]);
     tell("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
     for name in EXPERIMENTS {
@@ -80,6 +86,13 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
         tell(name, finish(command.args(["lab", "run", name, "--quick"]).current_dir(root)));
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Returns the folder of programs that are built without optimization.
+fn built_in(root: &Path) -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root.join(target).join("debug")
 }
 
 /// The experiments that the docs tell people to run.
