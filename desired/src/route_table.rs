@@ -7,7 +7,7 @@
 //!
 //! [[relay]]
 //! name = "hamina"
-//! address = "192.0.2.1:7000"
+//! address = "192.0.2.1:7000"   # or a name, "relay.example.com:7000", which the gateway looks up
 //! identity = "twid_..."
 //!
 //! [[relay]]
@@ -22,7 +22,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use tradewind_grant::header::HOP_LIMIT;
@@ -36,16 +36,22 @@ pub const MOST_RELAYS: usize = HOP_LIMIT;
 pub const MOST_ROUTES: usize = 4;
 
 /// One relay of a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     /// Its name, for people.
     pub name: RelayId,
     /// Where it listens.
-    #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
     /// Who it must prove to be.
     pub identity: PublicIdentity,
+}
+
+impl Hop {
+    /// Whether it is known where it listens: of a relay whose address is a name it is not at first.
+    #[must_use]
+    pub fn is_placed(&self) -> bool {
+        !self.address.ip().is_unspecified()
+    }
 }
 
 /// How a flow is carried.
@@ -143,12 +149,14 @@ pub enum DesiredError {
 pub struct RouteTable {
     rules: Vec<(DestinationRule, Vec<Route>)>,
     default: Vec<Route>,
+    /// What relays' addresses were given as, where they are names.
+    names: BTreeMap<RelayId, Destination>,
 }
 
 impl Default for RouteTable {
     /// Refuses everything.
     fn default() -> Self {
-        Self { rules: Vec::new(), default: vec![Route::Refuse] }
+        Self { rules: Vec::new(), default: vec![Route::Refuse], names: BTreeMap::new() }
     }
 }
 
@@ -176,7 +184,7 @@ impl RouteTable {
             check_all(&route_name(rule), routes)?;
         }
         check_all("default", &default)?;
-        Ok(Self { rules, default })
+        Ok(Self { rules, default, names: BTreeMap::new() })
     }
 
     /// How a flow to `destination` is carried if nothing stands against it. A name is matched as it is, never
@@ -207,6 +215,30 @@ impl RouteTable {
             .any(|(rule, routes)| routes.contains(&Route::Direct) && rule.covers_address(address))
     }
 
+    /// The names that relays' addresses were given as, with their ports.
+    pub fn names(&self) -> impl Iterator<Item = &Destination> {
+        self.names.values()
+    }
+
+    /// The same table with each named relay where `find` says; one that it does not find is
+    /// nowhere.
+    #[must_use]
+    pub fn placed(&self, find: impl Fn(&Destination) -> Option<SocketAddr>) -> Self {
+        let place = |hop: &mut Hop| {
+            if let Some(name) = self.names.get(&hop.name) {
+                hop.address = find(name).unwrap_or_else(|| nowhere(name));
+            }
+        };
+        let mut placed = self.clone();
+        let ruled = placed.rules.iter_mut().flat_map(|(_, routes)| routes);
+        for route in ruled.chain(&mut placed.default) {
+            if let Route::Relays(hops) = route {
+                hops.iter_mut().for_each(place);
+            }
+        }
+        placed
+    }
+
     /// All routes, the default's last.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.rules.iter().flat_map(|(_, routes)| routes).chain(&self.default)
@@ -217,6 +249,11 @@ impl RouteTable {
         let rules = self.rules.iter().map(|(rule, routes)| (Some(rule), routes.as_slice()));
         rules.chain([(None, self.default.as_slice())])
     }
+}
+
+/// The address of a relay of which nobody knows yet where it is.
+fn nowhere(name: &Destination) -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, name.port()).into()
 }
 
 /// What a rule calls its route with this number.
@@ -274,9 +311,18 @@ struct TableText {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     default_fallback: Vec<Via>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    relay: Vec<Hop>,
+    relay: Vec<RelayText>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     route: Vec<RouteText>,
+}
+
+/// A relay as it is written.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RelayText {
+    name: RelayId,
+    address: Destination,
+    identity: PublicIdentity,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -303,10 +349,18 @@ impl TryFrom<TableText> for RouteTable {
     type Error = DesiredError;
 
     fn try_from(text: TableText) -> Result<Self, DesiredError> {
-        let mut relays = BTreeMap::new();
-        for hop in text.relay {
-            if let Some(earlier) = relays.insert(hop.name.clone(), hop) {
-                return Err(DesiredError::RelayTwice(earlier.name));
+        let (mut relays, mut names) = (BTreeMap::new(), BTreeMap::new());
+        for RelayText { name, address: given, identity } in text.relay {
+            let address = match &given {
+                Destination::Address(address) => *address,
+                Destination::Name { .. } => nowhere(&given),
+            };
+            if matches!(given, Destination::Name { .. }) {
+                names.insert(name.clone(), given);
+            }
+            let hop = Hop { name: name.clone(), address, identity };
+            if relays.insert(name.clone(), hop).is_some() {
+                return Err(DesiredError::RelayTwice(name));
             }
         }
         let route = |name: &str, via: Via| match via {
@@ -332,12 +386,14 @@ impl TryFrom<TableText> for RouteTable {
             Ok((text.destination, routes))
         };
         let rules = text.route.into_iter().map(rule).collect::<Result<_, DesiredError>>()?;
-        Self::with_fallbacks(rules, routes("default", text.default, text.default_fallback)?)
+        let default = routes("default", text.default, text.default_fallback)?;
+        Ok(Self { names, ..Self::with_fallbacks(rules, default)? })
     }
 }
 
 impl From<RouteTable> for TableText {
     fn from(table: RouteTable) -> Self {
+        let RouteTable { rules, default, names } = table;
         let mut relays = BTreeMap::new();
         let mut via = |route: Route| match route {
             Route::Direct => Via::Word("direct".to_owned()),
@@ -345,8 +401,11 @@ impl From<RouteTable> for TableText {
             Route::Relays(hops) => Via::Relays(
                 hops.into_iter()
                     .map(|hop| {
-                        let name = hop.name.clone();
-                        relays.insert(name.clone(), hop);
+                        let Hop { name, address, identity } = hop;
+                        let given = names.get(&name).cloned();
+                        let address = given.unwrap_or(Destination::Address(address));
+                        let text = RelayText { name: name.clone(), address, identity };
+                        relays.insert(name.clone(), text);
                         name
                     })
                     .collect(),
@@ -360,8 +419,8 @@ impl From<RouteTable> for TableText {
             let (via, fallback) = split(routes);
             RouteText { destination, via, fallback }
         };
-        let route = table.rules.into_iter().map(rule).collect();
-        let (default, default_fallback) = split(table.default);
+        let route = rules.into_iter().map(rule).collect();
+        let (default, default_fallback) = split(default);
         Self { default, default_fallback, relay: relays.into_values().collect(), route }
     }
 }
@@ -460,6 +519,31 @@ mod tests {
         let table = parse("default = ['tokyo']\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = ['hamina', 'tokyo']").unwrap();
         let text = toml::to_string(&table).unwrap();
         assert_eq!(toml::from_str::<RouteTable>(&text).unwrap(), table, "{text}");
+    }
+
+    #[test]
+    fn a_relay_may_have_a_name_for_an_address_and_is_nowhere_until_it_is_placed() {
+        let text = format!("default = ['hamina', 'tokyo']\n{}", relays());
+        let named = text.replace("192.0.2.1:7000", "Tokyo.example.com:7001");
+        let table: RouteTable = toml::from_str(&named).unwrap();
+        let hops = |table: &RouteTable| match table.routes().next() {
+            Some(Route::Relays(hops)) => hops.clone(),
+            other => panic!("{other:?}"),
+        };
+        let placed: Vec<_> = hops(&table).iter().map(Hop::is_placed).collect();
+        assert_eq!(placed, [true, false]);
+        let names: Vec<_> = table.names().map(ToString::to_string).collect();
+        assert_eq!(names, ["tokyo.example.com:7001"]);
+        let at: SocketAddr = "198.51.100.9:7001".parse().unwrap();
+        let found = table.placed(|name| (name.port() == 7001).then_some(at));
+        assert_eq!(hops(&found)[1].address, at);
+        assert_eq!(hops(&found)[0], hops(&table)[0]);
+        assert_eq!(found.placed(|_| None), table, "gone again");
+        let text = toml::to_string(&found).unwrap();
+        assert_eq!(toml::from_str::<RouteTable>(&text).unwrap(), table, "{text}");
+        let wrong = named.replace("Tokyo.example.com:7001", "tokyo.example.com");
+        let error = toml::from_str::<RouteTable>(&wrong).err().unwrap();
+        assert!(error.message().contains("`address:port` or `name:port`"), "{error}");
     }
 
     #[test]

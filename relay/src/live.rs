@@ -28,6 +28,18 @@ impl<T> Live<T> {
         self.version.send_modify(|version| *version += 1);
     }
 
+    /// Puts another value in force, if `current` is in force still; tells whether it was.
+    pub(crate) fn replace_if(&self, current: &Arc<T>, value: T) -> bool {
+        let mut in_force = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&in_force, current) {
+            return false;
+        }
+        *in_force = Arc::new(value);
+        drop(in_force);
+        self.version.send_modify(|version| *version += 1);
+        true
+    }
+
     /// Tells how often the value was replaced, and each time that it is.
     pub(crate) fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()

@@ -195,7 +195,8 @@ impl GatewayService {
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<Path, NotOpen> {
-        let header = match self.seal(wanted, path, has_next) {
+        let sealed = path.check_placed().and_then(|()| self.seal(wanted, path, has_next));
+        let header = match sealed {
             Ok(header) => header,
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
@@ -215,6 +216,9 @@ impl GatewayService {
         let failure = Failure::new(reply.status, message);
         let failure = if reply.hop < last_hop { failure.of_overlay() } else { failure };
         if is_the_paths_fault(&reply, last_hop, has_next) {
+            hops.get(reply.hop + 1)
+                .into_iter()
+                .for_each(|hop| self.routes.names.suspect(hop.address));
             self.blame(path, &failure);
         } else if is_the_last_legs_fault(&reply, last_hop) {
             path.unreached.note(wanted.destination, self.routes.now());
@@ -249,6 +253,7 @@ impl GatewayService {
                 None => match self.dial_first(path, has_next).await {
                     Ok(fresh) => First::Fresh(fresh),
                     Err(failure) => {
+                        self.routes.names.suspect(hop.address);
                         self.blame(path, &failure);
                         let kept = (!may_have_it).then_some(leading);
                         return Err(NotOpen::before_dial(here(failure.of_overlay()), kept));

@@ -13,6 +13,7 @@
 mod attempt;
 mod health;
 mod http;
+mod names;
 mod paths;
 mod prober;
 mod proxy_header;

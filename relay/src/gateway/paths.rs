@@ -11,11 +11,13 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 use tradewind_desired::{Hop, Route, RouteTable};
-use tradewind_grant::{self as grant, Destination, GrantError, PublicIdentity};
+use tradewind_grant::{self as grant, Destination, GrantError, PublicIdentity, Status};
 use tradewind_units::Timestamp;
 
 use super::health::{Health, State};
+use super::names::Names;
 use super::unreached::Unreached;
+use crate::failure::Failure;
 use crate::live::Live;
 
 /// A path over relays.
@@ -51,6 +53,13 @@ impl RelayPath {
     pub(super) fn name(&self) -> String {
         let names: Vec<_> = self.hops.iter().map(|hop| hop.name.as_str()).collect();
         names.join(" > ")
+    }
+
+    /// Refuses to go over a relay whose name has no address yet.
+    pub(super) fn check_placed(&self) -> Result<(), Failure> {
+        let Some(hop) = self.hops.iter().find(|hop| !hop.is_placed()) else { return Ok(()) };
+        let message = format!("relay `{}`: its name has no address yet", hop.name);
+        Err(Failure::new(Status::NameNotFound, message).of_overlay())
     }
 
     /// A session met what can only be the path's fault.
@@ -189,15 +198,24 @@ pub(super) fn order(ways: &[Way], to: Option<&Destination>, now: Timestamp) -> V
 pub(super) struct Routes {
     live: Live<Routing>,
     begun: Instant,
+    watches_all: bool,
     /// Sessions that went on to another path before the destination was dialled.
     retries: AtomicU64,
+    /// Where relays are that have names.
+    pub(super) names: Names,
 }
 
 impl Routes {
     /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every one.
     pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
         let routing = Routing::new(table, watch_all, None, Timestamp::ZERO)?;
-        Ok(Self { live: Live::new(routing), begun: Instant::now(), retries: AtomicU64::new(0) })
+        Ok(Self {
+            live: Live::new(routing),
+            begun: Instant::now(),
+            watches_all: watch_all,
+            retries: AtomicU64::new(0),
+            names: Names::default(),
+        })
     }
 
     pub(super) fn current(&self) -> Arc<Routing> {
@@ -206,7 +224,26 @@ impl Routes {
 
     /// Makes another table ready, with what is known of the paths that it shares with the one in force.
     pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
-        Routing::new(table, false, Some(&self.current()), self.now())
+        let current = self.current();
+        Routing::new(self.names.place(&table), self.watches_all, Some(&current), self.now())
+    }
+
+    /// Puts the table in force once more, if named relays are somewhere else by now.
+    pub(super) fn place_again(&self) {
+        loop {
+            let current = self.current();
+            if self.names.place(&current.table) == current.table {
+                return;
+            }
+            let routing = match self.prepare(current.table.clone()) {
+                Ok(routing) => routing,
+                Err(error) => return tracing::error!("routes: {error}"),
+            };
+            // Not over a table that has come meanwhile.
+            if self.live.replace_if(&current, routing) {
+                return;
+            }
+        }
     }
 
     /// Puts another table in force; sessions that are open keep their paths.

@@ -16,6 +16,7 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::attempt::is_own_fault;
 use super::health::{INTERVAL, LANES, State};
+use super::names;
 use super::paths::RelayPath;
 use super::session::GatewayService;
 use crate::RelayError;
@@ -27,6 +28,9 @@ use crate::stock::Stock;
 
 /// Between two looks at all paths, for the log. Chosen.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the first sessions may wait for relays' names. Chosen: one lost question, asked again.
+const FIRST_NAMES: Duration = Duration::from_secs(2);
 
 /// A prober that runs until the process drains, or until this is dropped.
 pub(super) struct Prober {
@@ -51,10 +55,14 @@ pub(super) fn start(
     let (stop, stopped) = oneshot::channel();
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
+    // Sessions that wait already find relays where their names say, if that can be known soon.
+    let looking_up = names::look_up(&service);
+    let _known = runtime.block_on(async { timeout(FIRST_NAMES, looking_up).await });
     let probe = move || {
         runtime.block_on(async {
             tokio::select! {
                 () = probe_all(&service) => {}
+                () = names::follow(&service) => {}
                 _ = stopped => {}
                 _ = phase.wait_for(|phase| *phase >= Phase::Draining) => {}
             }
@@ -183,6 +191,7 @@ impl GatewayService {
         leg: &mut Option<ProbeLeg>,
         stock: &Stock,
     ) -> Result<Vec<Duration>, Failure> {
+        path.check_placed()?;
         let flow = FlowId::new("probe").expect("a short word");
         let header = self.with_sealer(|sealer, nonce| {
             sealer.seal_probe(unix_now(), nonce, &flow, &path.route)

@@ -169,7 +169,11 @@ pub(crate) fn refused(failure: &Failure) -> [u8; 10] {
         Status::GrantRefused | Status::DestinationRefused | Status::NextHopRefused => 2,
         Status::TimedOut => 6,
         Status::NextHopFailed => 3,
-        Status::ConnectionRefused | Status::Unreachable if failure.is_of_overlay => 3,
+        Status::ConnectionRefused | Status::Unreachable | Status::NameNotFound
+            if failure.is_of_overlay =>
+        {
+            3
+        }
         Status::Unreachable if failure.is_of_network() => 3,
         Status::NameNotFound | Status::Unreachable => 4,
         Status::ConnectionRefused => 5,

@@ -10,6 +10,7 @@ use tradewind_grant::Destination;
 use tradewind_units::Duration;
 
 use super::Routes;
+use super::names;
 use super::paths::{RelayPath, Way};
 use super::report::{PathsReport, Source, report};
 use super::session::GatewayService;
@@ -42,6 +43,7 @@ pub fn survey(
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
     runtime.block_on(async {
+        names::look_up(&service).await;
         let mut tasks = JoinSet::new();
         for path in asked_for(&routes, to) {
             tasks.spawn(probe(Arc::clone(&service), path, count));

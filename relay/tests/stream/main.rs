@@ -14,6 +14,7 @@ mod failover;
 mod http_proxy;
 mod legs;
 mod limits;
+mod names;
 mod passwords;
 mod proxies;
 mod refusal;

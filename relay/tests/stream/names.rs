@@ -1,0 +1,85 @@
+//! Relays that routes name.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use tradewind_grant::IdentityKey;
+use tradewind_relay::config::Forward;
+use tradewind_relay::{Gateway, GatewayConfig, RelayConfig, Resolver};
+
+use crate::support::{
+    Running, connect, echo, forward, gateway_config_text, identity, relay_config_text, wait_for,
+};
+
+/// What the name means, which a test may change.
+type Meaning = Arc<Mutex<Vec<IpAddr>>>;
+
+fn relay_at(ip: &str, port: u16, key: &IdentityKey) -> Running {
+    let mut config = RelayConfig::parse(&relay_config_text(key)).unwrap();
+    config.listen = vec![SocketAddr::new(ip.parse().unwrap(), port)];
+    Running::relay(&config)
+}
+
+/// A gateway whose forward goes over the relay that `relay.example.com` names.
+fn gateway(relay: &Running, meaning: &Meaning) -> Running {
+    let text = gateway_config_text(&identity(), &relay.hop("relay"), echo());
+    let at = relay.address();
+    let named = text.replace(&at.to_string(), &format!("relay.example.com:{}", at.port()));
+    assert_ne!(text, named);
+    let mut config = GatewayConfig::parse(&named).unwrap();
+    let to = config.forward[0].to.clone();
+    config.forward = vec![Forward { to, ..forward(at) }];
+    let meaning = Arc::clone(meaning);
+    let answer = move |name: &str| match name {
+        "relay.example.com" => meaning.lock().unwrap().clone(),
+        _ => Vec::new(),
+    };
+    Running::gateway_of(Gateway::bind(&config).unwrap().with_resolver(Resolver::by(answer)))
+}
+
+/// Whether a session through the gateway carries.
+fn carries(gateway: &Running) -> bool {
+    let mut stream: TcpStream = connect(gateway.address());
+    let mut answer = [0; 4];
+    stream.write_all(b"ping").is_ok() && stream.read_exact(&mut answer).is_ok()
+}
+
+#[test]
+fn a_relay_is_found_by_its_name_and_again_where_it_has_moved() {
+    let key = identity();
+    let relay = relay_at("127.0.0.1", 0, &key);
+    let port = relay.address().port();
+    let meaning: Meaning = Arc::new(Mutex::new(vec![[127, 0, 0, 1].into()]));
+    let gateway = gateway(&relay, &meaning);
+    assert!(carries(&gateway), "from the first session on");
+    drop(relay);
+    assert!(!carries(&gateway));
+    *meaning.lock().unwrap() = vec![[127, 0, 0, 2].into()];
+    let moved = relay_at("127.0.0.2", port, &key);
+    wait_for("a session over the relay that has moved", || carries(&gateway));
+    drop(moved);
+}
+
+#[test]
+fn a_name_that_leads_to_somebody_else_leads_nowhere_and_another_address_is_tried() {
+    let (key, other) = (identity(), identity());
+    let relay = relay_at("127.0.0.1", 0, &key);
+    let impostor = relay_at("127.0.0.3", relay.address().port(), &other);
+    let both = vec![[127, 0, 0, 3].into(), [127, 0, 0, 1].into()];
+    let gateway = gateway(&relay, &Arc::new(Mutex::new(both)));
+    assert!(!carries(&gateway), "the name decides nothing");
+    assert_eq!(impostor.handle.snapshot().bytes_up, 0);
+    wait_for("a session over the other address", || carries(&gateway));
+}
+
+#[test]
+fn a_name_without_address_is_told_and_found_later() {
+    let relay = relay_at("127.0.0.1", 0, &identity());
+    let meaning = Meaning::default();
+    let gateway = gateway(&relay, &meaning);
+    assert!(!carries(&gateway));
+    wait_for("the outcome", || gateway.handle.snapshot().outcome("name_not_found") == 1);
+    *meaning.lock().unwrap() = vec![[127, 0, 0, 1].into()];
+    wait_for("a session over the relay", || carries(&gateway));
+}
