@@ -36,11 +36,13 @@ pub const MOST_RELAYS: usize = HOP_LIMIT;
 pub const MOST_ROUTES: usize = 4;
 
 /// One relay of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hop {
     /// Its name, for people.
     pub name: RelayId,
     /// Where it listens.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
     /// Who it must prove to be.
     pub identity: PublicIdentity,
