@@ -5,6 +5,7 @@
 //! `db.example.com:*`. An address that is not public is covered only by a rule that lies within such a
 //! range itself: `0.0.0.0/0:443` opens the Internet and no private network.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +16,7 @@ use crate::{GrantError, text};
 /// Longest host name: RFC 1035 without the trailing dot.
 pub const MAX_NAME_BYTES: usize = 253;
 
-/// A host's DNS name: lower case, without a trailing dot, never a number in disguise.
+/// A host's DNS name: absolute, lower case, without a trailing dot, never a number in disguise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
@@ -24,18 +25,23 @@ const LOCAL_EXPECTED: &str = "an address, or a name that means the same on every
 
 /// Whether `name` is reserved for the own host (RFC 6761) or the own link (RFC 6762).
 fn is_local(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or_default();
+    let last = without_dot(name).rsplit('.').next().unwrap_or_default();
     last.eq_ignore_ascii_case("localhost") || last.eq_ignore_ascii_case("local")
 }
 
+/// `name` without the dot at its end that says that it is absolute, as all names are here.
+fn without_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
 impl HostName {
-    /// Takes `name` as a host name, in lower case.
+    /// Takes `name` as a host name, in lower case and without a trailing dot.
     ///
     /// # Errors
     /// When it is no host name, or a resolver might take it for a number (`2130706433`, `0x7f.1`) or
     /// for the own host (`localhost`).
     pub fn new(name: &str) -> Result<Self, GrantError> {
-        let lower = name.to_ascii_lowercase();
+        let lower = without_dot(name).to_ascii_lowercase();
         let good_label = |label: &str| {
             let bytes = label.as_bytes();
             let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
@@ -386,6 +392,28 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
     }
 }
 
+/// The range that is meant by one whose base has bits set behind the prefix, and the rule for that base alone; `None` for
+/// anything else.
+fn without_host_bits(text: &str) -> Option<(String, String)> {
+    let (address, prefix) = text.split_once('/')?;
+    let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let base: IpAddr = inner.unwrap_or(address).parse().ok()?;
+    let bits: u32 = prefix.parse().ok().filter(|_| base.is_ipv6() == inner.is_some())?;
+    let network = match base {
+        IpAddr::V4(v4) => {
+            let mask = !u32::MAX.checked_shr(bits).unwrap_or(0);
+            IpAddr::from((u32::from(v4) & mask).to_be_bytes())
+        }
+        IpAddr::V6(v6) => {
+            let mask = !u128::MAX.checked_shr(bits).unwrap_or(0);
+            IpAddr::from((u128::from(v6) & mask).to_be_bytes())
+        }
+    };
+    range(network, u8::try_from(bits).ok()?).filter(|_| network != base)?;
+    let written = if inner.is_some() { format!("[{network}]") } else { network.to_string() };
+    Some((format!("{written}/{bits}"), address.to_owned()))
+}
+
 /// A range whose base has no bits set behind the prefix, and no second form.
 fn range(base: IpAddr, prefix_bits: u8) -> Option<Hosts> {
     let clean = match base {
@@ -406,8 +434,17 @@ impl std::str::FromStr for DestinationRule {
 
     fn from_str(text: &str) -> Result<Self, GrantError> {
         let refused = || {
-            let local = text.rsplit_once(':').is_some_and(|(hosts, _)| is_local(hosts));
-            let expected = if local { LOCAL_EXPECTED } else { RULE_EXPECTED };
+            let expected = match text.rsplit_once(':') {
+                Some((hosts, _)) if is_local(hosts) => LOCAL_EXPECTED.into(),
+                Some((hosts, ports)) => match without_host_bits(hosts) {
+                    Some((range, one)) => format!(
+                        "`{range}:{ports}`, or `{one}:{ports}` for the one address: bits are set behind the prefix"
+                    )
+                    .into(),
+                    None => Cow::from(RULE_EXPECTED),
+                },
+                None => RULE_EXPECTED.into(),
+            };
             GrantError::invalid("destination rule", text, expected)
         };
         Self::parse(text).ok_or_else(refused)
@@ -449,6 +486,50 @@ mod tests {
         }
         let error = "example.com".parse::<Destination>().unwrap_err().to_string();
         assert!(error.contains("`name:port`"), "{error}");
+    }
+
+    #[test]
+    fn trailing_dot_names_the_same_host() {
+        let dotted = "Dest.test.:443".parse::<Destination>().unwrap();
+        assert_eq!(dotted, "dest.test:443".parse().unwrap());
+        assert_eq!(dotted.to_string(), "dest.test:443");
+        let rule: DestinationRule = "*.test.:443".parse().unwrap();
+        assert_eq!(rule, "*.test:443".parse().unwrap());
+        let Destination::Name { name, port } = dotted else { panic!() };
+        assert!(rule.covers_name(&name, port));
+        let longest =
+            [&"a".repeat(63)[..], &"b".repeat(63), &"c".repeat(63), &"d".repeat(61)].join(".");
+        assert!(HostName::new(&format!("{longest}.")).is_ok());
+        for wrong in [".", "dest.test..", "..", "127.0.0.1.", "1.", "localhost.", "printer.local."]
+        {
+            assert!(HostName::new(wrong).is_err(), "{wrong}");
+            assert!(Destination::new(wrong, 80).is_err(), "{wrong}");
+        }
+        let error = Destination::new("localhost.", 80).unwrap_err().to_string();
+        assert!(error.contains("`localhost` and `.local` names do not"), "{error}");
+    }
+
+    #[test]
+    fn bits_behind_a_prefix_are_told_with_the_range_that_is_meant() {
+        for (text, range, one) in [
+            ("10.0.0.1/8:443", "10.0.0.0/8:443", "10.0.0.1:443"),
+            ("192.0.2.7/0:*", "0.0.0.0/0:*", "192.0.2.7:*"),
+            ("[2001:db8::1]/32:1-9", "[2001:db8::]/32:1-9", "[2001:db8::1]:1-9"),
+        ] {
+            let line = text.parse::<DestinationRule>().unwrap_err().to_string();
+            assert_eq!(
+                line,
+                format!(
+                    "destination rule `{text}`: expected `{range}`, or `{one}` for the one address: bits are set behind the prefix"
+                )
+            );
+            range.parse::<DestinationRule>().unwrap();
+            one.parse::<DestinationRule>().unwrap();
+        }
+        for other in ["10.0.0.0/33:1", "10.0.0.1/x:1", "10.0.0.1/32", "[::ffff:10.0.0.1]/100:1"] {
+            let line = other.parse::<DestinationRule>().unwrap_err().to_string();
+            assert!(line.contains("hosts and ports such as"), "{line}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Everything this crate refuses, each with the offending value.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 use tradewind_units::shown;
@@ -53,7 +55,7 @@ pub enum GrantError {
         /// The offending value.
         value: String,
         /// What would have been right.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
 
     /// The grant is signed with a key that is not trusted here.
@@ -126,9 +128,7 @@ pub enum GrantError {
         neighbour: PublicIdentity,
     },
     /// The header's time is too far from the reader's clock.
-    #[error(
-        "header was issued at unix time {issued_ms} ms, more than {tolerated_s} s away from {now_ms} ms"
-    )]
+    #[error("{}", SkewText { issued_ms: *issued_ms, now_ms: *now_ms, tolerated_s: *tolerated_s })]
     Skew {
         /// When the gateway issued it.
         issued_ms: u64,
@@ -139,7 +139,8 @@ pub enum GrantError {
     },
     /// The header is older than this relay's memory.
     #[error(
-        "header was issued at unix time {issued_ms} ms, before this relay started, or its clock was set back, at {begin_ms} ms"
+        "header was issued {} s before this relay started, or its clock was set back",
+        begin_ms.saturating_sub(*issued_ms).div_ceil(1000)
     )]
     BeforeStart {
         /// When the gateway issued it.
@@ -194,8 +195,56 @@ impl GrantError {
     pub(crate) fn invalid(
         what: &'static str,
         value: impl std::fmt::Display,
-        expected: &'static str,
+        expected: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self::Invalid { what, value: value.to_string(), expected }
+        Self::Invalid { what, value: value.to_string(), expected: expected.into() }
+    }
+}
+
+/// Which clock is ahead of which, and by how much.
+struct SkewText {
+    issued_ms: u64,
+    now_ms: u64,
+    tolerated_s: u64,
+}
+
+impl fmt::Display for SkewText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { issued_ms, now_ms, tolerated_s } = *self;
+        let seconds = issued_ms.abs_diff(now_ms).div_ceil(1000);
+        if issued_ms > now_ms {
+            write!(f, "the gateway's clock is {seconds} s ahead of this relay's")?;
+        } else {
+            write!(
+                f,
+                "this relay's clock is {seconds} s ahead of the gateway's, or the header was that long on its way"
+            )?;
+        }
+        write!(f, "; up to {tolerated_s} s are tolerated")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skew_is_told_in_seconds_and_by_whose_clock_is_ahead() {
+        let skew =
+            |issued_ms, now_ms| GrantError::Skew { issued_ms, now_ms, tolerated_s: 30 }.to_string();
+        let unix_ms = 1_795_000_000_000;
+        assert_eq!(
+            skew(unix_ms, unix_ms + 95_000),
+            "this relay's clock is 95 s ahead of the gateway's, or the header was that long on its way; up to 30 s are tolerated"
+        );
+        assert_eq!(
+            skew(unix_ms + 30_001, unix_ms),
+            "the gateway's clock is 31 s ahead of this relay's; up to 30 s are tolerated"
+        );
+        let before = GrantError::BeforeStart { issued_ms: unix_ms, begin_ms: unix_ms + 1500 };
+        assert_eq!(
+            before.to_string(),
+            "header was issued 2 s before this relay started, or its clock was set back"
+        );
     }
 }

@@ -117,8 +117,9 @@ impl Route {
     /// # Errors
     /// When there are none or too many, one relay comes twice, or a port is 0.
     pub fn new(mut hops: Vec<Hop>) -> Result<Self, GrantError> {
-        let refused =
-            |value: String, expected| Err(GrantError::Invalid { what: "route", value, expected });
+        let refused = |value: String, expected: &'static str| {
+            Err(GrantError::invalid("route", value, expected))
+        };
         if !(1..=HOP_LIMIT).contains(&hops.len()) {
             return refused(format!("of {} relays", hops.len()), "1 to 8 relays");
         }

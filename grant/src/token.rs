@@ -183,7 +183,7 @@ impl Grant {
         if not_before_ms >= expires_ms {
             let value = format!("{not_before_ms} ms to {expires_ms} ms");
             let expected = "a grant that begins before it ends";
-            return Err(GrantError::Invalid { what: "span of validity", value, expected });
+            return Err(GrantError::invalid("span of validity", value, expected));
         }
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(key_id.as_bytes());
