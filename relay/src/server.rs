@@ -30,7 +30,6 @@ use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
 use crate::holdings::{Holdings, Patience};
 use crate::memory::Memory;
-use crate::resolver::RESOLVER_THREADS;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
 use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
@@ -300,11 +299,8 @@ fn serve_telemetry(
 
 impl Bench {
     fn new(room: Arc<Room>) -> Result<Self, RelayError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(RESOLVER_THREADS)
-            .build()
-            .map_err(RelayError::Runtime)?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
         Ok(Self { runtime, listeners: Vec::new(), worker: Arc::new(Worker::new(room)) })
     }
 

@@ -1,0 +1,236 @@
+//! Which names are being looked up, for whom, and which were asked for in vain a moment ago.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::Lookups;
+
+/// Lookups under way at a time. Chosen: each holds a socket for either family.
+const MOST_LOOKUPS: usize = 256;
+
+/// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks once, and a record that has just
+/// been made is found by the second try of a person.
+const FAILURE_MEMORY: Duration = Duration::from_secs(2);
+
+/// Most names that are remembered as not found.
+const MOST_FAILURES: usize = 4096;
+
+/// The addresses of a name, or why there are none.
+pub(super) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
+
+/// A name that somebody wants to know, and whom to tell.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) name: Arc<str>,
+    pub(super) lookups: Lookups,
+    pub(super) told: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// It waits for its turn.
+    Queued(Vec<(Lookups, oneshot::Sender<Answer>)>),
+    /// It is being looked up, at the expense of the first of these.
+    UnderWay(Lookups, Vec<oneshot::Sender<Answer>>),
+    Failed(Arc<str>),
+}
+
+/// The names that are being looked up.
+///
+/// Each is looked up once however many want it, at the expense of one of them. An asker has no more lookups under way than
+/// its own limit, and than are free: so askers with names that nobody answers for leave room for each other's.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    names: HashMap<Arc<str>, Entry>,
+    queue: VecDeque<Arc<str>>,
+    under_way: usize,
+    /// Names that were not found, and until when that is remembered.
+    failures: VecDeque<(Instant, Arc<str>)>,
+}
+
+impl Table {
+    /// Takes a wish; it is answered at once if its name was not found a moment ago.
+    pub(super) fn want(&mut self, now: Instant, wanted: Wanted) {
+        self.forget(now);
+        let Wanted { name, lookups, told } = wanted;
+        match self.names.get_mut(&name) {
+            Some(Entry::Failed(why)) => {
+                let _gone = told.send(Err(Arc::clone(why)));
+            }
+            Some(Entry::UnderWay(_, waiting)) => waiting.push(told),
+            Some(Entry::Queued(waiting)) => waiting.push((lookups, told)),
+            None => {
+                self.names.insert(Arc::clone(&name), Entry::Queued(vec![(lookups, told)]));
+                self.queue.push_back(name);
+            }
+        }
+    }
+
+    /// The next name to be looked up now, if it is any name's turn.
+    pub(super) fn next(&mut self) -> Option<Arc<str>> {
+        let free = MOST_LOOKUPS - self.under_way;
+        let mut at = 0;
+        while free > 0 && at < self.queue.len() {
+            let name = &self.queue[at];
+            let Some(Entry::Queued(waiting)) = self.names.get_mut(name) else {
+                self.queue.remove(at);
+                continue;
+            };
+            waiting.retain(|(_, told)| !told.is_closed());
+            if waiting.is_empty() {
+                self.names.remove(name);
+                self.queue.remove(at);
+                continue;
+            }
+            if let Some((payer, _)) = waiting.iter().find(|(lookups, _)| lookups.may_begin(free)) {
+                let payer = payer.clone();
+                payer.begin();
+                self.under_way += 1;
+                let waiting = std::mem::take(waiting).into_iter().map(|(_, told)| told).collect();
+                let name = self.queue.remove(at)?;
+                self.names.insert(Arc::clone(&name), Entry::UnderWay(payer, waiting));
+                return Some(name);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Tells all who wait for `name` what it means.
+    pub(super) fn done(&mut self, now: Instant, name: &Arc<str>, answer: &Answer) {
+        let Some(Entry::UnderWay(payer, waiting)) = self.names.remove(name) else { return };
+        self.under_way -= 1;
+        payer.end();
+        for told in waiting {
+            // Whoever has given up is not told.
+            let _gone = told.send(answer.clone());
+        }
+        if let Err(why) = answer {
+            self.names.insert(Arc::clone(name), Entry::Failed(Arc::clone(why)));
+            self.failures.push_back((now + FAILURE_MEMORY, Arc::clone(name)));
+        }
+        self.forget(now);
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while let Some((until, _)) = self.failures.front()
+            && (*until <= now || self.failures.len() > MOST_FAILURES)
+        {
+            let Some((_, name)) = self.failures.pop_front() else { return };
+            self.names.remove(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Told = oneshot::Receiver<Answer>;
+
+    fn want(table: &mut Table, now: Instant, name: &str, lookups: &Lookups) -> Told {
+        let (told, hears) = oneshot::channel();
+        table.want(now, Wanted { name: name.into(), lookups: lookups.clone(), told });
+        hears
+    }
+
+    fn started(table: &mut Table) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| table.next()).collect()
+    }
+
+    fn found() -> Answer {
+        Ok([IpAddr::from([192, 0, 2, 1])].into())
+    }
+
+    #[test]
+    fn name_is_looked_up_once_for_all_who_want_it() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let (one, other) = (Lookups::of_one(), Lookups::of_one());
+        let mut told = vec![want(&mut table, now, "a.test", &one)];
+        assert_eq!(started(&mut table), ["a.test".into()]);
+        told.extend((0..30).map(|_| want(&mut table, now, "a.test", &one)));
+        told.push(want(&mut table, now, "a.test", &other));
+        assert!(started(&mut table).is_empty());
+        assert!(other.rest() && !one.rest());
+        table.done(now, &"a.test".into(), &found());
+        for mut told in told {
+            assert_eq!(told.try_recv().unwrap(), found());
+        }
+        assert!(one.rest() && table.names.is_empty());
+    }
+
+    #[test]
+    fn asker_with_dead_names_leaves_room_for_others() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let mut told = Vec::new();
+        // Half as many again as there is room for, if each took all that it may.
+        let askers: Vec<_> = (0..12).map(|_| Lookups::of_one()).collect();
+        for (number, asker) in askers.iter().enumerate() {
+            for name in 0..100 {
+                told.push(want(&mut table, now, &format!("{name}.dead-{number}.test"), asker));
+            }
+            let begun = started(&mut table).len();
+            assert!(begun > 0, "asker {number} has its share");
+        }
+        assert!(table.under_way < MOST_LOOKUPS);
+        let honest = Lookups::of_one();
+        let _told = want(&mut table, now, "healthy.test", &honest);
+        assert_eq!(started(&mut table), ["healthy.test".into()]);
+        // One whose own lookups are all stuck waits for its turn, and gets it.
+        let stuck = &askers[0];
+        let _told = want(&mut table, now, "late.test", stuck);
+        assert!(started(&mut table).is_empty());
+        for name in 0..32 {
+            table.done(now, &format!("{name}.dead-0.test").into(), &Err("silent".into()));
+        }
+        // Those asked for before come first.
+        assert_eq!(started(&mut table).first(), Some(&"32.dead-0.test".into()));
+    }
+
+    #[test]
+    fn name_that_was_not_found_is_remembered_for_a_moment() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let asker = Lookups::of_one();
+        let _told = want(&mut table, now, "a.test", &asker);
+        started(&mut table);
+        table.done(now, &"a.test".into(), &Err("no such name".into()));
+        let later = now + FAILURE_MEMORY / 2;
+        let mut told = want(&mut table, later, "a.test", &asker);
+        assert_eq!(told.try_recv().unwrap(), Err("no such name".into()));
+        assert!(started(&mut table).is_empty());
+        let mut told = want(&mut table, now + FAILURE_MEMORY, "a.test", &asker);
+        assert!(told.try_recv().is_err());
+        assert_eq!(started(&mut table), ["a.test".into()]);
+    }
+
+    #[test]
+    fn failures_are_remembered_within_a_bound() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let asker = Lookups::of_one();
+        for name in 0..2 * MOST_FAILURES {
+            let name = format!("{name}.test");
+            let _told = want(&mut table, now, &name, &asker);
+            assert_eq!(table.next(), Some(name.as_str().into()));
+            table.done(now, &name.into(), &Err("no such name".into()));
+        }
+        assert_eq!((table.names.len(), table.failures.len()), (MOST_FAILURES, MOST_FAILURES));
+    }
+
+    #[test]
+    fn wish_that_was_given_up_in_the_queue_is_dropped() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let asker = Lookups::of_one();
+        let told: Vec<_> =
+            (0..40).map(|name| want(&mut table, now, &format!("{name}.test"), &asker)).collect();
+        let begun = started(&mut table).len();
+        assert!(begun < 40);
+        drop(told);
+        table.done(now, &"0.test".into(), &found());
+        assert!(started(&mut table).is_empty());
+        assert_eq!((table.queue.len(), table.names.len()), (0, begun - 1));
+    }
+}
