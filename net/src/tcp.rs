@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::ReadBuf;
 use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use crate::congestion;
@@ -49,6 +50,8 @@ pub struct SocketOptions {
     /// travel with, up to 40 ms. For peers that send all they have at once (without Nagle's algorithm),
     /// who do not wait for it: a packet less. Undone by [`acknowledge_at_once`].
     pub acknowledge_with_data: bool,
+    /// `SO_OOBINLINE`: an urgent byte is read where it stands among the others.
+    pub urgent_in_line: bool,
     /// `SO_LINGER` with 0 s: closing, and the death of the process, reset the connection.
     pub reset_on_close: bool,
 }
@@ -117,6 +120,9 @@ impl SocketOptions {
         }
         if self.nodelay {
             socket.set_tcp_nodelay(true).map_err(refused("nodelay".into()))?;
+        }
+        if self.urgent_in_line {
+            socket.set_out_of_band_inline(true).map_err(refused("urgent data in line".into()))?;
         }
         if self.reset_on_close {
             socket.set_linger(Some(Duration::ZERO)).map_err(refused("linger".into()))?;
@@ -221,6 +227,20 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
 /// `WouldBlock` when nothing has been received; any other error is the socket's.
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     io::Read::read(&mut &*SockRef::from(socket), buffer)
+}
+
+/// As [`receive`], into the free part of `buffer`, and returns how much that was.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_into(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
+    // SAFETY: the kernel only writes to it, so that nothing in it becomes uninitialised.
+    let free = unsafe { buffer.unfilled_mut() };
+    let count = SockRef::from(socket).recv(free)?;
+    // SAFETY: the kernel has just written so many bytes to its beginning.
+    unsafe { buffer.assume_init(count) };
+    buffer.advance(count);
+    Ok(count)
 }
 
 /// Puts `bytes` into the send queue, to travel with what is sent next (`MSG_MORE`). When nothing
@@ -345,6 +365,31 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
 /// When `socket` is no TCP socket.
 pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
     queued(socket, libc::TIOCOUTQ)
+}
+
+/// Whether the connection of `socket` is no more: it was reset, or given up. (What it had received may still be read.)
+#[must_use]
+pub fn is_closed(socket: &impl AsFd) -> bool {
+    /// `TCP_CLOSE` among the kernel's states, which `TCP_INFO` begins with.
+    const CLOSED: u8 = 7;
+    let (mut state, mut length) = (0u8, 1);
+    // SAFETY: the descriptor is borrowed for the call, and the kernel writes at most `length` bytes, which is one.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut state).cast(),
+            &raw mut length,
+        )
+    };
+    status == 0 && state == CLOSED
+}
+
+/// Whether something is left to read after a read that took less than it was offered: such a read has emptied the socket, unless it
+/// has stopped in front of an urgent byte.
+pub fn holds_more(socket: &impl AsFd) -> bool {
+    unread(socket).is_ok_and(|left| left > Bytes::ZERO)
 }
 
 /// Bytes that have arrived and were not read (`SIOCINQ`).

@@ -57,7 +57,11 @@ impl NextRelay<'_> {
         limit: Duration,
     ) -> Waited {
         let mut unused = Unused::default();
-        let waited = timeout(limit, self.reply_or_gone(upstream, up, worker, &mut unused)).await;
+        let waited = async {
+            let waiting = self.reply_or_gone(upstream, up, worker, &mut unused);
+            upstream.unless_reset(waiting).await?
+        };
+        let waited = timeout(limit, waited).await;
         let address = self.address;
         let failed = |status, cause: String| {
             Waited::Failed(Failure::new(status, format!("next relay {address}: {cause}")))
@@ -113,7 +117,10 @@ impl NextRelay<'_> {
                         return Poll::Ready(Err(error));
                     }
                     // The next relay takes no more; what it replied says why.
-                    Poll::Ready(Err(MoveError::Giving(_))) => blocked = true,
+                    Poll::Ready(Err(MoveError::Giving(_))) => {
+                        up.note_failure();
+                        blocked = true;
+                    }
                     _ => {}
                 }
             }

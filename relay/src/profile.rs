@@ -197,6 +197,7 @@ fn first_options(
         send_buffer: profile.send_buffer,
         pacing_rate: profile.pacing_rate,
         nodelay: true,
+        urgent_in_line: true,
         reset_on_close: true,
         ..SocketOptions::default()
     }

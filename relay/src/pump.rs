@@ -6,10 +6,12 @@
 //! end of file it read, after the load; the other goes on. Any error ends both.
 
 mod broken;
+mod ending;
 mod give_way;
 mod idle;
 mod kept;
 mod leave;
+mod linger;
 mod means;
 mod rests;
 
@@ -33,11 +35,14 @@ use crate::stock::BUFFER_BYTES;
 use crate::stripe::Offers;
 use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
+pub(crate) use ending::Ending;
+use ending::poll_end;
 pub(crate) use give_way::GiveWay;
 pub(crate) use idle::IdleLimits;
 use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
 use kept::Kept;
 pub(crate) use leave::{Stopped, Taken};
+pub(crate) use linger::{LINGER_TIMEOUT, acknowledged};
 pub(crate) use means::Means;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
@@ -80,6 +85,12 @@ pub(crate) struct Direction {
     /// The number of its last bulky move among those of its worker.
     last_bulky: u64,
     ended: bool,
+    /// A write has failed while nobody could act on it: the first that is asked of it fails alike.
+    failed: bool,
+    /// Its session is over: it gives what has arrived, and no end of file.
+    lingers: bool,
+    /// Its rates let it take nothing now.
+    throttled: bool,
     /// The rates that bind it; absent when none does.
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
@@ -97,16 +108,19 @@ impl Direction {
             false => Load::Bytes { buffer: leading, given: 0 },
         };
         let (meter, held, kept, follower) = (None, None, None, None);
-        let (answer, ended) = (Vec::new(), false);
         let (overhead, moved, last_move, last_bulky) = (0, 0, 0, 0);
+        let (ended, failed, lingers, throttled) = (false, false, false, false);
         Self {
             load,
-            answer,
+            answer: Vec::new(),
             overhead,
             moved,
             last_move,
             last_bulky,
             ended,
+            failed,
+            lingers,
+            throttled,
             meter,
             held,
             kept,
@@ -146,19 +160,16 @@ impl Direction {
         Ok(())
     }
 
-    /// Gives the answer that still waits for data, to a socket that is about to be reset.
-    pub(crate) fn answer_now(&self, to: &Side<'_>) {
-        if !self.answer.is_empty() {
-            // Nothing was written before it, so there is room; if the peer is gone, nobody waits.
-            let _gone = to.try_write(&self.answer);
-        }
-    }
-
     /// Gives the answer next, without data.
     fn answer_alone(&mut self) {
         if !self.answer.is_empty() {
             self.load = Load::Bytes { buffer: std::mem::take(&mut self.answer), given: 0 };
         }
+    }
+
+    /// Remembers that a write has failed, for whoever can act on it.
+    pub(crate) const fn note_failure(&mut self) {
+        self.failed = true;
     }
 
     /// What it has moved so far.
@@ -210,16 +221,14 @@ impl Direction {
         means: Means<'_>,
         ending: Ending,
     ) -> Poll<Result<(), MoveError>> {
+        if self.failed {
+            return Poll::Ready(Err(MoveError::Giving(io::ErrorKind::BrokenPipe.into())));
+        }
         let mut left_this_turn = BYTES_PER_TURN;
         while !self.ended {
             let given = match self.load {
-                Load::Nothing => match ready!(self.poll_take(cx, from, to, means))? {
-                    Some(given) => given,
-                    None => {
-                        self.load = Load::End;
-                        0
-                    }
-                },
+                Load::Nothing => ready!(self.poll_load(cx, from, to, means))?,
+                Load::End if self.lingers => self.end_lingering(),
                 Load::End => {
                     ready!(poll_end(cx, to, ending)).map_err(MoveError::Giving)?;
                     self.load = Load::Nothing;
@@ -229,10 +238,7 @@ impl Direction {
                 }
                 _ => match self.poll_give(cx, to, means) {
                     Poll::Ready(given) => given.map_err(MoveError::Giving)?,
-                    Poll::Pending => {
-                        from.deafen().map_err(MoveError::Taking)?;
-                        return from.poll_failure(cx).map(|error| Err(MoveError::Taking(error)));
-                    }
+                    Poll::Pending => return self.poll_blocked(cx, from).map(Err),
                 },
             };
             self.count(given, means);
@@ -308,14 +314,15 @@ impl Direction {
             return Poll::Pending;
         }
         loop {
+            self.throttled = false;
             ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
             let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
             if let Some(meter) = &mut self.meter {
                 match meter.poll_booked(cx, || means.counts.throttled()) {
                     Poll::Ready(booked) => most = most.min(booked),
                     Poll::Pending => {
-                        from.deafen().map_err(MoveError::Taking)?;
-                        return from.poll_failure(cx).map(|error| Err(MoveError::Taking(error)));
+                        self.throttled = true;
+                        return self.poll_blocked(cx, from).map(Err);
                     }
                 }
             }
@@ -394,15 +401,33 @@ impl Direction {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
             return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
         };
-        let taken = from.try_read_by(|| pipe.fill_from(from, most));
-        if !matches!(taken, Ok(1..)) {
-            means.stock.put_pipe(pipe);
-            return taken.map(|_| None).map_err(MoveError::Taking);
+        match from.try_fill(&mut pipe, most) {
+            Ok(Some(1..)) => {}
+            Ok(None) => {
+                means.stock.put_pipe(pipe);
+                return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
+            }
+            taken => {
+                means.stock.put_pipe(pipe);
+                return taken.map(|_| None).map_err(MoveError::Taking);
+            }
         }
         self.last_move = pipe.held();
         let given = unless_blocked(give_piped(&mut pipe, to, means));
         self.keep_pipe(pipe, means);
         given.map(Some).map_err(MoveError::Giving)
+    }
+
+    /// Hears no more of what `from` receives, but of its failure.
+    fn poll_blocked(&self, cx: &mut Context<'_>, from: &mut Side<'_>) -> Poll<MoveError> {
+        if self.lingers {
+            // It has failed.
+            return Poll::Pending;
+        }
+        match from.deafen() {
+            Ok(()) => from.poll_failure(cx).map(MoveError::Taking),
+            Err(error) => Poll::Ready(MoveError::Taking(error)),
+        }
     }
 
     /// Gives what `to` takes of the load.
@@ -475,18 +500,6 @@ fn end_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
-/// Passes an end of file on.
-fn poll_end(cx: &mut Context<'_>, to: &Side<'_>, ending: Ending) -> Poll<io::Result<()>> {
-    loop {
-        match to.try_end(ending) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                ready!(to.poll_write_ready(cx))?;
-            }
-            ended => return Poll::Ready(ended),
-        }
-    }
-}
-
 fn give_piped(pipe: &mut Pipe, to: &Side<'_>, means: Means<'_>) -> io::Result<usize> {
     let given = to.try_write_by(|| pipe.drain_to(to))?;
     means.counts.spliced(given);
@@ -498,22 +511,6 @@ fn unless_blocked(attempt: io::Result<usize>) -> io::Result<usize> {
     match attempt {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         attempt => attempt,
-    }
-}
-
-/// How a direction's end of file is passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// The sending direction is shut: the other direction goes on.
-    Shut,
-    /// Nothing is done: the other direction has ended, and both sockets are about to be closed.
-    Close,
-}
-
-impl Ending {
-    /// How one direction ends, given the other.
-    const fn after(other: &Direction) -> Self {
-        if other.ended { Self::Close } else { Self::Shut }
     }
 }
 

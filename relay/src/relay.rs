@@ -48,7 +48,6 @@ use crate::resolver::{Lookups, Resolver};
 use crate::server::{Additions, Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
-use crate::side::Side;
 use crate::stripe::{Offer, Offers, Sessions};
 use crate::upgrade::{Inheritance, Successor, send_bytes};
 use crate::worker::{Seat, Worker};
@@ -520,7 +519,9 @@ impl RelayService {
             Ok(())
         };
         let (to, speaker) = (&header.destination, up.speaker());
-        let dialled = self.dialler.dial_destination(to, speaker, lookups, check).await;
+        let dialling = self.dialler.dial_destination(to, speaker, lookups, check);
+        let dialled = upstream.unless_reset(dialling).await;
+        let dialled = dialled.map_err(|error| gone(header, error))?;
         let downstream = match dialled {
             Ok(downstream) => {
                 let address = downstream.peer_addr().ok();
@@ -532,20 +533,14 @@ impl RelayService {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
         };
-        let started = up.start(&downstream, worker.means_up());
+        // If this fails, so does the session's first write: what the destination has sent comes before.
+        let _started = up.start(&downstream, worker.means_up());
         let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));
         let down = match agree(&upstream, reply, early, Vec::new()).await {
             Ok(down) => down,
-            Err(error) => {
-                return Err(broken(&header.flow, &header.destination, &Broken::Upstream(error)));
-            }
+            Err(error) => return Err(gone(header, error)),
         };
-        if let Err(error) = started {
-            // A reply that waits for the first data must arrive before the reset.
-            down.answer_now(&Side::Lent(&upstream));
-            return Err(broken(&header.flow, &header.destination, &Broken::Downstream(error)));
-        }
         Ok(Session { offers, ..session(header, upstream, downstream, up, down) })
     }
 
@@ -568,10 +563,7 @@ impl RelayService {
             Err(Closed::Failed(failure, dial)) => {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
-            Err(Closed::UpstreamGone(error)) => {
-                let gone = Broken::Upstream(error);
-                return Err(broken(&header.flow, &header.destination, &gone));
-            }
+            Err(Closed::UpstreamGone(error)) => return Err(gone(header, error)),
         };
         self.pools.keep_ready(hop);
         let sealed = header.upstream.seal(&reply);
@@ -585,7 +577,7 @@ impl RelayService {
         let offers = Offers::new(self.offer(header), offer);
         match agree(&upstream, sealed, early, unused.into_bytes()).await {
             Ok(down) => Ok(Session { offers, ..session(header, upstream, downstream, up, down) }),
-            Err(error) => Err(broken(&header.flow, &header.destination, &Broken::Upstream(error))),
+            Err(error) => Err(gone(header, error)),
         }
     }
 }
@@ -598,6 +590,11 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.gateway = Some(header.grant.gateway);
     facts.neighbour = Some(header.neighbour());
     facts.path = header.next_hop().map(|next| next.address.to_string());
+}
+
+/// What has become of a session whose upstream failed before its path was open.
+fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
+    broken(&header.flow, &header.destination, &Broken::Upstream(error))
 }
 
 /// Whether the destination may have been dialled when a session failed, here or further on.

@@ -106,12 +106,26 @@ impl Session {
         match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
             Err(error) => {
-                // What waits to travel with something must arrive before the reset.
-                self.down.answer_now(&self.upstream);
-                [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
+                self.linger(worker, &error).await;
                 broken(&self.flow, &self.destination, &error)
             }
         }
+    }
+
+    /// Has all that the side which failed had sent arrive before the reset.
+    async fn linger(&mut self, worker: &Worker, error: &Broken) {
+        let Self { upstream, downstream, up, down, memory, .. } = self;
+        let memory = memory.as_ref();
+        match error {
+            Broken::Upstream(_) => {
+                up.linger(upstream, downstream, worker.means_up().within(memory)).await;
+            }
+            Broken::Downstream(_) => {
+                down.linger(downstream, upstream, worker.means_down().within(memory)).await;
+            }
+            Broken::Idle(_) => {}
+        }
+        [upstream, downstream].into_iter().for_each(|side| side.send_held_back());
     }
 
     /// Goes on where the pump has stopped, with a striped leg.

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
+use tradewind_net::splice::Pipe;
 use tradewind_net::{registration, tcp};
 
 use crate::connection::{Connection, Seal};
@@ -149,8 +150,8 @@ impl Side<'_> {
 
     /// Reads the socket.
     ///
-    /// A read that leaves room in the buffer has emptied the socket, so the runtime is told that
-    /// the socket is no longer readable: that spares the read that would only find out.
+    /// A read that leaves room in the buffer has emptied the socket, or stands in front of an urgent byte. If it has, the runtime is told
+    /// that the socket is no longer readable: that spares the read that would only find out.
     fn try_receive_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut received = None;
         let attempt = self.try_read_by(|| {
@@ -158,7 +159,7 @@ impl Side<'_> {
             received = Some(count);
             match count {
                 0 => Ok(()),
-                count if count == buffer.len() => Ok(()),
+                count if count == buffer.len() || tcp::holds_more(self) => Ok(()),
                 _ => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
@@ -167,6 +168,17 @@ impl Side<'_> {
             (None, Err(error)) => Err(error),
             (None, Ok(())) => unreachable!("an attempt that succeeds has received"),
         }
+    }
+
+    /// Moves what has arrived into `pipe`, at most `most` bytes. `None`: an urgent byte comes first, which is for a read.
+    pub(crate) fn try_fill(&self, pipe: &mut Pipe, most: usize) -> io::Result<Option<usize>> {
+        self.try_read_by(|| match pipe.fill_from(self, most) {
+            Ok(0) if tcp::holds_more(self) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tcp::holds_more(self) => {
+                Ok(None)
+            }
+            filled => filled.map(Some),
+        })
     }
 
     /// Ready when a write is worth trying.

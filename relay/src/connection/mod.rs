@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::tcp;
@@ -132,6 +132,46 @@ impl Connection {
         std::future::poll_fn(|cx| self.poll_end(cx)).await
     }
 
+    /// Reads the socket. (The runtime's own read takes a socket for empty that stands in front of an urgent byte.)
+    fn poll_fill(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let (room, mut received) = (buffer.remaining(), false);
+            let attempt = self.stream.try_io(Interest::READABLE, || {
+                let count = tcp::receive_into(&self.stream, buffer)?;
+                received = true;
+                match count {
+                    0 => Ok(()),
+                    count if count == room || tcp::holds_more(&self.stream) => Ok(()),
+                    _ => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            });
+            match attempt {
+                _ if received => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                attempt => return Poll::Ready(attempt),
+            }
+        }
+    }
+
+    /// Does `work`, unless the peer resets the connection before it is done.
+    pub(crate) async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> io::Result<T> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            error = self.failure() => Err(error),
+        }
+    }
+
+    /// Waits until the connection fails. An end of file is no failure.
+    async fn failure(&self) -> io::Error {
+        let taken = self.stream.async_io(Interest::ERROR, || match self.stream.take_error()? {
+            Some(error) => Ok(error),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        taken.await.unwrap_or_else(|error| error)
+    }
+
     fn poll_flushed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(seal) = self.seal() else { return Poll::Ready(Ok(())) };
         while seal.waits() > 0 {
@@ -190,7 +230,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.seal.is_none() {
-            return Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer);
+            return self.poll_fill(cx, buffer);
         }
         // More than a read of the socket brings need not be made ready.
         let most = buffer.remaining().min(MOST_OPENED_BYTES);

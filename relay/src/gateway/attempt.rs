@@ -173,18 +173,16 @@ impl GatewayService {
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
         let dialling =
             self.dialler.dial_destination(wanted.destination, speaker, &self.lookups, check);
-        let dialled = dialling.await;
-        let downstream = match dialled {
+        let dialled = wanted.application.unless_reset(dialling).await;
+        let downstream = match dialled.map_err(NotOpen::ApplicationGone)? {
             Ok(downstream) => downstream,
             Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
         let downstream = Connection::plain(downstream);
         let mut up = Direction::new(leading);
-        let started = up.start(&downstream, wanted.worker.means_up());
-        started.map_err(|error| {
-            NotOpen::for_good(here(Failure::new(Status::Internal, plain(&error))))
-        })?;
+        // If this fails, so does the session's first write: what the destination has sent comes before.
+        let _started = up.start(&downstream, wanted.worker.means_up());
         Ok(Path { downstream, up, down: Direction::new(Vec::new()), offer: None })
     }
 
@@ -250,7 +248,7 @@ impl GatewayService {
         loop {
             let first = match taken.take() {
                 Some(warm) => First::Warm(warm),
-                None => match self.dial_first(path, has_next).await {
+                None => match self.dial_first(wanted, path, has_next).await? {
                     Ok(fresh) => First::Fresh(fresh),
                     Err(failure) => {
                         self.routes.names.suspect(hop.address);
@@ -317,18 +315,26 @@ impl GatewayService {
 
     /// Dials the first relay; where there is another path it is not waited for longer than a dead path may
     /// be used.
-    async fn dial_first(&self, path: &RelayPath, has_next: bool) -> Result<Connection, Failure> {
+    async fn dial_first(
+        &self,
+        wanted: &Wanted<'_>,
+        path: &RelayPath,
+        has_next: bool,
+    ) -> Result<Result<Connection, Failure>, NotOpen> {
         let first = &path.route.hops()[0];
-        let dial = self.dialler.dial(first, Speaker::Us);
-        if !has_next {
-            return dial.await;
-        }
-        let limit = path.health().dial_limit().min(self.dialler.limit);
-        let late = || {
-            let message = format!("dial {}: no answer within {limit:?}", first.address);
-            Err(Failure::new(Status::TimedOut, message))
+        let dial = async {
+            let dial = self.dialler.dial(first, Speaker::Us);
+            if !has_next {
+                return dial.await;
+            }
+            let limit = path.health().dial_limit().min(self.dialler.limit);
+            let late = || {
+                let message = format!("dial {}: no answer within {limit:?}", first.address);
+                Err(Failure::new(Status::TimedOut, message))
+            };
+            timeout(limit, dial).await.unwrap_or_else(|_| late())
         };
-        timeout(limit, dial).await.unwrap_or_else(|_| late())
+        wanted.application.unless_reset(dial).await.map_err(NotOpen::ApplicationGone)
     }
 
     /// New sessions avoid the path from now on, unless the fault is this host's own.

@@ -102,7 +102,9 @@ impl RelayService {
             None => {
                 // A gateway that has another path wants to hear of a dead leg in time to take it.
                 let wanted = header.terms.dial_limit.map_or(Duration::MAX, DialLimit::duration);
-                let dialled = self.dialler.dial_within(&hop, Speaker::Us, wanted).await;
+                let dialling = self.dialler.dial_within(&hop, Speaker::Us, wanted);
+                let dialled =
+                    upstream.unless_reset(dialling).await.map_err(Closed::UpstreamGone)?;
                 (Some(dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?), None)
             }
         };

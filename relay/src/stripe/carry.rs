@@ -3,6 +3,8 @@
 //! As in the pump, each direction holds at most one piece, and reads more only when the other side has room: a slow
 //! side stops the fast one. All is done by one task, which is woken by any of the connections.
 
+mod linger;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -41,13 +43,15 @@ struct Way {
     ended: bool,
     /// It was passed on.
     over: bool,
+    /// Nothing had come when it last looked.
+    starved: bool,
 }
 
 impl Way {
     fn new(taken: Taken) -> Self {
         let moved = taken.taken();
         let Taken { meter, follower, ended, over, .. } = taken;
-        Self { piece: Bytes::new(), meter, follower, moved, ended, over }
+        Self { piece: Bytes::new(), meter, follower, moved, ended, over, starved: false }
     }
 
     /// Moves what can be moved now, some pieces at most. True when there was something.
@@ -94,6 +98,7 @@ impl Way {
         room: usize,
         means: Means<'_>,
     ) -> Poll<io::Result<()>> {
+        self.starved = false;
         let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
         most = most.min(room).min(BUFFER_BYTES);
         if most == 0 {
@@ -107,6 +112,7 @@ impl Way {
             }
         }
         let read = from.poll_read(cx, most);
+        self.starved = read.is_pending();
         let count = match &read {
             Poll::Ready(Ok(Some(bytes))) => bytes.len(),
             _ => 0,
@@ -175,15 +181,16 @@ impl<'a> Carry<'a> {
     pub(crate) async fn run(mut self) -> Result<(), Broken> {
         let mut timer = pin!(tokio::time::sleep(LOOK));
         let mut look_at = self.start + LOOK;
-        let result = poll_fn(|cx| {
-            let result = self.poll(cx, timer.as_mut(), &mut look_at);
-            if let Poll::Ready(Err(_)) = &result {
+        if let Err(error) = poll_fn(|cx| self.poll(cx, timer.as_mut(), &mut look_at)).await {
+            self.linger(&error).await;
+            let broken_off = poll_fn(|cx| {
                 self.upstream.break_off(cx);
                 self.downstream.break_off(cx);
-            }
-            result
-        });
-        result.await?;
+                Poll::Ready(())
+            });
+            broken_off.await;
+            return Err(error);
+        }
         self.counted.follow(&self.upstream, &self.downstream);
         let (upstream, downstream) = tokio::join!(self.upstream.close(), self.downstream.close());
         upstream.map_err(Broken::Upstream)?;

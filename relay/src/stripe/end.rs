@@ -16,11 +16,12 @@ use tradewind_units::Timestamp;
 
 use super::link::{Link, Stop};
 use super::offer::{Joined, Mute, Offer};
-use super::{CHUNK, LARGEST_WINDOW, STALL};
+use super::{CHUNK, LARGEST_WINDOW, LOOK, STALL};
 use crate::connection::Connection;
 use crate::lift::Rise;
 use crate::memory::Memory;
-use crate::pump::Taken;
+use crate::pump::{Taken, acknowledged};
+use crate::side::Side;
 
 /// How long the connections of a leg that is over may take to end in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
@@ -52,6 +53,8 @@ pub(crate) struct End {
 struct Striping {
     stripe: Stripe,
     joined: BTreeMap<u32, Link>,
+    /// Connections that took nothing more, as long as something may have come on them before, and since when.
+    fading: Vec<(u32, Link, Timestamp)>,
     mute: Mute,
 }
 
@@ -182,6 +185,9 @@ impl End {
     /// Looks for what nothing wakes for. `carried` is what the session has in its life.
     pub(super) fn look(&mut self, now: Timestamp, carried: u64) -> io::Result<()> {
         let all = self.connections();
+        if let Some(striping) = &mut self.striping {
+            striping.fading.retain(|(_, _, since)| now.since(*since) < LOOK);
+        }
         if let (Some(striping), Some(offer)) = (&self.striping, &mut self.offer) {
             offer.look(now, carried, striping.stripe.healthy(), all);
         }
@@ -200,7 +206,7 @@ impl End {
             .filter(|_| !self.is_over_without_frames())
             .and_then(|first| first.connection.stream().take_error().transpose());
         match error.map(|error| error.unwrap_or_else(|error| error)) {
-            Some(error) => self.lose_first(error),
+            Some(error) => self.lose_first(error, now),
             None => Ok(()),
         }
     }
@@ -218,23 +224,49 @@ impl End {
     }
 
     /// The first connection has died: by itself a loss only where it carries what no other does.
-    fn lose_first(&mut self, error: io::Error) -> io::Result<()> {
+    fn lose_first(&mut self, error: io::Error, now: Timestamp) -> io::Result<()> {
         let Some(striping) = &mut self.striping else { return Err(error) };
         let start = striping.stripe.other_start();
         let has_all = self.raw.is_empty() && start.is_some_and(|start| self.received >= start);
         if !has_all {
             return Err(error);
         }
-        self.first = None;
         striping.stripe.remove(FIRST_CONNECTION);
+        let first = self.first.take().map(|first| (FIRST_CONNECTION, first, now));
+        striping.fading.extend(first);
         Ok(())
+    }
+
+    /// Whether all that was given to it has left, and has arrived as far as frames tell.
+    pub(super) fn is_delivered(&self) -> bool {
+        let is_delivered = |striping: &Striping| striping.stripe.counts().unacknowledged == 0;
+        self.raw.is_empty()
+            && self.first.as_ref().is_none_or(Link::is_flushed)
+            && self.striping.as_deref().is_none_or(is_delivered)
+    }
+
+    /// Waits until what has left without frames is acknowledged, as long as more and more is.
+    pub(super) async fn acknowledged(&self) {
+        if let Some(first) = &self.first {
+            acknowledged(&Side::Lent(&first.connection)).await;
+        }
     }
 
     /// Takes in what has joined and what has come. True when there was something.
     pub(super) fn drive_in(&mut self, cx: &mut Context<'_>, now: Timestamp) -> io::Result<bool> {
         let mut moved = self.welcome(cx);
         let Some(striping) = &mut self.striping else { return Ok(moved) };
-        let Striping { stripe, joined, .. } = &mut **striping;
+        let Striping { stripe, joined, fading, .. } = &mut **striping;
+        for (number, mut link, since) in std::mem::take(fading) {
+            match link.receive(number, stripe, cx, now) {
+                Ok(received) => {
+                    moved |= received;
+                    fading.push((number, link, since));
+                }
+                Err(Stop::Ended | Stop::Dead(_)) => moved = true,
+                Err(Stop::Wrong(error)) => return Err(error),
+            }
+        }
         let mut dead = Vec::new();
         for (number, link) in joined.iter_mut() {
             match link.receive(*number, stripe, cx, now) {
@@ -256,7 +288,7 @@ impl End {
                     self.ended = true;
                     moved = true;
                 }
-                Err(Stop::Dead(error)) => self.lose_first(error)?,
+                Err(Stop::Dead(error)) => self.lose_first(error, now)?,
                 Err(Stop::Wrong(error)) => return Err(error),
             }
         }
@@ -303,7 +335,8 @@ impl End {
             first.judge(FIRST_CONNECTION, &mut stripe);
         }
         let mute = Mute::default();
-        self.striping = Some(Box::new(Striping { stripe, joined: BTreeMap::new(), mute }));
+        self.striping =
+            Some(Box::new(Striping { stripe, joined: BTreeMap::new(), fading: Vec::new(), mute }));
     }
 
     /// Reads at most `most` bytes of the stream; `None` is its end.
@@ -414,7 +447,7 @@ impl End {
             }
         }
         let Some(striping) = &mut self.striping else { return Ok(moved) };
-        let Striping { stripe, joined, .. } = &mut **striping;
+        let Striping { stripe, joined, fading, .. } = &mut **striping;
         let mut first_died = None;
         if let Some(first) = self.first.as_mut().filter(|_| self.raw.is_empty()) {
             match first.transmit(FIRST_CONNECTION, stripe, cx, now) {
@@ -430,12 +463,12 @@ impl End {
             }
         }
         for number in dead {
-            joined.remove(&number);
             stripe.remove(number);
+            fading.extend(joined.remove(&number).map(|link| (number, link, now)));
             moved = true;
         }
         if let Some(error) = first_died {
-            self.lose_first(error)?;
+            self.lose_first(error, now)?;
             moved = true;
         }
         self.check()?;

@@ -5,9 +5,11 @@
 mod support;
 
 mod access_log;
+mod cancel;
 mod chain;
 mod client_address;
 mod drain;
+mod early_answer;
 mod encryption;
 mod ends;
 mod failover;
@@ -21,4 +23,5 @@ mod refusal;
 mod region;
 mod reload;
 mod stripe;
+mod urgent;
 mod warm;

@@ -10,6 +10,8 @@ mod chain;
 mod client_address;
 #[path = "../stream/drain.rs"]
 mod drain;
+#[path = "../stream/early_answer.rs"]
+mod early_answer;
 #[path = "../stream/ends.rs"]
 mod ends;
 #[path = "../stream/failover.rs"]
@@ -24,5 +26,7 @@ mod proxies;
 mod refusal;
 #[path = "../stream/stripe.rs"]
 mod stripe;
+#[path = "../stream/urgent.rs"]
+mod urgent;
 #[path = "../stream/warm.rs"]
 mod warm;

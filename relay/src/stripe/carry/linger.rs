@@ -1,0 +1,117 @@
+//! Lingering of a striped session: what a side had sent before it failed still arrives, as in [`crate::pump`].
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::{Carry, Way};
+use crate::pump::{Broken, LINGER_TIMEOUT, Means};
+use crate::stripe::End;
+
+impl Way {
+    /// Gives what has arrived; ready once nothing is left of it, or the other side has failed.
+    fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut End,
+        to: &mut End,
+        means: Means<'_>,
+    ) -> Poll<bool> {
+        loop {
+            if !self.piece.is_empty() {
+                match to.poll_write(cx, &mut self.piece) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                    Poll::Ready(Ok(count)) => {
+                        self.moved += count as u64;
+                        means.counts.moved(count);
+                    }
+                }
+            } else if self.ended || self.over {
+                return Poll::Ready(true);
+            } else {
+                match self.poll_take(cx, from, to.room(means.memory), means) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Pending if !self.starved => return Poll::Pending,
+                    Poll::Pending | Poll::Ready(Err(_)) => return Poll::Ready(true),
+                }
+            }
+        }
+    }
+}
+
+impl Carry<'_> {
+    /// Has all that the side which failed had sent arrive at the other, as long as that takes it.
+    pub(super) async fn linger(&mut self, error: &Broken) {
+        if matches!(error, Broken::Idle(_)) {
+            return;
+        }
+        // What the runtime knows of the sockets may be older than the failure.
+        yield_now().await;
+        let mut timer = pin!(sleep(LINGER_TIMEOUT));
+        let (mut seen, mut deadline) = (None, Instant::now() + LINGER_TIMEOUT);
+        let delivered = poll_fn(|cx| {
+            loop {
+                let (delivered, progress) = match self.linger_round(cx, error) {
+                    Some(round) => round,
+                    None => return Poll::Ready(false),
+                };
+                if delivered {
+                    return Poll::Ready(true);
+                }
+                if seen.replace(progress) != Some(progress) {
+                    deadline = Instant::now() + LINGER_TIMEOUT;
+                    continue;
+                }
+                let (start, now) = (self.start, self.now());
+                let to = self.other_than_failed(error);
+                let due = to
+                    .poll_timeout()
+                    .map(|due| start + due.since(tradewind_units::Timestamp::ZERO));
+                timer.as_mut().reset(due.unwrap_or(deadline).min(deadline));
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                if Instant::now() >= deadline {
+                    return Poll::Ready(false);
+                }
+                to.handle_timeout(now);
+            }
+        });
+        if delivered.await {
+            self.other_than_failed(error).acknowledged().await;
+        }
+    }
+
+    fn other_than_failed(&mut self, error: &Broken) -> &mut End {
+        match error {
+            Broken::Upstream(_) => &mut self.downstream,
+            _ => &mut self.upstream,
+        }
+    }
+
+    /// Everything once: whether all has been delivered, and how far it has come. `None` if the other side has failed as well.
+    fn linger_round(&mut self, cx: &mut Context<'_>, error: &Broken) -> Option<(bool, (u64, u64))> {
+        let now = self.now();
+        let Self { upstream, downstream, up, down, worker, memory, .. } = self;
+        let (way, from, to, means) = match error {
+            Broken::Upstream(_) => (up, upstream, downstream, worker.means_up()),
+            _ => (down, downstream, upstream, worker.means_down()),
+        };
+        // It has failed; what its connections still hold counts.
+        while matches!(from.drive_in(cx, now), Ok(true)) {}
+        to.drive_in(cx, now).ok()?;
+        let rest = way.poll_rest(cx, from, to, means.within(*memory));
+        if rest == Poll::Ready(false) {
+            return None;
+        }
+        to.drive_out(cx, now).ok()?;
+        let progress = (way.moved, to.counts().unacknowledged);
+        let delivered = rest.is_ready() && to.is_delivered();
+        self.account();
+        Some((delivered, progress))
+    }
+}
