@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant};
-use tradewind_units::time::as_text;
+use tradewind_units::time::{as_text, or_off};
 use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
 use crate::RelayError;
@@ -287,18 +287,18 @@ pub struct Timeouts {
     /// For each connection of a path to open; a name's addresses share it.
     #[serde(with = "as_text")]
     pub dial: Duration,
-    /// For the next byte of a session with both directions open.
-    #[serde(with = "as_text")]
-    pub idle: Duration,
-    /// For the next byte of a session once one direction has ended.
-    #[serde(with = "as_text")]
-    pub half_closed: Duration,
-    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`).
-    #[serde(with = "as_text")]
-    pub user: Duration,
-    /// Silence after which the kernel asks whether the peer is there.
-    #[serde(with = "as_text")]
-    pub keepalive: Duration,
+    /// For the next byte of a session with both directions open; `off` is for ever.
+    #[serde(deserialize_with = "or_off::deserialize")]
+    pub idle: Option<Duration>,
+    /// For the next byte of a session once one direction has ended; `off` is for ever.
+    #[serde(deserialize_with = "or_off::deserialize")]
+    pub half_closed: Option<Duration>,
+    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`); `off` leaves it to the kernel.
+    #[serde(deserialize_with = "or_off::deserialize")]
+    pub user: Option<Duration>,
+    /// Silence after which the kernel asks whether the peer is there; with `off` it never does.
+    #[serde(deserialize_with = "or_off::deserialize")]
+    pub keepalive: Option<Duration>,
     /// For open sessions to end when draining; the rest is reset then.
     #[serde(with = "as_text")]
     pub drain: Duration,
@@ -313,10 +313,10 @@ impl Default for Timeouts {
         Self {
             header: Duration::from_secs(5),
             dial: Duration::from_secs(10),
-            idle: Duration::from_secs(3600),
-            half_closed: Duration::from_secs(300),
-            user: Duration::from_secs(120),
-            keepalive: Duration::from_secs(60),
+            idle: Some(Duration::from_secs(3600)),
+            half_closed: Some(Duration::from_secs(300)),
+            user: Some(Duration::from_secs(120)),
+            keepalive: Some(Duration::from_secs(60)),
             drain: Duration::from_secs(30),
             retire: Duration::from_secs(3600),
         }
@@ -525,23 +525,27 @@ fn check_common(
         return Err(refused("limits.unauthenticated", "expected at least 1"));
     }
     for (key, span) in [
-        ("timeouts.header", timeouts.header),
-        ("timeouts.dial", timeouts.dial),
+        ("timeouts.header", Some(timeouts.header)),
+        ("timeouts.dial", Some(timeouts.dial)),
         ("timeouts.idle", timeouts.idle),
         ("timeouts.half_closed", timeouts.half_closed),
     ] {
-        if span.is_zero() {
+        if span.is_some_and(|span| span.is_zero()) {
             return Err(refused(key, "expected a span above zero"));
         }
     }
-    if !(LEAST_KEEPALIVE..=LONGEST_KEEPALIVE).contains(&timeouts.keepalive) {
+    let fits = |span: Option<Duration>, least, longest| {
+        span.is_none_or(|span| (least..=longest).contains(&span))
+    };
+    if !fits(timeouts.keepalive, LEAST_KEEPALIVE, LONGEST_KEEPALIVE) {
         return Err(refused(
             "timeouts.keepalive",
-            "expected 1 s to 32767 s, as the kernel takes it",
+            "expected 1 s to 32767 s, as the kernel takes it, or `off`",
         ));
     }
-    if !(LEAST_USER_TIMEOUT..=LONGEST_USER_TIMEOUT).contains(&timeouts.user) {
-        return Err(refused("timeouts.user", "expected 1 ms to 24 days, as the kernel takes it"));
+    if !fits(timeouts.user, LEAST_USER_TIMEOUT, LONGEST_USER_TIMEOUT) {
+        let problem = "expected 1 ms to 24 days, as the kernel takes it, or `off`";
+        return Err(refused("timeouts.user", problem));
     }
     Ok(())
 }
@@ -610,10 +614,23 @@ mod tests {
     #[test]
     fn what_is_not_said_has_its_default() {
         let config = RelayConfig::parse(&relay_text("[timeouts]\nidle = '2 h'")).unwrap();
-        assert_eq!(config.timeouts.idle, Duration::from_secs(7200));
+        assert_eq!(config.timeouts.idle, Some(Duration::from_secs(7200)));
         assert_eq!(config.timeouts.header, Duration::from_secs(5));
         assert!(config.policy.destinations.is_empty(), "default deny");
         assert_eq!(config.metrics, None);
+    }
+
+    #[test]
+    fn timeouts_that_may_be_missing_are_turned_off() {
+        let off = "idle = 'off'\nhalf_closed = 'off'\nuser = 'off'\nkeepalive = 'off'";
+        let timeouts =
+            RelayConfig::parse(&relay_text(&format!("[timeouts]\n{off}"))).unwrap().timeouts;
+        let Timeouts { idle, half_closed, user, keepalive, .. } = timeouts;
+        assert_eq!([idle, half_closed, user, keepalive], [None; 4]);
+        for key in ["header", "dial", "drain", "retire"] {
+            let line = line(RelayConfig::parse(&relay_text(&format!("[timeouts]\n{key} = 'off'"))));
+            assert!(line.contains(&format!("`timeouts.{key}`")), "{line}");
+        }
     }
 
     #[test]

@@ -56,10 +56,12 @@ pub(crate) enum Outcome {
     NoSession,
     /// Its path was open, and a reload allows it no more.
     Revoked,
+    /// It is what a connection has become that was taken off its way before.
+    Looped,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 18] = [
+const PLAIN_OUTCOMES: [&str; 19] = [
     "ended",
     "broken",
     "idle",
@@ -78,6 +80,7 @@ const PLAIN_OUTCOMES: [&str; 18] = [
     "no_session",
     "revoked",
     "not_let_in",
+    "looped",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -135,6 +138,7 @@ impl Outcome {
             Self::NoSession => 15,
             Self::Revoked => 16,
             Self::NotLetIn => 17,
+            Self::Looped => 18,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

@@ -206,8 +206,8 @@ fn first_options(
 fn settled_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
     SocketOptions {
         notsent_lowat: Some(profile.notsent_lowat),
-        user_timeout: Some(timeouts.user),
-        keepalive: Some(timeouts.keepalive),
+        user_timeout: timeouts.user,
+        keepalive: timeouts.keepalive,
         ..SocketOptions::default()
     }
 }

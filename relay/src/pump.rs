@@ -539,7 +539,7 @@ impl Pump<'_> {
         let limits = self.keeping.idle;
         let answers = !self.down.answer.is_empty();
         let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
-        let timer = pin!(tokio::time::sleep(first.min(limits.open)));
+        let timer = pin!(tokio::time::sleep(limits.open.map_or(first, |open| first.min(open))));
         let mut idle = IdleWatch::new(limits, timer, answers);
         let mut settled = false;
         let mut lifts = self.keeping.legs.lifts(self.downstream);

@@ -14,6 +14,7 @@ use crate::authorization::Authorization;
 use crate::config::Timeouts;
 use crate::connection::Connection;
 use crate::counts::Outcome;
+use crate::gateway::Taken;
 use crate::memory::Memory;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction, IdleLimits, Pump, Stopped};
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
     pub(crate) offers: Option<Box<Offers>>,
+    /// That it was taken off its way, at gateways.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// How sessions are kept.
@@ -73,6 +76,7 @@ impl Session {
             authorization: None,
             memory: None,
             offers: None,
+            taken: None,
         }
     }
 
@@ -130,7 +134,8 @@ impl Session {
 
     /// Goes on where the pump has stopped, with a striped leg.
     async fn carry_striped(self, worker: &Worker, keeping: &Keeping) -> Outcome {
-        let (flow, destination, _place) = (self.flow, self.destination, self.place);
+        let (flow, destination) = (self.flow, self.destination);
+        let _kept = (self.place, self.taken);
         // What waits to travel with something is not to wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {

@@ -152,6 +152,27 @@ pub mod as_text {
     }
 }
 
+/// Serde adapter for limits in their text form that may be `off`, which is `None`.
+pub mod or_off {
+    use super::{Duration, parse_duration};
+    use serde::Deserializer;
+
+    const EXPECTED: &str = "a span such as `30 s`, or `off`";
+
+    /// Reads what [`super::parse_duration`] reads, or `off`.
+    ///
+    /// # Errors
+    /// As [`super::parse_duration`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        crate::text::from_text(deserializer, EXPECTED, |text| match text.trim() {
+            "off" => Ok(None),
+            text => parse_duration(text).map(Some),
+        })
+    }
+}
+
 /// Serde adapter for spans as a plain number of seconds, for fields whose name ends in `_s`.
 pub mod as_seconds {
     use super::{Duration, MAX_SPAN_S};

@@ -13,6 +13,7 @@
 mod attempt;
 mod health;
 mod http;
+mod loops;
 mod names;
 mod paths;
 mod prober;
@@ -53,6 +54,7 @@ use crate::shutdown::Phase;
 use crate::upgrade::Inheritance;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
+pub(crate) use loops::Taken;
 use paths::Routes;
 use session::{Answer, Entrance, GatewayService, Kind};
 
@@ -93,6 +95,7 @@ impl Gateway {
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
         let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
+        loops::check_own_host(&config.tproxy, &config.routes)?;
         hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::check_not_over;
+use super::loops::check_own_host;
 use super::session::GatewayService;
 use crate::reload::{Prepared, Reload};
 use crate::{GatewayConfig, RelayError};
@@ -26,6 +27,7 @@ impl GatewayReloader {
     }
 
     fn ready(&self, config: GatewayConfig) -> Result<Prepared, RelayError> {
+        check_own_host(&config.tproxy, &config.routes)?;
         let service = Arc::clone(&self.0);
         let routing = service.routes.prepare(config.routes)?;
         let grant = match (&service.sealer, config.grant) {

@@ -13,6 +13,7 @@ use tradewind_units::{FlowId, one_line};
 
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::http::{self, Client, Served, Target};
+use super::loops::{Loops, Taken};
 use super::paths::Routes;
 use super::proxy_header::{self, Ends, Told};
 use super::users::{Credentials, NotLetIn, Users};
@@ -117,6 +118,8 @@ pub(super) struct GatewayService {
     /// Who may use the proxies; everybody where absent.
     pub(super) users: Option<Arc<Users>>,
     pub(super) keeping: Keeping,
+    /// Who dials for the connections that were taken off their way.
+    loops: Arc<Loops>,
 }
 
 /// Why a request was not understood, and what to answer.
@@ -160,6 +163,7 @@ impl GatewayService {
             lookups: Lookups::of_all(),
             request_limit: config.timeouts.header,
             users: Users::new(&config.user, key),
+            loops: Arc::default(),
         })
     }
 }
@@ -183,7 +187,9 @@ impl Service for GatewayService {
             Ok(asked) => asked,
             Err(bad) => {
                 tracing::info!("refused: {}", bad.line);
-                part(application, seat.worker(), &bad.answer).await;
+                if bad.outcome != Outcome::Looped {
+                    part(application, seat.worker(), &bad.answer).await;
+                }
                 return Err(bad.outcome);
             }
         };
@@ -221,6 +227,7 @@ impl Service for GatewayService {
             application.write_all(word).await.map_err(gone)?;
         }
         leading.append(&mut unused.into_bytes());
+        let taken = self.note_taken(entrance, &destination);
         let path = match self.path(&wanted, leading).await {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
@@ -237,7 +244,8 @@ impl Service for GatewayService {
         let Path { downstream, up, down, offer } = path;
         let offers = Offers::new(None, offer);
         let what = (flow.clone(), destination);
-        Ok(Session { offers, ..Session::between(what, (application, up), (downstream, down)) })
+        let session = Session::between(what, (application, up), (downstream, down));
+        Ok(Session { offers, taken, ..session })
     }
 }
 
@@ -366,12 +374,31 @@ impl GatewayService {
         unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
     }
 
+    /// Notes who will dial for a connection that was taken off its way.
+    fn note_taken(&self, entrance: &Entrance, destination: &Destination) -> Option<Taken> {
+        match (&entrance.kind, destination) {
+            (Kind::Tproxy { .. }, Destination::Address(address)) => {
+                let routing = self.routes.current();
+                Some(self.loops.note(*address, routing.ways(destination)))
+            }
+            _ => None,
+        }
+    }
+
     /// Where a connection went that was taken off its way.
     fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
         let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
         if self.dialler.own_listeners.contains(&local) {
             return Err(refused(format!("{local} is where taken connections are led to")));
+        }
+        let source = application.stream().peer_addr().map_err(|error| refused(plain(&error)))?;
+        let source = source.ip().to_canonical();
+        if self.loops.is_own(source, local, self.dialler.mark.is_some()) {
+            let line = format!(
+                "from {source} to {local}: a connection that was taken here before has come back; what relays dial must not lead through this gateway"
+            );
+            return Err(silent(line, Outcome::Looped));
         }
         Destination::address(local).map_err(|error| refused(error.to_string()))
     }

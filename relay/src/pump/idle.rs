@@ -18,13 +18,16 @@ const LISTENS_AFTER: Duration = Duration::from_secs(1);
 /// kernel holds a short segment back (`MSG_MORE`), above the round trip to most destinations.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// How long a session may be silent.
+/// Between two looks at a session that may be silent for ever.
+const NO_LIMIT: Duration = Duration::from_secs(86_400);
+
+/// How long a session may be silent; `None` is for ever.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdleLimits {
     /// With both directions open.
-    pub(crate) open: Duration,
+    pub(crate) open: Option<Duration>,
     /// Once one direction has ended.
-    pub(crate) half_closed: Duration,
+    pub(crate) half_closed: Option<Duration>,
 }
 
 /// What the watch has found.
@@ -75,8 +78,10 @@ impl<'a> IdleWatch<'a> {
                 self.restart(moved);
                 return Poll::Ready(Told::NoLongerYoung);
             }
-            if moved == self.moved_before {
-                return Poll::Ready(Told::Silent(self.limit()));
+            if moved == self.moved_before
+                && let Some(limit) = self.silence()
+            {
+                return Poll::Ready(Told::Silent(limit));
             }
             self.restart(moved);
         }
@@ -88,15 +93,55 @@ impl<'a> IdleWatch<'a> {
         self.timer.as_mut().reset(deadline);
     }
 
+    const fn silence(&self) -> Option<Duration> {
+        if self.half_closed { self.limits.half_closed } else { self.limits.open }
+    }
+
     fn limit(&self) -> Duration {
-        let (limit, youth) = match self.half_closed {
-            true => (self.limits.half_closed, LISTENS_AFTER),
-            false => (self.limits.open, SETTLED_AFTER),
-        };
+        let limit = self.silence().unwrap_or(NO_LIMIT);
+        let youth = if self.half_closed { LISTENS_AFTER } else { SETTLED_AFTER };
         match (self.answers, self.young) {
             (true, _) => limit.min(ANSWER_WITHIN),
             (false, true) => limit.min(youth),
             (false, false) => limit,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::connection::tests::runtime;
+
+    /// What is told when the timer of a session ends that is no longer young, and has moved nothing since it was set.
+    async fn told(limits: IdleLimits, half_closed: bool) -> Option<Duration> {
+        let mut timer = pin!(sleep(Duration::ZERO));
+        timer.as_mut().await;
+        let mut watch = IdleWatch::new(limits, timer, false);
+        (watch.young, watch.half_closed) = (false, half_closed);
+        match watch.poll(&mut Context::from_waker(Waker::noop()), 0, half_closed) {
+            Poll::Ready(Told::Silent(limit)) => Some(limit),
+            Poll::Ready(_) => panic!("something else"),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn silence_without_a_limit_ends_no_session() {
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        runtime().block_on(async {
+            let both = IdleLimits { open: Some(hour), half_closed: Some(minute) };
+            assert_eq!(told(both, false).await, Some(hour));
+            assert_eq!(told(both, true).await, Some(minute));
+            let open = IdleLimits { open: Some(hour), half_closed: None };
+            assert_eq!((told(open, false).await, told(open, true).await), (Some(hour), None));
+            let off = IdleLimits { open: None, half_closed: None };
+            assert_eq!((told(off, false).await, told(off, true).await), (None, None));
+        });
     }
 }

@@ -283,7 +283,10 @@ impl<'a> Carry<'a> {
         let half_closed = self.up.over || self.down.over;
         let limits = self.keeping.idle;
         let limit = if half_closed { limits.half_closed } else { limits.open };
-        if self.alive.1.elapsed() >= limit { Err(Broken::Idle(limit)) } else { Ok(()) }
+        match limit.filter(|limit| self.alive.1.elapsed() >= *limit) {
+            Some(limit) => Err(Broken::Idle(limit)),
+            None => Ok(()),
+        }
     }
 }
 

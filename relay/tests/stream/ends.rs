@@ -281,7 +281,7 @@ fn a_source_that_dribbles_and_a_destination_that_sips_lose_nothing() {
 fn a_session_in_which_nothing_moves_is_reset_after_its_limit() {
     let (to, served) = destination(|mut stream| digest(&mut stream));
     let mut config = relay_config();
-    config.timeouts.idle = Duration::from_millis(200);
+    config.timeouts.idle = Some(Duration::from_millis(200));
     let chain = Chain::of(vec![Running::relay(&config)], to);
     let mut stream = chain.connect();
     assert!(is_reset(&digest(&mut stream).unwrap_err()));
@@ -299,7 +299,7 @@ fn a_half_closed_session_in_which_nothing_moves_is_reset_after_its_own_limit() {
         received
     });
     let mut config = relay_config();
-    config.timeouts.half_closed = Duration::from_millis(200);
+    config.timeouts.half_closed = Some(Duration::from_millis(200));
     let chain = Chain::of(vec![Running::relay(&config)], to);
     let mut stream = chain.connect();
     send(&mut stream, b"all of it");

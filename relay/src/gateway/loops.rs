@@ -1,0 +1,153 @@
+//! Connections that a gateway took off their way, and that come back to it.
+//!
+//! What carries a taken connection on dials the same destination. Where that way leads through the same gateway again, it is
+//! taken again, and carried on, and so on: one request becomes as many sessions as there is room for. So a gateway knows who
+//! dials for the connections that it has taken: the last relays of their paths, or itself.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tradewind_desired::{Route, RouteTable};
+
+use super::paths::Way;
+use crate::RelayError;
+use crate::config::Tproxy;
+
+/// Who dials the destination of a taken connection: the last relay at this address, or this host (`None`).
+type Dials = (SocketAddr, Option<IpAddr>);
+
+/// Whoever dials for connections that were taken and are not over.
+#[derive(Debug, Default)]
+pub(super) struct Loops(Mutex<BTreeMap<Dials, usize>>);
+
+/// The entries of one connection, gone with it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    loops: Arc<Loops>,
+    entries: Vec<Dials>,
+}
+
+impl Loops {
+    /// Notes a connection to `destination` that is carried on by one of `ways`.
+    pub(super) fn note(self: &Arc<Self>, destination: SocketAddr, ways: &[Way]) -> Taken {
+        let dials = |way: &Way| match way {
+            Way::Refuse => None,
+            Way::Direct => Some((destination, None)),
+            Way::Relays(path) => Some((destination, path.hops.last().map(|hop| hop.address.ip()))),
+        };
+        let entries: Vec<Dials> = ways.iter().filter_map(dials).collect();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().for_each(|entry| *all.entry(*entry).or_default() += 1);
+        drop(all);
+        Taken { loops: Arc::clone(self), entries }
+    }
+
+    /// Whether a connection from `source` to `destination` is what one that was taken before has become. `marks` says that
+    /// what this host dials for them is told from what others do there.
+    pub(super) fn is_own(&self, source: IpAddr, destination: SocketAddr, marks: bool) -> bool {
+        let has = |who| {
+            let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.contains_key(&(destination, who))
+        };
+        has(Some(source)) || (!marks && has(None) && is_local(source))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut all = self.loops.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in &self.entries {
+            if let Some(count) = all.get_mut(entry) {
+                *count -= 1;
+                if *count == 0 {
+                    all.remove(entry);
+                }
+            }
+        }
+    }
+}
+
+/// Whether `ip` is an address of this host: nothing else can be bound.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Refuses to take this host's own connections where a relay of `routes` is on this host: what that dials would be taken, too, without end.
+pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
+    let Some(index) = entries.iter().position(|tproxy| tproxy.own_host) else { return Ok(()) };
+    let hops = routes.routes().flat_map(|route| match route {
+        Route::Relays(hops) => hops.as_slice(),
+        _ => &[],
+    });
+    let Some(here) = hops.into_iter().find(|hop| is_local(hop.address.ip())) else {
+        return Ok(());
+    };
+    Err(RelayError::Config {
+        place: format!("tproxy[{index}].own_host"),
+        problem: format!(
+            "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; leave `own_host` out, or run the relay on another host",
+            here.name, here.address
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GatewayConfig;
+
+    #[test]
+    fn connection_that_comes_back_is_known_while_the_first_lasts() {
+        let loops = Arc::new(Loops::default());
+        let to: SocketAddr = "192.0.2.7:80".parse().unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let elsewhere = IpAddr::from([192, 0, 2, 99]);
+        assert!(!loops.is_own(here, to, false));
+        let (first, second) = (loops.note(to, &[Way::Direct]), loops.note(to, &[Way::Direct]));
+        assert!(loops.is_own(here, to, false));
+        assert!(!loops.is_own(here, to, true), "this host's own are told by their mark");
+        assert!(!loops.is_own(elsewhere, to, false));
+        assert!(!loops.is_own(here, "192.0.2.7:81".parse().unwrap(), false));
+        drop(first);
+        assert!(loops.is_own(here, to, false));
+        drop(second);
+        assert!(!loops.is_own(here, to, false));
+    }
+
+    #[test]
+    fn relay_on_the_host_whose_connections_are_taken_is_refused() {
+        let identity = |seed| tradewind_grant::IdentityKey::from_entropy([seed; 32]).public();
+        let (near, far) = (identity(7), identity(8));
+        let config = |at: &str, own: bool| {
+            let text = format!(
+                "direct = true
+                [routes]
+                default = ['near', 'far']
+                [[routes.relay]]
+                name = 'near'
+                address = '198.51.100.1:7000'
+                identity = '{near}'
+                [[routes.relay]]
+                name = 'far'
+                address = '{at}'
+                identity = '{far}'
+                [[tproxy]]
+                destinations = ['10.0.0.0/8:443']
+                own_host = {own}"
+            );
+            // Identity and grant are checked elsewhere.
+            toml::from_str::<GatewayConfig>(&text).unwrap()
+        };
+        let check = |at, own| {
+            let config = config(at, own);
+            check_own_host(&config.tproxy, &config.routes).map_err(|error| error.to_string())
+        };
+        let line = check("127.0.0.1:7000", true).unwrap_err();
+        let expected =
+            "configuration, tproxy[0].own_host: relay `far` (127.0.0.1:7000) is on this host: ";
+        assert!(line.starts_with(expected), "{line}");
+        check("127.0.0.1:7000", false).unwrap();
+        check("198.51.100.2:7000", true).unwrap();
+    }
+}
