@@ -59,7 +59,10 @@ impl NextRelay<'_> {
         let mut unused = Unused::default();
         let waited = async {
             let waiting = self.reply_or_gone(upstream, up, worker, &mut unused);
-            upstream.unless_reset(waiting).await?
+            match upstream {
+                Some(upstream) => upstream.unless_reset(waiting).await?,
+                None => waiting.await,
+            }
         };
         let waited = timeout(limit, waited).await;
         let address = self.address;

@@ -164,7 +164,7 @@ impl Connection {
     }
 
     /// Waits until the connection fails. An end of file is no failure.
-    async fn failure(&self) -> io::Error {
+    pub(crate) async fn failure(&self) -> io::Error {
         let taken = self.stream.async_io(Interest::ERROR, || match self.stream.take_error()? {
             Some(error) => Ok(error),
             None => Err(io::ErrorKind::WouldBlock.into()),

@@ -71,6 +71,18 @@ pub(super) struct Wanted<'a> {
     pub(super) worker: &'a Worker,
 }
 
+impl Wanted<'_> {
+    /// Does `work`, unless the application resets its connection before it is done.
+    async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, NotOpen> {
+        match self.application {
+            Some(application) => {
+                application.unless_reset(work).await.map_err(NotOpen::ApplicationGone)
+            }
+            None => Ok(work.await),
+        }
+    }
+}
+
 /// The connection to a first relay.
 enum First {
     Warm(Warm),
@@ -173,8 +185,8 @@ impl GatewayService {
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
         let dialling =
             self.dialler.dial_destination(wanted.destination, speaker, &self.lookups, check);
-        let dialled = wanted.application.unless_reset(dialling).await;
-        let downstream = match dialled.map_err(NotOpen::ApplicationGone)? {
+        let dialled = wanted.unless_reset(dialling).await;
+        let downstream = match dialled? {
             Ok(downstream) => downstream,
             Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
@@ -334,7 +346,7 @@ impl GatewayService {
             };
             timeout(limit, dial).await.unwrap_or_else(|_| late())
         };
-        wanted.application.unless_reset(dial).await.map_err(NotOpen::ApplicationGone)
+        wanted.unless_reset(dial).await
     }
 
     /// New sessions avoid the path from now on, unless the fault is this host's own.

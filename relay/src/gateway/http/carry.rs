@@ -5,7 +5,7 @@
 //! wait for its word to go on. The connection to a server is kept for the next request to the same
 //! one.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::{Interest, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tradewind_grant::{Destination, Status};
@@ -245,7 +245,7 @@ impl Client<'_> {
         let wanted = Wanted { application: None, entrance, destination, worker };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
-            error = failure_of(application.stream()) => return Err(Trouble::ClientGone(error)),
+            error = application.failure() => return Err(Trouble::ClientGone(error)),
         };
         let Path { downstream, up, down, .. } = match opened {
             Ok(path) => path,
@@ -289,7 +289,7 @@ impl Client<'_> {
         let may_go_on = || sent.load(Relaxed) && !worker.is_leaving();
         let mut responding =
             pin!(respond(request, &mut from_server, application, may_go_on, is_reused));
-        let mut gone = pin!(failure_of(application.stream()));
+        let mut gone = pin!(application.failure());
         let mut silence = pin!(silence(moved, service.keeping.idle, application.stream()));
         loop {
             tokio::select! {
@@ -461,28 +461,19 @@ impl Source<'_> {
     }
 }
 
-/// Waits until a connection has failed; an end in order is no failure.
-async fn failure_of(stream: &TcpStream) -> io::Error {
-    match stream.ready(Interest::ERROR).await {
-        Ok(_) => match stream.take_error() {
-            Ok(Some(error)) | Err(error) => error,
-            Ok(None) => io::ErrorKind::ConnectionReset.into(),
-        },
-        Err(error) => error,
-    }
-}
-
 /// Waits until nothing has moved for as long as is allowed.
 async fn silence(moved: &AtomicU64, limits: IdleLimits, client: &TcpStream) {
-    let step = limits.open.min(limits.half_closed);
+    let Some(step) = [limits.open, limits.half_closed].into_iter().flatten().min() else {
+        return pending().await;
+    };
     let (mut before, mut silent) = (0, Duration::ZERO);
     loop {
         sleep(step).await;
         let now = moved.load(Relaxed);
         silent = if now == before { silent + step } else { Duration::ZERO };
         before = now;
-        let half_closed = silent >= limits.half_closed && has_ended(client).await;
-        if silent >= limits.open || half_closed {
+        let is_over = |limit: Option<Duration>| limit.is_some_and(|limit| silent >= limit);
+        if is_over(limits.open) || (is_over(limits.half_closed) && has_ended(client).await) {
             return;
         }
     }
