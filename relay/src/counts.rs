@@ -196,7 +196,17 @@ pub(crate) struct Counts {
     pub(crate) open: AtomicUsize,
     accepted: AtomicU64,
     shed: AtomicU64,
-    outcomes: [AtomicU64; PLAIN_OUTCOMES.len() + FAILURES.len() + 1],
+    outcomes: OutcomeCounts,
+}
+
+/// Connections that are over, by what became of them.
+#[derive(Debug)]
+struct OutcomeCounts([AtomicU64; PLAIN_OUTCOMES.len() + FAILURES.len() + 1]);
+
+impl Default for OutcomeCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::default()))
+    }
 }
 
 impl Counts {
@@ -212,7 +222,7 @@ impl Counts {
 
     /// A connection came to its end.
     pub(crate) fn outcome(&self, outcome: Outcome) {
-        self.outcomes[outcome.index()].fetch_add(1, Relaxed);
+        self.outcomes.0[outcome.index()].fetch_add(1, Relaxed);
     }
 }
 
@@ -263,7 +273,7 @@ impl Snapshot {
             sum.reordering_bytes += counts.stripes.reordering.load(Relaxed);
             sum.resent_bytes += counts.stripes.resent.load(Relaxed);
             for (index, name) in outcome_names() {
-                let count = counts.outcomes[index].load(Relaxed);
+                let count = counts.outcomes.0[index].load(Relaxed);
                 if count > 0 {
                     *sum.outcomes.entry(name).or_default() += count;
                 }

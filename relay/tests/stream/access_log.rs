@@ -115,8 +115,8 @@ fn a_log_says_who_ended_a_session_and_by_which_time_out() {
     let relay = Running::relay(&relay_with_logs(&folder));
     let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
     config.access_log = access_log_in(&folder, "gateway");
-    config.timeouts.idle = Duration::from_millis(300);
-    config.timeouts.half_closed = Duration::from_millis(200);
+    config.timeouts.idle = Some(Duration::from_millis(300));
+    config.timeouts.half_closed = Some(Duration::from_millis(200));
     let nobody = closed_port();
     config.forward = vec![forward(nobody.address), forward(echo())];
     let gateway = Running::gateway(&config);
