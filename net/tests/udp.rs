@@ -325,3 +325,20 @@ fn answers_leave_from_the_address_that_was_written_to() {
     })
     .unwrap();
 }
+
+#[test]
+fn datagrams_tell_how_long_they_have_waited() {
+    let options = UdpOptions { tells_age: true, ..UdpOptions::default() };
+    let (receiver, sender) = (port(LOCAL[0], options), port(LOCAL[0], options));
+    let (mut out, mut arrived) = (SendBatch::new(1), ReceiveBatch::new(8));
+    out.push(receiver.address(), 5).unwrap().copy_from_slice(b"hello");
+    assert_eq!(out.flush(&sender).sent, 1);
+    let waited = std::time::Duration::from_millis(60);
+    std::thread::sleep(waited);
+    assert_eq!(arrived.receive(&receiver).unwrap(), 1);
+    arrived.for_each(|arrival, _| {
+        // The wall clock and the one that sleeps are not the same.
+        let age = arrival.age.unwrap();
+        assert!(age > waited / 2 && age < waited * 100, "{age:?}");
+    });
+}

@@ -1,7 +1,7 @@
 //! What a node is told: by a program, or by a relay's or a gateway's TOML.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -269,8 +269,9 @@ const MOST_REPAIRS: usize = 8;
 const MOST_SOURCES: usize = 32;
 /// Longest that a block may be open. Chosen: no latency budget is longer.
 const MOST_WITHIN: Duration = Duration::from_secs(10);
-/// Where a node listens that is not told: every address, at a port that the system chooses.
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// Where a node listens that is not told: every address of both families, at a port that the system
+/// chooses.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 /// More threads than any machine that this is meant for has cores.
 const MOST_WORKERS: usize = 1024;
 
@@ -448,8 +449,16 @@ fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {
 impl Tunnel {
     fn check(&self, key: &'static str) -> Result<(), NodeError> {
         let refused = |problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let is_everything =
+            |rule: &DestinationRule| rule.range().is_some_and(|(_, bits)| bits == 0);
+        if let Some(rule) = self.destinations.iter().find(|rule| is_everything(rule)) {
+            return refused(&format!(
+                "`{rule}` would take all that this host sends, to its neighbours and name servers, \
+                 too; expected the networks behind the other gateway, as `10.2.0.0/16:*`"
+            ));
+        }
         let is_whole =
-            |rule: &DestinationRule| rule.range().is_some_and(|at| rule.covers_host(at.0));
+            |rule: &DestinationRule| rule.range().is_some() && rule.ports() == (1..=u16::MAX);
         if self.destinations.is_empty() || !self.destinations.iter().all(is_whole) {
             return refused("expected ranges of addresses with all ports, as `10.2.0.0/16:*`");
         }

@@ -60,6 +60,9 @@ counters! {
     refused,
     /// Packets of applications that are longer than any way to their far endpoint takes.
     too_long,
+    /// Packets that had waited here, to be fetched, for longer than their latency budget, and were
+    /// dropped.
+    stale,
     /// Packets handed to applications.
     delivered,
     /// Copies of packets that had arrived before, and replays.

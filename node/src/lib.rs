@@ -264,7 +264,7 @@ impl Node {
 
 /// The sockets of the workers, which share an address.
 fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPort>, NodeError> {
-    let options = UdpOptions { reuse_port: config.workers > 1, ..UdpOptions::default() };
+    let options = UdpOptions { reuse_port: config.workers > 1, ..neighbours_options() };
     let (mut address, mut ports) = (config.listen, Vec::new());
     for _ in 0..config.workers {
         let port = handover.neighbours(config.listen, address, &options)?;
@@ -278,6 +278,11 @@ fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPor
         ports.push(port);
     }
     Ok(ports)
+}
+
+/// How sockets towards neighbours are set up.
+fn neighbours_options() -> UdpOptions {
+    UdpOptions { both_families: true, tells_age: true, ..UdpOptions::default() }
 }
 
 /// Those for what the workers take off its way; what brings answers back is in force from now on.

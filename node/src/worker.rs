@@ -266,16 +266,27 @@ impl Worker {
         match token {
             ..ROUTES => self.incoming.for_each_train(|arrival, train| {
                 let pair = AddressPair { remote: arrival.from, local: arrival.at };
+                engine.note_age(arrival.age);
                 engine.take_train(now, pair, train);
             }),
-            _ => self.incoming.for_each(|arrival, datagram| match token {
-                DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),
-                ENDS.. => engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram),
-                _ => {
-                    engine.take_application(now, (token - ROUTES) as u32, arrival.into(), datagram)
+            _ => self.incoming.for_each(|arrival, datagram| {
+                engine.note_age(arrival.age);
+                match token {
+                    DEPOSITS.. => engine.take_deposit(now, (token - DEPOSITS) as usize, datagram),
+                    ENDS.. => {
+                        engine.take_reply(now, (token - ENDS) as u32, arrival.into(), datagram)
+                    }
+                    _ => engine.take_application(
+                        now,
+                        (token - ROUTES) as u32,
+                        arrival.into(),
+                        datagram,
+                    ),
                 }
             }),
         }
+        // What was brought back, and what programs send, has not waited.
+        engine.note_age(None);
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
             add(&self.outside.counts.overrun, u64::from(drops.wrapping_sub(*before)));

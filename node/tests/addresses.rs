@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nodes::wire::Wire;
 use nodes::*;
 use tradewind_grant::Hop;
-use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path};
+use tradewind_node::{Assumed, Course, Entrance, FlowOptions, Node, NodeConfig, Path};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -102,4 +102,21 @@ fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured
     // That is gone, and the port of the configuration leads there as it did.
     other.end();
     until("an answer from where it is configured", &near, || is_answered(&application, 2));
+}
+
+/// A gateway that is told no address of its own reaches neighbours of either family.
+#[test]
+fn one_gateway_has_neighbours_of_both_families() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("SKIPPED one_gateway_has_neighbours_of_both_families: this host has no IPv6");
+        return;
+    }
+    let grant = grant(identity(1).public(), "127.0.0.0/8:*");
+    let near = Node::start(NodeConfig::of_application(identity(1), grant)).unwrap();
+    for (number, listen) in [(4, "127.0.0.1:0"), (5, "[::1]:0")] {
+        let far = Node::start(plain(number, listen.parse().unwrap(), &[])).unwrap();
+        let options = FlowOptions::new(hop(far.address(), number), Vec::new());
+        let flow = near.register(echo(), Duration::ZERO, options).unwrap();
+        assert!(flow.wait_open(PATIENCE).unwrap(), "{listen}: {:?}", near.snapshot());
+    }
 }

@@ -81,7 +81,9 @@ pub struct SenderFlow {
 pub struct SenderConfig {
     /// Repeats copies that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes that the uplink bears of copies of what goes over the Internet, too; `None`: any. Vital copies may use the last quarter of the burst alone.
+    /// Bytes that the uplink bears of copies of what goes over the Internet, too, and of copies
+    /// that are sent again; `None`: any.
+    /// Vital copies may use the last quarter of the burst alone.
     pub uplink: Option<Allowance>,
 }
 
@@ -238,7 +240,7 @@ impl Sender {
         let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) else {
             return true;
         };
-        let bytes = u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX);
+        let bytes = copy_bytes(source);
         let reserve =
             if source.class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
         let bears = uplink.take_above(now, bytes, reserve);
@@ -312,6 +314,10 @@ impl Sender {
     fn resend(&mut self, now: Timestamp, peer: Peer) {
         let (Some(leg), Some(arq)) = (self.legs.get_mut(&peer), &self.config.arq) else { return };
         leg.resend(now, arq, |number, source, resent| {
+            let bears = |uplink: &mut Budget| uplink.take(now, copy_bytes(&source));
+            if !self.uplink.as_mut().is_none_or(bears) {
+                return self.outbox.drop(DropReason::OverBudget);
+            }
             self.outbox.send(peer, &Message::Copy { number, source });
             self.outbox.tell(Event::CopySent { packet: source.packet, resent });
         });
@@ -373,4 +379,9 @@ impl Sender {
             (at, reason)
         })
     }
+}
+
+/// What a copy takes of the uplink.
+fn copy_bytes(source: &Source<'_>) -> u32 {
+    u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX)
 }

@@ -5,12 +5,13 @@
 mod flows;
 
 use flows::*;
+use tradewind_packet::budget::Allowance;
 use tradewind_packet::event::{Closed, DropReason, Event, Way};
 use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Class, Message, Scope, Service};
 use tradewind_packet::receiver::ReceiverFlow;
-use tradewind_packet::sender::{Copies, Paths};
+use tradewind_packet::sender::{Arq, Copies, Paths, Sender, SenderConfig, SenderFlow};
 use tradewind_units::Duration;
 
 #[test]
@@ -446,11 +447,6 @@ fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
         }
     }
     assert_eq!(told, [400, 0]);
-    // After the first it is known how long they may take: nothing is asked for that comes by
-    // itself.
-    let asked = cast.sent(receiver_of(0), EGRESS);
-    let asked = asked.iter().filter(|message| matches!(message, Message::Nack(_))).count();
-    assert!(asked < 20, "{asked} requests for 40 packets that came");
 }
 
 /// The first packets of a flow are lost: it is numbered from zero, so that the first which comes
@@ -461,4 +457,37 @@ fn the_first_packets_of_a_flow_come_back() {
     cast.run(6, &mut losing(&[id(0, 0), id(0, 1)]));
     assert_eq!(cast.way_of(id(0, 0)), Some(Way::Cache));
     assert_eq!(cast.way_of(id(0, 1)), Some(Way::Cache));
+}
+
+/// A relay acknowledges nothing, and what is sent again is no more than the uplink bears.
+#[test]
+fn copies_that_are_sent_again_count_for_the_uplink() {
+    let copies_of = |uplink| {
+        let config = SenderConfig { arq: Some(Arq::default()), uplink };
+        let (mut sender, mut copies) = (Sender::new(config), 0);
+        let flow = SenderFlow {
+            receiver: Some(receiver_of(0)),
+            ingress: Some(INGRESS),
+            service: Service::Caching,
+            paths: Paths::Both,
+            copies: Copies::All,
+            worth: Some(ms(2000)),
+        };
+        sender.set_flow(FlowNumber(0), flow).unwrap();
+        for step in 0..400 {
+            if step < 40 {
+                sender.send(at(10 * step), FlowNumber(0), Class::Vital, &[7; 973]).unwrap();
+            }
+            sender.handle_timeout(at(10 * step));
+            while let Some(transmit) = sender.poll_transmit() {
+                let message = Message::parse(transmit.bytes).unwrap();
+                copies += usize::from(matches!(message, Message::Copy { .. }));
+            }
+        }
+        copies
+    };
+    // A thousand bytes each.
+    assert!(copies_of(None) > 80, "{} of 40", copies_of(None));
+    let half = Allowance { per_second: 1, burst: 60_000 };
+    assert_eq!(copies_of(Some(half)), 60);
 }

@@ -10,6 +10,7 @@ use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_units::{Duration, Money, Ratio};
 
 mod costs;
+mod guard;
 mod keeper;
 
 pub use costs::{FlowCosts, LeftRelay, Spent, ToldCosts};

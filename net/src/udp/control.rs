@@ -2,6 +2,7 @@
 
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use socket2::SockAddr;
 
@@ -35,6 +36,8 @@ pub(super) struct Told {
     pub(super) at: Option<IpAddr>,
     /// Its differentiated services code point, where the socket tells it.
     pub(super) dscp: Option<u8>,
+    /// When it came, since the Unix epoch, where the socket tells it.
+    pub(super) came: Option<Duration>,
 }
 
 /// Reads a received message's control messages.
@@ -61,6 +64,13 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) if length >= size_of::<u32>() => {
                 // SAFETY: the message holds 32 bits, not necessarily aligned.
                 told.drops = Some(unsafe { data.cast::<u32>().read_unaligned() });
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) if length >= size_of::<libc::timespec>() => {
+                // SAFETY: the message holds that structure, not necessarily aligned.
+                let came = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                let seconds = u64::try_from(came.tv_sec).unwrap_or(0);
+                let nanos = u32::try_from(came.tv_nsec).unwrap_or(0);
+                told.came = Some(Duration::new(seconds, nanos));
             }
             (libc::SOL_IP, libc::IP_ORIGDSTADDR) | (libc::SOL_IPV6, libc::IPV6_ORIGDSTADDR) => {
                 // SAFETY: the message holds an address of `length` bytes.

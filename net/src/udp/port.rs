@@ -26,8 +26,10 @@ pub struct UdpOptions {
     pub transparent: bool,
     /// Whether datagrams tell their differentiated services code points.
     pub tells_dscp: bool,
-    /// Whether a socket on `[::]` takes IPv4 as well.
+    /// Whether a socket on `[::]` takes IPv4 as well, and IPv4 alone on a host without IPv6.
     pub both_families: bool,
+    /// Whether each datagram tells how long it has waited to be fetched.
+    pub tells_age: bool,
 }
 
 impl Default for UdpOptions {
@@ -42,6 +44,7 @@ impl Default for UdpOptions {
             transparent: false,
             tells_dscp: false,
             both_families: false,
+            tells_age: false,
         }
     }
 }
@@ -66,11 +69,21 @@ impl UdpPort {
     pub fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
         let failed =
             |what: &str, error| NetError::system(format!("{what} of udp {address}"), error);
-        let domain = Domain::for_address(address);
-        let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
-            .map_err(|error| failed("make the socket", error))?;
+        let make = |address| {
+            let kind = Type::DGRAM.nonblocking().cloexec();
+            Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))
+        };
+        let is_both = options.both_families
+            && address.ip() == std::net::IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
+        let (socket, address) = match make(address) {
+            Err(error) if is_both && error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+                let v4 = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, address.port()));
+                (make(v4), v4)
+            }
+            made => (made, address),
+        };
+        let socket = socket.map_err(|error| failed("make the socket", error))?;
         if address.is_ipv6() {
-            let is_both = options.both_families && address.ip().is_unspecified();
             socket.set_only_v6(!is_both).map_err(|error| failed("set IPV6_V6ONLY", error))?;
         }
         if options.reuse_port {
@@ -170,6 +183,10 @@ fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<
     }
     if options.transparent {
         make_transparent(socket, address).map_err(|error| transparency_error(address, error))?;
+    }
+    if options.tells_age {
+        set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+            .map_err(|error| failed("set SO_TIMESTAMPNS", error))?;
     }
     if options.tells_dscp {
         tell_dscp(socket, address).map_err(|error| failed("set IP_RECVTOS", error))?;

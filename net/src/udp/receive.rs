@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::UdpPort;
 use super::control::{self, Room, Told};
@@ -28,6 +29,9 @@ pub struct Arrival {
     pub went_to: Option<SocketAddr>,
     /// Its differentiated services code point, where the socket tells it ([`UdpOptions::tells_dscp`](super::UdpOptions)).
     pub dscp: Option<u8>,
+    /// How long it had waited when it was fetched, where the socket tells it
+    /// ([`UdpOptions::tells_age`](super::UdpOptions)).
+    pub age: Option<Duration>,
 }
 
 /// Room for the messages of one call, and the messages of the last.
@@ -42,6 +46,8 @@ pub struct ReceiveBatch {
     used: usize,
     /// Of the socket that was read last, as the kernel counts: modulo 2^32.
     drops: u32,
+    /// When the last call was, since the Unix epoch.
+    fetched: Duration,
 }
 
 // SAFETY: its pointers lead into its own memory on the heap, whoever owns it.
@@ -64,6 +70,7 @@ impl ReceiveBatch {
             messages: Vec::with_capacity(messages),
             used: messages,
             drops: 0,
+            fetched: Duration::ZERO,
         }
     }
 
@@ -92,6 +99,7 @@ impl ReceiveBatch {
             return if is_passing(&error) { Ok(0) } else { Err(error) };
         };
         self.used = fetched;
+        self.fetched = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // The kernel tells of drops only once there are some, and then with every message.
         self.drops = 0;
         for at in 0..fetched {
@@ -126,9 +134,11 @@ impl ReceiveBatch {
     pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
-            let (length, Told { at, went_to, dscp, segment, .. }) = (message.length, message.told);
+            let (length, Told { at, went_to, dscp, came, segment, .. }) =
+                (message.length, message.told);
             let segment = segment.unwrap_or(length).max(1);
-            let arrival = Arrival { from, at, went_to, dscp };
+            let age = came.map(|came| self.fetched.saturating_sub(came));
+            let arrival = Arrival { from, at, went_to, dscp, age };
             take(arrival, &mut Train { buffer, length, segment });
         }
     }

@@ -658,6 +658,23 @@ mod tests {
     }
 
     #[test]
+    fn a_device_for_everything_is_refused_and_half_of_it_is_not() {
+        let check = |destinations: &str| {
+            let text = format!(
+                "far = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}",
+                hop(4)
+            );
+            let packet = toml::Value::Table(text.parse().unwrap());
+            let key = IdentityKey::from_entropy([2; 32]);
+            let node = NodeConfig::of_gateway(&[packet], None, key, None);
+            node.map(drop).map_err(|error| error.to_string())
+        };
+        let refused = check("'0.0.0.0/0:*'").unwrap_err();
+        assert!(refused.contains("all that this host sends"), "{refused}");
+        assert_eq!(check("'0.0.0.0/1:*', '128.0.0.0/1:*'"), Ok(()));
+    }
+
+    #[test]
     fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
         let auto = "service = 'auto'\nbudget = '150 ms'\n";
         assert_eq!(assumed(auto), Ok(Assumed::default()));

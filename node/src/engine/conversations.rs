@@ -87,7 +87,7 @@ impl Written {
 
 impl From<Arrival> for Written {
     fn from(arrival: Arrival) -> Self {
-        let Arrival { from, at, went_to, dscp } = arrival;
+        let Arrival { from, at, went_to, dscp, .. } = arrival;
         Self { at, went_to, dscp, ..Self::by(from) }
     }
 }
@@ -154,6 +154,9 @@ impl Engine {
     /// Takes a datagram that an application sent by route `at`.
     pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
         let Some(route) = self.routes.get(at) else { return };
+        if self.is_stale(route.carriage()) {
+            return add(&self.counts.stale, 1);
+        }
         let (far, carriage, end, source) = (route.far, route.carriage(), route.end, written.source);
         let from = route.to.is_none().then_some(source);
         let is_head = matches!(route.part, Part::Head(_));
@@ -212,15 +215,25 @@ impl Engine {
         inbound.used = now.steady;
         let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
         let is_whole = matches!(inbound.local, Local::Device(_));
+        let conversation = inbound.conversation;
+        if self.is_stale(carriage) {
+            return add(&self.counts.stale, 1);
+        }
         let class =
             written.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
-        let message = Message::Datagram { conversation: inbound.conversation, payload };
+        let message = Message::Datagram { conversation, payload };
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => {
                 self.send_far(now, far, carriage, &message);
             }
         }
+    }
+
+    /// Returns whether what is taken now had waited here for longer than it is worth having: this
+    /// process had stood still.
+    fn is_stale(&self, carriage: Carriage) -> bool {
+        carriage.worth().is_some_and(|worth| self.age > worth)
     }
 
     /// Returns whether a message of so many bytes is known to be too long for no way that there is
@@ -329,6 +342,10 @@ impl Engine {
     /// Hands a payload to the application that its conversation belongs to: at its end, or back at its beginning.
     pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
+            let carriage = self.inbound.get(id).map(|inbound| inbound.carriage);
+            if carriage.is_some_and(|carriage| self.is_stale(carriage)) {
+                return add(&self.counts.stale, 1);
+            }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
                 inbound.local.push(&self.counts, inbound.kept, inbound.to.into(), payload);
@@ -344,6 +361,10 @@ impl Engine {
             self.tell_if_let_go(peer, conversation);
             return add(&self.counts.dropped, 1);
         };
+        let carriage = self.routes.get(outbound.route).map(Route::carriage);
+        if carriage.is_some_and(|carriage| carriage.worth().is_some_and(|worth| self.age > worth)) {
+            return add(&self.counts.stale, 1);
+        }
         if let Some(route) = self.routes.get_mut(outbound.route) {
             outbound.used = now.steady;
             route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);

@@ -43,14 +43,14 @@ impl Local {
         (address, to): (SocketAddr, SocketAddr),
         tells_dscp: bool,
     ) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
+        let options = UdpOptions { tells_dscp, tells_age: true, ..UdpOptions::default() };
         let port = handover.applications((address, to), &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
     /// A socket of one conversation.
     pub(super) fn bind(address: SocketAddr, tells_dscp: bool) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, ..UdpOptions::default() };
+        let options = UdpOptions { tells_dscp, tells_age: true, ..UdpOptions::default() };
         let port = UdpPort::bind(address, &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }

@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tradewind_grant::{Sealer, Trust, Verifier};
-use tradewind_net::udp::{Train, UdpOptions, UdpPort};
+use tradewind_net::udp::{Train, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
 use tradewind_packet::id::FlowNumber;
@@ -48,6 +48,7 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
+use crate::neighbours_options;
 use crate::shared::Shared;
 
 use conversations::{Inbound, LetGo, Outbound};
@@ -132,6 +133,8 @@ pub(crate) struct Engine {
     refusals: Refusals,
     /// Before then no datagram that is too long is told of.
     next_too_long: Timestamp,
+    /// How long what is taken now had waited to be fetched.
+    age: Duration,
     /// Datagrams that sessions dropped and that are counted already.
     drops_counted: u64,
     salt: u16,
@@ -157,7 +160,7 @@ fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<S
         1 => None,
         _ => {
             let any = SocketAddr::new(config.listen.ip(), 0);
-            Some(Outlet::new(UdpPort::bind(any, &UdpOptions::default())?))
+            Some(Outlet::new(UdpPort::bind(any, &neighbours_options())?))
         }
     };
     Ok(Sockets { shared: Outlet::new(port), own, counts: Arc::clone(counts) })
@@ -228,6 +231,7 @@ impl Engine {
             next_refusal: Timestamp::ZERO,
             refusals: Refusals::default(),
             next_too_long: Timestamp::ZERO,
+            age: Duration::ZERO,
             drops_counted: 0,
             salt: 0,
             config: Arc::clone(&config),
@@ -248,6 +252,12 @@ impl Engine {
         self.sessions.refuse_issued_before(now.unix);
         self.dispatch(now);
         self.flush();
+    }
+
+    /// What is taken from now on had waited so long to be fetched: longer than usual when this
+    /// process had stood still.
+    pub(crate) fn note_age(&mut self, age: Option<Duration>) {
+        self.age = age.unwrap_or(Duration::ZERO);
     }
 
     /// Takes datagrams of a neighbour.

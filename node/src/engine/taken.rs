@@ -39,7 +39,8 @@ impl TakenLocal {
             true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
         };
-        let options = UdpOptions { transparent: true, tells_dscp: true, ..UdpOptions::default() };
+        let (transparent, tells_dscp, tells_age) = (true, true, true);
+        let options = UdpOptions { transparent, tells_dscp, tells_age, ..UdpOptions::default() };
         let first = destinations.first().map(ToString::to_string).unwrap_or_default();
         let listener = handover.applications((here, first), &options)?;
         let gate = Arc::new(Gate::of_datagrams(Capture {

@@ -7,12 +7,15 @@
 //! | reports in a row meet it | the next cheaper service that is fast enough is tried; direct only where the Internet would have done |
 //! | the service is too slow, look after look | the cheapest stronger one that is fast enough, or any; the fastest where none is |
 //! | it is, and another is fast enough by now | that one |
+//! | after a step up more is missed than before (`guard`) | back, and no step up for a while, if
+//! that helps |
 //!
 //! Receivers count from when a packet should have come, so that a path that gets slower as a whole is seen by its round trips alone. Delays
 //! jitter and costs are guesses until a service has run: no change follows one look or a small difference.
 
 use tradewind_model::packet::PacketService;
 
+use super::guard::Guard;
 use super::{Choice, Demand, ServiceOffer, fastest};
 
 /// What a receiver reports of one interval.
@@ -54,6 +57,8 @@ pub enum Cause {
     TooSlow,
     /// The one before is too slow, and this one no longer.
     FastAgain,
+    /// The one before made more packets late or lost than this one.
+    Harmed,
 }
 
 /// A flow has another service.
@@ -81,6 +86,7 @@ pub struct ServiceKeeper {
     is_trial: bool,
     /// Whether the last report found the Internet alone good enough.
     would_do_alone: bool,
+    guard: Guard,
 }
 
 /// A service and whether it counts as fast enough.
@@ -128,6 +134,7 @@ impl ServiceKeeper {
             good_before_down: GOOD_BEFORE_DOWN,
             is_trial: false,
             would_do_alone: choice.offers.iter().any(meets_alone),
+            guard: Guard::new(),
         }
     }
 
@@ -145,6 +152,10 @@ impl ServiceKeeper {
         let bearable = self.demand.bearable.as_f64() * report.expected as f64;
         let missed = report.expected.saturating_sub(report.in_time) as f64;
         self.would_do_alone = report.lost_by_internet as f64 <= bearable;
+        if let Some(service) = self.guard.observe(self.service, (report.expected as f64, missed)) {
+            let cause = if service < self.service { Cause::Harmed } else { Cause::Missed };
+            return Some(self.change(service, cause));
+        }
         if missed > bearable {
             self.good = 0;
             self.bad += 1;
@@ -186,7 +197,8 @@ impl ServiceKeeper {
         };
         let next =
             self.cheapest_stronger().or_else(|| self.cheapest()).or_else(slow_but_fastest)?;
-        (next != self.service).then(|| self.change(next, cause))
+        let is_allowed = next < self.service || self.guard.allows();
+        (next != self.service && is_allowed).then(|| self.change(next, cause))
     }
 
     fn running(&self) -> Option<&Rung> {
@@ -226,7 +238,7 @@ impl ServiceKeeper {
 
     fn step_up(&mut self) -> Option<Change> {
         self.bad = 0;
-        let stronger = self.cheapest_stronger()?;
+        let stronger = self.cheapest_stronger().filter(|_| self.guard.allows())?;
         if self.is_trial {
             self.good_before_down = (self.good_before_down * 2).min(MOST_BEFORE_DOWN);
         }
@@ -234,6 +246,7 @@ impl ServiceKeeper {
     }
 
     fn change(&mut self, service: PacketService, cause: Cause) -> Change {
+        self.guard.note_change(self.service, service > self.service);
         (self.service, self.bad, self.good, self.is_trial) = (service, 0, 0, false);
         Change { service, cause }
     }

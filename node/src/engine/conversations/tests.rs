@@ -142,3 +142,31 @@ fn what_is_said_after_a_long_silence_comes() {
     assert_eq!(&buffer[..length], b"at last");
     assert_eq!(world.hosts.at(1).counts.snapshot().conversations_evicted, 0);
 }
+
+/// Packets with a budget of 300 ms that this process fetches late, since it has stood still, go
+/// nowhere.
+#[test]
+fn what_has_waited_for_longer_than_its_budget_is_dropped_and_counted() {
+    let mut world = World::new();
+    let carriage = Carriage { budget_ms: 300, ..Carriage::DIRECT };
+    let route = world.route(1);
+    world.hosts.at(1).routes.get_mut(route).unwrap().course.carriage = carriage;
+    let (now, by) = (world.hosts.now, Written::by(address(0)));
+    for (age_ms, delivered) in [(0, 1), (299, 2), (301, 2), (20_000, 2)] {
+        let engine = world.hosts.at(1);
+        engine.note_age(Some(Duration::from_millis(age_ms)));
+        engine.take_application(now, route, by, b"any");
+        engine.note_age(None);
+        world.hosts.exchange();
+        assert_eq!(world.delivered(), delivered, "after {age_ms} ms");
+    }
+    assert_eq!(world.hosts.at(1).counts.snapshot().stale, 2);
+    // The same where they end.
+    let engine = world.hosts.at(4);
+    let (far, conversation) = *engine.inbound_ids.keys().next().unwrap();
+    engine.note_age(Some(Duration::from_secs(20)));
+    engine.deliver(now, far, conversation, b"late");
+    engine.note_age(None);
+    engine.flush();
+    assert_eq!((world.delivered(), world.hosts.at(4).counts.snapshot().stale), (2, 1));
+}

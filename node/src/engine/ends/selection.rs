@@ -124,6 +124,7 @@ impl Selection {
             Cause::Cheaper => "a dearer one was not needed for a while",
             Cause::TooSlow => "another became too slow for its budget",
             Cause::FastAgain => "it meets its budget by now, and another does not",
+            Cause::Harmed => "a dearer one made more late or lost",
         };
         Some(service_of(service))
     }

@@ -189,3 +189,49 @@ fn a_stronger_service_is_taken_even_if_it_is_cheaper_by_now() {
     keeper.observe(BAD);
     assert_eq!(keeper.observe(BAD), missed(Forwarding));
 }
+
+/// So many of a thousand are missed, which the Internet has lost or nobody could wait for.
+fn missing(missed: u64) -> Report {
+    Report { expected: 1000, in_time: 1000 - missed, lost_by_internet: missed }
+}
+
+/// Reports from a path that loses some packets by itself, and more where copies leave beside them,
+/// until `intervals` have passed:
+/// how many of them each service ran for, and why the last one was taken.
+fn on_a_short_uplink(intervals: u32) -> (BTreeMap<PacketService, u32>, Option<Cause>) {
+    let (mut keeper, mut ran, mut why) = (keeper(0.0), BTreeMap::new(), None);
+    for _ in 0..intervals {
+        *ran.entry(keeper.service()).or_default() += 1;
+        let missed = match keeper.service() {
+            Direct => 21,
+            Coding => 121,
+            Caching => 93,
+            Forwarding => 186,
+        };
+        why = keeper.observe(missing(missed)).map(|change| change.cause).or(why);
+    }
+    (ran, why)
+}
+
+#[test]
+fn copies_that_congest_what_they_protect_are_taken_back() {
+    let (ran, why) = on_a_short_uplink(20);
+    assert_eq!((ran[&Direct], why), (15, Some(Cause::Harmed)), "{ran:?}");
+    // And seldom tried again.
+    let (ran, _) = on_a_short_uplink(1000);
+    assert!(ran[&Direct] >= 970, "{ran:?}");
+}
+
+#[test]
+fn a_path_that_gets_worse_by_itself_keeps_the_stronger_service() {
+    let mut keeper = keeper(0.0);
+    keeper.observe(missing(50));
+    assert_eq!(keeper.observe(missing(50)), missed(Coding));
+    let taken_back: Vec<_> = (0..5).filter_map(|_| keeper.observe(missing(200))).collect();
+    assert_eq!(taken_back, [Change { service: Direct, cause: Cause::Harmed }]);
+    // Without it, twice as many are missed.
+    let again: Vec<_> = (0..3).filter_map(|_| keeper.observe(missing(400))).collect();
+    assert_eq!(again, [Change { service: Coding, cause: Cause::Missed }]);
+    let harmed = (0..50).filter_map(|_| keeper.observe(missing(200)));
+    assert_eq!(harmed.filter(|change| change.cause == Cause::Harmed).count(), 0);
+}
