@@ -21,6 +21,7 @@
 //! | [`terms`] | what a header says of its leg and of dials after it |
 //! | [`join`] | how further connections join the session of a striped leg |
 //! | [`echo`] | what a probe of a path brings back |
+//! | [`first_flight`] | how who dials proves that it knows the relay, before that answers |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
 //! | [`policy`] | what a relay itself agrees to dial |
@@ -35,6 +36,7 @@ pub mod date;
 pub mod destination;
 pub mod echo;
 mod error;
+pub mod first_flight;
 pub mod forbidden;
 pub mod header;
 pub mod identity;
@@ -57,6 +59,7 @@ mod wire;
 pub use destination::{Destination, DestinationRule, HostName};
 pub use echo::Echo;
 pub use error::GrantError;
+pub use first_flight::FirstFlightKey;
 pub use header::{Hop, Nonce, ReceivedHeader, Route};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
 pub use join::{JoinKey, SessionName};

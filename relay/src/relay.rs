@@ -18,13 +18,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader, Refusal, ReplayTable,
-    Reply, SealedHeader, Status, Verifier, join, warm,
+    FirstFlightKey, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader,
+    Refusal, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
 };
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
@@ -32,7 +32,7 @@ use tradewind_units::Timestamp;
 use crate::access_log::{AuditLog, SessionFacts, note};
 use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
-use crate::connection::{Connection, NO_TLS, Tls};
+use crate::connection::{Connection, Tls};
 use crate::counts::Outcome;
 use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
@@ -52,10 +52,10 @@ use crate::stripe::{Offer, Offers, Sessions};
 use crate::upgrade::{Inheritance, Successor, send_bytes};
 use crate::worker::{Seat, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
-use first_bytes::{NoHeader, header_bytes};
+use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
-use welcome::{Rarely, name};
+use welcome::{Rarely, Welcomed, stay_silent};
 
 /// A relay whose listeners are open.
 pub struct Relay {
@@ -141,6 +141,7 @@ impl Relay {
             joinable: Arc::default(),
             header_limit: config.timeouts.header,
             tls,
+            flight_key: FirstFlightKey::of(&identity),
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
             complaints: Rarely::default(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?,
@@ -235,6 +236,8 @@ struct RelayService {
     header_limit: Duration,
     keeping: Keeping,
     tls: Arc<Tls>,
+    /// What proves that who dials knows this relay.
+    flight_key: FirstFlightKey,
     /// What each listener asks of who dials.
     entrances: Vec<Encryption>,
     /// What is told of peers that nobody has authenticated.
@@ -254,26 +257,29 @@ impl Service for RelayService {
         entrance: usize,
         seat: &mut Seat,
     ) -> Result<Session, Outcome> {
-        let (stream, limit) = match self.entrances[entrance] {
-            Encryption::None => (Connection::plain(stream), self.header_limit),
-            wanted => self.welcome(stream, wanted, seat.worker()).await?,
-        };
+        let deadline = Instant::now() + self.header_limit;
+        let wanted = self.entrances[entrance];
+        let welcomed = self.welcome(stream, wanted, seat.worker(), deadline).await?;
+        let Welcomed { connection: stream, must_be_tls } = welcomed;
         let mut unused = Unused::default();
-        let bytes = match self.header(&stream, &mut unused, seat, limit).await {
+        let bytes = match self.first_bytes(&stream, &mut unused, seat, deadline).await {
             Ok(bytes) => bytes,
-            Err(outcome) => {
-                if outcome == Outcome::TlsUnwanted {
-                    part(stream, seat.worker(), &NO_TLS).await;
-                }
-                return Err(outcome);
-            }
+            Err(outcome) => return Err(silent(&stream, outcome, deadline).await),
         };
-        if join::is_join(&bytes) {
-            return Err(self.join(stream, &bytes, unused, seat).await);
+        if must_be_tls {
+            return Err(self.refuse_plain(stream, &bytes, seat.worker(), deadline).await);
         }
+        if join::is_join(&bytes) {
+            return Err(self.join(stream, &bytes, unused, seat, deadline).await);
+        }
+        let bytes = match self.header(&stream, bytes, &mut unused, seat).await {
+            Ok(bytes) => bytes,
+            Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
+            Err(outcome) => return Err(outcome),
+        };
         let header = match self.verify(&bytes, stream.peer()) {
             Ok(header) => header,
-            Err(refusal) => return Err(self.refuse(stream, seat, refusal).await),
+            Err(refusal) => return Err(self.refuse(stream, seat, refusal, deadline).await),
         };
         seat.authenticated();
         let worker = seat.worker();
@@ -336,38 +342,41 @@ impl Service for RelayService {
 }
 
 impl RelayService {
+    /// What comes first: a hop header, a hello, or a join.
+    async fn first_bytes(
+        &self,
+        stream: &Connection,
+        unused: &mut Unused,
+        seat: &Seat,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Outcome> {
+        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        match timeout_at(deadline, reading).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(HeadError::Parse(cause))) => {
+                tracing::debug!("refused: {cause}");
+                Err(Outcome::Malformed)
+            }
+            Ok(Err(error)) => {
+                tracing::debug!("refused: {error}");
+                Err(Outcome::NoHeader)
+            }
+            Err(_) => {
+                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
+                Err(Outcome::NoHeader)
+            }
+        }
+    }
+
     /// The header of a session. A neighbour that keeps connections ready says hello first and brings
     /// it later.
     async fn header(
         &self,
         stream: &Connection,
+        bytes: Vec<u8>,
         unused: &mut Unused,
         seat: &mut Seat,
-        limit: Duration,
     ) -> Result<Vec<u8>, Outcome> {
-        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
-        let bytes = match timeout(limit, reading).await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(HeadError::Parse(NoHeader::Tls))) => {
-                self.complaints.say(|| {
-                    let told = "TLS, which this listener does not speak; set the same `encryption` on both sides";
-                    format!("refused: {} begins with {told}", name(stream))
-                });
-                return Err(Outcome::TlsUnwanted);
-            }
-            Ok(Err(HeadError::Parse(NoHeader::Malformed(cause)))) => {
-                tracing::debug!("refused: {cause}");
-                return Err(Outcome::Malformed);
-            }
-            Ok(Err(error)) => {
-                tracing::debug!("refused: {error}");
-                return Err(Outcome::NoHeader);
-            }
-            Err(_) => {
-                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
-                return Err(Outcome::NoHeader);
-            }
-        };
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
@@ -451,14 +460,21 @@ impl RelayService {
     }
 
     /// Refuses a header: with a word when the neighbour is proven, else in silence.
-    async fn refuse(&self, stream: Connection, seat: &mut Seat, refusal: Box<Refusal>) -> Outcome {
+    async fn refuse(
+        &self,
+        stream: Connection,
+        seat: &mut Seat,
+        refusal: Box<Refusal>,
+        deadline: Instant,
+    ) -> Outcome {
         let failure = Failure::from(refusal.cause.clone());
         let (Some(key), Some(hop)) = (refusal.upstream, refusal.hop) else {
             self.complain(&stream, &refusal.cause);
-            return match refusal.cause {
+            let outcome = match refusal.cause {
                 GrantError::Malformed { .. } | GrantError::TooLong { .. } => Outcome::Malformed,
                 _ => Outcome::Forged,
             };
+            return silent(&stream, outcome, deadline).await;
         };
         tracing::info!("refused: {}", failure.message);
         let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
@@ -595,6 +611,15 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
 /// What has become of a session whose upstream failed before its path was open.
 fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
     broken(&header.flow, &header.destination, &Broken::Upstream(error))
+}
+
+/// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to a plain
+/// one. By an encrypted one it is known already.
+async fn silent(connection: &Connection, outcome: Outcome, deadline: Instant) -> Outcome {
+    if connection.seal().is_none() {
+        stay_silent(connection.stream(), deadline).await;
+    }
+    outcome
 }
 
 /// Whether the destination may have been dialled when a session failed, here or further on.

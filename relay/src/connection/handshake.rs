@@ -1,14 +1,17 @@
 //! How an encrypted connection begins: TLS handshakes, and a peer that speaks the other language.
 //!
-//! TLS is told from a hop header by the first byte. Who meets the other language says so once to the log
-//! and answers with an alert of TLS in the clear, which both languages know how to read: a header's sender
-//! as what is no reply, TLS as its own. Nothing is ever carried in the other language instead.
+//! What is plain is told from an encrypted connection by the first byte. Who dials an encrypted leg
+//! proves first that it knows which relay it dials (`grant::first_flight`); before such a proof, or
+//! that of a hop header, a relay says nothing at all. Who meets the other language, and such a proof,
+//! says so once to the log and answers with an alert of TLS in the clear, which both languages know how
+//! to read: a header's sender as what is no reply, TLS as its own. Nothing is ever carried in the other
+//! language instead.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 use tokio::net::TcpStream;
-use tradewind_grant::PublicIdentity;
+use tradewind_grant::{FirstFlightKey, PublicIdentity};
 
 use super::Connection;
 use super::identities::{OtherIdentity, Tls};
@@ -35,6 +38,12 @@ pub(crate) enum NotSealed {
     /// It ended before the handshake did.
     #[error("ended the connection in the TLS handshake")]
     Ended,
+    /// It answered nothing, as relays do to whoever dials another than they are.
+    #[error("ends the connection without an answer: it is not {0}, or no relay, or has no room")]
+    Silent(PublicIdentity),
+    /// No randomness was left.
+    #[error("entropy: {}", crate::failure::plain(.0))]
+    Entropy(io::Error),
     /// The peer speaks no TLS.
     #[error("speaks no TLS, which this side wants; set the same `encryption` on both sides")]
     NoTls,
@@ -79,15 +88,46 @@ impl Tls {
         stream: TcpStream,
         expected: PublicIdentity,
     ) -> Result<Connection, NotSealed> {
-        self.shake(stream, Seal::dialled(self.dial(expected)?)).await
+        let seal = Seal::dialled(self.dial(expected)?);
+        seal.shake()?;
+        let entropy = tradewind_net::entropy::bytes().map_err(NotSealed::Entropy)?;
+        seal.prove_first(|hello| FirstFlightKey::of(&expected).prove(entropy, hello));
+        let mut received = 0;
+        let shaken = self.shake(stream, seal, &mut received).await;
+        let is_end = |error: &NotSealed| match error {
+            NotSealed::Ended => true,
+            NotSealed::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            _ => false,
+        };
+        shaken.map_err(|error| match received {
+            0 if is_end(&error) => NotSealed::Silent(expected),
+            _ => error,
+        })
     }
 
-    /// Encrypts a connection that was accepted. Who dialled says [`Connection::peer`].
-    pub(crate) async fn seal_accepted(&self, stream: TcpStream) -> Result<Connection, NotSealed> {
-        self.shake(stream, Seal::accepted(self.accept()?)).await
+    /// Encrypts a connection that was accepted and has brought `hello`, a whole ClientHello. Who dialled
+    /// says [`Connection::peer`].
+    pub(crate) async fn seal_accepted(
+        &self,
+        stream: TcpStream,
+        hello: &[u8],
+    ) -> Result<Connection, NotSealed> {
+        let seal = Seal::accepted(self.accept()?);
+        seal.take_in(|room| {
+            let room = room.get_mut(..hello.len()).ok_or(io::ErrorKind::InvalidData)?;
+            room.copy_from_slice(hello);
+            Ok(hello.len())
+        })?;
+        self.shake(stream, seal, &mut 0).await
     }
 
-    async fn shake(&self, stream: TcpStream, mut seal: Seal) -> Result<Connection, NotSealed> {
+    /// Goes through the handshake; `received` counts what has come.
+    async fn shake(
+        &self,
+        stream: TcpStream,
+        mut seal: Seal,
+        received: &mut usize,
+    ) -> Result<Connection, NotSealed> {
         loop {
             let shaken = seal.shake();
             match shaken {
@@ -113,7 +153,10 @@ impl Tls {
                 stream.readable().await?;
                 match seal.take_in(|room| stream.try_read(room)) {
                     Ok(0) => return Err(NotSealed::Ended),
-                    Ok(_) => break,
+                    Ok(count) => {
+                        *received += count;
+                        break;
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error.into()),
                 }

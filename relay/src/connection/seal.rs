@@ -16,6 +16,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 use tradewind_grant::PublicIdentity;
+use tradewind_grant::first_flight::PROOF_BYTES;
 
 use super::identities::Tls;
 
@@ -152,6 +153,14 @@ impl Seal {
         let done = state.turn(&mut incoming, &mut [], Want::Nothing);
         state.keep(&incoming, done.as_ref().map_or(0, |turned| turned.used));
         done.map(|_| !state.end.is_handshaking())
+    }
+
+    /// Puts before what waits to be sent, a whole ClientHello, what `prove` makes of it.
+    pub(super) fn prove_first(&self, prove: impl FnOnce(&[u8]) -> [u8; PROOF_BYTES]) {
+        let mut state = self.lock();
+        let outgoing = &mut state.outgoing;
+        let proof = prove(&outgoing.buffer[outgoing.sent..outgoing.filled]);
+        outgoing.put_first(&proof);
     }
 
     /// Takes in more of a handshake. `Ok(0)`: the connection has ended.
@@ -502,6 +511,15 @@ impl Outgoing {
                 Err(_) => return Err(Error::General("no more can be enciphered".to_owned())),
             }
         }
+    }
+
+    /// Adds `bytes` before what waits.
+    fn put_first(&mut self, bytes: &[u8]) {
+        let all = [bytes, &self.buffer[self.sent..self.filled]].concat();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(buffer.len().max(all.len()), 0);
+        buffer[..all.len()].copy_from_slice(&all);
+        *self = Self { buffer, filled: all.len(), sent: 0 };
     }
 
     /// Sends all, and keeps no more memory than what is left needs.

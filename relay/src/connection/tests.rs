@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tradewind_grant::first_flight::PROOF_BYTES;
 use tradewind_grant::{
     Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Relays, Request, Route, Sealer,
 };
@@ -47,7 +48,29 @@ async fn pair_of(
         near.write_all(b"first").await?;
         Ok(near)
     };
-    tokio::join!(dial, accepting.seal_accepted(far))
+    let accept = async {
+        let hello = hello_of(&far).await;
+        accepting.seal_accepted(far, &hello).await
+    };
+    tokio::join!(dial, accept)
+}
+
+/// The ClientHello that a first flight brings; whom its proof is for is not looked at.
+async fn hello_of(far: &TcpStream) -> Vec<u8> {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let hello = bytes.get(PROOF_BYTES..).unwrap_or_default();
+        if let [22, 3, _, high, low, rest @ ..] = hello
+            && rest.len() == usize::from(u16::from_be_bytes([*high, *low]))
+        {
+            return hello.to_vec();
+        }
+        far.readable().await.unwrap();
+        if let Ok(read) = far.try_read(&mut buffer) {
+            assert_ne!(read, 0, "ended in its first flight");
+            bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
 }
 
 #[test]

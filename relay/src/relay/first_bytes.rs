@@ -5,25 +5,10 @@ use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::join::{self, JOIN_BYTES};
 use tradewind_grant::warm::{self, HELLO_BYTES};
 
-use crate::connection::is_tls;
 use crate::head::Progress;
 
-/// What came instead of a header.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoHeader {
-    /// TLS.
-    #[error("TLS")]
-    Tls,
-    /// Something else.
-    #[error(transparent)]
-    Malformed(#[from] GrantError),
-}
-
 /// Cuts a hop header, the hello of a warm connection, or a join off what has come.
-pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoHeader> {
-    if bytes.first().is_some_and(|first| is_tls(*first)) {
-        return Err(NoHeader::Tls);
-    }
+pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);
     }

@@ -2,11 +2,11 @@
 
 use std::convert::Infallible;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tradewind_grant::OpenHeader;
 use tradewind_stripe::frame::START_BYTES;
 
-use super::{RelayService, most_sessions};
+use super::{RelayService, most_sessions, silent};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::head::{Progress, Unused};
@@ -30,15 +30,18 @@ impl RelayService {
         bytes: &[u8],
         mut unused: Unused,
         seat: &mut Seat,
+        deadline: Instant,
     ) -> Outcome {
         let admitted = match self.joinable.admit(bytes, connection.peer()) {
             Ok(admitted) => admitted,
             // It may have ended a moment ago: that is no news, and no attack.
-            Err(NotAdmitted::NoSession) => return Outcome::NoSession,
+            Err(NotAdmitted::NoSession) => {
+                return silent(&connection, Outcome::NoSession, deadline).await;
+            }
             Err(NotAdmitted::Full) => return Outcome::Full,
             Err(NotAdmitted::Forged(cause)) => {
                 tracing::debug!("refused: {cause}");
-                return Outcome::Forged;
+                return silent(&connection, Outcome::Forged, deadline).await;
             }
         };
         seat.authenticated();

@@ -1,65 +1,125 @@
-//! How a relay meets who dials it: in TLS, unless the listener says otherwise.
+//! How a relay meets who dials it: in TLS, unless the listener says otherwise, and in silence until who
+//! dials has proved that it knows this relay.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use tradewind_desired::Encryption;
-use tradewind_grant::GrantError;
+use tradewind_grant::first_flight::{HELLO_LIMIT, PROOF_BYTES, is_plain};
+use tradewind_grant::{GrantError, warm};
 use tradewind_net::tcp;
 
-use super::RelayService;
-use crate::connection::{Connection, TLS_WANTED, is_tls};
+use super::{RelayService, unix_now};
+use crate::connection::{Connection, NO_TLS, TLS_WANTED};
 use crate::counts::Outcome;
 use crate::failure::plain;
 use crate::opening::part;
 use crate::worker::Worker;
 
+/// A connection whose first byte says whether it is plain, or whose first flight is whole.
+pub(super) struct Welcomed {
+    pub(super) connection: Connection,
+    /// It is plain, and this listener takes none that is: whoever proves to know this relay is told so.
+    pub(super) must_be_tls: bool,
+}
+
 impl RelayService {
-    /// Encrypts a connection that was accepted, or lets it be plain where the listener allows both; also
-    /// tells how much of the time for a header is left.
+    /// Encrypts a connection that was accepted, or lets it be plain; until `deadline`. Nothing is answered
+    /// to a peer that has not proved that it knows this relay.
     pub(super) async fn welcome(
         &self,
         stream: TcpStream,
         wanted: Encryption,
         worker: &Worker,
-    ) -> Result<(Connection, Duration), Outcome> {
-        let begin = Instant::now();
-        let welcome = timeout(self.header_limit, self.encrypt(stream, wanted, worker)).await;
-        let connection = welcome.unwrap_or_else(|_| {
-            tracing::debug!("refused: no TLS handshake within {:?}", self.header_limit);
-            Err(Outcome::NoHeader)
-        })?;
-        Ok((connection, self.header_limit.saturating_sub(begin.elapsed())))
-    }
-
-    async fn encrypt(
-        &self,
-        stream: TcpStream,
-        wanted: Encryption,
-        worker: &Worker,
-    ) -> Result<Connection, Outcome> {
-        let mut first = [0];
-        match stream.peek(&mut first).await {
-            Ok(1..) => {}
-            Ok(0) => return Err(Outcome::NoHeader),
+        deadline: Instant,
+    ) -> Result<Welcomed, Outcome> {
+        let mut bytes = Vec::new();
+        let flight = timeout_at(deadline, self.first_flight(&stream, &mut bytes)).await;
+        match flight.unwrap_or(Ok(Flight::None)) {
+            Ok(Flight::Plain) => {
+                let must_be_tls = wanted == Encryption::Tls;
+                Ok(Welcomed { connection: Connection::plain(stream), must_be_tls })
+            }
+            Ok(Flight::Hello) if wanted == Encryption::None => {
+                self.complaints.say(|| {
+                    let told = "TLS, which this listener does not speak; set the same `encryption` on both sides";
+                    format!("refused: {} begins with {told}", peer_of(&stream))
+                });
+                part(Connection::plain(stream), worker, &NO_TLS).await;
+                Err(Outcome::TlsUnwanted)
+            }
+            Ok(Flight::Hello) => {
+                let peer = peer_of(&stream);
+                let hello = &bytes[PROOF_BYTES..];
+                let sealed = timeout_at(deadline, self.tls.seal_accepted(stream, hello)).await;
+                let connection = sealed.map_err(|_| Outcome::NoHeader)?.map_err(|error| {
+                    self.complaints.say(|| format!("refused: {peer} {error}"));
+                    Outcome::TlsFailed
+                })?;
+                Ok(Welcomed { connection, must_be_tls: false })
+            }
+            Ok(Flight::None) => {
+                tracing::debug!("refused: {}: no first flight to this relay", peer_of(&stream));
+                let outcome = if bytes.is_empty() { Outcome::NoHeader } else { Outcome::Forged };
+                stay_silent(&stream, deadline).await;
+                Err(outcome)
+            }
             Err(error) => {
-                tracing::debug!("refused: {}", plain(&error));
-                return Err(Outcome::NoHeader);
+                tracing::debug!("refused: {}: {}", peer_of(&stream), plain(&error));
+                let _reset = tcp::end_in_order_on_close(&stream);
+                Err(Outcome::NoHeader)
             }
         }
-        let peer = tcp::peer(&stream);
-        if is_tls(first[0]) {
-            return self.tls.seal_accepted(stream).await.map_err(|error| {
-                let peer = peer.map_or_else(String::new, |peer| peer.to_string());
-                self.complaints.say(|| format!("refused: {peer} {error}"));
-                Outcome::TlsFailed
-            });
+    }
+
+    /// Reads the first flight of an encrypted connection into `bytes`; of a plain one nothing.
+    async fn first_flight(&self, stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<Flight> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let connection = Connection::plain(stream);
-        if wanted == Encryption::Either {
-            return Ok(connection);
+        if is_plain(first[0]) {
+            return Ok(Flight::Plain);
+        }
+        bytes.reserve_exact(PROOF_BYTES + HELLO_LIMIT);
+        loop {
+            match self.flight_key.open(bytes) {
+                Ok(Some(_)) => return Ok(Flight::Hello),
+                Err(_) => return Ok(Flight::None),
+                Ok(None) => {}
+            }
+            stream.readable().await?;
+            match stream.try_read_buf(bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether who sent `bytes`, a header or hello, knows this relay: it is told then that TLS is wanted
+    /// here. Whatever it is, it is refused.
+    pub(super) async fn refuse_plain(
+        &self,
+        connection: Connection,
+        bytes: &[u8],
+        worker: &Worker,
+        deadline: Instant,
+    ) -> Outcome {
+        let is_proven = match warm::is_hello(bytes) {
+            true => self.lock_verifier().open_hello(unix_now(), bytes).is_ok(),
+            false => match self.verify(bytes, None) {
+                Ok(_) => true,
+                Err(refusal) => refusal.upstream.is_some(),
+            },
+        };
+        if !is_proven {
+            stay_silent(connection.stream(), deadline).await;
+            return Outcome::Forged;
         }
         self.complaints.say(|| {
             let told =
@@ -67,7 +127,7 @@ impl RelayService {
             format!("refused: {} {told}", name(&connection))
         });
         part(connection, worker, &TLS_WANTED).await;
-        Err(Outcome::NoTls)
+        Outcome::NoTls
     }
 
     /// Tells why a header or hello was not believed. A peer without a name is no news.
@@ -82,9 +142,45 @@ impl RelayService {
     }
 }
 
+/// What a connection begins with.
+enum Flight {
+    /// What is not encrypted; it was not read.
+    Plain,
+    /// The proof that this relay is known, and a ClientHello.
+    Hello,
+    /// Neither, or not in time.
+    None,
+}
+
+/// Answers nothing until `deadline`, and lets the connection be closed in order then: whoever scans learns
+/// no more than that something listens here.
+pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
+    /// What is read no more lets the close be a reset. Chosen: above any first flight of anybody.
+    const MOST_BYTES: usize = 1 << 16;
+    let _reset = tcp::end_in_order_on_close(stream);
+    let mut left = MOST_BYTES;
+    let read = async {
+        let mut buffer = [0; 2048];
+        while left > 0 && stream.readable().await.is_ok() {
+            match stream.try_read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => left = left.saturating_sub(read),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+        std::future::pending().await
+    };
+    let _time_is_over = timeout_at(deadline, read).await;
+}
+
+fn peer_of(stream: &TcpStream) -> String {
+    tcp::peer(stream).map_or_else(|| "a peer".to_owned(), |peer| peer.to_string())
+}
+
 /// Where a connection comes from.
 pub(super) fn name(connection: &Connection) -> String {
-    tcp::peer(connection).map_or_else(|| "a peer".to_owned(), |peer| peer.to_string())
+    peer_of(connection.stream())
 }
 
 /// Warnings of which strangers may cause as many as they like: one a second is told, the rest for

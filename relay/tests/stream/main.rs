@@ -22,6 +22,7 @@ mod proxies;
 mod refusal;
 mod region;
 mod reload;
+mod scans;
 mod stripe;
 mod urgent;
 mod warm;

@@ -157,14 +157,15 @@ fn a_gateway_without_a_route_says_so() {
 
 #[test]
 fn a_relay_with_another_identity_than_the_routes_is_not_believed() {
-    let relay = Running::relay(&relay_config());
+    let mut config = relay_config();
+    config.timeouts.header = Duration::from_millis(100);
+    let relay = Running::relay(&config);
     let mut hop = relay.hop("relay-1");
     hop.identity = identity().public();
     let gateway = connect_gateway(Route::Relays(vec![hop]));
     let (_, body) = connect_through(&gateway, "127.0.0.1:9");
     assert!(body.starts_with(&format!("gateway: next relay {}: ", relay.address())), "{body}");
-    let outcome = if crate::support::is_plain() { "forged" } else { "tls_failed" };
-    wait_for("the refusal", || relay.handle.snapshot().outcome(outcome) == 1);
+    wait_for("the refusal", || relay.handle.snapshot().outcome("forged") == 1);
 }
 
 /// A sealed header for `relays` as a gateway with `sealer` sends it.
@@ -299,10 +300,16 @@ fn forged_headers_get_no_answer_and_are_counted() {
 }
 
 #[test]
-fn what_is_no_header_is_closed_at_once_and_counted() {
-    let relay = Running::relay(&relay_config());
-    assert_eq!(answer_to(&relay, b"GET / HTTP/1.1\r\n\r\n"), b"");
-    wait_for("the count", || relay.handle.snapshot().outcome("malformed") == 1);
+fn what_is_no_header_is_not_answered_and_counted() {
+    let mut config = relay_config();
+    config.timeouts.header = Duration::from_millis(100);
+    let relay = Running::relay(&config);
+    for (bytes, outcome) in
+        [(b"GET / HTTP/1.1\r\n\r\n".as_slice(), "forged"), (b"TRACE / HTTP/1.1\r\n", "malformed")]
+    {
+        assert_eq!(answer_to(&relay, bytes), b"");
+        wait_for("the count", || relay.handle.snapshot().outcome(outcome) == 1);
+    }
 }
 
 #[test]
@@ -313,7 +320,7 @@ fn a_header_that_comes_too_slowly_is_closed_at_its_deadline() {
     let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
     let mut stream = connect(relays[0].address());
     stream.write_all(&bytes[..40]).unwrap();
-    assert!(digest(&mut stream).is_err(), "a slow header is reset");
+    assert_eq!(digest(&mut stream).unwrap().0, 0, "it is closed in order, without a word");
     wait_for("the count", || relays[0].handle.snapshot().outcome("no_header") == 1);
 }
 
@@ -354,7 +361,7 @@ fn connections_that_show_no_header_end_after_their_time() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(300);
     let relay = Running::relay(&config);
-    assert!(digest(&mut connect(relay.address())).is_err());
+    assert_eq!(digest(&mut connect(relay.address())).unwrap().0, 0);
     wait_for("the count", || relay.handle.snapshot().outcome("no_header") == 1);
 }
 

@@ -1,0 +1,160 @@
+//! The first flight of an encrypted leg: who dials proves that it knows which relay it dials, before
+//! that answers a single byte. Whoever scans addresses and ports meets silence.
+//!
+//! ```text
+//! bytes  field
+//!    16  nonce: random, but that its first byte is never "T", with which all that is plain begins
+//!    16  tag: keyed hash of the nonce and the ClientHello, with a key derived from the relay's identity
+//!     x  ClientHello: a record of TLS, whole
+//! ```
+//!
+//! To all others these are random bytes. The tag stands for this one ClientHello: whoever has recorded
+//! a first flight and sends it again is answered by a handshake that only who made it can read, so
+//! not even then is the relay's identity shown. Nothing depends on a clock.
+
+use crate::pair::{TAG_BYTES, Tag, tags_match};
+use crate::{GrantError, PublicIdentity};
+
+/// Length of the proof, which precedes the ClientHello.
+pub const PROOF_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+/// Longest ClientHello with its record's head. Chosen: several times ours, and what a relay may read
+/// before it knows that it is meant.
+pub const HELLO_LIMIT: usize = 4096 - PROOF_BYTES;
+
+const NONCE_BYTES: usize = 16;
+const KEY_CONTEXT: &str = "tradewind 2026-11 first flight v1";
+/// The first byte of hop headers, hellos and joins.
+const PLAIN: u8 = b'T';
+/// The kind of a TLS record that carries a handshake, its version's first byte, and its head's length.
+const HANDSHAKE: u8 = 22;
+const VERSION: u8 = 3;
+const HEAD_BYTES: usize = 5;
+
+/// Whether a connection that begins with `byte` is plain: a hop header, a hello or a join.
+#[must_use]
+pub const fn is_plain(byte: u8) -> bool {
+    byte == PLAIN
+}
+
+/// The key by which first flights to one relay are proved.
+#[derive(Clone)]
+pub struct FirstFlightKey([u8; 32]);
+
+impl std::fmt::Debug for FirstFlightKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FirstFlightKey")
+    }
+}
+
+impl FirstFlightKey {
+    /// Derives the key of `relay`.
+    #[must_use]
+    pub fn of(relay: &PublicIdentity) -> Self {
+        Self(blake3::derive_key(KEY_CONTEXT, relay.as_bytes()))
+    }
+
+    /// Returns what precedes `hello`, a ClientHello with its record's head; `entropy` is new each time.
+    #[must_use]
+    pub fn prove(&self, entropy: [u8; NONCE_BYTES], hello: &[u8]) -> [u8; PROOF_BYTES] {
+        let mut proof = [0; PROOF_BYTES];
+        let (nonce, tag) = proof.split_at_mut(NONCE_BYTES);
+        nonce.copy_from_slice(&entropy);
+        if is_plain(nonce[0]) {
+            nonce[0] = !PLAIN;
+        }
+        tag.copy_from_slice(&self.tag(nonce, hello));
+        proof
+    }
+
+    /// Cuts the ClientHello off what has come so far; `None` while it is not whole. Nothing tells apart
+    /// who does not know this relay, who speaks another protocol, and who has altered a byte.
+    ///
+    /// # Errors
+    /// When this is no first flight to this relay, whatever follows.
+    pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, GrantError> {
+        let malformed = GrantError::Malformed { what: "first flight to this relay", at: 0 };
+        let Some((proof, rest)) = bytes.split_first_chunk::<PROOF_BYTES>() else { return Ok(None) };
+        let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let length = HEAD_BYTES + usize::from(u16::from_be_bytes([head[3], head[4]]));
+        if head[0] != HANDSHAKE || head[1] != VERSION || length > HELLO_LIMIT {
+            return Err(malformed);
+        }
+        let Some(hello) = rest.get(..length) else { return Ok(None) };
+        let (nonce, tag) = proof.split_at(NONCE_BYTES);
+        let tag = Tag::try_from(tag).expect("the rest is a tag");
+        if is_plain(nonce[0]) || !tags_match(&self.tag(nonce, hello), &tag) {
+            return Err(malformed);
+        }
+        Ok(Some(hello))
+    }
+
+    fn tag(&self, nonce: &[u8], hello: &[u8]) -> Tag {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(nonce).update(hello);
+        *hasher.finalize().as_bytes().first_chunk().expect("a hash is longer than a tag")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IdentityKey;
+
+    fn key(seed: u8) -> FirstFlightKey {
+        FirstFlightKey::of(&IdentityKey::from_entropy([seed; 32]).public())
+    }
+
+    /// A record as long as ours are.
+    fn hello() -> Vec<u8> {
+        [&[22, 3, 1, 1, 44][..], &[7; 300]].concat()
+    }
+
+    fn flight(seed: u8, entropy: [u8; 16], hello: &[u8]) -> Vec<u8> {
+        [&key(seed).prove(entropy, hello)[..], hello].concat()
+    }
+
+    #[test]
+    fn a_first_flight_opens_at_its_relay_alone() {
+        let bytes = flight(1, [9; 16], &hello());
+        assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));
+        assert!(key(2).open(&bytes).is_err());
+        // What follows it is not part of it.
+        let longer = [&bytes[..], b"more"].concat();
+        assert_eq!(key(1).open(&longer).unwrap(), Some(&hello()[..]));
+    }
+
+    #[test]
+    fn an_altered_byte_anywhere_voids_it() {
+        let bytes = flight(1, [9; 16], &hello());
+        for at in 0..bytes.len() {
+            let mut altered = bytes.clone();
+            altered[at] ^= 1;
+            // A longer record is waited for.
+            let opened = key(1).open(&altered);
+            assert!(matches!(opened, Err(_) | Ok(None)), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_first_flight_is_waited_for() {
+        let bytes = flight(1, [9; 16], &hello());
+        for length in 0..bytes.len() {
+            assert_eq!(key(1).open(&bytes[..length]).unwrap(), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_tls_clients_of_others_send_first_is_none() {
+        let bare = [hello(), vec![0; 64]].concat();
+        assert!(key(1).open(&bare).is_err());
+        let long = [&[0; 32][..], &[22, 3, 1, 0xff, 0xff], &[0; 4096]].concat();
+        assert!(key(1).open(&long).is_err());
+    }
+
+    #[test]
+    fn a_nonce_never_begins_as_what_is_plain() {
+        let bytes = flight(1, [b'T'; 16], &hello());
+        assert!(!is_plain(bytes[0]));
+        assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));
+    }
+}
