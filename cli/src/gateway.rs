@@ -10,7 +10,7 @@ use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
 use crate::output::{Outcome, read_text};
-use crate::packet_plane::{self, Running};
+use crate::packet_plane::{self, Running, Told};
 use crate::relay::{Beside, Log, announce, start_log};
 
 #[derive(clap::Args)]
@@ -45,7 +45,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
-    packet_plane::reload_beside(reloads, packets.as_ref(), GATEWAY_LIVE, |text| {
+    let beside = (packets.as_ref(), config.revocations.clone());
+    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, |text| {
         let config = GatewayConfig::parse(text)?;
         node_config(&config)
     })
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
 
 /// The keys of the packet plane that a reload takes over.
 const GATEWAY_LIVE: &[&str] = &[
+    "revocations",
     "packet_endpoint.operators",
     "packet_endpoint.relays",
     "packet_endpoint.destinations",
@@ -72,17 +74,18 @@ const GATEWAY_LIVE: &[&str] = &[
 ];
 
 /// What the gateway's packet plane is told, if it has one.
-fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<NodeConfig>> {
+fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
     if config.packet.is_empty() && config.packet_endpoint.is_none() {
         return Ok(None);
     }
     let identity = config.identity()?.context("identity_file: missing, and there are packets")?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
-    Ok(Some(NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?))
+    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?;
+    Ok(Some(Told { node, revocations: config.revocations.clone() }))
 }
 
 /// The gateway's packet plane, if it has one.
 fn packets(config: &GatewayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
     let node = node_config(config)?;
-    Ok(node.map(|node| packet_plane::open(node, inheritance)).transpose()?)
+    node.map(|node| packet_plane::open(node, inheritance)).transpose()
 }

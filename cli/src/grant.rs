@@ -3,10 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use tradewind_grant::{Grant, GrantSpec, OperatorKey, OperatorPublicKey, Relays, SignedGrant};
+use anyhow::{Context as _, bail};
+use tradewind_grant::{
+    Grant, GrantId, GrantSpec, OperatorKey, OperatorPublicKey, PublicIdentity, Relays,
+    RevocationList, SignedGrant,
+};
+use tradewind_relay::revocations;
+use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, Timestamp};
 
+use crate::output::file::write_whole;
 use crate::output::{self, Outcome, read_text};
 
 #[derive(clap::Subcommand)]
@@ -15,13 +21,37 @@ pub(crate) enum GrantCommand {
     ///
     /// The specification is TOML: gateway = "twid_...", destinations = ["10.0.0.0/8:443",
     /// "*.example.com:443"], relays = ["twid_..."] or "any", expires = "720 h" or a date; optional:
-    /// not_before, sessions.
+    /// not_before, sessions, session_max_age.
     Issue {
         /// The operator's key, made by `tradewind keygen operator`
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
+        /// Longest that a session may be open, such as `24 h`; instead of the specification's
+        #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
+        session_max_age: Option<Duration>,
         /// The specification
         spec: PathBuf,
+    },
+    /// Take grants back before their time: make a signed list, or add to one
+    ///
+    /// Relays and gateways that name the file (`revocations = "FILE"`) take it over as it changes: what it names ends
+    /// there within a second, and is refused from then on. Each change raises the list's version; an older one is refused.
+    Revoke {
+        /// The operator's key, which has signed the grants
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// The list; it is made if it is not there. Lists of other operators in it stay
+        #[arg(long, value_name = "FILE")]
+        list: PathBuf,
+        /// A grant: its name, as `show` prints it, or the file that holds it
+        #[arg(long, value_name = "GRANT")]
+        grant: Vec<String>,
+        /// A gateway's identity, `twid_...`: all grants that were issued to it, and will be
+        #[arg(long, value_name = "IDENTITY")]
+        gateway: Vec<PublicIdentity>,
+        /// All grants that were issued before then: a date with time and zone, or `now`
+        #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+        issued_before: Option<Timestamp>,
     },
     /// Verify a grant and show what it allows
     Show {
@@ -35,26 +65,91 @@ pub(crate) enum GrantCommand {
 
 pub(crate) fn run(command: GrantCommand) -> Outcome {
     match command {
-        GrantCommand::Issue { key, spec } => issue(&key, &spec),
+        GrantCommand::Issue { key, session_max_age, spec } => issue(&key, session_max_age, &spec),
+        GrantCommand::Revoke { key, list, grant, gateway, issued_before } => {
+            revoke(&key, &list, &Revoked { grant, gateway, issued_before })
+        }
         GrantCommand::Show { operator, grant } => show(&operator, &grant),
     }
 }
 
-fn issue(key: &Path, spec: &Path) -> Outcome {
-    let operator: OperatorKey =
-        read_text(key)?.trim().parse().with_context(|| key.display().to_string())?;
+fn operator(key: &Path) -> anyhow::Result<OperatorKey> {
+    read_text(key)?.trim().parse().with_context(|| key.display().to_string())
+}
+
+fn issue(key: &Path, session_max_age: Option<Duration>, spec: &Path) -> Outcome {
+    let operator = operator(key)?;
     let spec_text = read_text(spec)?;
     let place = || spec.display().to_string();
-    let spec = GrantSpec::parse(&spec_text).with_context(place)?;
+    let mut spec = GrantSpec::parse(&spec_text).with_context(place)?;
+    spec.session_max_age = session_max_age.or(spec.session_max_age);
     let signed = spec.issue(now()).and_then(|grant| grant.sign(&operator)).with_context(place)?;
     output::line(signed)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be revoked.
+struct Revoked {
+    grant: Vec<String>,
+    gateway: Vec<PublicIdentity>,
+    issued_before: Option<Timestamp>,
+}
+
+fn revoke(key: &Path, file: &Path, told: &Revoked) -> Outcome {
+    let operator = operator(key)?;
+    let place = || file.display().to_string();
+    if told.grant.is_empty() && told.gateway.is_empty() && told.issued_before.is_none() {
+        bail!("nothing to revoke; expected --grant, --gateway or --issued-before");
+    }
+    let lists = if file.exists() { revocations::read(file)? } else { Vec::new() };
+    let (own, others): (Vec<_>, Vec<_>) =
+        lists.into_iter().partition(|list| list.key_id() == operator.public().key_id());
+    let mut list = RevocationList::default();
+    for known in own {
+        let known = known.verify(&[operator.public()]).with_context(place)?;
+        if known.version > list.version {
+            list = known.clone();
+        }
+    }
+    list.version += 1;
+    list.gateways.extend(&told.gateway);
+    list.issued_before = list.issued_before.max(told.issued_before);
+    for grant in &told.grant {
+        list.grants.insert(grant_name(grant)?);
+    }
+    let signed = list.sign(&operator).with_context(place)?;
+    let lines = others.iter().chain([&signed]).map(|list| format!("{list}\n"));
+    write_whole(file, &lines.collect::<String>())?;
+    let RevocationList { version, grants, gateways, issued_before } = list;
+    let before = issued_before.map_or(String::new(), |_| ", all issued before a time".to_owned());
+    let (grants, gateways) = (grants.len(), gateways.len());
+    output::line(format_args!("version {version}: grants {grants}, gateways {gateways}{before}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name of a grant that was given by its name, or by the file that holds it.
+fn grant_name(text: &str) -> anyhow::Result<GrantId> {
+    if let Ok(name) = text.parse() {
+        return Ok(name);
+    }
+    let file = Path::new(text);
+    let grant: SignedGrant = read_text(file)?.trim().parse().with_context(|| text.to_owned())?;
+    Ok(grant.id())
+}
+
+/// A date with time and zone, or `now`.
+fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    match text {
+        "now" => Ok(now()),
+        _ => tradewind_grant::parse_moment(text).map_err(|error| error.to_string()),
+    }
 }
 
 fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let place = || file.display().to_string();
     let signed: SignedGrant = read_text(file)?.trim().parse().with_context(place)?;
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
+    output::line(format_args!("name          {}", signed.id()))?;
     show_terms(grant)?;
     grant.check_time(now()).with_context(place)?;
     let minutes = grant.expires.since(now()).as_secs() / 60;
@@ -72,6 +167,9 @@ fn show_terms(grant: &Grant) -> anyhow::Result<()> {
         Some(limit) => format!("{limit} at a time at each relay"),
         None => "no limit".to_owned(),
     };
+    if let Some(age) = grant.extensions.session_max_age {
+        output::line(format_args!("sessions end  after {} s", age.as_secs()))?;
+    }
     output::line(format_args!("gateway       {}", grant.gateway))?;
     output::line(format_args!("destinations  {}", destinations.join(", ")))?;
     output::line(format_args!("relays        {relays}"))?;

@@ -1,15 +1,21 @@
 //! The packet plane of a relay's or gateway's process, which one process leaves to the next.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
-use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown};
+use tradewind_grant::SignedRevocations;
+use tradewind_node::{Node, NodeConfig, NodeReloader, handover};
+use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
 use crate::output;
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
-pub(crate) fn open(config: NodeConfig, inheritance: &mut Inheritance) -> Result<Node, NodeError> {
+pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<Node> {
+    let Told { node: config, revocations } = told;
+    let lists = Told::lists(revocations.as_ref())?;
+    let revocations = config.revocations.updated(&lists, &config.operators)?;
+    let config = NodeConfig { revocations, ..config };
     let mut node = Node::open(config, inheritance.sockets(handover::PREFIX))?;
     for (name, socket) in node.hand_on() {
         inheritance.hand_on(name, socket);
@@ -17,15 +23,54 @@ pub(crate) fn open(config: NodeConfig, inheritance: &mut Inheritance) -> Result<
     Ok(node)
 }
 
-/// Takes rules and grant of the packet plane over when the configuration is read anew.
+/// What the packet plane is told.
+pub(crate) struct Told {
+    pub(crate) node: NodeConfig,
+    /// The file of what its operators have revoked.
+    pub(crate) revocations: Option<PathBuf>,
+}
+
+impl Told {
+    /// Reads what was revoked.
+    fn lists(file: Option<&PathBuf>) -> Result<Vec<SignedRevocations>, RelayError> {
+        file.map_or(Ok(Vec::new()), |file| revocations::read(file))
+    }
+}
+
+/// Takes rules and grant of the packet plane over when the configuration is read anew, and what was revoked.
 struct PacketReload<F> {
     node: NodeReloader,
+    /// The file of what was revoked, as it was told last.
+    revocations: Arc<Mutex<Option<PathBuf>>>,
     live: &'static [&'static str],
     /// Reads what the packet plane is told.
     read: F,
 }
 
-impl<F: Fn(&str) -> anyhow::Result<Option<NodeConfig>> + Send> Reload for PacketReload<F> {
+impl<F> PacketReload<F> {
+    fn file(&self) -> Option<PathBuf> {
+        self.revocations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes ready what was read of the configuration, if it was, and of the file of what was revoked.
+    fn ready(
+        &self,
+        config: Option<Arc<NodeConfig>>,
+        file: Option<PathBuf>,
+    ) -> Result<Prepared, RelayError> {
+        let lists = Told::lists(file.as_ref())?;
+        let ready = self.node.prepare_revocations(config, &lists);
+        let ready = ready.map_err(|error| RelayError::Beside(error.to_string()))?;
+        let (node, kept) = (self.node.clone(), Arc::clone(&self.revocations));
+        Ok(Box::new(move || {
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = file;
+            node.apply(&ready);
+            None
+        }))
+    }
+}
+
+impl<F: Fn(&str) -> anyhow::Result<Option<Told>> + Send> Reload for PacketReload<F> {
     fn live(&self) -> &'static [&'static str] {
         self.live
     }
@@ -33,32 +78,35 @@ impl<F: Fn(&str) -> anyhow::Result<Option<NodeConfig>> + Send> Reload for Packet
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
         let refused = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
         // A section that is gone is told of as one that has changed.
-        let Some(config) = (self.read)(text).map_err(refused)? else {
+        let Some(told) = (self.read)(text).map_err(refused)? else {
             return Ok(Box::new(|| None));
         };
-        let node = self.node.clone();
-        let ready = node.prepare(config).map_err(|error| refused(error.into()))?;
-        Ok(Box::new(move || {
-            node.apply(&ready);
-            None
-        }))
+        let config = self.node.prepare(told.node).map_err(|error| refused(error.into()))?;
+        self.ready(Some(config), told.revocations)
+    }
+
+    fn watched(&self) -> Option<PathBuf> {
+        self.file()
+    }
+
+    fn prepare_watched(&self) -> Result<Prepared, RelayError> {
+        self.ready(None, self.file())
     }
 }
 
 /// Has `node`, if there is one, take over what `read` makes of a changed configuration, as one part of the process.
 pub(crate) fn reload_beside<F>(
     reloads: Reloads,
-    node: Option<&Node>,
+    (node, revocations): (Option<&Node>, Option<PathBuf>),
     live: &'static [&'static str],
     read: F,
 ) -> Reloads
 where
-    F: Fn(&str) -> anyhow::Result<Option<NodeConfig>> + Send + 'static,
+    F: Fn(&str) -> anyhow::Result<Option<Told>> + Send + 'static,
 {
-    match node {
-        Some(node) => reloads.with(PacketReload { node: node.reloader(), live, read }),
-        None => reloads,
-    }
+    let Some(node) = node.map(Node::reloader) else { return reloads };
+    let revocations = Arc::new(Mutex::new(revocations));
+    reloads.with(PacketReload { node, revocations, live, read })
 }
 
 /// It runs until this is dropped, or the next process takes over.

@@ -12,7 +12,7 @@ use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
 use crate::output::{self, Outcome, read_text};
-use crate::packet_plane::{self, Running};
+use crate::packet_plane::{self, Running, Told};
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -54,7 +54,8 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let additions = Additions { register: &register, learned: learned.as_ref() };
     let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
-    packet_plane::reload_beside(reloads, packets.as_ref(), RELAY_LIVE, |text| {
+    let beside = (packets.as_ref(), config.revocations.clone());
+    packet_plane::reload_beside(reloads, beside, RELAY_LIVE, |text| {
         let config = RelayConfig::parse(text)?;
         node_config(&config)
     })
@@ -72,18 +73,20 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
 const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
 /// What the relay's packet plane is told, if it has one.
-fn node_config(config: &RelayConfig) -> anyhow::Result<Option<NodeConfig>> {
+fn node_config(config: &RelayConfig) -> anyhow::Result<Option<Told>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
-    Ok(Some(NodeConfig::of_relay(packet, config.identity()?, operators)?))
+    let node = NodeConfig::of_relay(packet, config.identity()?, operators)?;
+    Ok(Some(Told { node, revocations: config.revocations.clone() }))
 }
 
 /// The relay's packet plane, if it has one.
 fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
-    let Some(node) = node_config(config)? else { return Ok(None) };
+    let Some(told) = node_config(config)? else { return Ok(None) };
+    let node = &told.node;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;
-    let node = packet_plane::open(node, inheritance)?;
+    let node = packet_plane::open(told, inheritance)?;
     if is_idle {
         tracing::warn!("packet.next_hops: none, so that no packets are passed on");
     }

@@ -68,6 +68,7 @@ fn fixed_part(metrics: SocketAddr) -> String {
         not_before: Timestamp::ZERO + (since_epoch - Duration::from_secs(60)),
         expires: Timestamp::ZERO + since_epoch + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
     };

@@ -55,6 +55,7 @@ fn main() -> Result<(), GrantError> {
         not_before: now,
         expires: now + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::listed(&relays.iter().map(IdentityKey::public).collect::<Vec<_>>()),
         destinations: vec!["10.0.0.0/8:443".parse()?, "*.example.com:443".parse()?],
     };

@@ -88,6 +88,32 @@ pub enum GrantError {
         /// The reader's clock.
         now_s: u64,
     },
+    /// The grant was revoked.
+    #[error("{what} was revoked by operator key {operator}, in version {version} of its list")]
+    Revoked {
+        /// What the list names: the grant, its gateway, or a time of issue.
+        what: String,
+        /// Whose list it is.
+        operator: KeyId,
+        /// The list's version.
+        version: u64,
+    },
+    /// The signature of a revocation list is not that of the key it names.
+    #[error("the signature of the revocation list by operator key {0} is false")]
+    FalseRevocations(KeyId),
+    /// A revocation list does not come after the one that is in force.
+    #[error(
+        "version {found} of the revocation list of operator key {operator} does not come after \
+         version {known}, which is in force and stays"
+    )]
+    OlderRevocations {
+        /// Whose list it is.
+        operator: KeyId,
+        /// Its version.
+        found: u64,
+        /// The version in force.
+        known: u64,
+    },
     /// The grant was issued to another gateway.
     #[error("grant was issued to gateway {granted}, not to {found}")]
     WrongGateway {

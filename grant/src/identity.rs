@@ -22,6 +22,9 @@ const OPERATOR_KEY: &str = "twopkey_";
 const FINGERPRINT_CONTEXT: &str = "tradewind 2026-11 relay fingerprint v1";
 const KEY_ID_CONTEXT: &str = "tradewind 2026-11 operator key id v1";
 
+/// Bytes of an operator's signature.
+pub(crate) const SIGNATURE_BYTES: usize = 64;
+
 /// Bytes of a [`PublicIdentity`]'s fingerprint: too many for anyone to find a second relay with the same.
 pub const FINGERPRINT_BYTES: usize = 16;
 

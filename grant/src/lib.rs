@@ -15,7 +15,8 @@
 //! | [`header`] | the hop header's format and its route |
 //! | [`sealer`] | gateways seal headers |
 //! | [`verifier`] | relays open headers and pass them on |
-//! | [`trust`] | whose grants are believed |
+//! | [`revocation`] | what an operator takes back before its time |
+//! | [`trust`] | whose grants are believed, as long as nobody has revoked them |
 //! | [`reply`] | the authenticated answer to a header |
 //! | [`warm`] | the hello of a connection that is kept ready |
 //! | [`terms`] | what a header says of its leg and of dials after it |
@@ -45,6 +46,7 @@ mod pair;
 pub mod policy;
 pub mod replay;
 pub mod reply;
+pub mod revocation;
 pub mod sealer;
 pub mod signing;
 pub mod spec;
@@ -67,10 +69,11 @@ pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
 pub use policy::RelayPolicy;
 pub use replay::ReplayTable;
 pub use reply::{Reply, ReplyKey, Status};
+pub use revocation::{RevocationList, Revocations, SignedRevocations};
 pub use sealer::{Request, SealedHeader, Sealer};
 pub use signing::IdentitySigner;
-pub use spec::GrantSpec;
+pub use spec::{GrantSpec, parse_moment};
 pub use terms::{DialLimit, Terms};
-pub use token::{Grant, GrantId, Relays, SignedGrant, VerifiedGrant};
+pub use token::{Extensions, Grant, GrantId, Relays, SignedGrant, VerifiedGrant};
 pub use trust::Trust;
 pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};

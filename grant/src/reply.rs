@@ -69,10 +69,12 @@ pub enum Status {
     Draining = 12,
     /// Anything else.
     Internal = 13,
+    /// The grant was revoked.
+    GrantRevoked = 14,
 }
 
 impl Status {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Ok,
         Self::GrantRefused,
         Self::ClockSkew,
@@ -87,6 +89,7 @@ impl Status {
         Self::Overloaded,
         Self::Draining,
         Self::Internal,
+        Self::GrantRevoked,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -111,6 +114,7 @@ impl Status {
             Self::Overloaded => "overloaded",
             Self::Draining => "draining",
             Self::Internal => "internal",
+            Self::GrantRevoked => "grant_revoked",
         }
     }
 }
@@ -131,6 +135,7 @@ impl From<&GrantError> for Status {
             | GrantError::WrongGateway { .. }
             | GrantError::UnknownKey(_)
             | GrantError::BadSignature(_) => Self::GrantRefused,
+            GrantError::Revoked { .. } => Self::GrantRevoked,
             GrantError::Skew { .. } => Self::ClockSkew,
             GrantError::Replayed(_) | GrantError::BeforeStart { .. } => Self::Replayed,
             GrantError::ReplayTableFull(_) => Self::Overloaded,

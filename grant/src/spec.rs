@@ -7,20 +7,19 @@
 //! expires = "720 h"                                        # or 2027-01-31T00:00:00Z
 //! not_before = 2026-12-01T00:00:00Z                        # optional: from now on
 //! sessions = 1000                                          # optional: no limit
+//! session_max_age = "24 h"                                 # optional: until the grant ends
 //! ```
 
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
 use serde::de::Error;
-use tradewind_units::{Duration, Timestamp, time::parse_duration};
+use tradewind_units::time::{as_text, parse_duration};
+use tradewind_units::{Duration, Timestamp};
 
 use crate::date::from_date;
+use crate::token::{BACKDATED, Extensions};
 use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays};
-
-/// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
-/// runs behind takes it at once: the skew that headers may have.
-const BACKDATED_NANOS: u64 = crate::replay::SKEW.as_secs() * 1_000_000_000;
 
 /// A grant's specification.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
@@ -38,6 +37,9 @@ pub struct GrantSpec {
     pub not_before: Option<TimeSpec>,
     /// Sessions at a time at each relay.
     pub sessions: Option<NonZeroU32>,
+    /// Longest that a session may be open.
+    #[serde(default, with = "as_text::option")]
+    pub session_max_age: Option<Duration>,
 }
 
 /// `"any"` or a list of public identities.
@@ -78,7 +80,9 @@ impl GrantSpec {
     /// When it would end before it begins or before now, or opens nothing.
     pub fn issue(&self, now: Timestamp) -> Result<Grant, GrantError> {
         let not_before = match self.not_before {
-            None => Timestamp::from_nanos(now.as_nanos().saturating_sub(BACKDATED_NANOS)),
+            None => {
+                Timestamp::from_nanos(now.as_nanos().saturating_sub(BACKDATED.as_nanos() as u64))
+            }
             Some(time) => time.resolve(now),
         };
         let expires = self.expires.resolve(now);
@@ -107,6 +111,11 @@ impl GrantSpec {
                 RelaySpec::Listed(relays) => Relays::listed(relays),
             },
             destinations: self.destinations.clone(),
+            extensions: Extensions {
+                session_max_age: self.session_max_age,
+                // Otherwise it follows from the beginning.
+                issued_at: self.not_before.map(|_| now),
+            },
         })
     }
 }
@@ -125,6 +134,16 @@ impl TimeSpec {
             Err(_) => parse_duration(text).ok().map(Self::After),
         }
     }
+}
+
+/// Reads a date with time and zone.
+///
+/// # Errors
+/// [`GrantError::Invalid`].
+pub fn parse_moment(text: &str) -> Result<Timestamp, GrantError> {
+    let expected = "a date with time and zone such as 2027-01-31T00:00:00Z";
+    let date = text.parse().ok().and_then(|date| from_date(&date));
+    date.ok_or_else(|| GrantError::invalid("time", text, expected))
 }
 
 impl<'de> Deserialize<'de> for TimeSpec {

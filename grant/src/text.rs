@@ -17,11 +17,16 @@ const KINDS: &[(&str, &str)] = &[
     ("twopkey_", "a secret operator key"),
     ("twop_", "a public operator key"),
     ("twgrant_", "a grant"),
+    ("twrevoked_", "a revocation list"),
 ];
 
 /// The command that makes what begins with `prefix`.
 fn maker(prefix: &str) -> &'static str {
-    if prefix == "twgrant_" { "grant issue" } else { "keygen" }
+    match prefix {
+        "twgrant_" => "grant issue",
+        "twrevoked_" => "grant revoke",
+        _ => "keygen",
+    }
 }
 
 fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {

@@ -19,6 +19,16 @@
 //!    64  Ed25519 signature over the context string and all bytes before
 //! ```
 //!
+//! Version 2 is for grants that say more than fits into version 1: restrictions that an older reader would not know, and so
+//! must not pass over. Before the signature comes:
+//!
+//! ```text
+//!     1  number of extensions, 1 to 8
+//!     x    each: kind 1, length 2, value; kinds in ascending order, and none that the reader does not know
+//! kind 1: longest that a session may be open, in seconds, 4; not 0
+//! kind 2: issued at, ms since the Unix epoch, 8; where that does not follow from the beginning
+//! ```
+//!
 //! There is one encoding of a grant: relays are sorted and distinct, ranges have no bits behind their
 //! prefix, names are lower case, and nothing follows the signature.
 
@@ -27,9 +37,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tradewind_units::Timestamp;
+use tradewind_units::{Duration, Timestamp};
 
-use crate::identity::FINGERPRINT_BYTES;
+use crate::identity::{FINGERPRINT_BYTES, SIGNATURE_BYTES};
 use crate::wire::{Reader, from_unix_ms, unix_ms};
 use crate::{
     Destination, DestinationRule, GrantError, KeyId, OperatorKey, OperatorPublicKey,
@@ -40,12 +50,14 @@ use crate::{
 pub const GRANT_LIMIT: usize = 512;
 /// Most relays that a grant can list.
 pub const RELAY_LIMIT: usize = 16;
+/// Most extensions of a grant.
+const EXTENSION_LIMIT: u8 = 8;
 /// Most destination rules of a grant.
 pub const RULE_LIMIT: usize = 32;
 
 const MAGIC: [u8; 4] = *b"TWG\x01";
+const MAGIC_2: [u8; 4] = *b"TWG\x02";
 const SIGNATURE_CONTEXT: &[u8] = b"tradewind 2026-11 grant v1\0";
-const SIGNATURE_BYTES: usize = 64;
 const ANY_RELAY: u8 = 255;
 const GRANT_TEXT: &str = "twgrant_";
 
@@ -93,9 +105,97 @@ pub struct Grant {
     pub relays: Relays,
     /// The destinations that it opens.
     pub destinations: Vec<DestinationRule>,
+    /// What else it says.
+    pub extensions: Extensions,
+}
+
+/// What a grant may say besides; nothing of it by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// Longest that a session may be open, in whole seconds.
+    pub session_max_age: Option<Duration>,
+    /// When it was issued, to the millisecond; [`BACKDATED`] after it begins when absent.
+    pub issued_at: Option<Timestamp>,
+}
+
+/// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
+/// runs behind takes it at once: the skew that headers may have.
+pub const BACKDATED: Duration = crate::replay::SKEW;
+
+const SESSION_MAX_AGE: u8 = 1;
+const ISSUED_AT: u8 = 2;
+
+impl Extensions {
+    fn put(&self, out: &mut Vec<u8>) -> Result<(), GrantError> {
+        let mut values: Vec<(u8, Vec<u8>)> = Vec::new();
+        if let Some(age) = self.session_max_age {
+            let seconds = u32::try_from(age.as_secs()).ok().filter(|seconds| *seconds > 0);
+            let expected = "1 s to 136 years";
+            let refused = || GrantError::invalid("session_max_age", format!("{age:?}"), expected);
+            values.push((SESSION_MAX_AGE, seconds.ok_or_else(refused)?.to_be_bytes().to_vec()));
+        }
+        if let Some(issued_at) = self.issued_at {
+            values.push((ISSUED_AT, unix_ms(issued_at).to_be_bytes().to_vec()));
+        }
+        out.push(values.len() as u8);
+        for (kind, value) in values {
+            out.push(kind);
+            out.extend_from_slice(&(value.len() as u16).to_be_bytes());
+            out.extend_from_slice(&value);
+        }
+        Ok(())
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, GrantError> {
+        let what = "extension of the grant";
+        let at = reader.at();
+        let count = reader.u8(what)?;
+        if !(1..=EXTENSION_LIMIT).contains(&count) {
+            return Err(GrantError::Malformed { what, at });
+        }
+        let (mut extensions, mut last) = (Self::default(), 0);
+        for _ in 0..count {
+            let at = reader.at();
+            let malformed = || GrantError::Malformed { what, at };
+            let kind = reader.u8(what)?;
+            if kind <= last {
+                return Err(malformed());
+            }
+            last = kind;
+            let length = usize::from(reader.u16(what)?);
+            let mut value = Reader::new(reader.take(length, what)?);
+            match kind {
+                SESSION_MAX_AGE => match value.u32(what)? {
+                    0 => return Err(malformed()),
+                    seconds => {
+                        let age = Duration::from_secs(u64::from(seconds));
+                        extensions.session_max_age = Some(age);
+                    }
+                },
+                ISSUED_AT => extensions.issued_at = Some(take_time(&mut value)?),
+                // Whatever it restricts, this reader would not.
+                _ => return Err(malformed()),
+            }
+            value.end(what).map_err(|_| malformed())?;
+        }
+        Ok(extensions)
+    }
 }
 
 impl Grant {
+    /// When it was issued.
+    #[must_use]
+    pub fn issued_at(&self) -> Timestamp {
+        self.extensions.issued_at.unwrap_or(self.not_before + BACKDATED)
+    }
+
+    /// How long a session that begins at `now` may be open under it.
+    #[must_use]
+    pub fn session_limit(&self, now: Timestamp) -> Duration {
+        let left = self.expires.since(now);
+        self.extensions.session_max_age.map_or(left, |most| most.min(left))
+    }
+
     /// Signs the grant.
     ///
     /// # Errors
@@ -185,7 +285,8 @@ impl Grant {
             let expected = "a grant that begins before it ends";
             return Err(GrantError::invalid("span of validity", value, expected));
         }
-        out.extend_from_slice(&MAGIC);
+        let says_more = self.extensions != Extensions::default();
+        out.extend_from_slice(if says_more { &MAGIC_2 } else { &MAGIC });
         out.extend_from_slice(key_id.as_bytes());
         out.extend_from_slice(self.gateway.as_bytes());
         out.extend_from_slice(&not_before_ms.to_be_bytes());
@@ -209,6 +310,9 @@ impl Grant {
         }
         out.push(self.destinations.len() as u8);
         self.destinations.iter().for_each(|rule| rule.put(out));
+        if says_more {
+            self.extensions.put(out)?;
+        }
         let bytes = out.len() + SIGNATURE_BYTES;
         if bytes > GRANT_LIMIT {
             return Err(GrantError::TooLong { what: "grant", bytes, limit: GRANT_LIMIT });
@@ -217,7 +321,7 @@ impl Grant {
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<(Self, KeyId), GrantError> {
-        reader.magic(MAGIC, "grant magic and version")?;
+        let says_more = reader.either_magic([MAGIC, MAGIC_2], "grant magic and version")? == 1;
         let key_id = KeyId::from_bytes(reader.array("operator key id")?);
         let gateway = PublicIdentity::from_bytes(reader.array("gateway identity")?);
         let not_before = take_time(reader)?;
@@ -235,7 +339,13 @@ impl Grant {
         }
         let destinations =
             (0..count).map(|_| DestinationRule::take(reader)).collect::<Result<_, _>>()?;
-        Ok((Self { gateway, not_before, expires, sessions, relays, destinations }, key_id))
+        let extensions = match says_more {
+            true => Extensions::take(reader)?,
+            false => Extensions::default(),
+        };
+        let grant =
+            Self { gateway, not_before, expires, sessions, relays, destinations, extensions };
+        Ok((grant, key_id))
     }
 }
 
@@ -282,6 +392,26 @@ impl GrantId {
         let mut id = [0; 16];
         id.copy_from_slice(&hash.as_bytes()[..16]);
         Self(id)
+    }
+
+    pub(crate) const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for GrantId {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let refused = || GrantError::invalid("name of a grant", text, "32 hexadecimal digits");
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(refused());
+        }
+        u128::from_str_radix(text, 16).map(|id| Self(id.to_be_bytes())).map_err(|_| refused())
     }
 }
 

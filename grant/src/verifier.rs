@@ -151,7 +151,7 @@ impl Verifier {
     pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
         Self {
             keys: PairKeys::new(identity, PAIR_LIMIT),
-            trust: Arc::new(Trust::new(operators)),
+            trust: Arc::new(Trust::from(operators)),
             young_grants: BTreeMap::new(),
             old_grants: BTreeMap::new(),
             replays: ReplayTable::new(REPLAY_LIMIT),
@@ -161,7 +161,9 @@ impl Verifier {
 
     /// Believes from now on whom `trust` names, and forgets grants of others.
     pub fn set_trust(&mut self, trust: Arc<Trust>) {
-        let is_trusted = |_: &GrantId, known: &mut VerifiedGrant| trust.check(known).is_ok();
+        // Who holds one that was revoked is to hear so, as often as it is brought.
+        let is_trusted =
+            |_: &GrantId, known: &mut VerifiedGrant| trust.check_operator(known).is_ok();
         self.young_grants.retain(is_trusted);
         self.old_grants.retain(is_trusted);
         self.trust = trust;

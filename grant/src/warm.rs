@@ -137,6 +137,7 @@ mod tests {
             not_before: Timestamp::ZERO,
             expires: at(1500),
             sessions: None,
+            extensions: crate::Extensions::default(),
             relays: Relays::Any,
             destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
         };

@@ -96,6 +96,18 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// One of several magics; its place among them.
+    pub(crate) fn either_magic<const N: usize>(
+        &mut self,
+        magics: [[u8; 4]; N],
+        what: &'static str,
+    ) -> Result<usize, GrantError> {
+        let at = self.at;
+        let found = self.array::<4>(what)?;
+        let place = magics.iter().position(|magic| *magic == found);
+        place.ok_or(GrantError::Malformed { what, at })
+    }
+
     /// An address of the given kind, in its one canonical form: never IPv4 mapped into IPv6.
     pub(crate) fn ip(&mut self, kind: u8, what: &'static str) -> Result<IpAddr, GrantError> {
         let at = self.at;

@@ -20,6 +20,11 @@ fn the_corpus_of_grants_holds() {
 }
 
 #[test]
+fn the_corpus_of_revocation_lists_holds() {
+    replay("revocation_list", fuzzed::revocation_list);
+}
+
+#[test]
 fn the_corpus_of_replies_holds() {
     replay("hop_reply", fuzzed::hop_reply);
 }

@@ -7,8 +7,8 @@ mod common;
 use common::{GRANT_LIFE, NOW, gateway, grant, operator, relay, signed_grant};
 use proptest::prelude::*;
 use tradewind_grant::{
-    Grant, GrantError, GrantSpec, IdentityKey, OperatorKey, OperatorPublicKey, PublicIdentity,
-    Relays, SignedGrant,
+    Extensions, Grant, GrantError, GrantSpec, IdentityKey, OperatorKey, OperatorPublicKey,
+    PublicIdentity, Relays, SignedGrant,
 };
 use tradewind_units::{Duration, Timestamp};
 
@@ -32,6 +32,39 @@ fn every_single_bit_flip_of_a_grant_is_refused() {
             .and_then(|grant| grant.verify(&[operator().public()]).cloned());
         assert!(believed.is_err(), "bit {bit} was flipped and nobody saw");
     }
+}
+
+#[test]
+fn an_extension_that_is_not_known_is_refused() {
+    let extensions =
+        Extensions { session_max_age: Some(Duration::from_secs(60)), ..Extensions::default() };
+    let signed = Grant { extensions, ..grant() }.sign(&operator()).unwrap();
+    let (plain, bytes) = (signed_grant(), signed.as_bytes());
+    assert_eq!((plain.as_bytes()[3], bytes[3]), (1, 2), "an older reader passes over none");
+    // Number, kind, length, value; then the signature.
+    let kind_at = bytes.len() - 64 - 4 - 2 - 1;
+    assert_eq!(bytes[kind_at - 1..kind_at + 7], [1, 1, 0, 4, 0, 0, 0, 60]);
+    for (at, wrong) in [(kind_at, 77), (kind_at, 0), (kind_at - 1, 0), (kind_at - 1, 9)] {
+        let mut other = bytes.to_vec();
+        other[at] = wrong;
+        let refused = SignedGrant::from_bytes(&other).unwrap_err();
+        assert!(matches!(refused, GrantError::Malformed { .. }), "{refused}");
+    }
+    let mut never = bytes.to_vec();
+    never[kind_at + 6] = 0;
+    assert!(SignedGrant::from_bytes(&never).is_err(), "no session would be open");
+}
+
+#[test]
+fn a_session_is_open_no_longer_than_its_grant_and_its_greatest_age() {
+    let (plain, hour) = (grant(), Duration::from_secs(3600));
+    assert_eq!(plain.session_limit(NOW), hour);
+    let of = |age| Grant {
+        extensions: Extensions { session_max_age: Some(age), ..Extensions::default() },
+        ..grant()
+    };
+    assert_eq!(of(Duration::from_secs(60)).session_limit(NOW), Duration::from_secs(60));
+    assert_eq!(of(hour * 2).session_limit(NOW + hour / 2), hour / 2);
 }
 
 #[test]
@@ -232,6 +265,8 @@ proptest! {
         sessions in any::<Option<std::num::NonZeroU32>>(),
         relays in proptest::option::of(proptest::collection::vec(0u8..200, 0..=8)),
         rules in proptest::collection::vec(any_rule(), 1..=8),
+        age in proptest::option::of(1u32..),
+        issued in proptest::option::of(0u64..4_000_000_000_000),
     ) {
         let listed = |numbers: Vec<u8>| {
             Relays::listed(&numbers.iter().map(|n| relay(n % 200).public()).collect::<Vec<_>>())
@@ -244,6 +279,10 @@ proptest! {
             sessions,
             relays: relays.map_or(Relays::Any, listed),
             destinations: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            extensions: Extensions {
+                session_max_age: age.map(|age| Duration::from_secs(age.into())),
+                issued_at: issued.map(at),
+            },
         };
         let signed = grant.clone().sign(&operator()).unwrap();
         prop_assert_eq!(signed.verify(&[operator().public()]).unwrap(), &grant);

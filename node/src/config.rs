@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, PublicIdentity,
-    RelayPolicy, Route, SignedGrant,
+    RelayPolicy, Revocations, Route, SignedGrant,
 };
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
@@ -191,6 +191,8 @@ pub struct NodeConfig {
     pub workers: usize,
     /// Whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,
+    /// What these have revoked.
+    pub revocations: Revocations,
     /// Relays that open sessions here without a grant.
     pub neighbours: BTreeSet<PublicIdentity>,
     /// What it delivers to, and which next hops it sends to; nothing unless told.
@@ -544,6 +546,7 @@ impl NodeConfig {
             identity,
             workers: 1,
             operators: Vec::new(),
+            revocations: Revocations::default(),
             neighbours: BTreeSet::new(),
             policy: RelayPolicy {
                 destinations: Vec::new(),

@@ -108,6 +108,7 @@ pub struct Node {
     /// By worker.
     outsides: Vec<Outside>,
     config: Arc<NodeConfig>,
+    reloader: NodeReloader,
     /// Reads the members' file again when it changes.
     _members: Option<Watch>,
     /// Of what is taken off its way, until they are followed.
@@ -157,6 +158,8 @@ impl Node {
         let waiting =
             ports.into_iter().zip(&outsides).map(worker).collect::<Result<Vec<_>, _>>()?;
         let (holds, life, before) = handover.finish()?;
+        let desks = outsides.iter().map(|outside| Arc::clone(&outside.desk)).collect();
+        let reloader = NodeReloader::new(desks, Arc::clone(&config));
         let desk = outsides.first().map(|outside| &outside.desk);
         Ok(Self {
             address,
@@ -165,6 +168,7 @@ impl Node {
             _members: Watch::of(config.members.as_deref(), desk)?,
             outsides,
             config,
+            reloader,
             interceptor: None,
             stop: Arc::new(AtomicBool::new(false)),
             waiting,
@@ -211,8 +215,7 @@ impl Node {
     /// Returns what replaces its rules and its grant while it runs.
     #[must_use]
     pub fn reloader(&self) -> NodeReloader {
-        let desks = self.outsides.iter().map(|outside| Arc::clone(&outside.desk)).collect();
-        NodeReloader::new(desks, Arc::clone(&self.config))
+        self.reloader.clone()
     }
 
     /// What the next process is to get: another hold on each socket that neighbours and applications know and on the TUN devices, and what tells it

@@ -1,6 +1,8 @@
 //! Rules and grants that change while a node runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tradewind_grant::SignedRevocations;
 
 use crate::NodeError;
 use crate::config::NodeConfig;
@@ -11,24 +13,24 @@ use crate::mailbox::{Desk, Order};
 pub struct NodeReloader {
     /// By worker.
     desks: Vec<Arc<Desk>>,
-    /// What the node was started with.
-    begun_with: Arc<NodeConfig>,
+    /// What the node goes by.
+    current: Arc<Mutex<Arc<NodeConfig>>>,
 }
 
 impl NodeReloader {
-    pub(crate) const fn new(desks: Vec<Arc<Desk>>, begun_with: Arc<NodeConfig>) -> Self {
-        Self { desks, begun_with }
+    pub(crate) fn new(desks: Vec<Arc<Desk>>, begun_with: Arc<NodeConfig>) -> Self {
+        Self { desks, current: Arc::new(Mutex::new(begun_with)) }
     }
 
     /// Makes ready what [`NodeReloader::apply`] takes over of `config`: operators, relays that need no grant, what is
-    /// delivered to and which next hops are sent to, and the grant of the node's own paths.
+    /// delivered to and which next hops are sent to, and the grant of the node's own paths. What was revoked stays so.
     ///
     /// # Errors
     /// When the node would not start with it, or the grant is there no more or is another gateway's.
     pub fn prepare(&self, config: NodeConfig) -> Result<Arc<NodeConfig>, NodeError> {
         let NodeConfig { operators, neighbours, policy, grant, .. } = config;
-        let begun_with = NodeConfig::clone(&self.begun_with);
-        let ready = NodeConfig { operators, neighbours, policy, grant, ..begun_with };
+        let current = NodeConfig::clone(&self.lock());
+        let ready = NodeConfig { operators, neighbours, policy, grant, ..current };
         ready.check()?;
         if let Some(grant) = &ready.grant
             && grant.unverified().gateway != ready.identity.public()
@@ -39,8 +41,31 @@ impl NodeReloader {
         Ok(Arc::new(ready))
     }
 
+    /// Makes ready what is gone by now, or what was made ready of another configuration, with `lists` of what operators have revoked.
+    ///
+    /// # Errors
+    /// When a list is false, or older than the one in force.
+    pub fn prepare_revocations(
+        &self,
+        ready: Option<Arc<NodeConfig>>,
+        lists: &[SignedRevocations],
+    ) -> Result<Arc<NodeConfig>, NodeError> {
+        let ready = ready.unwrap_or_else(|| Arc::clone(&self.lock()));
+        let revocations = ready.revocations.updated(lists, &ready.operators);
+        let revocations = revocations.map_err(|error| {
+            let problem = error.to_string();
+            NodeError::Config { key: "revocations", problem }
+        })?;
+        Ok(Arc::new(NodeConfig { revocations, ..NodeConfig::clone(&ready) }))
+    }
+
     /// Has every worker go by what was made ready. What it allows no more ends at once.
     pub fn apply(&self, ready: &Arc<NodeConfig>) {
         self.desks.iter().for_each(|desk| desk.order(Order::Rules(Arc::clone(ready))));
+        *self.lock() = Arc::clone(ready);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<NodeConfig>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,8 +8,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use nodes::*;
-use tradewind_grant::OperatorKey;
-use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path};
+use tradewind_grant::{OperatorKey, RevocationList, SignedRevocations};
+use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, NodeReloader, Path};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -132,4 +132,32 @@ fn sessions_end_with_the_operator_that_has_granted_them() {
             .prepare(NodeConfig { grant: None, ..plain(1, loopback(), &[]) })
             .is_err()
     );
+}
+
+#[test]
+fn what_an_operator_revokes_ends_sessions_and_conversations() {
+    let list = |version, gateways: &[u8]| {
+        let gateways = gateways.iter().map(|number| identity(*number).public()).collect();
+        let list = RevocationList { version, gateways, ..RevocationList::default() };
+        list.sign(&operator()).unwrap()
+    };
+    let world = world();
+    let (relay, far) = (world.relay.reloader(), world.far.reloader());
+    let revoke = |reloader: &NodeReloader, list: SignedRevocations| {
+        let ready = reloader.prepare_revocations(None, &[list])?;
+        reloader.apply(&ready);
+        Ok::<_, tradewind_node::NodeError>(())
+    };
+    revoke(&relay, list(2, &[1])).unwrap();
+    world.until("no more packets over the relay", World::spares_the_relay);
+    let older = revoke(&relay, list(1, &[])).unwrap_err().to_string();
+    assert!(older.contains("does not come after version 2"), "{older}");
+    world.until("still none", World::spares_the_relay);
+    revoke(&relay, list(3, &[])).unwrap();
+    world.until("answers again", World::is_answered);
+    revoke(&far, list(1, &[1])).unwrap();
+    world.until("the end", World::is_cut_off);
+    // A reload takes nothing back that was revoked.
+    reload(&world.far, self::far());
+    world.until("still none", World::is_cut_off);
 }

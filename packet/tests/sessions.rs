@@ -5,9 +5,12 @@
 
 mod cast;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use cast::*;
 use proptest::prelude::*;
-use tradewind_grant::{IdentityKey, OperatorKey, Relays};
+use tradewind_grant::{IdentityKey, OperatorKey, Relays, RevocationList, Revocations, Trust};
 use tradewind_packet::session::{
     AddressPair, DropReason, Event, Limits, Link, Now, OVERHEAD, PeerId, SealError, Sessions,
     Transmit,
@@ -429,6 +432,61 @@ fn a_grant_that_expires_ends_its_session_and_a_clock_that_jumps_does_not() {
     let mut buffer = [0; 64];
     assert_eq!(pair.relay.seal(peer, &mut buffer), Err(SealError::NoSession));
     assert!(pair.relay.is_empty());
+}
+
+#[test]
+fn a_session_ends_at_its_greatest_age() {
+    let mut grant = grant_for(endpoint().public(), Relays::Any);
+    grant.extensions.session_max_age = Some(Duration::from_secs(60));
+    let mut pair = Pair::with_grant(Limits::default(), grant);
+    pair.exchange(at(0));
+    let (peer, identity) = (pair.peer_at_relay(), endpoint().public());
+    events(&mut pair.relay);
+    pair.relay.handle_timeout(at(59_000));
+    assert_eq!(events(&mut pair.relay), []);
+    pair.relay.handle_timeout(at(60_001));
+    assert_eq!(events(&mut pair.relay), [Event::Closed { peer, identity }]);
+}
+
+#[test]
+fn a_session_ends_with_the_trust_in_who_granted_it_and_its_neighbour_hears_of_it() {
+    let mut pair = Pair::established();
+    let (peer, identity) = (pair.peer_at_relay(), endpoint().public());
+    events(&mut pair.relay);
+    let ours = Arc::new(Trust::from(vec![operator().public()]));
+    pair.relay.set_trust(Arc::clone(&ours), BTreeSet::new());
+    assert_eq!(events(&mut pair.relay), []);
+    let gateways = [identity].into();
+    let list = RevocationList { version: 1, gateways, ..RevocationList::default() };
+    let lists = [list.sign(&operator()).unwrap()];
+    let revoked = Revocations::default().updated(&lists, ours.operators()).unwrap();
+    let trust = Trust::new(ours.operators().to_vec(), revoked);
+    pair.relay.set_trust(Arc::new(trust), BTreeSet::new());
+    assert_eq!(events(&mut pair.relay), [Event::Closed { peer, identity }]);
+    pair.exchange(at(100));
+    assert!(!pair.endpoint.is_open(pair.peer), "it was told");
+    for tick in 1..=50 {
+        pair.endpoint.handle_timeout(at(100 + 100 * tick));
+        pair.exchange(at(100 + 100 * tick));
+    }
+    assert!(pair.relay.is_empty(), "it comes again in vain");
+    pair.relay.set_trust(ours, BTreeSet::new());
+    for tick in 1..=50 {
+        pair.endpoint.handle_timeout(at(6000 + 100 * tick));
+        pair.exchange(at(6000 + 100 * tick));
+    }
+    assert!(pair.endpoint.is_open(pair.peer));
+}
+
+#[test]
+fn another_grant_is_shown_at_once() {
+    let mut pair = Pair::established();
+    let mut longer = grant_for(endpoint().public(), Relays::Any);
+    longer.expires = at(9_000_000).unix;
+    pair.endpoint.set_shown(at(100), &signed(longer.clone()));
+    pair.exchange(at(100));
+    let peer = pair.peer_at_relay();
+    assert_eq!(pair.relay.grant_of(peer), Some(&longer));
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! What open sessions were let in by: asked again when it changes, and a session that it allows no more ends at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tradewind_grant::{Destination, GrantError, RelayPolicy, Trust, VerifiedGrant};
+use tradewind_units::Timestamp;
 
 use crate::counts::Outcome;
 
@@ -16,6 +19,8 @@ use crate::counts::Outcome;
 pub(crate) struct Rules {
     /// Whose grants it believes.
     pub(crate) trust: Arc<Trust>,
+    /// The file that says what these have revoked.
+    pub(crate) revocations: Option<PathBuf>,
     /// What it agrees to dial.
     pub(crate) policy: RelayPolicy,
 }
@@ -45,11 +50,25 @@ pub(crate) struct Authorizations(Mutex<Table>);
 struct Table {
     next: u64,
     open: BTreeMap<u64, Held>,
+    /// When sessions are to end, the next first.
+    ends: BTreeSet<(Instant, u64)>,
+}
+
+impl Table {
+    fn remove(&mut self, number: u64) -> Option<Held> {
+        let held = self.open.remove(&number)?;
+        if let Some(ends) = held.ends {
+            self.ends.remove(&(ends, number));
+        }
+        Some(held)
+    }
 }
 
 #[derive(Debug)]
 struct Held {
     basis: Arc<Basis>,
+    /// Absent where that lies beyond all time.
+    ends: Option<Instant>,
     end: oneshot::Sender<Outcome>,
 }
 
@@ -62,13 +81,16 @@ pub(crate) struct Authorization {
 }
 
 impl Authorizations {
-    /// Enters a session.
-    pub(crate) fn enter(self: &Arc<Self>, basis: Arc<Basis>) -> Authorization {
+    /// Enters a session, which its grant allows at `unix` since the epoch.
+    pub(crate) fn enter(self: &Arc<Self>, unix: Timestamp, basis: Arc<Basis>) -> Authorization {
         let (end, ended) = oneshot::channel();
+        // By a clock that does not jump: what the wall clock says later ends no session.
+        let ends = Instant::now().checked_add(basis.verified.grant.session_limit(unix));
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Held { basis, end });
+        table.ends.extend(ends.map(|ends| (ends, number)));
+        table.open.insert(number, Held { basis, ends, end });
         Authorization { table: Arc::clone(self), number, ended }
     }
 
@@ -82,7 +104,7 @@ impl Authorizations {
         let mut ended = 0;
         for (number, basis) in open {
             let Err(cause) = check(&basis) else { continue };
-            let held = self.lock().open.remove(&number);
+            let held = self.lock().remove(number);
             if let Some(held) = held
                 && held.end.send(Outcome::Revoked).is_ok()
             {
@@ -91,6 +113,18 @@ impl Authorizations {
             }
         }
         ended
+    }
+
+    /// Ends every session whose grant has ended by `now`, or that has its greatest age.
+    pub(crate) fn end_due(&self, now: Instant) {
+        let mut table = self.lock();
+        while let Some((ends, number)) = table.ends.first().copied().filter(|(at, _)| *at <= now) {
+            table.ends.remove(&(ends, number));
+            if let Some(held) = table.remove(number) {
+                // A session that has ended meanwhile hears of nothing.
+                let _gone = held.end.send(Outcome::Expired);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -111,6 +145,6 @@ impl Authorization {
 
 impl Drop for Authorization {
     fn drop(&mut self) {
-        drop(self.table.lock().open.remove(&self.number));
+        drop(self.table.lock().remove(self.number));
     }
 }

@@ -37,6 +37,8 @@ pub struct RelayConfig {
     pub identity: Option<IdentityKey>,
     /// Whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,
+    /// A file of what they have revoked; it is read again when it changes.
+    pub revocations: Option<PathBuf>,
     /// What it agrees to dial; nothing unless told.
     #[serde(default)]
     pub policy: PolicyConfig,
@@ -75,6 +77,8 @@ pub struct GatewayConfig {
     pub identity: Option<IdentityKey>,
     /// What it may do; not needed when every route is direct.
     pub grant: Option<SignedGrant>,
+    /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it changes.
+    pub revocations: Option<PathBuf>,
     /// Ports whose connections all go to one destination.
     #[serde(default, deserialize_with = "forward::list")]
     pub forward: Vec<Forward>,
@@ -796,6 +800,7 @@ mod tests {
             not_before: Timestamp::ZERO,
             expires: Timestamp::FAR_FUTURE,
             sessions: None,
+            extensions: tradewind_grant::Extensions::default(),
             relays: Relays::Any,
             destinations: vec!["10.0.0.0/8:*".parse().unwrap()],
         };

@@ -54,14 +54,16 @@ pub(crate) enum Outcome {
     Joined,
     /// It came to join a session that is not open here: most often one that has just ended.
     NoSession,
-    /// Its path was open, and a reload allows it no more.
+    /// Its path was open, and a reload or a revocation allows it no more.
     Revoked,
     /// It is what a connection has become that was taken off its way before.
     Looped,
+    /// Its path was open, and its grant has ended, or it has its greatest age.
+    Expired,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 19] = [
+const PLAIN_OUTCOMES: [&str; 20] = [
     "ended",
     "broken",
     "idle",
@@ -81,10 +83,11 @@ const PLAIN_OUTCOMES: [&str; 19] = [
     "revoked",
     "not_let_in",
     "looped",
+    "expired",
 ];
 
 /// What a path that could not be opened can fail with.
-const FAILURES: [Status; 13] = [
+const FAILURES: [Status; 14] = [
     Status::GrantRefused,
     Status::ClockSkew,
     Status::Replayed,
@@ -98,6 +101,7 @@ const FAILURES: [Status; 13] = [
     Status::Overloaded,
     Status::Draining,
     Status::Internal,
+    Status::GrantRevoked,
 ];
 
 impl Outcome {
@@ -139,6 +143,7 @@ impl Outcome {
             Self::Revoked => 16,
             Self::NotLetIn => 17,
             Self::Looped => 18,
+            Self::Expired => 19,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

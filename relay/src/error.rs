@@ -27,6 +27,14 @@ pub enum RelayError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The file of revocations cannot be taken over.
+    #[error("revocations {}: {problem}", path.display())]
+    Revocations {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The gateway's grant is not for this gateway.
     #[error(transparent)]
     Grant(#[from] GrantError),

@@ -15,6 +15,7 @@
 //! | [`reload`], `live` | what either takes over of a changed configuration while it runs |
 //! | `authorization` | what open sessions were let in by |
 //! | [`resolver`] | what names mean |
+//! | [`revocations`] | the file of what operators have revoked |
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
 //! | `connection` | a leg's connection, encrypted or not |
@@ -57,6 +58,7 @@ mod quota;
 pub mod relay;
 pub mod reload;
 pub mod resolver;
+pub mod revocations;
 mod server;
 mod session;
 pub mod shutdown;

@@ -24,8 +24,9 @@ use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
     FirstFlightKey, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader,
-    Refusal, ReplayTable, Reply, SealedHeader, Status, Verifier, join, warm,
+    Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Verifier, join, warm,
 };
+use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
 use tradewind_units::Timestamp;
 
@@ -56,6 +57,9 @@ use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
 use welcome::{Rarely, Welcomed, stay_silent};
+
+/// Between two looks at which sessions are to end. Chosen: they end within a second of it.
+const EXPIRY_LOOK: Duration = Duration::from_millis(200);
 
 /// A relay whose listeners are open.
 pub struct Relay {
@@ -112,7 +116,8 @@ impl Relay {
         };
         let server = Server::bind(&setup, inheritance)?;
         let own_listeners = server.handle().own_listeners();
-        let rules = reloader::rules(config, &own_listeners);
+        let rules = reloader::rules(config, &own_listeners, &Revocations::default())?;
+        verifier.set_trust(Arc::clone(&rules.trust));
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
             limit: config.timeouts.dial,
@@ -195,6 +200,9 @@ impl Relay {
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
         // Nobody else has told: a relay runs once.
         let _told = self.service.phase.set(shutdown.watch());
+        let authorizations = Arc::clone(&self.service.authorizations);
+        let end_due = move || authorizations.end_due(Instant::now());
+        let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
         let result = self.server.run(&self.service, shutdown);
         self.service.audit_log.iter().for_each(AuditLog::flush);
         result
@@ -437,7 +445,7 @@ impl RelayService {
         };
         let (verified, destination) = (header.verified_grant(), header.destination.clone());
         let basis = Arc::new(Basis { verified, destination, dialled });
-        let authorization = self.authorizations.enter(Arc::clone(&basis));
+        let authorization = self.authorizations.enter(unix_now(), Arc::clone(&basis));
         // A reload from now on finds it among the others.
         match Self::allows(&self.rules.current(), &basis) {
             Ok(()) => Ok(Some(authorization)),

@@ -10,8 +10,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::failure::plain;
 use crate::{RelayError, Shutdown};
 
-/// Between two looks at the file. Chosen.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the files. Chosen: what is revoked ends within a second.
+const LOOK: Duration = Duration::from_millis(250);
 /// Longest configuration. Chosen: far above any table.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -28,6 +28,19 @@ pub trait Reload: Send {
     /// # Errors
     /// When it cannot be taken over.
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError>;
+
+    /// Returns a file beside the configuration that is taken over whenever it changes.
+    fn watched(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Makes that file ready, and changes nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be taken over.
+    fn prepare_watched(&self) -> Result<Prepared, RelayError> {
+        Ok(Box::new(|| None))
+    }
 }
 
 /// A configuration file, and the parts of the process that take it over.
@@ -72,13 +85,33 @@ impl Reloads {
         }
     }
 
+    /// Has all parts take the files over that they watch beside the configuration, or none.
+    fn apply_watched(&self) {
+        let prepared = self.parts.iter().map(|part| part.prepare_watched());
+        match prepared.collect::<Result<Vec<_>, _>>() {
+            Ok(prepared) => match take_over_all(prepared) {
+                said if said.is_empty() => tracing::info!("revocations: taken over"),
+                said => tracing::info!("revocations: taken over: {said}"),
+            },
+            Err(error) => {
+                tracing::error!("{error}; nothing of it is taken over, what was in force stays");
+            }
+        }
+    }
+
+    /// What changes when a file changes that is watched beside the configuration.
+    fn watched(&self) -> Vec<(PathBuf, Option<(SystemTime, u64)>)> {
+        let files = self.parts.iter().filter_map(|part| part.watched());
+        files.map(|file| (file.clone(), stamp(&file))).collect()
+    }
+
     fn take_over(&self, text: &str) -> Result<Taken, RelayError> {
         let parts = self.parts.iter().map(|part| part.prepare(text));
         let prepared: Vec<Prepared> = parts.collect::<Result<_, _>>()?;
-        let said: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
+        let said = take_over_all(prepared);
         let live: Vec<&str> = self.parts.iter().flat_map(|part| part.live()).copied().collect();
         let left = changed(&self.begun_with, &text.parse().unwrap_or_default(), &live);
-        Ok(Taken { said: said.join("; "), left: left.join(", ") })
+        Ok(Taken { said, left: left.join(", ") })
     }
 
     /// Applies the file anew whenever `shutdown` is told to reload, as by SIGHUP, and with `watch` whenever it changes.
@@ -95,20 +128,35 @@ impl Reloads {
             runtime.block_on(async {
                 let mut looks = interval(LOOK);
                 looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                let mut seen = stamp(&self.file);
+                let (mut seen, mut beside) = (stamp(&self.file), self.watched());
                 loop {
-                    tokio::select! {
-                        ordered = orders.changed() => if ordered.is_err() { return },
-                        _ = looks.tick(), if watch => if stamp(&self.file) == seen { continue },
+                    let is_due = tokio::select! {
+                        ordered = orders.changed() => match ordered {
+                            Ok(()) => true,
+                            Err(_) => return,
+                        },
+                        _ = looks.tick() => watch && stamp(&self.file) != seen,
+                    };
+                    if is_due {
+                        seen = stamp(&self.file);
+                        self.apply();
+                        beside = self.watched();
+                    } else if self.watched() != beside {
+                        beside = self.watched();
+                        self.apply_watched();
                     }
-                    seen = stamp(&self.file);
-                    self.apply();
                 }
             });
         };
         let thread = std::thread::Builder::new().name("reload".to_owned());
         thread.spawn(serve).map(drop).map_err(RelayError::Runtime)
     }
+}
+
+/// Takes over what was made ready, and returns what came of it.
+fn take_over_all(prepared: Vec<Prepared>) -> String {
+    let said: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
+    said.join("; ")
 }
 
 /// What came of a configuration that was taken over.

@@ -139,6 +139,7 @@ fn grant_of_everything(gateway: PublicIdentity) -> SignedGrant {
         not_before: now,
         expires: now + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: everything(),
     }

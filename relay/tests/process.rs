@@ -22,7 +22,9 @@ use support::{
     set_plain, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route, RouteTable};
-use tradewind_grant::{self as grant, Destination, Nonce, PublicIdentity, Request, Sealer, Status};
+use tradewind_grant::{
+    self as grant, Destination, Nonce, PublicIdentity, Request, RevocationList, Sealer, Status,
+};
 use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Reloads, Shutdown};
 use tradewind_telemetry::logs::FILTER_VARIABLE;
 use tradewind_telemetry::{LogFormat, init_logs};
@@ -57,6 +59,7 @@ const TESTS: &[Test] = &[
     ("sighup_takes_operators_over_and_ends_what_others_granted", reload_of_operators),
     ("a_file_that_cannot_be_taken_over_changes_nothing_and_is_told", reload_that_fails),
     ("sighup_takes_a_gateways_routes_over", reload_of_a_gateway),
+    ("a_revocation_ends_sessions_and_refuses_new_ones_with_its_own_cause", revocation),
     ("signals_without_a_meaning_are_ignored_with_a_line", signals_without_meaning),
 ];
 
@@ -798,6 +801,57 @@ fn reload_of_a_gateway() {
         relays[1].handle.snapshot().accepted > 0
     });
     ping(&mut stream).unwrap();
+}
+
+/// A file of the tests' own, which goes with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
+}
+
+fn revocation() {
+    let list = |version, gateways: &[PublicIdentity]| {
+        let gateways = gateways.iter().copied().collect();
+        let list = RevocationList { version, gateways, ..RevocationList::default() };
+        format!("# of the tests\n{}\n", list.sign(&support::operator()).unwrap())
+    };
+    let name = format!("tradewind-revoked-{}", std::process::id());
+    let (file, log) = (Scratch(std::env::temp_dir().join(name)), Log::new("revoked"));
+    fs::write(&file.0, list(1, &[])).unwrap();
+    let key = identity();
+    let config = relay_config_text(&key);
+    let config = format!("revocations = '{}'\n{config}", file.0.display());
+    let process = Process::start_as((RELAY_CONFIG, &config), key.public(), log.command());
+    let gateways = [0, 1].map(|_| gateway(vec![process.hop.clone()], echo()));
+    let [mut stays, mut goes] = [0, 1].map(|at| connect(gateways[at].address()));
+    ping(&mut stays).unwrap();
+    ping(&mut goes).unwrap();
+    // Nobody tells the process.
+    let revoked = gateways[1].identity();
+    fs::write(&file.0, list(3, &[revoked])).unwrap();
+    print!("ended {} ms after the list ... ", reset_after(&mut goes).as_millis());
+    log.wait_for(&["revocations: taken over", "1 session ended"]);
+    assert_reset(ping(&mut connect(gateways[1].address())));
+    log.wait_for(&[&format!("refused: gateway {revoked} was revoked by operator key")]);
+    wait_for("the count", || {
+        let name = "tradewind_relay_sessions_total{outcome=\"grant_revoked\"}";
+        process.metric(name).is_some_and(|count| count >= 1.0)
+    });
+    // An older list, by itself and at a reload.
+    fs::write(&file.0, list(2, &[])).unwrap();
+    log.wait_for(&["version 2 of the revocation list", "version 3, which is in force"]);
+    process.reload(&process.config);
+    log.wait_for(&["version 2 of the revocation list", "what was in force before stays"]);
+    assert_reset(ping(&mut connect(gateways[1].address())));
+    fs::write(&file.0, "nonsense").unwrap();
+    log.wait_for(&["line 1: revocation list: it does not begin with its prefix"]);
+    ping(&mut stays).unwrap();
+    fs::write(&file.0, list(4, &[])).unwrap();
+    wait_for("the gateway", || ping(&mut connect(gateways[1].address())).is_ok());
+    ping(&mut stays).unwrap();
 }
 
 fn signals_without_meaning() {

@@ -50,6 +50,7 @@ pub(crate) fn grant(number: u8) -> anyhow::Result<SignedGrant> {
         not_before: Timestamp::ZERO + now.saturating_sub(Duration::from_secs(60)),
         expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: vec![LOOPBACK.parse()?],
     };

@@ -36,6 +36,7 @@ impl Keys {
             not_before: unix_now(),
             expires: unix_now() + GRANT_LIFE,
             sessions: None,
+            extensions: tradewind_grant::Extensions::default(),
             relays: Relays::listed(&[relay.public()]),
             destinations: vec![DESTINATIONS.parse()?],
         };

@@ -63,6 +63,7 @@ pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> S
         not_before: Timestamp::ZERO + (since_epoch - Duration::from_secs(60)),
         expires: Timestamp::ZERO + since_epoch + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: ["127.0.0.0/8:*", "10.0.0.0/8:*", "[fd10::]/16:*"]
             .map(|rule| rule.parse().unwrap())

@@ -282,6 +282,7 @@ pub(super) fn grant(
         not_before: Timestamp::ZERO + since_epoch.saturating_sub(GRANT_BACKDATED),
         expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays,
         destinations,
     };

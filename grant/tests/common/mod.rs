@@ -48,6 +48,7 @@ pub(crate) fn grant() -> Grant {
         not_before: NOW,
         expires: NOW + GRANT_LIFE,
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::listed(&relays),
         destinations: ["10.0.0.0/8:443", "*.example.com:443"].map(|r| r.parse().unwrap()).into(),
     }

@@ -9,8 +9,9 @@ use tradewind_grant::header::header_length;
 use tradewind_grant::join::{self, WELCOME_BYTES};
 use tradewind_grant::reply::reply_length;
 use tradewind_grant::{
-    Destination, DestinationRule, Grant, GrantSpec, Hop, IdentityKey, JoinKey, Nonce, OperatorKey,
-    PublicIdentity, Relays, Reply, ReplyKey, Request, Route, Sealer, SignedGrant, Status, Verifier,
+    Destination, DestinationRule, Grant, GrantId, GrantSpec, Hop, IdentityKey, JoinKey, Nonce,
+    OperatorKey, PublicIdentity, Relays, Reply, ReplyKey, Request, Revocations, Route, Sealer,
+    SignedGrant, SignedRevocations, Status, Verifier,
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
@@ -35,6 +36,7 @@ fn grant() -> Grant {
         not_before: NOW,
         expires: NOW + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: ["0.0.0.0/0:*", "[::]/0:*", "10.0.0.0/8:*"]
             .map(|r| r.parse().unwrap())
@@ -151,6 +153,31 @@ pub(crate) fn grant_token(data: &[u8]) {
     match GrantSpec::parse(text) {
         Ok(spec) => drop(spec.issue(NOW).and_then(|grant| grant.sign(&operator()))),
         Err(error) => assert_eq!(error.to_string().lines().count(), 1, "{error}"),
+    }
+}
+
+/// No bytes make a reader of revocation lists panic or believe, and each list has one form.
+pub(crate) fn revocation_list(data: &[u8]) {
+    let operators = [operator().public()];
+    if let Ok(signed) = SignedRevocations::from_bytes(data) {
+        assert_eq!(signed.to_string().parse::<SignedRevocations>().as_ref(), Ok(&signed));
+        if let Ok(list) = signed.verify(&operators) {
+            let again = list.sign(&operator()).expect("what was read is sound");
+            assert_eq!(again, signed, "a list has one form, and only the operator signs");
+            let lists = std::slice::from_ref(&signed);
+            let revocations = Revocations::default().updated(lists, &operators).expect("the first");
+            assert_eq!(revocations.updated(lists, &operators).as_ref(), Ok(&revocations));
+            let granted = grant().sign(&operator()).unwrap().into_verified(&operators).unwrap();
+            let is_named = list.grants.contains(&granted.id)
+                || list.gateways.contains(&granted.grant.gateway)
+                || list.issued_before.is_some_and(|before| granted.grant.issued_at() < before);
+            assert_eq!(revocations.check(&granted).is_err(), is_named);
+        }
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = text.parse::<SignedRevocations>();
+    if let Ok(id) = text.parse::<GrantId>() {
+        assert_eq!(id.to_string(), text.to_lowercase());
     }
 }
 

@@ -38,6 +38,7 @@ pub fn grant() -> Result<SignedGrant, Box<dyn Error>> {
         not_before: Timestamp::ZERO,
         expires: now + Duration::from_secs(600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: vec![LOOPBACK.parse()?],
     };

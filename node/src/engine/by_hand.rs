@@ -42,6 +42,7 @@ fn grant(gateway: &IdentityKey) -> SignedGrant {
         not_before: Timestamp::ZERO,
         expires: now + span,
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
     };

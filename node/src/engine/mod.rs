@@ -154,6 +154,11 @@ fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
     Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
 }
 
+/// Whose grants it believes.
+fn trust(config: &NodeConfig) -> Trust {
+    Trust::new(config.operators.clone(), config.revocations.clone())
+}
+
 /// The sockets towards neighbours, of which several workers have one each.
 fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<Sockets, NodeError> {
     let own = match config.workers {
@@ -187,9 +192,12 @@ impl Engine {
         handover: &mut Handover,
     ) -> Result<Self, NodeError> {
         let now = now();
-        let (sockets, sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
-        let verifier = Verifier::new(config.identity.clone(), config.operators.clone());
+        let (sockets, mut sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
+        let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         let sealer = sealer(&config)?;
+        let trust = Arc::new(trust(&config));
+        verifier.set_trust(Arc::clone(&trust));
+        sessions.set_trust(Arc::clone(&trust), config.neighbours.clone());
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
         let tunnel = tunnel.transpose()?;
         let mut engine = Self {
@@ -198,7 +206,7 @@ impl Engine {
             sessions,
             verifier,
             sealer,
-            trust: Arc::new(Trust::new(config.operators.clone())),
+            trust: Arc::clone(&trust),
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
             legs: Legs::default(),

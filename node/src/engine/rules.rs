@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use tradewind_grant::Trust;
 use tradewind_packet::session::{Now, PeerId};
 
-use super::Engine;
 use super::tunnel::whole_packets;
+use super::{Engine, trust};
 use crate::config::NodeConfig;
 
 impl Engine {
     /// Goes by the rules and the grant of `config` from now on; all else of it stays as it was.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
-        self.trust = Arc::new(Trust::new(self.config.operators.clone()));
+        self.trust = Arc::new(trust(&self.config));
         self.verifier.set_trust(Arc::clone(&self.trust));
         self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());
         if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.config.grant) {

@@ -37,6 +37,7 @@ pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
         not_before: Timestamp::ZERO + (now - Duration::from_secs(60)),
         expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: destinations.split(' ').map(|rule| rule.parse().unwrap()).collect(),
     }

@@ -77,13 +77,13 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) verified: VerifiedGrant,
-    /// When it ends by the clock that does not jump: what a wall clock says later ends no session. New keys take a grant that is good then.
+    /// When it ends, or the session has its greatest age, by the clock that does not jump: what a wall clock says later ends no session. New keys take a grant that is good then.
     pub(super) ends: Timestamp,
 }
 
 impl Shown {
     pub(super) fn new(now: Now, verified: VerifiedGrant) -> Self {
-        let ends = now.steady + verified.grant.expires.since(now.unix);
+        let ends = now.steady + verified.grant.session_limit(now.unix);
         Self { verified, ends }
     }
 }

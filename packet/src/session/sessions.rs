@@ -163,7 +163,7 @@ impl Sessions {
             events: VecDeque::new(),
             drops: [0; DropReason::ALL.len()],
             tags: Tags::default(),
-            trust: Arc::new(Trust::new(config.operators.clone())),
+            trust: Arc::new(Trust::from(config.operators.clone())),
             duplicate: None,
             config,
         }

@@ -38,6 +38,7 @@ pub(crate) fn grant_for(gateway: PublicIdentity, relays: Relays) -> Grant {
         not_before: START_UNIX,
         expires: START_UNIX + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays,
         destinations: vec!["0.0.0.0/0:*".parse().unwrap()],
     }

@@ -205,6 +205,7 @@ fn header(relay: net::SocketAddr, nonce: u8) -> Vec<u8> {
         not_before: Timestamp::ZERO,
         expires: now + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: vec!["127.0.0.1/32:9".parse().unwrap()],
     };

@@ -400,6 +400,7 @@ pub(super) mod tests {
             not_before: Timestamp::ZERO,
             expires: Timestamp::FAR_FUTURE,
             sessions: None,
+            extensions: tradewind_grant::Extensions::default(),
             relays: Relays::Any,
             destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
         };

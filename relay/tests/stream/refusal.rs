@@ -274,6 +274,7 @@ fn an_expired_grant_is_refused() {
         not_before: ago(3600),
         expires: ago(1),
         sessions: None,
+        extensions: grant::Extensions::default(),
         relays: grant::Relays::Any,
         destinations: rules(),
     };

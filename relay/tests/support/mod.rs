@@ -81,6 +81,7 @@ pub fn grant_for(gateway: PublicIdentity) -> SignedGrant {
         not_before: Timestamp::from_nanos(now.as_nanos() - 60_000_000_000),
         expires: now + Duration::from_secs(3600),
         sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
         relays: Relays::Any,
         destinations: rules(),
     }
@@ -224,6 +225,10 @@ impl Running {
         Self { handle, shutdown, identity, thread: Some(thread) }
     }
 
+    pub fn identity(&self) -> PublicIdentity {
+        self.identity.unwrap()
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.handle.local_addrs()[0]
     }
@@ -258,6 +263,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         grant: Some(grant_for(key.public())),
         identity: Some(key),
         identity_file: None,
+        revocations: None,
         forward: Vec::new(),
         tproxy: Vec::new(),
         optimistic: false,

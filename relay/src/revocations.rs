@@ -1,0 +1,32 @@
+//! The file of what operators have revoked: signed lists as `tradewind grant revoke` writes them, one a line.
+
+use std::path::Path;
+
+use tradewind_grant::SignedRevocations;
+
+use crate::RelayError;
+use crate::failure::plain;
+
+/// Longest file. Chosen: lists of several operators, each as long as it may be.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Reads the lists in `file`. Empty lines, and lines that begin with `#`, are passed over.
+///
+/// # Errors
+/// [`RelayError::Revocations`] with the line that is none, or when the file cannot be read.
+pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, RelayError> {
+    let refused = |problem| RelayError::Revocations { path: file.to_owned(), problem };
+    let text = read_text(file).map_err(refused)?;
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let told = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    told.map(|(at, line)| line.parse().map_err(|error| refused(format!("line {at}: {error}"))))
+        .collect()
+}
+
+fn read_text(file: &Path) -> Result<String, String> {
+    let length = std::fs::metadata(file).map_err(|error| plain(&error))?.len();
+    if length > MOST_BYTES {
+        return Err(format!("{length} bytes; expected at most {MOST_BYTES}"));
+    }
+    std::fs::read_to_string(file).map_err(|error| plain(&error))
+}
