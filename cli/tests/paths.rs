@@ -27,8 +27,8 @@ struct Running {
 impl Running {
     fn relay(seed: u8) -> Self {
         let config = format!(
-            "listen = ['127.0.0.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
-            [policy]\ndestinations = ['127.0.0.0/8:*']\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true",
+            "listen = ['127.0.7.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
+            [policy]\ndestinations = ['127.0.0.0/8:*']\nnext_hops = ['127.0.7.0/24:*']\nallow_loopback = true",
             *IdentityKey::from_entropy([seed; 32]).to_secret_text(),
             operator().public(),
         );

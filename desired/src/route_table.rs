@@ -209,14 +209,6 @@ impl RouteTable {
         found.map_or((self.rules.len(), &self.default), |(index, (_, routes))| (index, routes))
     }
 
-    /// Whether a rule, not the default, sends flows to `address` direct, if only as a fallback.
-    #[must_use]
-    pub fn has_direct_rule(&self, address: SocketAddr) -> bool {
-        self.rules
-            .iter()
-            .any(|(rule, routes)| routes.contains(&Route::Direct) && rule.covers_address(address))
-    }
-
     /// The names that relays' addresses were given as, with their ports.
     pub fn names(&self) -> impl Iterator<Item = &Destination> {
         self.names.values()
@@ -432,16 +424,6 @@ mod tests {
     use super::*;
     use tradewind_grant::IdentityKey;
 
-    #[test]
-    fn only_a_rule_names_an_address_as_direct() {
-        let rule = "10.1.0.0/16:80".parse().unwrap();
-        let table = RouteTable::new(vec![(rule, Route::Direct)], Route::Direct).unwrap();
-        assert!(table.has_direct_rule("10.1.2.3:80".parse().unwrap()));
-        for other in ["10.1.2.3:81", "10.2.2.3:80", "192.0.2.1:80"] {
-            assert!(!table.has_direct_rule(other.parse().unwrap()), "{other}");
-        }
-    }
-
     fn relays() -> String {
         ["hamina", "tokyo"]
             .iter()
@@ -503,7 +485,6 @@ mod tests {
         let (rule, routes) = table.routes_to(&"10.1.2.3:80".parse().unwrap());
         assert_eq!((rule, names(&routes[0])), (0, vec!["hamina", "tokyo"]));
         assert_eq!((names(&routes[1]), &routes[2]), (vec!["tokyo"], &Route::Direct));
-        assert!(table.has_direct_rule("10.1.2.3:80".parse().unwrap()));
         let (rule, routes) = table.routes_to(&"192.0.2.1:80".parse().unwrap());
         assert_eq!((rule, routes.len()), (1, 2), "the default");
         let text = toml::to_string(&table).unwrap();

@@ -3,7 +3,7 @@
 //! A destination is `ip:port` or `name:port`. A rule is a range of addresses or a pattern of names with
 //! ports: `10.0.0.0/8:443`, `[2001:db8::]/32:8000-8999`, `192.0.2.7:22`, `*.example.com:443`,
 //! `db.example.com:*`. An address that is not public is covered only by a rule that lies within such a
-//! range itself: `0.0.0.0/0:443` opens the Internet and no private network.
+//! range itself: `0.0.0.0/0:443` opens the Internet, names included, and no private network.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -310,9 +310,16 @@ impl DestinationRule {
         }
     }
 
-    /// Whether the rule could cover some address at `port`.
-    pub(crate) fn may_cover_address_at(&self, port: u16) -> bool {
-        matches!(self.hosts, Hosts::Range { .. }) && self.covers_port(port)
+    /// Whether the rule opens all public addresses of a family at `port`, and so whatever any name
+    /// means there.
+    pub(crate) fn covers_any_name(&self, port: u16) -> bool {
+        matches!(self.hosts, Hosts::Range { prefix_bits: 0, .. }) && self.covers_port(port)
+    }
+
+    /// Whether the rule is for the one address `ip` and no other.
+    pub(crate) fn is_one(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.range() == Some((ip, if ip.is_ipv4() { 32 } else { 128 }))
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {

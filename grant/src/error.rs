@@ -208,6 +208,12 @@ pub enum GrantError {
     /// A private address that no rule names.
     #[error("{0} is a private address, which is dialled only when a rule names its range")]
     UnnamedPrivate(IpAddr),
+    /// A relay that was asked for as a destination.
+    #[error("{0} is a relay, which may be the next hop of a route and no destination")]
+    Relay(String),
+    /// An address of this host itself that no rule names.
+    #[error("{0} is an address of this host itself, which only a rule for this one address opens")]
+    OwnHost(IpAddr),
     /// No rule of this relay covers the destination or next hop.
     #[error("no rule of this relay allows {0}")]
     Denied(String),

@@ -25,7 +25,7 @@
 //! | [`first_flight`] | how who dials proves that it knows the relay, before that answers |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
-//! | [`policy`] | what a relay itself agrees to dial |
+//! | [`policy`] | where something may go: the one answer |
 //! | [`forbidden`] | addresses that are never dialled |
 //!
 //! The crate is pure: entropy and time come in as arguments. A [`Timestamp`] here counts from the
@@ -66,7 +66,7 @@ pub use header::{Hop, Nonce, ReceivedHeader, Route};
 pub use identity::{IdentityKey, KeyId, OperatorKey, OperatorPublicKey, PublicIdentity};
 pub use join::{JoinKey, SessionName};
 pub use pair::{PAIR_LIMIT, PairKey, PairKeys};
-pub use policy::RelayPolicy;
+pub use policy::{Check, Policy, Target};
 pub use replay::ReplayTable;
 pub use reply::{Reply, ReplyKey, Status};
 pub use revocation::{RevocationList, Revocations, SignedRevocations};

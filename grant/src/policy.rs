@@ -1,110 +1,240 @@
-//! What a relay itself agrees to dial, beside what a grant allows. Default deny.
+//! Where something may go: one answer for relays, gateways' direct routes and packets. Default deny.
 //!
-//! The relay resolves a name once, checks each address here, and dials a checked address: what a
-//! name means cannot change between check and use.
+//! [`Check::allows`] asks in this order, and the first that refuses decides:
+//!
+//! 1. the address's class: some are never reached ([`forbidden`](crate::forbidden));
+//! 2. `never`, and where this process itself listens;
+//! 3. relays: what is a next hop is no destination, or sessions could be nested in each other;
+//! 4. the grant's rules;
+//! 5. the own rules;
+//! 6. the own host: only a rule that is this one address opens it, for no firewall stands before it.
+//!
+//! A name is asked about before it is resolved, and each address that it has after that. Name rules
+//! cover public addresses alone: who owns a name does not decide who may reach a private network.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::forbidden::{Class, class_of, innermost};
-use crate::{Destination, DestinationRule, Grant, GrantError};
+use crate::{Destination, DestinationRule, Grant, GrantError, Hop, HostName};
 
-/// A relay's own rules. The default allows nothing.
+/// A host's own rules. The default allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RelayPolicy {
-    /// Destinations that this relay dials as the last of a route.
+pub struct Policy {
+    /// Destinations that this host reaches, as the last of a route.
     pub destinations: Vec<DestinationRule>,
-    /// Relays that this relay dials as the next of a route; only ranges of addresses count.
+    /// Relays that this host dials as the next of a route; only ranges of addresses count.
     pub next_hops: Vec<DestinationRule>,
     /// Whether rules may also cover loopback addresses. For tests and laboratories only.
     pub allow_loopback: bool,
-    /// Addresses that are never dialled whatever the rules say, such as the relay's own listeners.
+    /// Addresses that are never reached whatever the rules say.
     pub never: Vec<SocketAddr>,
+    /// Relays that are known beside those in `next_hops`.
+    pub relays: Vec<SocketAddr>,
 }
 
-impl RelayPolicy {
-    /// Whether this relay may dial `address` for `destination`, which the last relay has resolved to
-    /// it (an address destination is itself), under `grant`.
-    ///
-    /// # Errors
-    /// [`GrantError::Forbidden`], [`GrantError::DestinationNotGranted`] or [`GrantError::Denied`].
-    pub fn check(
-        &self,
-        grant: &Grant,
-        destination: &Destination,
-        address: SocketAddr,
-    ) -> Result<(), GrantError> {
-        self.check_class(address)?;
-        if !grant.covers_resolved(destination, address) {
-            return Err(GrantError::DestinationNotGranted(described(destination, address)));
-        }
-        if self.covers(destination, address) {
-            Ok(())
-        } else {
-            Err(GrantError::Denied(described(destination, address)))
+/// Where something is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A name and a port, before the name is resolved.
+    Name(&'a HostName, u16),
+    /// An address that a name was resolved to.
+    Resolved(&'a HostName, SocketAddr),
+    /// An address that was asked for as such.
+    Address(SocketAddr),
+    /// A host, at all its ports and by any protocol.
+    Host(IpAddr),
+    /// The relay that comes next.
+    NextHop(SocketAddr),
+}
+
+impl<'a> Target<'a> {
+    /// Returns the destination as it was asked for.
+    #[must_use]
+    pub fn of(destination: &'a Destination) -> Self {
+        match destination {
+            Destination::Address(address) => Self::Address(*address),
+            Destination::Name { name, port } => Self::Name(name, *port),
         }
     }
 
-    /// Whether this relay may send the host at `ip` packets of any protocol under `grant`.
-    ///
-    /// # Errors
-    /// As [`RelayPolicy::check`].
-    pub fn check_host(&self, grant: &Grant, ip: IpAddr) -> Result<(), GrantError> {
-        // No port is said, and none is special.
-        self.check_class(SocketAddr::new(ip, 0))?;
-        if !grant.covers_host(ip) {
-            return Err(GrantError::DestinationNotGranted(format!("{ip}, all ports")));
-        }
-        if self.destinations.iter().any(|rule| rule.covers_host(ip)) {
-            Ok(())
-        } else {
-            Err(GrantError::Denied(format!("{ip}, all ports")))
-        }
-    }
-
-    /// Whether this relay may dial the relay at `address` as the next hop.
-    ///
-    /// # Errors
-    /// [`GrantError::Forbidden`] or [`GrantError::Denied`].
-    pub fn check_next_hop(&self, address: SocketAddr) -> Result<(), GrantError> {
-        self.check_class(address)?;
-        if self.next_hops.iter().any(|rule| rule.covers_address(address)) {
-            Ok(())
-        } else {
-            Err(GrantError::Denied(format!("next hop {address}")))
-        }
-    }
-
-    /// Whether a rule covers `address`, or the name that was resolved to it when it is public: who
-    /// owns a name does not decide who may reach a private network.
-    fn covers(&self, destination: &Destination, address: SocketAddr) -> bool {
-        let by_address = |rule: &DestinationRule| rule.covers_address(address);
-        let by_name = |rule: &DestinationRule| match destination {
-            Destination::Name { name, port } => {
-                class_of(address.ip()) == Class::Public && rule.covers_name(name, *port)
+    fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Name(..) => None,
+            Self::Resolved(_, address) | Self::Address(address) | Self::NextHop(address) => {
+                Some(address)
             }
-            Destination::Address(_) => false,
-        };
-        self.destinations.iter().any(|rule| by_address(rule) || by_name(rule))
+            // No port is said, and none is special.
+            Self::Host(ip) => Some(SocketAddr::new(ip, 0)),
+        }
     }
 
-    fn check_class(&self, address: SocketAddr) -> Result<(), GrantError> {
-        let class = class_of(address.ip());
-        if class.is_forbidden() && !(self.allow_loopback && class == Class::Loopback) {
-            return Err(GrantError::Forbidden { address: address.ip(), class });
+    /// Returns whether `rule` covers this.
+    pub(crate) fn is_covered_by(self, rule: &DestinationRule) -> bool {
+        match self {
+            Self::Name(name, port) => rule.covers_name(name, port) || rule.covers_any_name(port),
+            Self::Resolved(name, address) => {
+                let is_public = class_of(address.ip()) == Class::Public;
+                rule.covers_address(address) || is_public && rule.covers_name(name, address.port())
+            }
+            Self::Address(address) | Self::NextHop(address) => rule.covers_address(address),
+            Self::Host(ip) => rule.covers_host(ip),
         }
-        let reached = innermost(address.ip());
-        let same =
-            |never: &SocketAddr| never.port() == address.port() && innermost(never.ip()) == reached;
-        if self.never.iter().any(same) {
-            return Err(GrantError::Denied(address.to_string()));
+    }
+}
+
+impl std::fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
+            Self::Resolved(name, address) => {
+                write!(f, "{name}:{} at {}", address.port(), address.ip().to_canonical())
+            }
+            Self::Address(address) => address.fmt(f),
+            Self::Host(ip) => write!(f, "{ip}, all ports"),
+            Self::NextHop(address) => write!(f, "next hop {address}"),
+        }
+    }
+}
+
+/// Everything that decides where something may go.
+#[derive(Clone, Copy)]
+pub struct Check<'a> {
+    /// The own rules.
+    pub policy: &'a Policy,
+    /// Rules that hold for this one asker beside the policy's `destinations`.
+    pub also: &'a [DestinationRule],
+    /// The grant of who asks; `None` where the own rules are all that is needed.
+    pub grant: Option<&'a Grant>,
+    /// The relays of the session's own route.
+    pub route: &'a [Hop],
+    /// Where this process itself listens; an unspecified address stands for all of this host.
+    pub listeners: &'a [SocketAddr],
+    /// Whether an address is one of this host's, as the kernel says now.
+    pub is_local: &'a (dyn Fn(IpAddr) -> bool + Sync),
+}
+
+impl std::fmt::Debug for Check<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Check").field("policy", self.policy).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Check<'a> {
+    /// Returns a check by the own rules alone.
+    #[must_use]
+    pub fn new(policy: &'a Policy, is_local: &'a (dyn Fn(IpAddr) -> bool + Sync)) -> Self {
+        Self { policy, also: &[], grant: None, route: &[], listeners: &[], is_local }
+    }
+
+    /// Returns whether `target` may be reached.
+    ///
+    /// # Errors
+    /// [`GrantError::Forbidden`], [`GrantError::Relay`], [`GrantError::OwnHost`],
+    /// [`GrantError::DestinationNotGranted`], [`GrantError::UnnamedPrivate`] or [`GrantError::Denied`].
+    pub fn allows(&self, target: Target<'_>) -> Result<(), GrantError> {
+        if let Some(address) = target.address() {
+            self.check_class(address.ip())?;
+            self.check_never(target, address)?;
+            self.check_relays(target, address)?;
+        }
+        let needs_grant = !matches!(target, Target::NextHop(_));
+        let is_granted = |grant: &Grant| grant.covers(target);
+        if needs_grant && !self.grant.is_none_or(is_granted) {
+            return Err(GrantError::DestinationNotGranted(target.to_string()));
+        }
+        let is_covered = self.rules(target).any(|rule| target.is_covered_by(rule));
+        match target.address() {
+            Some(address) if is_covered => self.check_own_host(target, address.ip()),
+            Some(address) if self.is_unnamed_private(target, address.ip()) => {
+                Err(GrantError::UnnamedPrivate(address.ip()))
+            }
+            None if is_covered => Ok(()),
+            _ => Err(GrantError::Denied(target.to_string())),
+        }
+    }
+
+    /// Returns whether a rule for names names this one: of the grant, or of the own rules where no
+    /// grant is needed. Who was given a name may hear that it is refused.
+    #[must_use]
+    pub fn names(&self, name: &HostName, port: u16) -> bool {
+        let own = || self.rules(Target::Name(name, port)).any(|rule| rule.covers_name(name, port));
+        let of_grant =
+            |grant: &Grant| grant.destinations.iter().any(|rule| rule.covers_name(name, port));
+        self.grant.map_or_else(own, of_grant)
+    }
+
+    /// The own rules for such a target.
+    fn rules(&self, target: Target<'_>) -> impl Iterator<Item = &'a DestinationRule> + use<'a> {
+        let (rules, also): (&'a [_], &'a [_]) = match target {
+            Target::NextHop(_) => (&self.policy.next_hops, &[]),
+            _ => (&self.policy.destinations, self.also),
+        };
+        rules.iter().chain(also)
+    }
+
+    fn check_class(&self, ip: IpAddr) -> Result<(), GrantError> {
+        let class = class_of(ip);
+        if class.is_forbidden() && !(self.policy.allow_loopback && class == Class::Loopback) {
+            return Err(GrantError::Forbidden { address: ip, class });
         }
         Ok(())
     }
-}
 
-fn described(destination: &Destination, address: SocketAddr) -> String {
-    match destination {
-        Destination::Address(_) => destination.to_string(),
-        Destination::Name { .. } => format!("{destination} at {}", address.ip().to_canonical()),
+    fn check_never(&self, target: Target<'_>, address: SocketAddr) -> Result<(), GrantError> {
+        let (inner, is_whole) = (innermost(address.ip()), matches!(target, Target::Host(_)));
+        let is_same = |other: &SocketAddr| innermost(other.ip()) == inner;
+        let is_meant =
+            |never: &SocketAddr| is_same(never) && (is_whole || never.port() == address.port());
+        let listens = |own: &SocketAddr| {
+            let is_here = || own.ip().is_unspecified() && self.is_here(address.ip());
+            own.port() == address.port() && (is_same(own) || is_here())
+        };
+        if self.policy.never.iter().any(is_meant) || self.listeners.iter().any(listens) {
+            return Err(GrantError::Denied(target.to_string()));
+        }
+        Ok(())
+    }
+
+    fn check_relays(&self, target: Target<'_>, address: SocketAddr) -> Result<(), GrantError> {
+        let (ip, inner) = (address.ip(), innermost(address.ip()));
+        let is_whole = match target {
+            Target::NextHop(_) => return Ok(()),
+            Target::Host(_) => true,
+            _ => false,
+        };
+        let is_next_hop = |rule: &DestinationRule| {
+            let port = if is_whole { *rule.ports().start() } else { address.port() };
+            [ip, inner].iter().any(|ip| rule.covers_address(SocketAddr::new(*ip, port)))
+        };
+        let is_it = |relay: &SocketAddr| {
+            innermost(relay.ip()) == inner && (is_whole || relay.port() == address.port())
+        };
+        let known = self.policy.relays.iter();
+        let mut known = known.chain(self.route.iter().map(|hop| &hop.address));
+        if self.policy.next_hops.iter().any(is_next_hop) || known.any(is_it) {
+            return Err(GrantError::Relay(target.to_string()));
+        }
+        Ok(())
+    }
+
+    fn check_own_host(&self, target: Target<'_>, ip: IpAddr) -> Result<(), GrantError> {
+        // Where loopback is allowed, its rules say which of it.
+        let is_lab = class_of(ip) == Class::Loopback;
+        let names_it = |rule: &DestinationRule| rule.is_one(ip) && target.is_covered_by(rule);
+        if is_lab || !self.is_here(ip) || self.rules(target).any(names_it) {
+            return Ok(());
+        }
+        Err(GrantError::OwnHost(ip))
+    }
+
+    /// Whether what is sent to `ip` stays on this host, be it by way of a translator.
+    fn is_here(&self, ip: IpAddr) -> bool {
+        let (ip, inner) = (ip.to_canonical(), innermost(ip));
+        (self.is_local)(ip) || ip != inner && (self.is_local)(inner)
+    }
+
+    /// Whether a rule would cover this if it did not have to be meant for private addresses.
+    fn is_unnamed_private(&self, target: Target<'_>, ip: IpAddr) -> bool {
+        class_of(ip) == Class::Private && self.rules(target).any(|rule| rule.covers_source(ip))
     }
 }

@@ -142,6 +142,8 @@ impl From<&GrantError> for Status {
             GrantError::DestinationNotGranted(_)
             | GrantError::Forbidden { .. }
             | GrantError::UnnamedPrivate(_)
+            | GrantError::Relay(_)
+            | GrantError::OwnHost(_)
             | GrantError::Denied(_) => Self::DestinationRefused,
             GrantError::ReplyTag(_) => Self::NextHopFailed,
             _ => Self::Internal,

@@ -33,13 +33,13 @@
 //! prefix, names are lower case, and nothing follows the signature.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tradewind_units::{Duration, Timestamp};
 
 use crate::identity::{FINGERPRINT_BYTES, SIGNATURE_BYTES};
+use crate::policy::Target;
 use crate::wire::{Reader, from_unix_ms, unix_ms};
 use crate::{
     Destination, DestinationRule, GrantError, KeyId, OperatorKey, OperatorPublicKey,
@@ -253,29 +253,15 @@ impl Grant {
     /// Whether the grant may cover `destination`, as far as can be said before a name is resolved.
     #[must_use]
     pub fn may_cover(&self, destination: &Destination) -> bool {
-        self.destinations.iter().any(|rule| match destination {
-            Destination::Address(address) => rule.covers_address(*address),
-            Destination::Name { name, port } => {
-                rule.covers_name(name, *port) || rule.may_cover_address_at(*port)
-            }
-        })
+        self.covers(Target::of(destination))
     }
 
-    /// Whether the grant covers dialling `address` for `destination`, which was resolved to it.
+    /// Whether the grant's rules cover `target`. That does not decide alone: see [`Check`].
+    ///
+    /// [`Check`]: crate::policy::Check
     #[must_use]
-    pub fn covers_resolved(&self, destination: &Destination, address: SocketAddr) -> bool {
-        self.destinations.iter().any(|rule| match destination {
-            Destination::Address(_) => rule.covers_address(address),
-            Destination::Name { name, port } => {
-                rule.covers_name(name, *port) || rule.covers_address(address)
-            }
-        })
-    }
-
-    /// Whether the grant covers all that is said to the host at `ip`, at any port and by any protocol.
-    #[must_use]
-    pub fn covers_host(&self, ip: IpAddr) -> bool {
-        self.destinations.iter().any(|rule| rule.covers_host(ip))
+    pub fn covers(&self, target: Target<'_>) -> bool {
+        self.destinations.iter().any(|rule| target.is_covered_by(rule))
     }
 
     fn put(&self, out: &mut Vec<u8>, key_id: KeyId) -> Result<(), GrantError> {

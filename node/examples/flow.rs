@@ -18,7 +18,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::Duration;
 
-use loopback::{any_port, grant, hop, identity, others};
+use loopback::{any_port, elsewhere, grant, hop, identity, others};
 use tradewind_node::status::Direction;
 use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
@@ -73,7 +73,7 @@ fn tell(flow: &Flow) {
 }
 
 fn echo_server() -> std::io::Result<SocketAddr> {
-    let socket = UdpSocket::bind(any_port())?;
+    let socket = UdpSocket::bind(elsewhere())?;
     let address = socket.local_addr()?;
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::Deserialize;
 use tradewind_grant::{
-    Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, PublicIdentity,
-    RelayPolicy, Revocations, Route, SignedGrant,
+    Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, Policy,
+    PublicIdentity, Revocations, Route, SignedGrant,
 };
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
@@ -196,7 +196,7 @@ pub struct NodeConfig {
     /// Relays that open sessions here without a grant.
     pub neighbours: BTreeSet<PublicIdentity>,
     /// What it delivers to, and which next hops it sends to; nothing unless told.
-    pub policy: RelayPolicy,
+    pub policy: Policy,
     /// The grant that its own paths use.
     pub grant: Option<SignedGrant>,
     /// Its own paths.
@@ -321,6 +321,21 @@ impl NodeConfig {
                 tracing::warn!(%address, %identity, "grant: it does not list this relay or far gateway, which will refuse it");
             }
         }
+    }
+
+    /// Returns the policy with the relays and far endpoints that the configuration knows: nobody's
+    /// packets end there.
+    pub(crate) fn known_policy(&self) -> Policy {
+        let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
+        let courses = self.paths.iter().map(|path| path.course.clone()).chain(of_groups);
+        let named: Vec<Course> = courses.collect();
+        let named = named.iter().flat_map(Course::named);
+        let deposits = self.rendezvous.deposits.iter().map(|deposits| &deposits.relay);
+        let hops = named.chain(deposits).chain(&self.rendezvous.relays);
+        let known: BTreeSet<SocketAddr> = hops.map(|hop| hop.address).collect();
+        let mut policy = self.policy.clone();
+        policy.relays.extend(known);
+        policy
     }
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
@@ -548,12 +563,7 @@ impl NodeConfig {
             operators: Vec::new(),
             revocations: Revocations::default(),
             neighbours: BTreeSet::new(),
-            policy: RelayPolicy {
-                destinations: Vec::new(),
-                next_hops: Vec::new(),
-                allow_loopback: false,
-                never: vec![listen],
-            },
+            policy: Policy::default(),
             grant: None,
             paths: Vec::new(),
             groups: Vec::new(),

@@ -73,7 +73,9 @@ fn until(what: &str, node: &Node, mut holds: impl FnMut() -> bool) {
 fn nodes_answer_from_the_address_that_was_written_to() {
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let far = Node::start(plain(4, any, &[2])).unwrap();
-    let relay = Node::start(NodeConfig { workers: 2, ..plain(2, any, &[]) }).unwrap();
+    let mut relay = NodeConfig { workers: 2, ..plain(2, any, &[]) };
+    relay.policy.next_hops.push("127.0.0.2/32:*".parse().unwrap());
+    let relay = Node::start(relay).unwrap();
     let hops = vec![hop(at(&relay, 3), 2)];
     let (near, _) = near(hop(at(&far, 2), 4), hops, any);
     // Forwarded over the relay alone; its leg to the far gateway goes to another address, too.

@@ -70,7 +70,7 @@ fn relay() -> String {
         listen = '10.89.1.2:7002'
         workers = 1
         relays = ['{gateway}']
-        next_hops = ['10.89.0.0/16:*']"
+        next_hops = ['10.89.1.2/32:7001']"
     )
 }
 

@@ -34,7 +34,7 @@ fn world() -> World {
     let relays: Vec<Node> =
         (2..4).map(|number| Node::start(plain(number, loopback(), &[2])).unwrap()).collect();
     let wire = Wire::to(far.address());
-    let socket = UdpSocket::bind(loopback()).unwrap();
+    let socket = UdpSocket::bind(application()).unwrap();
     let (to, came) = (socket.local_addr().unwrap(), Arc::default());
     let kept: Arc<Mutex<BTreeSet<u32>>> = Arc::clone(&came);
     std::thread::spawn(move || {

@@ -107,7 +107,7 @@ fn comes_back(flow: &Flow, length: usize) -> bool {
 
 /// An application on the far host that answers every datagram with the same.
 fn echo() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];

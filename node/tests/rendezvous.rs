@@ -25,7 +25,7 @@ struct Sink {
 
 impl Sink {
     fn new() -> Self {
-        let socket = UdpSocket::bind(loopback()).unwrap();
+        let socket = UdpSocket::bind(application()).unwrap();
         let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
         let sink = Self { address, numbers };
         let kept = Arc::clone(&sink.numbers);

@@ -128,7 +128,7 @@ impl Hosts {
                 "[packet_endpoint]
                 listen = '10.89.1.2:7001'
                 operators = ['{operator}']
-                destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*']
+                destinations = ['10.89.2.0/24:*', '10.89.2.1/32:*', '[fd89:2::]/64:*']
                 tun = {{ name = 'tw1', sources = ['10.89.0.0/24:*', '10.89.1.1/32:*', '[fd89::]/64:*'] }}"
             ),
         )

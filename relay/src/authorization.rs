@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tradewind_grant::{Destination, GrantError, RelayPolicy, Trust, VerifiedGrant};
+use tradewind_grant::{Destination, GrantError, Policy, Trust, VerifiedGrant};
 use tradewind_units::Timestamp;
 
 use crate::counts::Outcome;
@@ -22,7 +22,7 @@ pub(crate) struct Rules {
     /// The file that says what these have revoked.
     pub(crate) revocations: Option<PathBuf>,
     /// What it agrees to dial.
-    pub(crate) policy: RelayPolicy,
+    pub(crate) policy: Policy,
 }
 
 /// The connection that a relay has dialled for a session.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
-use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, RelayPolicy, SignedGrant};
+use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy, SignedGrant};
 use tradewind_units::time::{as_text, or_off};
 use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
@@ -209,18 +209,19 @@ pub struct PolicyConfig {
     pub next_hops: Vec<DestinationRule>,
     /// Whether these rules may cover loopback addresses: for tests and laboratories.
     pub allow_loopback: bool,
-    /// Addresses that are never dialled; its own listeners are added.
+    /// Addresses that are never dialled, beside its own listeners.
     #[serde(deserialize_with = "address::list")]
     pub never: Vec<SocketAddr>,
 }
 
 impl PolicyConfig {
-    pub(crate) fn policy(&self, listeners: &[SocketAddr]) -> RelayPolicy {
-        RelayPolicy {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
             destinations: self.destinations.clone(),
             next_hops: self.next_hops.clone(),
             allow_loopback: self.allow_loopback,
-            never: self.never.iter().chain(listeners).copied().collect(),
+            never: self.never.clone(),
+            relays: Vec::new(),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tradewind_grant::{Destination, GrantError, Hop, Status};
+use tradewind_grant::{Check, Destination, GrantError, Hop, Status, Target};
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
@@ -73,7 +74,8 @@ impl Dialler {
     ) -> Result<Connection, Failure> {
         let (address, deadline) = (hop.address, Instant::now() + limit.min(self.limit));
         let leg = self.legs.to(address);
-        let stream = self.dial_until(address, speaker, deadline, &leg.early).await?;
+        let stream = self.dial_until(address, speaker, deadline, &leg.early).await;
+        let stream = stream.map_err(|error| Failure::dial(address, &error))?;
         if !leg.is_encrypted {
             return Ok(Connection::plain(stream));
         }
@@ -95,7 +97,7 @@ impl Dialler {
         speaker: Speaker,
         deadline: Instant,
         more: &SocketOptions,
-    ) -> Result<TcpStream, Failure> {
+    ) -> io::Result<TcpStream> {
         let attempt = async {
             let socket = match address {
                 SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -112,41 +114,31 @@ impl Dialler {
             socket.connect(address).await
         };
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
-        let stream = timeout_at(deadline, attempt).await.unwrap_or_else(|_| late());
-        let stream = stream.map_err(|error| Failure::dial(address, &error))?;
-        if self.is_own(address, &stream) {
-            let message = format!("dial {address}: that is this process itself");
-            return Err(Failure::new(Status::DestinationRefused, message));
-        }
-        Ok(stream)
+        timeout_at(deadline, attempt).await.unwrap_or_else(|_| late())
     }
 
-    /// Whether `stream`, dialled to `address`, ends at a listener of this process: it would carry to
-    /// itself without end.
-    fn is_own(&self, address: SocketAddr, stream: &TcpStream) -> bool {
-        let stays_here = || stream.local_addr().is_ok_and(|local| local.ip() == address.ip());
-        self.own_listeners.iter().any(|own| {
-            own.port() == address.port()
-                && (own.ip() == address.ip() || (own.ip().is_unspecified() && stays_here()))
-        })
-    }
-
-    /// Connects to `destination`. A name is resolved once, as one of `lookups`; of its addresses those that `check`
-    /// allows are dialled, until one answers or the time is over. One that is never dialled
-    /// condemns the name: no honest one has it.
+    /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
+    /// `lookups`; of its addresses those that `check` allows are dialled, until one answers or the time
+    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set when
+    /// the destination may have seen something.
+    ///
+    /// What is told of a name holds none of its addresses.
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
         speaker: Speaker,
         lookups: &Lookups,
-        check: impl Fn(SocketAddr) -> Result<(), GrantError>,
+        check: &Check<'_>,
+        begun: &AtomicBool,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit;
         let none = SocketOptions::default();
+        check.allows(Target::of(destination))?;
         let (name, port) = match destination {
             Destination::Address(address) => {
-                check(*address)?;
-                return self.dial_until(*address, speaker, deadline, &none).await;
+                begun.store(true, Relaxed);
+                let dialled = self.dial_until(*address, speaker, deadline, &none).await;
+                return dialled.map_err(|error| Failure::dial(*address, &error));
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -154,21 +146,33 @@ impl Dialler {
         let found = timeout_at(deadline, resolving).await.map_err(|_| {
             Failure::new(Status::TimedOut, format!("resolve {name}: no answer in time"))
         })?;
-        let addresses = found.map_err(|error| {
-            Failure::new(Status::NameNotFound, format!("resolve {name}: {}", plain(&error)))
-        })?;
-        let (mut allowed, mut refused) = (Vec::new(), None);
+        let nowhere = |why: &str| {
+            let failure = Failure::new(Status::NameNotFound, format!("resolve {name}: {why}"));
+            failure.telling(format!("resolve {name}: no address"))
+        };
+        let addresses = found.map_err(|error| nowhere(&plain(&error)))?;
+        // Who was not given this name does not hear that it means something here.
+        let refused = |cause: GrantError| match check.names(name, port) {
+            true => Failure::from(cause).telling(format!("{name}: no address that may be dialled")),
+            false => nowhere(&cause.to_string()),
+        };
+        let (mut allowed, mut refusal) = (Vec::new(), None);
         for address in addresses {
-            match check(address) {
+            match check.allows(Target::Resolved(name, address)) {
                 Ok(()) => allowed.push(address),
-                Err(cause @ GrantError::Forbidden { .. }) => return Err(cause.into()),
-                Err(cause) => refused = Some(Failure::from(cause)),
+                Err(cause @ GrantError::Forbidden { .. }) => return Err(refused(cause)),
+                Err(cause) => refusal = Some(refused(cause)),
             }
         }
-        let dial = |address| self.dial_until(address, speaker, deadline, &none);
-        let empty = || Failure::new(Status::NameNotFound, format!("resolve {name}: no address"));
+        begun.store(!allowed.is_empty(), Relaxed);
+        let none = &none;
+        let dial = |address| async move {
+            let dialled = self.dial_until(address, speaker, deadline, none).await;
+            let told = |error: &io::Error| format!("dial {destination}: {}", plain(error));
+            dialled.map_err(|error| Failure::dial(address, &error).telling(told(&error)))
+        };
         let dialled = first_of(in_turns_of_families(allowed), dial).await;
-        dialled.map_err(|failed| failed.or(refused).unwrap_or_else(empty))
+        dialled.map_err(|failed| failed.or(refusal).unwrap_or_else(|| nowhere("no address")))
     }
 }
 

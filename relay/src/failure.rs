@@ -15,11 +15,13 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Whether it befell a leg to a relay, and not the last one, to the destination.
     pub(crate) is_of_overlay: bool,
+    /// What the other side hears instead, where the message is for this host's log alone.
+    told: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), is_of_overlay: false }
+        Self { status, message: message.into(), is_of_overlay: false, told: None }
     }
 
     /// The same, of a leg to a relay.
@@ -31,6 +33,22 @@ impl Failure {
     /// every relay passes on.
     pub(crate) fn is_of_network(&self) -> bool {
         self.status == Status::Unreachable && self.message.ends_with("network is unreachable")
+    }
+
+    /// Has the other side hear `told` in place of the message.
+    pub(crate) fn telling(self, told: impl Into<String>) -> Self {
+        Self { told: Some(told.into()), ..self }
+    }
+
+    /// Returns what the other side may hear.
+    pub(crate) fn told(&self) -> &str {
+        self.told.as_ref().unwrap_or(&self.message)
+    }
+
+    /// Puts a word on who failed before both.
+    pub(crate) fn of(self, who: &str) -> Self {
+        let before = |text: String| format!("{who}: {text}");
+        Self { message: before(self.message), told: self.told.map(before), ..self }
     }
 
     /// `address` could not be dialled.

@@ -49,6 +49,7 @@ mod lift;
 mod live;
 mod memory;
 mod opening;
+mod own_host;
 mod pool;
 mod pool_metrics;
 mod probe_leg;

@@ -10,6 +10,7 @@ mod reloader;
 mod welcome;
 
 use std::io;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,8 +24,9 @@ use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    FirstFlightKey, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader,
-    Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Verifier, join, warm,
+    Check, Destination, FirstFlightKey, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity,
+    ReceivedHeader, Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Target,
+    Verifier, join, warm,
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
@@ -40,6 +42,7 @@ use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::live::Live;
 use crate::opening::part;
+use crate::own_host::OwnHost;
 use crate::pool::{Greeter, Pools};
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
@@ -116,7 +119,7 @@ impl Relay {
         };
         let server = Server::bind(&setup, inheritance)?;
         let own_listeners = server.handle().own_listeners();
-        let rules = reloader::rules(config, &own_listeners, &Revocations::default())?;
+        let rules = reloader::rules(config, &Revocations::default())?;
         verifier.set_trust(Arc::clone(&rules.trust));
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
@@ -134,6 +137,7 @@ impl Relay {
             verifier,
             rules: Live::new(rules),
             authorizations: Arc::default(),
+            own_host: OwnHost::open()?,
             keeping: Keeping::new(legs, &config.timeouts),
             dialler,
             pools,
@@ -228,6 +232,7 @@ struct RelayService {
     rules: Live<Rules>,
     /// Sessions that are open, and by what.
     authorizations: Arc<Authorizations>,
+    own_host: OwnHost,
     dialler: Arc<Dialler>,
     pools: Arc<Pools>,
     /// How far the end has come; connections that rest end with the first of it.
@@ -422,7 +427,9 @@ impl RelayService {
     fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
-        self.rules.current().policy.check_next_hop(next.address).map_err(refused)?;
+        let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
+        let check = self.check(&rules, &is_local);
+        check.allows(Target::NextHop(next.address)).map_err(refused)?;
         // A probe has nothing to carry.
         let may_stripe =
             !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one();
@@ -447,7 +454,7 @@ impl RelayService {
         let basis = Arc::new(Basis { verified, destination, dialled });
         let authorization = self.authorizations.enter(unix_now(), Arc::clone(&basis));
         // A reload from now on finds it among the others.
-        match Self::allows(&self.rules.current(), &basis) {
+        match self.allows(&self.rules.current(), &basis) {
             Ok(()) => Ok(Some(authorization)),
             Err(cause) => {
                 tracing::info!(flow = %header.flow, "flow to {} ended: {cause}", header.destination);
@@ -457,14 +464,27 @@ impl RelayService {
     }
 
     /// Checks that `rules` would let a session in.
-    fn allows(rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
+    fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
         rules.trust.check(&basis.verified)?;
-        match basis.dialled {
-            Dialled::NextHop(address) => rules.policy.check_next_hop(address),
-            Dialled::Destination(address) => {
-                rules.policy.check(&basis.verified.grant, &basis.destination, address)
+        let is_local = |ip| self.own_host.holds(ip);
+        let check = Check { grant: Some(&basis.verified.grant), ..self.check(rules, &is_local) };
+        check.allows(match (basis.dialled, &basis.destination) {
+            (Dialled::NextHop(address), _) => Target::NextHop(address),
+            (Dialled::Destination(address), Destination::Address(_)) => Target::Address(address),
+            (Dialled::Destination(address), Destination::Name { name, .. }) => {
+                Target::Resolved(name, address)
             }
-        }
+        })
+    }
+
+    /// What decides where sessions may go.
+    fn check<'a>(
+        &'a self,
+        rules: &'a Rules,
+        is_local: &'a (dyn Fn(IpAddr) -> bool + Sync),
+    ) -> Check<'a> {
+        let listeners = &self.dialler.own_listeners;
+        Check { listeners, ..Check::new(&rules.policy, is_local) }
     }
 
     /// Refuses a header: with a word when the neighbour is proven, else in silence.
@@ -501,7 +521,7 @@ impl RelayService {
     ) -> Outcome {
         tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
         note(|facts| facts.failed(failure.status, &failure.message));
-        let failed = Reply::failed(failure.status, header.hop, &failure.message);
+        let failed = Reply::failed(failure.status, header.hop, failure.told());
         let reply = match dial {
             Dial::NotBegun => failed.before_dial(),
             Dial::PerhapsBegun => failed,
@@ -534,16 +554,12 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
-        // What passes the check is dialled next; before that the destination has seen nothing.
         let begun = AtomicBool::new(false);
-        let rules = self.rules.current();
-        let check = |address| {
-            rules.policy.check(&header.grant, &header.destination, address)?;
-            begun.store(true, Relaxed);
-            Ok(())
-        };
+        let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
+        let (grant, route) = (Some(&*header.grant), header.route.hops());
+        let check = Check { grant, route, ..self.check(&rules, &is_local) };
         let (to, speaker) = (&header.destination, up.speaker());
-        let dialling = self.dialler.dial_destination(to, speaker, lookups, check);
+        let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
         let dialled = upstream.unless_reset(dialling).await;
         let dialled = dialled.map_err(|error| gone(header, error))?;
         let downstream = match dialled {

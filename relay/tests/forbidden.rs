@@ -1,7 +1,8 @@
 //! The list of forbidden destinations, asked of a real relay and of a real gateway's direct route.
 //!
-//! Every rule is as open as it can be written. Where a network namespace may be made, every address
-//! there is leads to this host itself, and a trap that listens on all of them counts who dials.
+//! Every rule is as open as it can be written. Where network namespaces may be made, every address
+//! there is leads to another host, and a trap that listens on all of them, there and here, counts who
+//! dials.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../../grant/tests/common/forbidden.rs"]
@@ -11,6 +12,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use list::{Entry, entries};
 use support::{Running, connect, gateway_config, loopback, operator, relay_config, unix_now};
 use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::{Destination, DestinationRule, Grant, PublicIdentity, Relays, SignedGrant};
+use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
@@ -45,14 +48,8 @@ fn main() {
         return println!("{TEST}: test");
     }
     // Before any thread is started.
-    let trapped = become_root_inside().map_err(|error| error.to_string()).and_then(|()| {
-        let here = Namespace::of_this_thread().map_err(|error| error.to_string())?;
-        let lines =
-            ["link set lo up", "route add local 0.0.0.0/0 dev lo", "route add local ::/0 dev lo"];
-        batch(&here, Tool::Ip, &lines.map(str::to_owned)).map_err(|error| error.to_string())
-    });
-    let trap = match trapped {
-        Ok(()) => Some(Trap::set()),
+    let trap = match become_root_inside().and_then(|()| Trap::set()) {
+        Ok(trap) => Some(trap),
         Err(reason) => {
             eprintln!("SKIPPED {TEST}: without the trap for dials: {reason}");
             None
@@ -62,23 +59,52 @@ fn main() {
     println!("test {TEST} ... ok");
 }
 
-/// Listeners on every address of this namespace.
+/// Listeners on every address of this host, and on all others, which another host has.
 struct Trap {
     port: u16,
     dialled: Arc<Mutex<Vec<IpAddr>>>,
+    _elsewhere: Namespace,
 }
 
 impl Trap {
-    fn set() -> Self {
+    fn set() -> Result<Self, NetError> {
+        let (here, elsewhere) = (Namespace::of_this_thread()?, Namespace::create()?);
+        let path = format!("/proc/{}/fd/{}", std::process::id(), elsewhere.as_raw_fd());
+        let link = format!("link add out type veth peer name in netns {path}");
+        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        let elsewhere_has: Vec<_> = lines(&[
+            "link set lo up",
+            "addr add 192.168.255.2/30 dev in",
+            "addr add fdff::2/126 dev in nodad",
+            "link set in up",
+            "route add local 0.0.0.0/0 dev lo table main",
+            "route add local ::/0 dev lo table main",
+        ]);
+        let here_has: Vec<_> = lines(&[
+            "link set lo up",
+            &link,
+            "addr add 192.168.255.1/30 dev out",
+            "addr add fdff::1/126 dev out nodad",
+            "link set out up",
+            "route add default via 192.168.255.2",
+            "route add default via fdff::2",
+        ]);
+        batch(&here, Tool::Ip, &here_has)?;
+        batch(&elsewhere, Tool::Ip, &elsewhere_has)?;
         let v4 = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = v4.local_addr().unwrap().port();
-        // With IPv4 on the other listener this one takes IPv6 alone.
-        let options = tradewind_net::tcp::SocketOptions::default();
-        let v6 = format!("[::]:{port}").parse().unwrap();
-        let v6 = tradewind_net::tcp::listen(v6, 1, 16, &options).unwrap().remove(0);
-        v6.set_nonblocking(false).unwrap();
+        let listen = |address: &str| {
+            // With IPv4 on the other listener this one takes IPv6 alone.
+            let options = tradewind_net::tcp::SocketOptions::default();
+            let address = format!("{address}:{port}").parse().unwrap();
+            let listener = tradewind_net::tcp::listen(address, 1, 16, &options).unwrap().remove(0);
+            listener.set_nonblocking(false).unwrap();
+            listener
+        };
+        let v6 = listen("[::]");
+        let others = elsewhere.run(|| [listen("0.0.0.0"), listen("[::]")])?;
         let dialled = Arc::new(Mutex::new(Vec::new()));
-        for listener in [v4, v6] {
+        for listener in [v4, v6].into_iter().chain(others) {
             let dialled = Arc::clone(&dialled);
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
@@ -87,7 +113,7 @@ impl Trap {
                 }
             });
         }
-        Self { port, dialled }
+        Ok(Self { port, dialled, _elsewhere: elsewhere })
     }
 
     fn take(&self) -> Vec<IpAddr> {
@@ -150,7 +176,8 @@ fn grant_of_everything(gateway: PublicIdentity) -> SignedGrant {
 fn open_relay(resolver: Resolver) -> Running {
     let mut config = relay_config();
     config.policy.destinations = everything();
-    config.policy.next_hops = everything();
+    // A next hop is no destination.
+    config.policy.next_hops.clear();
     config.policy.allow_loopback = false;
     Running::relay_of(Relay::bind(&config).unwrap().with_resolver(resolver))
 }
@@ -207,7 +234,12 @@ fn refuse_the_list(trap: Option<&Trap>) {
                     assert_eq!(status, "HTTP/1.1 403 Forbidden", "{why}: {body}");
                     // A grant can not even name what was never given out.
                     let unnamed = body.starts_with("gateway: grant does not cover destination");
-                    let never = body.ends_with("which is never dialled");
+                    let told = match answers.is_empty() {
+                        true => "which is never dialled",
+                        // What a name means here is not told.
+                        false => "no address that may be dialled",
+                    };
+                    let never = body.ends_with(told);
                     assert!(never || (unnamed && answers.is_empty()), "{why}: {body}");
                     by_relay += u64::from(body.starts_with("relay 1 "));
                 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config,
-    gateway_config_text, grant_for, identity, loopback, relay_config, relay_config_text, send,
-    set_plain, unix_now, wait_for,
+    gateway_config_text, grant_for, identity, loopback, relay_config, relay_config_text,
+    relay_loopback, send, set_plain, unix_now, wait_for,
 };
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{
@@ -150,12 +150,12 @@ impl Process {
     }
 
     fn start_by(command: Command) -> Self {
-        Self::start_at(command, loopback())
+        Self::start_at(command, relay_loopback())
     }
 
     fn start_at(command: Command, listen: SocketAddr) -> Self {
         let key = identity();
-        let config = relay_config_text(&key).replace("127.0.0.1:0", &listen.to_string());
+        let config = relay_config_text(&key).replace("127.0.7.1:0", &listen.to_string());
         Self::start_as((RELAY_CONFIG, &config), key.public(), command)
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays, SignedGrant};
+use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, Policy, Relays, SignedGrant};
 use tradewind_node::{Assumed, Course, Entrance, NodeConfig, Path};
 use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
@@ -27,12 +27,11 @@ pub(crate) fn hop(address: SocketAddr, number: u8) -> Hop {
 
 /// A node that delivers and sends to loopback and has no path of its own.
 pub(crate) fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
-    let rules = vec![LOOPBACK.parse().expect("a rule")];
-    let policy = RelayPolicy {
-        destinations: rules.clone(),
-        next_hops: rules,
+    let policy = Policy {
+        destinations: vec![LOOPBACK.parse().expect("a rule")],
+        next_hops: vec!["127.0.0.1/32:*".parse().expect("a rule")],
         allow_loopback: true,
-        never: Vec::new(),
+        ..Policy::default()
     };
     let relays = neighbours.iter().map(|number| identity(*number).public());
     let (listen, operators) = (SocketAddr::from(([127, 0, 0, 1], 0)), vec![operator().public()]);

@@ -82,7 +82,7 @@ struct EndpointSection<'a> {
     listen: SocketAddr,
     operators: Vec<String>,
     relays: &'a [PublicIdentity],
-    destinations: Vec<&'static str>,
+    destinations: Vec<String>,
     repeat_copies: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     uplink: Option<Bandwidth>,
@@ -259,7 +259,8 @@ impl Party {
             listen: self.stop().address,
             operators: vec![operator.public().to_string()],
             relays,
-            destinations: vec![HOSTS],
+            // Its own host takes a rule of its own.
+            destinations: vec![format!("{}/32:*", self.ip)],
             repeat_copies: true,
             uplink: None,
             copies,

@@ -290,19 +290,19 @@ fn has_no_rules(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-fn is_unreachable(error: &std::io::Error) -> bool {
+pub(crate) fn is_unreachable(error: &std::io::Error) -> bool {
     let codes = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EINVAL, libc::EACCES, libc::ESRCH];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-fn family_of(address: IpAddr) -> (AddressFamily, u8) {
+pub(crate) fn family_of(address: IpAddr) -> (AddressFamily, u8) {
     match address {
         IpAddr::V4(_) => (AddressFamily::Inet, 32),
         IpAddr::V6(_) => (AddressFamily::Inet6, 128),
     }
 }
 
-fn address(address: IpAddr) -> RouteAddress {
+pub(crate) fn address(address: IpAddr) -> RouteAddress {
     match address {
         IpAddr::V4(four) => RouteAddress::Inet(four),
         IpAddr::V6(six) => RouteAddress::Inet6(six),

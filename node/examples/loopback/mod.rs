@@ -6,7 +6,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, RelayPolicy, Relays, SignedGrant};
+use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, Policy, Relays, SignedGrant};
 use tradewind_node::{Node, NodeConfig};
 use tradewind_units::Timestamp;
 
@@ -14,16 +14,15 @@ const LOOPBACK: &str = "127.0.0.0/8:*";
 
 /// A relay or far endpoint on loopback that knows the relays `neighbours`.
 pub fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
-    let rules = vec![LOOPBACK.parse()?];
     Ok(Node::start(NodeConfig {
         listen: any_port(),
         operators: vec![operator().public()],
         neighbours: neighbours.iter().map(|number| identity(*number).public()).collect(),
-        policy: RelayPolicy {
-            destinations: rules.clone(),
-            next_hops: rules,
+        policy: Policy {
+            destinations: vec![LOOPBACK.parse()?],
+            next_hops: vec!["127.0.0.1/32:*".parse()?],
             allow_loopback: true,
-            never: Vec::new(),
+            ..Policy::default()
         },
         grant: None,
         ..NodeConfig::of_application(identity(number), grant()?)
@@ -55,6 +54,11 @@ pub fn identity(number: u8) -> IdentityKey {
 
 pub fn operator() -> OperatorKey {
     OperatorKey::from_entropy([99; 32])
+}
+
+/// Where the other side's program is: apart from nodes, which are no destinations.
+pub fn elsewhere() -> SocketAddr {
+    ([127, 0, 0, 2], 0).into()
 }
 
 pub fn any_port() -> SocketAddr {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_grant::{
-    DestinationRule, Hop, IdentityKey, OperatorPublicKey, PublicIdentity, RelayPolicy, SignedGrant,
+    DestinationRule, Hop, IdentityKey, OperatorPublicKey, Policy, PublicIdentity, SignedGrant,
 };
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
@@ -396,7 +396,7 @@ impl NodeConfig {
             workers: section.workers.unwrap_or_else(usual),
             operators,
             neighbours: section.relays.into_iter().collect(),
-            policy: RelayPolicy {
+            policy: Policy {
                 next_hops: section.next_hops,
                 allow_loopback: section.allow_loopback,
                 ..bare.policy.clone()
@@ -446,7 +446,7 @@ impl NodeConfig {
         Ok(Self {
             operators: endpoint.operators,
             neighbours: endpoint.relays.into_iter().collect(),
-            policy: RelayPolicy {
+            policy: Policy {
                 destinations: endpoint.destinations,
                 allow_loopback: endpoint.allow_loopback,
                 ..bare.policy.clone()

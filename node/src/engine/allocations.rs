@@ -9,7 +9,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
 use super::TICK;
-use super::by_hand::{Hosts, anybody, forwarded, gateway, loopback};
+use super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::conversations::Written;
 use super::local::Local;
 use crate::config::Course;
@@ -24,7 +24,7 @@ const MEASURED: Duration = Duration::from_secs(4);
 /// What packets of one flow take of the allocator between ticks, how many arrived, and what their relay did.
 fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
-    let application = UdpSocket::bind(loopback()).unwrap();
+    let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     let carriage = Carriage { service, paths, budget_ms: 150 };

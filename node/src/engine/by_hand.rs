@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tradewind_grant::{
-    Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, RelayPolicy, Relays, Request, Route,
+    Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Policy, Relays, Request, Route,
     SignedGrant,
 };
 use tradewind_net::entropy;
@@ -30,6 +30,11 @@ pub(super) fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
+/// Where applications are that packets are delivered to: apart from engines, which are no destinations.
+pub(super) fn application() -> SocketAddr {
+    ([127, 0, 0, 2], 0).into()
+}
+
 fn operator() -> OperatorKey {
     OperatorKey::from_entropy([99; 32])
 }
@@ -51,12 +56,11 @@ fn grant(gateway: &IdentityKey) -> SignedGrant {
 
 /// A relay or endpoint that takes whoever has a grant and the relays 2 and 3, and delivers on loopback.
 pub(super) fn anybody(number: u8) -> NodeConfig {
-    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
-    let policy = RelayPolicy {
-        destinations: rules.clone(),
-        next_hops: rules,
+    let policy = Policy {
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+        next_hops: ["127.0.0.1/32:*", "127.9.9.9/32:*"].map(|rule| rule.parse().unwrap()).into(),
         allow_loopback: true,
-        never: Vec::new(),
+        ..Policy::default()
     };
     let relays = [2, 3].map(|number| identity(number).public());
     let operators = vec![operator().public()];
@@ -203,7 +207,7 @@ impl Hosts {
         let now = self.now;
         let engine = self.at(from);
         let (flow, route) = (FlowId::new("any").unwrap(), Route::new(hops).unwrap());
-        let destination = Destination::Address(([127, 0, 0, 1], 9).into());
+        let destination = Destination::Address(([127, 0, 0, 2], 9).into());
         let request = Request { flow: &flow, destination: &destination, route: &route };
         let nonce = Nonce::from_entropy(entropy::bytes().unwrap());
         let sealed = engine.sealer.as_mut().unwrap().seal(now.unix, nonce, &request).unwrap();
@@ -213,7 +217,7 @@ impl Hosts {
 
     /// A program's flow begins at an engine; its number.
     pub(super) fn register(&mut self, number: u8, course: Course) -> u64 {
-        let (flow, to) = (Flow::next_number(), ([127, 0, 0, 1], 9).into());
+        let (flow, to) = (Flow::next_number(), ([127, 0, 0, 2], 9).into());
         let mailbox = Held(Arc::new(Mailbox::new().unwrap()));
         let course = Box::new(course);
         self.order(number, Order::Register { flow, to, course, mailbox });

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use tradewind_grant::Destination;
+use tradewind_grant::policy;
 use tradewind_net::udp::{Arrival, Target};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Class, Message, Refusal, Service};
@@ -417,8 +417,12 @@ impl Engine {
     }
 
     pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> Result<(), Refusal> {
-        let grant = self.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
-        let checked = self.config.policy.check(grant, &Destination::Address(to), to);
+        let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
+        let target = policy::Target::Address(to);
+        let checked = match self.listeners.contains_key(&to) {
+            true => self.access.allows_inside(grant, target),
+            false => self.access.allows(grant, target),
+        };
         checked.map_err(|error| Refusal::from(&error))
     }
 

@@ -1,5 +1,6 @@
 //! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
 
+mod access;
 #[cfg(test)]
 mod allocations;
 mod bills;
@@ -51,6 +52,7 @@ use crate::mailbox::{Desk, Outgoing};
 use crate::neighbours_options;
 use crate::shared::Shared;
 
+use access::Access;
 use conversations::{Inbound, LetGo, Outbound};
 use legs::Legs;
 use members::MemberTable;
@@ -77,6 +79,7 @@ const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
     config: Arc<NodeConfig>,
+    access: Access,
     counts: Arc<Counts>,
     sockets: Sockets,
     sessions: Sessions,
@@ -192,6 +195,7 @@ impl Engine {
         handover: &mut Handover,
     ) -> Result<Self, NodeError> {
         let now = now();
+        let access = Access::new(config.known_policy(), port.address())?;
         let (sockets, mut sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
         let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         let sealer = sealer(&config)?;
@@ -201,6 +205,7 @@ impl Engine {
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
         let tunnel = tunnel.transpose()?;
         let mut engine = Self {
+            access,
             counts,
             sockets,
             sessions,

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity, VerifiedGrant};
+use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity, Target, VerifiedGrant};
 use tradewind_net::udp::Train;
 use tradewind_packet::event::Way;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, Refusal};
@@ -299,10 +299,10 @@ impl Engine {
     }
 
     fn allows_path(&self, basis: &Basis) -> bool {
-        let policy = &self.config.policy;
+        let (access, grant) = (&self.access, Some(&*basis.verified.grant));
         let leads = match basis.leads {
-            Leads::On(address) => policy.check_next_hop(address),
-            Leads::Here(to) => policy.check(&basis.verified.grant, &Destination::Address(to), to),
+            Leads::On(address) => access.allows(None, Target::NextHop(address)),
+            Leads::Here(to) => access.allows_inside(grant, Target::Address(to)),
         };
         self.trust.check(&basis.verified).is_ok() && leads.is_ok()
     }
@@ -380,7 +380,8 @@ impl Engine {
         let Destination::Address(to) = header.destination else {
             return Err(Objection::new(Refusal::Other, "packets go to addresses, not names"));
         };
-        self.config.policy.check(&header.grant, &header.destination, to)?;
+        // Of a range this is the first address, and nothing is delivered yet.
+        self.access.allows_inside(Some(&header.grant), Target::Address(to))?;
         let (basis, salt) = (Basis::of(header, Leads::Here(to)), self.next_salt());
         let label = Label {
             opened_as: Some(theirs),
@@ -403,7 +404,7 @@ impl Engine {
         header: &OpenHeader,
         next: Hop,
     ) -> Result<(), Objection> {
-        let checked = self.config.policy.check_next_hop(next.address);
+        let checked = self.access.allows(None, Target::NextHop(next.address));
         checked.map_err(|error| Objection::to_next_hop(&error))?;
         let objection = |reason, text| move || Objection::new(reason, text);
         let sealed = self.verifier.forward(header)?;

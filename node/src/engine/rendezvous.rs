@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tradewind_grant::{Destination, PublicIdentity, SignedGrant, Trust};
+use tradewind_grant::{PublicIdentity, SignedGrant, Target, Trust};
 use tradewind_net::entropy;
 use tradewind_net::udp::UdpPort;
 use tradewind_packet::id::FlowNumber;
@@ -15,6 +15,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::Engine;
+use super::access::Access;
 use super::conversations::{IDLE, MOST, any_like};
 use super::local::Local;
 use crate::NodeError;
@@ -130,7 +131,7 @@ impl Sender {
 
 /// When the grant in an envelope ends, if this node delivers what it covers there.
 fn judge(
-    (config, trust): (&NodeConfig, &Trust),
+    (access, trust): (&Access, &Trust),
     unix: Timestamp,
     head: &Head<'_>,
 ) -> Option<Timestamp> {
@@ -143,7 +144,7 @@ fn judge(
     trust.check(&verified).ok()?;
     let grant = &verified.grant;
     grant.check_time(unix).ok()?;
-    config.policy.check(grant, &Destination::Address(head.to), head.to).ok()?;
+    access.allows(Some(grant), Target::Address(head.to)).ok()?;
     Some(grant.expires)
 }
 
@@ -234,7 +235,7 @@ impl Engine {
 
     fn open_parcel(&mut self, now: Now, parcel: &mut [u8]) {
         let Meetings { opener, ends, replayed, .. } = &mut self.meetings;
-        let rules = (&*self.config, &*self.trust);
+        let rules = (&self.access, &*self.trust);
         let opened = opener.open(now.unix, parcel, |head| judge(rules, now.unix, head));
         match opened {
             Ok(Opened::Envelope) => {}
@@ -252,7 +253,7 @@ impl Engine {
 
     /// Judges senders of packets that have waited anew, by the rules that are in force now.
     pub(super) fn judge_senders_again(&mut self, now: Now) {
-        let rules = (&*self.config, &*self.trust);
+        let rules = (&self.access, &*self.trust);
         self.meetings.opener.judge_again(|head| judge(rules, now.unix, head));
     }
 

@@ -12,6 +12,7 @@ impl Engine {
     /// Goes by the rules and the grant of `config` from now on; all else of it stays as it was.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
+        self.access.set_policy(self.config.known_policy());
         self.trust = Arc::new(trust(&self.config));
         self.verifier.set_trust(Arc::clone(&self.trust));
         self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());

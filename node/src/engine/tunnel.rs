@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tradewind_grant::DestinationRule;
+use tradewind_grant::{DestinationRule, Target};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
@@ -178,7 +178,7 @@ impl Engine {
         to: IpAddr,
     ) -> Result<(), Refusal> {
         let grant = self.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
-        let checked = self.config.policy.check_host(grant, to);
+        let checked = self.access.allows(Some(grant), Target::Host(to));
         checked.map_err(|error| Refusal::from(&error))?;
         let is_theirs = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(from));
         if is_theirs && from.is_ipv4() == to.is_ipv4() {

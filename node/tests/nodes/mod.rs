@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tradewind_grant::{
-    Grant, Hop, IdentityKey, OperatorKey, PublicIdentity, RelayPolicy, Relays, SignedGrant,
+    Grant, Hop, IdentityKey, OperatorKey, Policy, PublicIdentity, Relays, SignedGrant,
 };
 use tradewind_node::NodeConfig;
 use tradewind_units::Timestamp;
@@ -28,6 +28,11 @@ pub fn operator() -> OperatorKey {
 
 pub fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
+}
+
+/// Where applications are that packets are delivered to: apart from nodes, which are no destinations.
+pub fn application() -> SocketAddr {
+    ([127, 0, 0, 2], 0).into()
 }
 
 pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
@@ -47,12 +52,11 @@ pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
 
 /// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
 pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
-    let rules = vec!["127.0.0.0/8:*".parse().unwrap()];
-    let policy = RelayPolicy {
-        destinations: rules.clone(),
-        next_hops: rules,
+    let policy = Policy {
+        destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
+        next_hops: vec!["127.0.0.1/32:*".parse().unwrap()],
         allow_loopback: true,
-        never: Vec::new(),
+        ..Policy::default()
     };
     let relays = neighbours.iter().map(|number| identity(*number).public());
     let operators = vec![operator().public()];
@@ -61,7 +65,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
 
 /// An application that answers every datagram with the same; ends with the test's process.
 pub fn echo() -> SocketAddr {
-    let socket = UdpSocket::bind(loopback()).unwrap();
+    let socket = UdpSocket::bind(application()).unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];

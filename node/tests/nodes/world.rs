@@ -33,7 +33,7 @@ pub struct World {
 
 /// An application that remembers the numbers of the packets that came, and answers each with its number.
 pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
-    let socket = UdpSocket::bind(loopback()).unwrap();
+    let socket = UdpSocket::bind(application()).unwrap();
     let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
     let kept: Arc<Mutex<BTreeSet<u64>>> = Arc::clone(&numbers);
     std::thread::spawn(move || {

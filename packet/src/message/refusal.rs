@@ -60,7 +60,9 @@ impl From<&GrantError> for Refusal {
             GrantError::DestinationNotGranted(_) => Self::NotGranted,
             GrantError::Denied(_)
             | GrantError::Forbidden { .. }
-            | GrantError::UnnamedPrivate(_) => Self::NotAllowed,
+            | GrantError::UnnamedPrivate(_)
+            | GrantError::Relay(_)
+            | GrantError::OwnHost(_) => Self::NotAllowed,
             GrantError::UnknownKey(_)
             | GrantError::BadSignature(_)
             | GrantError::Expired { .. }

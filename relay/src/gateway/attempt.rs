@@ -6,14 +6,13 @@
 //! application sent meanwhile is kept and sent again; beyond a bound no more is taken from it until it is
 //! known which.
 
-use std::net::SocketAddr;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::timeout;
-use tradewind_grant::forbidden::{Class, class_of};
 use tradewind_grant::{
-    Destination, DialLimit, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status, Terms,
+    Check, Destination, DialLimit, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status,
+    Terms,
 };
 
 use super::paths::{RelayPath, Routing, Way, order};
@@ -175,16 +174,17 @@ impl GatewayService {
         routing: &Routing,
         leading: Vec<u8>,
     ) -> Result<Path, NotOpen> {
-        // What passes the check is dialled next.
-        let begun = AtomicBool::new(false);
-        let check = |address| {
-            self.check_direct(routing, wanted.entrance, address)?;
-            begun.store(true, Relaxed);
-            Ok(())
+        let (begun, also) = (AtomicBool::new(false), wanted.entrance.named());
+        let is_local = |ip| self.own_host.holds(ip);
+        // Who reaches a proxy here borrows this host's place in its network.
+        let check = Check {
+            also: &also,
+            listeners: &self.dialler.own_listeners,
+            ..Check::new(&routing.policy, &is_local)
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let dialling =
-            self.dialler.dial_destination(wanted.destination, speaker, &self.lookups, check);
+        let (to, lookups) = (wanted.destination, &self.lookups);
+        let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
         let dialled = wanted.unless_reset(dialling).await;
         let downstream = match dialled? {
             Ok(downstream) => downstream,
@@ -356,28 +356,6 @@ impl GatewayService {
         }
     }
 
-    /// Whether this host itself may dial `address` for a connection that came in at `entrance`. Who
-    /// reaches a proxy here borrows this host's place in its network, so an address that is not public
-    /// must have been written down here, in a direct route's range or as a forward's destination; who
-    /// owns a name does not decide.
-    fn check_direct(
-        &self,
-        routing: &Routing,
-        entrance: &Entrance,
-        address: SocketAddr,
-    ) -> Result<(), GrantError> {
-        let class = class_of(address.ip());
-        match class {
-            Class::Public => Ok(()),
-            Class::Loopback if self.allow_loopback => Ok(()),
-            Class::Private if routing.table.has_direct_rule(address) || entrance.names(address) => {
-                Ok(())
-            }
-            Class::Private => Err(GrantError::UnnamedPrivate(address.ip())),
-            _ => Err(GrantError::Forbidden { address: address.ip(), class }),
-        }
-    }
-
     fn seal(
         &self,
         wanted: &Wanted<'_>,
@@ -420,7 +398,7 @@ impl GatewayService {
 
 /// A failure of the gateway itself.
 pub(super) fn here(failure: Failure) -> Failure {
-    Failure { message: format!("gateway: {}", failure.message), ..failure }
+    failure.of("gateway")
 }
 
 /// Whether this host lacked the means, which says nothing about a path.

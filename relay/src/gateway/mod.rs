@@ -94,7 +94,8 @@ impl Gateway {
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
-        let routes = Arc::new(Routes::new(config.routes.clone(), false)?);
+        let routes = config.routes.clone();
+        let routes = Arc::new(Routes::with_loopback(routes, false, config.allow_loopback)?);
         loops::check_own_host(&config.tproxy, &config.routes)?;
         hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));

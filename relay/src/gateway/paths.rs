@@ -3,7 +3,7 @@
 //! A table is replaced as a whole; the health of paths that the new one holds as well goes on, and a
 //! session keeps the path that it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 use tradewind_desired::{Hop, Route, RouteTable};
-use tradewind_grant::{self as grant, Destination, GrantError, PublicIdentity, Status};
+use tradewind_grant::{
+    self as grant, Destination, DestinationRule, GrantError, Policy, PublicIdentity, Status,
+};
 use tradewind_units::Timestamp;
 
 use super::health::{Health, State};
@@ -109,6 +111,8 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct Routing {
     pub(super) table: RouteTable,
+    /// What is dialled on direct routes.
+    pub(super) policy: Policy,
     /// The ways of each rule, in the table's order, the default's last.
     pub(super) rules: Vec<Vec<Way>>,
     paths: BTreeMap<Key, Arc<RelayPath>>,
@@ -150,7 +154,16 @@ impl Routing {
             Route::Relays(hops) => Way::Relays(Arc::clone(&paths[&key(hops)])),
         };
         let rules = table.rules().map(|(_, routes)| routes.iter().map(way).collect()).collect();
-        Ok(Self { table, rules, paths })
+        let policy = direct_policy(&table);
+        Ok(Self { table, policy, rules, paths })
+    }
+
+    /// Lets direct routes lead to loopback, if that is allowed.
+    fn set_loopback(&mut self, is_allowed: bool) {
+        self.policy.allow_loopback = is_allowed;
+        if is_allowed {
+            self.policy.destinations.extend(rules(["127.0.0.0/8:*", "[::1]/128:*"]));
+        }
     }
 
     /// The ways to `destination`, the best of the table first.
@@ -183,6 +196,29 @@ impl Routing {
     }
 }
 
+fn rules(texts: [&str; 2]) -> [DestinationRule; 2] {
+    texts.map(|text| text.parse().expect("a rule"))
+}
+
+/// What a gateway itself dials: public addresses, and the private ones that a direct route's range is
+/// meant for; its relays never.
+fn direct_policy(table: &RouteTable) -> Policy {
+    let public = rules(["0.0.0.0/0:*", "[::]/0:*"]);
+    let is_direct = |(rule, routes): (Option<&DestinationRule>, &[Route])| {
+        rule.filter(|_| routes.contains(&Route::Direct)).cloned()
+    };
+    let hops = table.routes().filter_map(|route| match route {
+        Route::Relays(hops) => Some(hops),
+        Route::Refuse | Route::Direct => None,
+    });
+    let relays: BTreeSet<SocketAddr> = hops.flatten().map(|hop| hop.address).collect();
+    Policy {
+        destinations: public.into_iter().chain(table.rules().filter_map(is_direct)).collect(),
+        relays: relays.into_iter().collect(),
+        ..Policy::default()
+    }
+}
+
 /// The order in which `ways` are to be tried: as the table has them, but what is slow behind what is good,
 /// and last what is dead or could not reach `to` lately.
 pub(super) fn order(ways: &[Way], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
@@ -203,18 +239,30 @@ pub(super) struct Routes {
     retries: AtomicU64,
     /// Where relays are that have names.
     pub(super) names: Names,
+    allow_loopback: bool,
 }
 
 impl Routes {
     /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every one.
     pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
-        let routing = Routing::new(table, watch_all, None, Timestamp::ZERO)?;
+        Self::with_loopback(table, watch_all, false)
+    }
+
+    /// The same, where direct routes may lead to loopback: for tests and laboratories.
+    pub(super) fn with_loopback(
+        table: RouteTable,
+        watch_all: bool,
+        allow_loopback: bool,
+    ) -> Result<Self, GrantError> {
+        let mut routing = Routing::new(table, watch_all, None, Timestamp::ZERO)?;
+        routing.set_loopback(allow_loopback);
         Ok(Self {
             live: Live::new(routing),
             begun: Instant::now(),
             watches_all: watch_all,
             retries: AtomicU64::new(0),
             names: Names::default(),
+            allow_loopback,
         })
     }
 
@@ -225,7 +273,10 @@ impl Routes {
     /// Makes another table ready, with what is known of the paths that it shares with the one in force.
     pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
         let current = self.current();
-        Routing::new(self.names.place(&table), self.watches_all, Some(&current), self.now())
+        let table = self.names.place(&table);
+        let mut routing = Routing::new(table, self.watches_all, Some(&current), self.now())?;
+        routing.set_loopback(self.allow_loopback);
+        Ok(routing)
     }
 
     /// Puts the table in force once more, if named relays are somewhere else by now.

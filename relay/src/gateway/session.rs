@@ -1,5 +1,6 @@
 //! One application connection, from its request to its end.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
 use crate::opening::part;
+use crate::own_host::OwnHost;
 use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
 use crate::pump::Broken;
@@ -75,14 +77,12 @@ impl Entrance {
         }
     }
 
-    /// Whether its configuration names this address, which is not public, as a destination.
-    pub(super) fn names(&self, address: SocketAddr) -> bool {
+    /// Returns the addresses that its configuration names as destinations, private ones too.
+    pub(super) fn named(&self) -> Cow<'_, [DestinationRule]> {
         match &self.kind {
-            Kind::Forward { to } => *to == Destination::Address(address),
-            Kind::Tproxy { destinations } => {
-                destinations.iter().any(|rule| rule.covers_address(address))
-            }
-            Kind::Socks5(_) | Kind::Connect(_) => false,
+            Kind::Forward { to: to @ Destination::Address(_) } => vec![to.as_rule()].into(),
+            Kind::Tproxy { destinations } => destinations.into(),
+            Kind::Forward { .. } | Kind::Socks5(_) | Kind::Connect(_) => Cow::Borrowed(&[]),
         }
     }
 }
@@ -106,7 +106,8 @@ enum Wish {
 pub(super) struct GatewayService {
     pub(super) entrances: Vec<Entrance>,
     pub(super) routes: Arc<Routes>,
-    pub(super) allow_loopback: bool,
+    /// Which addresses no direct route leads to.
+    pub(super) own_host: OwnHost,
     /// Shared by all workers; held for a few keyed hashes at a time.
     pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
     pub(super) dialler: Arc<Dialler>,
@@ -155,7 +156,7 @@ impl GatewayService {
         Ok(Self {
             entrances,
             routes,
-            allow_loopback: config.allow_loopback,
+            own_host: OwnHost::open()?,
             sealer,
             keeping,
             dialler,
@@ -265,7 +266,7 @@ async fn refuse(
             part(application, worker, &socks5::refused(failure)).await;
         }
         Kind::Connect(_) => {
-            let answer = http::refused(failure.status, &failure.message);
+            let answer = http::refused(failure.status, failure.told());
             part(application, worker, &answer).await;
         }
     }

@@ -1,6 +1,5 @@
 //! What a relay takes over of a changed configuration while it runs, and of what operators revoke.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,15 +13,11 @@ use crate::{RelayConfig, RelayError, revocations};
 /// The keys that a reload takes over.
 const LIVE: [&str; 3] = ["operators", "policy", "revocations"];
 
-/// What a relay with these listeners goes by, which went by `before` until now.
-pub(super) fn rules(
-    config: &RelayConfig,
-    own_listeners: &[SocketAddr],
-    before: &Revocations,
-) -> Result<Rules, RelayError> {
+/// What a relay goes by, which went by `before` until now.
+pub(super) fn rules(config: &RelayConfig, before: &Revocations) -> Result<Rules, RelayError> {
     let file = config.revocations.clone();
     let trust = Arc::new(trust(&config.operators, file.as_ref(), before)?);
-    Ok(Rules { trust, revocations: file, policy: config.policy.policy(own_listeners) })
+    Ok(Rules { trust, revocations: file, policy: config.policy.policy() })
 }
 
 /// Trust in `operators` and in what `file` says that they have revoked, beside what was in force `before`.
@@ -57,7 +52,7 @@ impl RelayReloader {
 
     fn rules(&self, config: &RelayConfig) -> Result<Rules, RelayError> {
         let current = self.0.rules.current();
-        rules(config, &self.0.dialler.own_listeners, current.trust.revocations())
+        rules(config, current.trust.revocations())
     }
 
     fn put_in_force(&self, rules: Rules) -> usize {
@@ -65,7 +60,7 @@ impl RelayReloader {
         service.lock_verifier().set_trust(Arc::clone(&rules.trust));
         service.rules.replace(rules);
         let rules = service.rules.current();
-        service.authorizations.end_refused(|basis| RelayService::allows(&rules, basis))
+        service.authorizations.end_refused(|basis| service.allows(&rules, basis))
     }
 
     fn ready(&self, rules: Rules) -> Prepared {

@@ -12,7 +12,7 @@ use tradewind_relay::RelayConfig;
 use super::refusal::connect_through;
 use crate::support::{
     Running, connect, content, destination, digest, echo, forward, gateway_config, identity,
-    loopback, plain_legs, relay_config, send, wait_for,
+    loopback, plain_legs, relay_config, relay_loopback, send, wait_for,
 };
 
 /// Passes everything on between a leg's two ends and keeps what it saw.
@@ -25,7 +25,7 @@ struct Tap {
 
 impl Tap {
     fn before(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind(loopback()).unwrap();
+        let listener = TcpListener::bind(relay_loopback()).unwrap();
         let address = listener.local_addr().unwrap();
         let (seen, cut) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::<AtomicBool>::default());
         let tap = Self { address, seen: Arc::clone(&seen), cut: Arc::clone(&cut) };

@@ -17,6 +17,7 @@ mod http_proxy;
 mod legs;
 mod limits;
 mod names;
+mod own_host;
 mod passwords;
 mod proxies;
 mod refusal;

@@ -26,8 +26,8 @@ use crate::legs::told_of;
 use crate::refusal::sealer;
 use crate::support::{
     Chain, Running, apart, content, echo, forward, gateway_config, identity, loopback,
-    open_relay_config, operator, patient, plain_legs, relay_config, route_over, skipped, unix_now,
-    wait_for,
+    open_relay_config, operator, patient, plain_legs, relay_config, relay_loopback, route_over,
+    skipped, unix_now, wait_for,
 };
 
 /// Two relays, the first of which keeps at most one connection to the second ready.
@@ -270,7 +270,7 @@ struct Last {
 impl Last {
     fn new(fate: Fate) -> Self {
         let identity = identity();
-        let listener = TcpListener::bind(loopback()).unwrap();
+        let listener = TcpListener::bind(relay_loopback()).unwrap();
         let hop = Hop {
             name: "last".parse().unwrap(),
             address: listener.local_addr().unwrap(),

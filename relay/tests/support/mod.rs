@@ -26,6 +26,11 @@ pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
+/// Where relays listen, and whatever stands before one: apart from destinations, which no relay is.
+pub fn relay_loopback() -> SocketAddr {
+    "127.0.7.1:0".parse().unwrap()
+}
+
 /// An address at which nobody listens, nor will as long as this is there: another test could be given the port of a listener that is gone.
 pub struct ClosedPort {
     pub address: SocketAddr,
@@ -136,13 +141,13 @@ pub fn open_relay_config() -> RelayConfig {
 /// The same as text.
 pub fn relay_config_text(key: &IdentityKey) -> String {
     format!(
-        "listen = ['127.0.0.1:0']
+        "listen = ['127.0.7.1:0']
         identity = '{}'
         operators = ['{}']
         workers = 1
         [policy]
-        destinations = ['127.0.0.0/8:*', '[::1]/128:*']
-        next_hops = ['127.0.0.0/8:*', '[::1]/128:*']
+        destinations = ['127.0.0.0/8:*', '[::1]/128:*', '*.example.com:*', '*.invalid:*']
+        next_hops = ['127.0.7.0/24:*']
         allow_loopback = true
         {}",
         *key.to_secret_text(),

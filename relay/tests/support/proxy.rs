@@ -45,7 +45,7 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn to(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind(super::loopback()).unwrap();
+        let listener = TcpListener::bind(super::relay_loopback()).unwrap();
         let address = listener.local_addr().unwrap();
         let wires = Arc::<Mutex<Vec<Arc<Wire>>>>::default();
         let list = Arc::clone(&wires);

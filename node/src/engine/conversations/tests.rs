@@ -6,7 +6,7 @@ use tradewind_net::descriptors;
 use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity, loopback};
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::{Local, MOST, Written};
 use crate::config::Course;
 
@@ -20,7 +20,7 @@ struct World {
 impl World {
     fn new() -> Self {
         descriptors::raise_limit().unwrap();
-        let application = UdpSocket::bind(loopback()).unwrap();
+        let application = UdpSocket::bind(application()).unwrap();
         let to = application.local_addr().unwrap();
         let mut hosts = Hosts::new([(1, gateway(1)), (5, gateway(5)), (4, anybody(4))]);
         let far = hosts.hop(4);

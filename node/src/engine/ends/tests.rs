@@ -9,7 +9,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, PricePerGb, Ratio};
 
 use super::super::TICK;
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway, loopback};
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
 use crate::config::{Course, NodeConfig, RelayServices};
@@ -36,7 +36,7 @@ impl World {
             RelayServices { in_stream, to_relays, to_endpoints, ..RelayServices::default() };
         let relay = |number| (number, NodeConfig { services, ..anybody(number) });
         let mut hosts = Hosts::new([(1, gateway(1)), relay(2), relay(3), (4, anybody(4))]);
-        let application = UdpSocket::bind(loopback()).unwrap();
+        let application = UdpSocket::bind(application()).unwrap();
         let (to, now) = (application.local_addr().unwrap(), hosts.now);
         let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
         let course = Course {
@@ -127,7 +127,7 @@ fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fa
 fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
     let mut hosts = Hosts::new(all);
-    let application = UdpSocket::bind(loopback()).unwrap();
+    let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
     let carriage = Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 3000 };

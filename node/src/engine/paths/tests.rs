@@ -1,6 +1,6 @@
 //! Paths that nobody opens, and how many labels one gateway has.
 
-use tradewind_grant::RelayPolicy;
+use tradewind_grant::Policy;
 use tradewind_net::udp::ReceiveBatch;
 use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
@@ -18,7 +18,7 @@ fn deaf(number: u8) -> NodeConfig {
 
 /// An endpoint that delivers nothing, and so refuses each opening.
 fn closed(number: u8) -> NodeConfig {
-    let policy = RelayPolicy { destinations: Vec::new(), ..anybody(number).policy };
+    let policy = Policy { destinations: Vec::new(), ..anybody(number).policy };
     NodeConfig { policy, ..anybody(number) }
 }
 

@@ -1,0 +1,65 @@
+//! Where packets may go: the node's rules, and what the kernel says of its host.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tradewind_grant::{Check, Grant, GrantError, Policy, Target};
+use tradewind_net::NetError;
+use tradewind_net::local_address::LocalAddresses;
+
+/// What a worker asks before something goes anywhere.
+pub(super) struct Access {
+    policy: Policy,
+    /// Where neighbours reach this node.
+    listener: SocketAddr,
+    own_host: LocalAddresses,
+}
+
+impl Access {
+    pub(super) fn new(policy: Policy, listener: SocketAddr) -> Result<Self, NetError> {
+        Ok(Self { policy, listener, own_host: LocalAddresses::open()? })
+    }
+
+    /// Goes by another policy from now on.
+    pub(super) fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Returns whether something may go to `target`, under `grant` unless that is a next hop.
+    ///
+    /// # Errors
+    /// As [`Check::allows`].
+    pub(super) fn allows(
+        &self,
+        grant: Option<&Grant>,
+        target: Target<'_>,
+    ) -> Result<(), GrantError> {
+        self.allows_unless_local(grant, target, &|ip| {
+            self.own_host.contains(ip).unwrap_or_else(|error| {
+                tracing::warn!(%error, "taken for an address of this host");
+                true
+            })
+        })
+    }
+
+    /// The same for what ends in this very process, or is not delivered yet.
+    ///
+    /// # Errors
+    /// As [`Check::allows`].
+    pub(super) fn allows_inside(
+        &self,
+        grant: Option<&Grant>,
+        target: Target<'_>,
+    ) -> Result<(), GrantError> {
+        self.allows_unless_local(grant, target, &|_| false)
+    }
+
+    fn allows_unless_local(
+        &self,
+        grant: Option<&Grant>,
+        target: Target<'_>,
+        is_local: &(dyn Fn(IpAddr) -> bool + Sync),
+    ) -> Result<(), GrantError> {
+        let listeners = std::slice::from_ref(&self.listener);
+        Check { grant, listeners, ..Check::new(&self.policy, is_local) }.allows(target)
+    }
+}

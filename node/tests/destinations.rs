@@ -1,0 +1,143 @@
+//! Where packets may not go although rules cover it, and whose they may not say to be: client, near gateway, far gateway and server in a row, each
+//! in a network namespace of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod nodes;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use nodes::hosts::{Row, connected_to};
+use nodes::{PATIENCE, grant, identity, operator};
+use tradewind_net::NetError;
+use tradewind_net::netns::Namespace;
+use tradewind_net::userns::become_root_inside;
+use tradewind_node::{Node, NodeConfig};
+
+type Test = fn(&Row);
+const TESTS: [(&str, Test); 2] = [
+    ("packets_to_the_far_host_itself_are_dropped", own_host_is_refused),
+    ("packets_to_the_far_host_itself_are_delivered_when_a_rule_names_it", own_host_is_named),
+];
+
+const RANGES: [&str; 2] = ["10.89.2.0/24:*", "[fd89:2::]/64:*"];
+/// The server, and the far host itself, by family.
+const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
+const FAR: [&str; 2] = ["10.89.2.1:9000", "[fd89:2::1]:9000"];
+
+fn main() {
+    if std::env::args().any(|word| word == "--list") {
+        return TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+    }
+    let root = become_root_inside();
+    for (name, test) in TESTS {
+        match root.as_ref().map_err(ToString::to_string).and_then(|()| row()) {
+            Ok(row) => test(&row),
+            Err(error) => {
+                eprintln!("SKIPPED {name}: {error}");
+                continue;
+            }
+        }
+        println!("test {name} ... ok");
+    }
+}
+
+fn row() -> Result<Row, String> {
+    Row::new().map_err(|error: NetError| error.to_string())
+}
+
+/// Services on all addresses of a host that answer with what they get, and how many datagrams came.
+fn services(host: &Namespace) -> Arc<AtomicUsize> {
+    let came = Arc::<AtomicUsize>::default();
+    let open = || {
+        let v4 = UdpSocket::bind("0.0.0.0:9000").unwrap();
+        // With IPv4 on the other this one takes IPv6 alone.
+        let v6 = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None).unwrap();
+        v6.set_only_v6(true).unwrap();
+        let any: std::net::SocketAddr = "[::]:9000".parse().unwrap();
+        v6.bind(&any.into()).unwrap();
+        [v4, v6.into()]
+    };
+    for socket in host.run(open).unwrap() {
+        let came = Arc::clone(&came);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                came.fetch_add(1, Relaxed);
+                let _lost = socket.send_to(&buffer[..length], from);
+            }
+        });
+    }
+    came
+}
+
+/// A far gateway that delivers to `destinations`; `more` is said of it beside.
+fn far_gateway(row: &Row, destinations: &[&str], more: &str) -> Node {
+    let text = format!(
+        "listen = '0.0.0.0:7001'\noperators = ['{}']\ndestinations = {destinations:?}\n{more}",
+        operator().public()
+    );
+    let endpoint: toml::Table = text.parse().unwrap();
+    let config = NodeConfig::of_gateway(&[], Some(&endpoint.into()), identity(4), None).unwrap();
+    row.far.run(|| Node::start(config)).unwrap().unwrap()
+}
+
+/// A near gateway with a port on loopback for each of `to`.
+fn near_gateway(row: &Row, to: &[&str]) -> Node {
+    let far = identity(4).public();
+    let packets: Vec<toml::Value> = (to.iter())
+        .map(|to| {
+            let text = format!(
+                "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}"
+            );
+            text.parse::<toml::Table>().unwrap().into()
+        })
+        .collect();
+    let grant = Some(grant(identity(1).public(), &RANGES.join(" ")));
+    let config = NodeConfig::of_gateway(&packets, None, identity(1), grant).unwrap();
+    row.near.run(|| Node::start(config)).unwrap().unwrap()
+}
+
+/// Applications at the near gateway's ports.
+fn applications(row: &Row, near: &Node) -> Vec<UdpSocket> {
+    let ports = near.local_addresses();
+    let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
+    row.near.run(|| ports.iter().map(socket).collect()).unwrap()
+}
+
+/// Sends to all until `holds`, a round after the other; how many answers each has had.
+fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+    let (begun, mut heard) = (Instant::now(), vec![0; applications.len()]);
+    while !holds(&heard) {
+        assert!(begun.elapsed() < PATIENCE, "{heard:?} answers came");
+        for (application, heard) in applications.iter().zip(&mut heard) {
+            let _refused = application.send(b"any");
+            application.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            while application.recv(&mut [0; 16]).is_ok() {
+                *heard += 1;
+            }
+        }
+    }
+    heard
+}
+
+fn own_host_is_refused(row: &Row) {
+    let (at_far, _at_server) = (services(&row.far), services(&row.server));
+    let far = far_gateway(row, &RANGES, "");
+    let near = near_gateway(row, &[FAR[0], FAR[1], SERVERS[0], SERVERS[1]]);
+    let applications = applications(row, &near);
+    let heard = talk(&applications, |heard| heard[2..].iter().all(|heard| *heard >= 20));
+    assert_eq!(heard[..2], [0, 0], "the far gateway's own host has answered");
+    assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
+    assert!(far.snapshot().dropped > 0);
+}
+
+fn own_host_is_named(row: &Row) {
+    let _at_far = services(&row.far);
+    let _far = far_gateway(row, &["10.89.2.1/32:9000", "[fd89:2::1]/128:9000"], "");
+    let near = near_gateway(row, &FAR);
+    talk(&applications(row, &near), |heard| heard.iter().all(|heard| *heard > 0));
+}
