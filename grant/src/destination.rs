@@ -399,8 +399,8 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
     }
 }
 
-/// The range that is meant by one whose base has bits set behind the prefix, and the rule for that base alone; `None` for
-/// anything else.
+/// The range that is meant by one whose base has bits set behind the prefix, and the rule for that
+/// base alone; `None` for anything else.
 fn without_host_bits(text: &str) -> Option<(String, String)> {
     let (address, prefix) = text.split_once('/')?;
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -367,13 +367,15 @@ pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
     queued(socket, libc::TIOCOUTQ)
 }
 
-/// Whether the connection of `socket` is no more: it was reset, or given up. (What it had received may still be read.)
+/// Whether the connection of `socket` is no more: it was reset, or given up. (What it had received
+/// may still be read.)
 #[must_use]
 pub fn is_closed(socket: &impl AsFd) -> bool {
     /// `TCP_CLOSE` among the kernel's states, which `TCP_INFO` begins with.
     const CLOSED: u8 = 7;
     let (mut state, mut length) = (0u8, 1);
-    // SAFETY: the descriptor is borrowed for the call, and the kernel writes at most `length` bytes, which is one.
+    // SAFETY: the descriptor is borrowed for the call, and the kernel writes at most `length`
+    // bytes, which is one.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -386,8 +388,8 @@ pub fn is_closed(socket: &impl AsFd) -> bool {
     status == 0 && state == CLOSED
 }
 
-/// Whether something is left to read after a read that took less than it was offered: such a read has emptied the socket, unless it
-/// has stopped in front of an urgent byte.
+/// Whether something is left to read after a read that took less than it was offered: such a read
+/// has emptied the socket, unless it has stopped in front of an urgent byte.
 pub fn holds_more(socket: &impl AsFd) -> bool {
     unread(socket).is_ok_and(|left| left > Bytes::ZERO)
 }

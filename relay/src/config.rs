@@ -298,7 +298,8 @@ pub struct Timeouts {
     /// For the next byte of a session once one direction has ended; `off` is for ever.
     #[serde(deserialize_with = "or_off::deserialize")]
     pub half_closed: Option<Duration>,
-    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`); `off` leaves it to the kernel.
+    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`); `off` leaves it
+    /// to the kernel.
     #[serde(deserialize_with = "or_off::deserialize")]
     pub user: Option<Duration>,
     /// Silence after which the kernel asks whether the peer is there; with `off` it never does.
@@ -393,6 +394,8 @@ impl RelayConfig {
         if config.listen.is_empty() {
             return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
         }
+        check_zones("listen", &config.listen)?;
+        check_zones("metrics", &config.metrics)?;
         if config.identity_file.is_none() && config.identity.is_none() {
             return Err(refused(
                 "identity_file",
@@ -470,7 +473,12 @@ impl GatewayConfig {
         }
         users::check(&self.user)?;
         let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());
+        check_zones("metrics", &self.metrics)?;
+        for (index, forward) in self.forward.iter().enumerate() {
+            check_zones(&format!("forward[{index}].listen"), [&forward.listen])?;
+        }
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
+            check_zones(key, addresses)?;
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
             if let Some(address) = outside.filter(|_| !is_open) {
                 let problem = format!(
@@ -553,6 +561,28 @@ fn check_common(
         return Err(refused("timeouts.user", problem));
     }
     Ok(())
+}
+
+/// Refuses to listen on a link-local address without the interface that it is on.
+fn check_zones<'a>(
+    key: &str,
+    listeners: impl IntoIterator<Item = &'a SocketAddr>,
+) -> Result<(), RelayError> {
+    let is_zoneless = |address: &&SocketAddr| match address {
+        SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
+        SocketAddr::V4(_) => false,
+    };
+    match listeners.into_iter().find(is_zoneless) {
+        Some(address) => {
+            let (ip, port) = (address.ip(), address.port());
+            let problem = format!(
+                "{address} is link-local: say on which interface, by its number, as in \
+                 `[{ip}%2]:{port}`"
+            );
+            Err(refused(key, problem))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
@@ -688,6 +718,14 @@ mod tests {
             (
                 "[policy]\nnext_hops = ['*.example.com:7000']",
                 "configuration, policy.next_hops: `*.example.com:7000`: expected ranges of addresses",
+            ),
+            (
+                "metrics = '[fe80::1]:9000'",
+                "configuration, metrics: [fe80::1]:9000 is link-local: say on which interface, by its number, as in `[fe80::1%2]:9000`",
+            ),
+            (
+                "metrics = '[fe80::1%eth0]:9000'",
+                "configuration, `metrics` (line 4): socket address: IP:PORT whose zone is the number",
             ),
             (
                 "[limits]\ntrusted_sources = ['relay.example.com:*']",

@@ -573,7 +573,8 @@ impl RelayService {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
         };
-        // If this fails, so does the session's first write: what the destination has sent comes before.
+        // If this fails, so does the session's first write: what the destination has sent comes
+        // before.
         let _started = up.start(&downstream, worker.means_up());
         let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));

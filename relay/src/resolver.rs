@@ -1,7 +1,9 @@
 //! What names mean.
 //!
-//! A name is absolute: it means the same on every host, whatever search list that has. It is looked up in the hosts file, then by the name servers that
-//! resolv.conf(5) names, over a thread of its own that never waits for one name while another is asked for. What the servers say is kept as long as they say.
+//! A name is absolute: it means the same on every host, whatever search list that has. It is looked
+//! up in the hosts file, then by the name servers that resolv.conf(5) names, over a thread of its
+//! own that never waits for one name while another is asked for. What the servers say is kept as
+//! long as they say.
 
 mod asker;
 mod table;
@@ -19,7 +21,8 @@ use tokio::sync::oneshot;
 use asker::Files;
 use table::Wanted;
 
-/// Lookups that one asker, such as a grant, has under way. Chosen: 320 names a second where each takes a tenth.
+/// Lookups that one asker, such as a grant, has under way. Chosen: 320 names a second where each
+/// takes a tenth.
 const MOST_LOOKUPS: usize = 32;
 
 type Answer = dyn Fn(&str) -> Vec<IpAddr> + Send + Sync;
@@ -85,8 +88,8 @@ impl Resolver {
         Self(Source::Given(Arc::new(answer)))
     }
 
-    /// A resolver that reads `resolv_conf` and `hosts` in place of the host's own files, and asks at `port` in place of the
-    /// port of name servers.
+    /// A resolver that reads `resolv_conf` and `hosts` in place of the host's own files, and asks
+    /// at `port` in place of the port of name servers.
     #[must_use]
     pub fn reading(resolv_conf: PathBuf, hosts: PathBuf, port: u16) -> Self {
         Self::of(Files { resolv_conf, hosts, port: Some(port) })

@@ -150,8 +150,9 @@ impl Side<'_> {
 
     /// Reads the socket.
     ///
-    /// A read that leaves room in the buffer has emptied the socket, or stands in front of an urgent byte. If it has, the runtime is told
-    /// that the socket is no longer readable: that spares the read that would only find out.
+    /// A read that leaves room in the buffer has emptied the socket, or stands in front of an
+    /// urgent byte. If it has, the runtime is told that the socket is no longer readable: that
+    /// spares the read that would only find out.
     fn try_receive_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut received = None;
         let attempt = self.try_read_by(|| {
@@ -170,7 +171,8 @@ impl Side<'_> {
         }
     }
 
-    /// Moves what has arrived into `pipe`, at most `most` bytes. `None`: an urgent byte comes first, which is for a read.
+    /// Moves what has arrived into `pipe`, at most `most` bytes. `None`: an urgent byte comes
+    /// first, which is for a read.
     pub(crate) fn try_fill(&self, pipe: &mut Pipe, most: usize) -> io::Result<Option<usize>> {
         self.try_read_by(|| match pipe.fill_from(self, most) {
             Ok(0) if tcp::holds_more(self) => Ok(None),

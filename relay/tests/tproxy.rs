@@ -11,7 +11,7 @@ use std::net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use support::{patient, wait_for};
+use support::{Running, patient, wait_for};
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
@@ -20,7 +20,7 @@ use tradewind_net::{NetError, sysctl};
 use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
 
 type Test = fn(&Hosts);
-const TESTS: [(&str, Test); 4] = [
+const TESTS: [(&str, Test); 5] = [
     (
         "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends",
         Hosts::check,
@@ -31,6 +31,7 @@ const TESTS: [(&str, Test); 4] = [
         "new_connections_go_round_a_gateway_that_hangs_and_those_that_it_has_go_on_with_it",
         Hosts::check_halt,
     ),
+    ("a_connection_that_comes_back_to_the_gateway_that_took_it_is_reset", Hosts::check_loop),
 ];
 const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
@@ -308,14 +309,56 @@ impl Hosts {
         std::thread::spawn(move || listener.incoming().for_each(answer));
     }
 
+    /// A relay whose way to the server leads through the gateway as well.
+    fn check_loop(&self) {
+        let mut config = support::relay_config();
+        config.listen = vec!["10.88.0.1:7000".parse().unwrap()];
+        config.policy.destinations.push("10.88.1.0/24:9000".parse().unwrap());
+        let relay = self.client.run(|| Running::relay(&config)).unwrap();
+        let key = support::identity();
+        let mut grant = support::grant_for(key.public()).unverified().clone();
+        grant.destinations.push("10.88.1.0/24:9000".parse().unwrap());
+        let hop = relay.hop("near");
+        let _gateway = self.gateway_of(&format!(
+            "identity = '{}'
+            grant = '{}'
+            workers = 1
+            [limits]
+            sessions = 50
+            [routes]
+            default = ['near']
+            [[routes.relay]]
+            name = 'near'
+            address = '{}'
+            identity = '{}'
+            [[tproxy]]
+            destinations = ['10.88.1.0/24:9000']",
+            *key.to_secret_text(),
+            grant.sign(&support::operator()).unwrap(),
+            hop.address,
+            hop.identity,
+        ));
+        let mut stream = connect(&self.client, SERVER_V4);
+        stream.write_all(b"hello").unwrap();
+        let error = stream.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        wait_for("the session's end", || relay.handle.snapshot().open == 0);
+        assert_eq!(relay.handle.snapshot().accepted, 1, "one session and no more");
+    }
+
     fn gateway(&self) -> Process {
-        let config = "direct = true
+        self.gateway_of(
+            "direct = true
             [routes]
             default = 'direct'
             [[tproxy]]
             destinations = ['10.88.1.0/24:9000', '[fd88:1::]/64:9000']
             own_host = true
-            send_proxy = 'v2'";
+            send_proxy = 'v2'",
+        )
+    }
+
+    fn gateway_of(&self, config: &str) -> Process {
         let start = || {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.env(CONFIG, config).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -10,12 +10,16 @@ use crate::{UnitError, text};
 
 const EXPECTED: &str = "IP:PORT such as `192.0.2.1:7000` or `[2001:db8::1]:7000`";
 
+const ZONE_EXPECTED: &str = "IP:PORT whose zone is the number of an interface, as `ip link` shows \
+    it: `[fe80::1%2]:7000`";
+
 /// Reads an address with its port.
 ///
 /// # Errors
 /// When the text is no such address, as no name is one.
 pub fn parse(text: &str) -> Result<SocketAddr, UnitError> {
-    text.parse().map_err(|_| UnitError::new("socket address", EXPECTED, text))
+    let expected = if text.contains('%') { ZONE_EXPECTED } else { EXPECTED };
+    text.parse().map_err(|_| UnitError::new("socket address", expected, text))
 }
 
 /// An address as a file has it.
@@ -58,6 +62,18 @@ mod tests {
         assert_eq!(
             line,
             "socket address: IP:PORT such as `192.0.2.1:7000` or `[2001:db8::1]:7000`, not `relay.example.com:7000`"
+        );
+    }
+
+    #[test]
+    fn zone_is_the_number_of_an_interface() {
+        let SocketAddr::V6(address) = parse("[fe80::1%2]:7000").unwrap() else { panic!() };
+        assert_eq!((address.scope_id(), address.port()), (2, 7000));
+        let line = parse("[fe80::1%eth0]:7000").unwrap_err().to_string();
+        assert_eq!(
+            line,
+            "socket address: IP:PORT whose zone is the number of an interface, as `ip link` shows \
+             it: `[fe80::1%2]:7000`, not `[fe80::1%eth0]:7000`"
         );
     }
 

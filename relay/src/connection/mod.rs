@@ -132,7 +132,8 @@ impl Connection {
         std::future::poll_fn(|cx| self.poll_end(cx)).await
     }
 
-    /// Reads the socket. (The runtime's own read takes a socket for empty that stands in front of an urgent byte.)
+    /// Reads the socket. (The runtime's own read takes a socket for empty that stands in front of
+    /// an urgent byte.)
     fn poll_fill(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;

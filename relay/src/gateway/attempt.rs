@@ -193,7 +193,8 @@ impl GatewayService {
         };
         let downstream = Connection::plain(downstream);
         let mut up = Direction::new(leading);
-        // If this fails, so does the session's first write: what the destination has sent comes before.
+        // If this fails, so does the session's first write: what the destination has sent comes
+        // before.
         let _started = up.start(&downstream, wanted.worker.means_up());
         Ok(Path { downstream, up, down: Direction::new(Vec::new()), offer: None })
     }

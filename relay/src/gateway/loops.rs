@@ -1,20 +1,22 @@
 //! Connections that a gateway took off their way, and that come back to it.
 //!
-//! What carries a taken connection on dials the same destination. Where that way leads through the same gateway again, it is
-//! taken again, and carried on, and so on: one request becomes as many sessions as there is room for. So a gateway knows who
-//! dials for the connections that it has taken: the last relays of their paths, or itself.
+//! What carries a taken connection on dials the same destination. Where that way leads through the
+//! same gateway again, it is taken again, and carried on, and so on: one request becomes as many
+//! sessions as there is room for. So a gateway knows who dials for the connections that it has
+//! taken: the last relays of their paths, or itself.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tradewind_desired::{Route, RouteTable};
+use tradewind_desired::{Hop, Route, RouteTable};
 
 use super::paths::Way;
 use crate::RelayError;
 use crate::config::Tproxy;
 
-/// Who dials the destination of a taken connection: the last relay at this address, or this host (`None`).
+/// Who dials the destination of a taken connection: the last relay at this address, or this host
+/// (`None`).
 type Dials = (SocketAddr, Option<IpAddr>);
 
 /// Whoever dials for connections that were taken and are not over.
@@ -43,8 +45,8 @@ impl Loops {
         Taken { loops: Arc::clone(self), entries }
     }
 
-    /// Whether a connection from `source` to `destination` is what one that was taken before has become. `marks` says that
-    /// what this host dials for them is told from what others do there.
+    /// Whether a connection from `source` to `destination` is what one that was taken before has
+    /// become. `marks` says that what this host dials for them is told from what others do there.
     pub(super) fn is_own(&self, source: IpAddr, destination: SocketAddr, marks: bool) -> bool {
         let has = |who| {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,20 +75,21 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Refuses to take this host's own connections where a relay of `routes` is on this host: what that dials would be taken, too, without end.
+/// Refuses to take this host's own connections where a relay of `routes` is on this host: what that
+/// dials would be taken, too, without end.
 pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
     let Some(index) = entries.iter().position(|tproxy| tproxy.own_host) else { return Ok(()) };
     let hops = routes.routes().flat_map(|route| match route {
         Route::Relays(hops) => hops.as_slice(),
         _ => &[],
     });
-    let Some(here) = hops.into_iter().find(|hop| is_local(hop.address.ip())) else {
-        return Ok(());
-    };
+    let is_here = |hop: &&Hop| hop.is_placed() && is_local(hop.address.ip());
+    let Some(here) = hops.into_iter().find(is_here) else { return Ok(()) };
     Err(RelayError::Config {
         place: format!("tproxy[{index}].own_host"),
         problem: format!(
-            "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; leave `own_host` out, or run the relay on another host",
+            "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; \
+             leave `own_host` out, or run the relay on another host",
             here.name, here.address
         ),
     })
@@ -149,5 +152,6 @@ mod tests {
         assert!(line.starts_with(expected), "{line}");
         check("127.0.0.1:7000", false).unwrap();
         check("198.51.100.2:7000", true).unwrap();
+        check("far.example.com:7000", true).unwrap();
     }
 }

@@ -397,7 +397,8 @@ impl GatewayService {
         let source = source.ip().to_canonical();
         if self.loops.is_own(source, local, self.dialler.mark.is_some()) {
             let line = format!(
-                "from {source} to {local}: a connection that was taken here before has come back; what relays dial must not lead through this gateway"
+                "from {source} to {local}: a connection that was taken here before has come back; \
+                 what relays dial must not lead through this gateway"
             );
             return Err(silent(line, Outcome::Looped));
         }

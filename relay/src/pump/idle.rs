@@ -118,7 +118,8 @@ mod tests {
     use super::*;
     use crate::connection::tests::runtime;
 
-    /// What is told when the timer of a session ends that is no longer young, and has moved nothing since it was set.
+    /// What is told when the timer of a session ends that is no longer young, and has moved nothing
+    /// since it was set.
     async fn told(limits: IdleLimits, half_closed: bool) -> Option<Duration> {
         let mut timer = pin!(sleep(Duration::ZERO));
         timer.as_mut().await;

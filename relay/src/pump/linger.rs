@@ -1,8 +1,9 @@
 //! Lingering: what a peer had sent before its connection failed still arrives.
 //!
-//! A server that answers early and resets is the usual case: what it said stands in the socket's receive queue, which Linux
-//! keeps readable after a reset, and says why. The other side gets it, and is reset once it has acknowledged it, since a reset
-//! empties the queue of what is unsent and may overtake what is on its way.
+//! A server that answers early and resets is the usual case: what it said stands in the socket's
+//! receive queue, which Linux keeps readable after a reset, and says why. The other side gets it,
+//! and is reset once it has acknowledged it, since a reset empties the queue of what is unsent and
+//! may overtake what is on its way.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,16 +17,18 @@ use tradewind_net::tcp;
 use super::{Direction, Ending, Load, Means, MoveError};
 use crate::side::Side;
 
-/// How long a session whose one side has failed goes on while the other takes nothing. Chosen: a few of a far peer's
-/// retransmission timeouts.
+/// How long a session whose one side has failed goes on while the other takes nothing. Chosen: a
+/// few of a far peer's retransmission timeouts.
 pub(crate) const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks at what has been acknowledged, which nothing tells of. Chosen: the first is a short path's round trip.
+/// Between two looks at what has been acknowledged, which nothing tells of. Chosen: the first is a
+/// short path's round trip.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 impl Direction {
-    /// Takes a load from `from`, and returns how much `to` took of it at once; or finds the end of what there is to take.
+    /// Takes a load from `from`, and returns how much `to` took of it at once; or finds the end of
+    /// what there is to take.
     pub(super) fn poll_load(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,8 +55,8 @@ impl Direction {
         0
     }
 
-    /// Gives to `to` all that has arrived from `from`, whose session is over, and waits until it is acknowledged. Ends early
-    /// when `to` fails or takes nothing for [`LINGER_TIMEOUT`].
+    /// Gives to `to` all that has arrived from `from`, whose session is over, and waits until it is
+    /// acknowledged. Ends early when `to` fails or takes nothing for [`LINGER_TIMEOUT`].
     pub(crate) async fn linger(
         &mut self,
         from: &mut Side<'_>,
@@ -80,7 +83,8 @@ impl Direction {
     }
 }
 
-/// Waits until the peer of `to` has acknowledged all that was given to it, as long as it goes on to acknowledge.
+/// Waits until the peer of `to` has acknowledged all that was given to it, as long as it goes on to
+/// acknowledge.
 pub(crate) async fn acknowledged(to: &Side<'_>) {
     to.send_held_back();
     let unacknowledged = || match to {

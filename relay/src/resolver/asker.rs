@@ -21,7 +21,8 @@ use tokio::time::timeout;
 
 use super::table::{Answer, Table, Wanted};
 
-/// How long a name that has addresses of one family is waited for those of the other. Source: RFC 8305, 3.
+/// How long a name that has addresses of one family is waited for those of the other. Source: RFC
+/// 8305, 3.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// How long name servers have for one name. Chosen: below the limit of a dial, which it counts as.
@@ -30,7 +31,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 /// Between two looks whether the host's files have changed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long an answer that nothing was found is kept at most, whatever the name's owner says, and how long an address.
+/// How long an answer that nothing was found is kept at most, whatever the name's owner says, and
+/// how long an address.
 const NEGATIVE_TTL: Duration = Duration::from_secs(10);
 const POSITIVE_TTL: Duration = Duration::from_secs(3600);
 
@@ -58,7 +60,8 @@ pub(super) fn start(files: Files) -> io::Result<UnboundedSender<Wanted>> {
     let (wants, wanted) = unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("names".to_owned()).spawn(move || {
-        // What the library has to say of others' answers is no line of a log, which they would write.
+        // What the library has to say of others' answers is no line of a log, which they would
+        // write.
         let silent = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(silent, || runtime.block_on(serve(wanted, files)));
     })?;

@@ -12,8 +12,8 @@ use super::Lookups;
 /// Lookups under way at a time. Chosen: each holds a socket for either family.
 const MOST_LOOKUPS: usize = 256;
 
-/// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks once, and a record that has just
-/// been made is found by the second try of a person.
+/// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks
+/// once, and a record that has just been made is found by the second try of a person.
 const FAILURE_MEMORY: Duration = Duration::from_secs(2);
 
 /// Most names that are remembered as not found.
@@ -41,8 +41,9 @@ enum Entry {
 
 /// The names that are being looked up.
 ///
-/// Each is looked up once however many want it, at the expense of one of them. An asker has no more lookups under way than
-/// its own limit, and than are free: so askers with names that nobody answers for leave room for each other's.
+/// Each is looked up once however many want it, at the expense of one of them. An asker has no more
+/// lookups under way than its own limit, and than are free: so askers with names that nobody
+/// answers for leave room for each other's.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: HashMap<Arc<str>, Entry>,

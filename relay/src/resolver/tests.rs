@@ -1,8 +1,5 @@
 //! Against a name server that is as bad as they come.
 
-use std::collections::BTreeMap;
-use std::net::UdpSocket;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -10,72 +7,22 @@ use tokio::time::timeout;
 use super::*;
 use crate::connection::tests::runtime;
 
-/// Addresses of IPv4, as a question asks for them.
-const A: u16 = 1;
+#[path = "../../tests/support/names.rs"]
+mod names;
+use names::{NameServer, Says};
 
-/// A file of this process's own, gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tradewind-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_file(&self.0);
-    }
-}
-
-/// What a server says to a question for addresses of IPv4.
-#[derive(Clone, Copy)]
-enum Says {
-    /// This address, and none of IPv6.
-    Address([u8; 4]),
-    /// The same, and is silent about IPv6.
-    HalfAddress([u8; 4]),
-    Nothing,
-    NoSuchName,
-    Failure,
-}
-
-/// A name server on loopback, the questions that it was asked, and files that name it.
+/// A name server, and a resolver that asks it.
 struct Server {
-    asked: mpsc::Receiver<(String, u16)>,
+    names: NameServer,
     resolver: Resolver,
-    hosts: Scratch,
-    _conf: Scratch,
 }
 
 impl Server {
     fn new(test: &str, names: &[(&'static str, Says)]) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let names: BTreeMap<&str, Says> = names.iter().copied().collect();
-        let (asks, asked) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 512];
-            while let Ok((count, from)) = socket.recv_from(&mut buffer) {
-                let query = &buffer[..count];
-                let (name, end) = name_of(query);
-                let kind = u16::from_be_bytes([query[end], query[end + 1]]);
-                if asks.send((name.clone(), kind)).is_err() {
-                    return;
-                }
-                let says = names.get(name.as_str()).copied().unwrap_or(Says::NoSuchName);
-                if let Some(answer) = answer(&query[..end + 4], kind, says) {
-                    socket.send_to(&answer, from).unwrap();
-                }
-            }
-        });
-        let conf = "search corp.test\nnameserver 127.0.0.1\noptions timeout:1 attempts:2 ndots:3\n";
-        let conf = Scratch::new(&format!("{test}-conf"), conf);
-        let hosts = Scratch::new(&format!("{test}-hosts"), "192.0.2.9 Filed.test other\n");
-        let resolver = Resolver::reading(conf.0.clone(), hosts.0.clone(), port);
-        Self { asked, resolver, hosts, _conf: conf }
+        let names = NameServer::new(test, names);
+        let (conf, hosts) = (names.conf.0.clone(), names.hosts.0.clone());
+        let resolver = Resolver::reading(conf, hosts, names.port);
+        Self { names, resolver }
     }
 
     async fn resolve(&self, name: &str, lookups: &Lookups) -> Result<Vec<String>, String> {
@@ -84,41 +31,9 @@ impl Server {
         Ok(found.iter().map(SocketAddr::to_string).collect())
     }
 
-    /// The names whose addresses of IPv4 it was asked for since the last call.
     fn questions(&self) -> Vec<String> {
-        let v4 = self.asked.try_iter().filter(|(_, kind)| *kind == A);
-        v4.map(|(name, _)| name).collect()
+        self.names.questions()
     }
-}
-
-/// The name that a query asks for, in lower case, and where it ends.
-fn name_of(query: &[u8]) -> (String, usize) {
-    let (mut at, mut labels) = (12, Vec::new());
-    while query[at] != 0 {
-        let end = at + 1 + usize::from(query[at]);
-        labels.push(String::from_utf8_lossy(&query[at + 1..end]).to_ascii_lowercase());
-        at = end;
-    }
-    (labels.join("."), at + 1)
-}
-
-/// The answer to a `query` that ends with its question; `None` is silence.
-fn answer(query: &[u8], kind: u16, says: Says) -> Option<Vec<u8>> {
-    let (code, address) = match says {
-        Says::Nothing => return None,
-        Says::HalfAddress(_) if kind != A => return None,
-        Says::Address(address) | Says::HalfAddress(address) => (0, (kind == A).then_some(address)),
-        Says::NoSuchName => (3, None),
-        Says::Failure => (2, None),
-    };
-    let mut answer = query.to_vec();
-    answer[2..4].copy_from_slice(&[0x81, 0x80 | code]);
-    answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
-    if let Some(address) = address {
-        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 0, 0, 4]);
-        answer.extend(address);
-    }
-    Some(answer)
 }
 
 const SOON: Duration = Duration::from_secs(60);
@@ -141,7 +56,7 @@ fn dead_name_delays_no_other_name() {
         };
         let healthy = async {
             // Once the dead one is being asked for.
-            while server.asked.try_recv().is_err() {
+            while server.questions().is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             server.resolve("healthy.test", &asker).await
@@ -205,7 +120,8 @@ fn hosts_file_comes_first_and_is_read_again() {
         let asker = Lookups::of_one();
         assert_eq!(server.resolve("filed.test", &asker).await.unwrap(), ["192.0.2.9:80"]);
         assert!(server.questions().is_empty());
-        std::fs::write(&server.hosts.0, "2001:db8::9 filed.test\n192.0.2.77 filed.test\n").unwrap();
+        std::fs::write(&server.names.hosts.0, "2001:db8::9 filed.test\n192.0.2.77 filed.test\n")
+            .unwrap();
         let again = async {
             loop {
                 let found = server.resolve("filed.test", &asker).await.unwrap();

@@ -53,7 +53,8 @@ pub(crate) struct End {
 struct Striping {
     stripe: Stripe,
     joined: BTreeMap<u32, Link>,
-    /// Connections that took nothing more, as long as something may have come on them before, and since when.
+    /// Connections that took nothing more, as long as something may have come on them before, and
+    /// since when.
     fading: Vec<(u32, Link, Timestamp)>,
     mute: Mute,
 }

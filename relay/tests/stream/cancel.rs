@@ -46,7 +46,8 @@ fn patient_relay() -> Running {
     Running::relay(&config)
 }
 
-/// A client over `hops` to `to` resets while `stuck` is being dialled, after its end of file if it `ends`.
+/// A client over `hops` to `to` resets while `stuck` is being dialled, after its end of file if it
+/// `ends`.
 fn assert_cancelled(relays: &[Running], hops: Vec<Hop>, to: SocketAddr, stuck: &Stuck, ends: bool) {
     let route = if hops.is_empty() { Route::Direct } else { Route::Relays(hops) };
     let mut config = gateway_config(route);

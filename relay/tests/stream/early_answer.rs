@@ -1,4 +1,5 @@
-//! A server that answers early and resets while its client still uploads: the answer arrives, and then the reset.
+//! A server that answers early and resets while its client still uploads: the answer arrives, and
+//! then the reset.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +20,8 @@ const SESSIONS: usize = 20;
 /// What the server reads before it answers.
 const READ_FIRST: usize = 64 << 10;
 
-/// A server that answers each upload with `answer` long before its end, and closes with the rest unread.
+/// A server that answers each upload with `answer` long before its end, and closes with the rest
+/// unread.
 fn impatient(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -42,7 +44,8 @@ fn impatient(answer: Vec<u8>) -> SocketAddr {
     address
 }
 
-/// Uploads until that fails, and then reads what has come; begins once the session is open, and `ready`.
+/// Uploads until that fails, and then reads what has come; begins once the session is open, and
+/// `ready`.
 fn upload(mut stream: TcpStream, ready: impl Fn()) -> Vec<u8> {
     stream.write_all(b"!").unwrap();
     stream.read_exact(&mut [0]).unwrap();
@@ -110,7 +113,8 @@ fn early_answer_arrives_over_striped_legs() {
     });
 }
 
-/// Writes until the path takes no more, resets, and returns what had arrived at the next host by then.
+/// Writes until the path takes no more, resets, and returns what had arrived at the next host by
+/// then.
 fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
     let block = content(MOST_SENT);
     stream.set_nonblocking(true).unwrap();

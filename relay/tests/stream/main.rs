@@ -8,6 +8,7 @@ mod access_log;
 mod cancel;
 mod chain;
 mod client_address;
+mod dead_names;
 mod drain;
 mod early_answer;
 mod encryption;

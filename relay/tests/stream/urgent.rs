@@ -25,7 +25,8 @@ fn send_in_parts(stream: &mut TcpStream, bytes: &[u8]) {
     stream.shutdown(Half::Write).unwrap();
 }
 
-/// Nothing follows until the whole has come: what stands behind the urgent byte does not wait for more.
+/// Nothing follows until the whole has come: what stands behind the urgent byte does not wait for
+/// more.
 #[test]
 fn urgent_byte_arrives_in_line() {
     for relays in [0, 1, 3] {

@@ -1,6 +1,7 @@
 //! Relays, gateways and peers on loopback, with real kernel TCP.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
+pub mod names;
 pub mod proxy;
 
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! Lingering of a striped session: what a side had sent before it failed still arrives, as in [`crate::pump`].
+//! Lingering of a striped session: what a side had sent before it failed still arrives, as in
+//! [`crate::pump`].
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -93,7 +94,8 @@ impl Carry<'_> {
         }
     }
 
-    /// Everything once: whether all has been delivered, and how far it has come. `None` if the other side has failed as well.
+    /// Everything once: whether all has been delivered, and how far it has come. `None` if the
+    /// other side has failed as well.
     fn linger_round(&mut self, cx: &mut Context<'_>, error: &Broken) -> Option<(bool, (u64, u64))> {
         let now = self.now();
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
