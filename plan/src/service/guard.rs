@@ -132,12 +132,17 @@ impl Guard {
         }
     }
 
+    /// The same where the service that runs has become too slow for the budget: what is held back may be the better one by now.
+    pub(super) fn allows_faster(&self) -> bool {
+        matches!(self.state, State::Holding { .. }) || self.allows()
+    }
+
     /// The service changes, to a stronger one or not.
     pub(super) fn note_change(&mut self, before: PacketService, is_stronger: bool) {
         let missed = self.tally.share_of_last();
         self.tally = Tally::default();
         self.state = match self.state {
-            State::Free if is_stronger => State::Judging { before, missed },
+            State::Free | State::Holding { .. } if is_stronger => State::Judging { before, missed },
             // What began the climb is what its end is compared with.
             state @ (State::Judging { .. } | State::Probing { .. }) if is_stronger => state,
             State::Judging { .. } => State::Free,

@@ -197,7 +197,7 @@ impl ServiceKeeper {
         };
         let next =
             self.cheapest_stronger().or_else(|| self.cheapest()).or_else(slow_but_fastest)?;
-        let is_allowed = next < self.service || self.guard.allows();
+        let is_allowed = next < self.service || self.guard.allows_faster();
         (next != self.service && is_allowed).then(|| self.change(next, cause))
     }
 
