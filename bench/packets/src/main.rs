@@ -140,13 +140,16 @@ fn main() -> anyhow::Result<()> {
         }
     }
     if part.is_none() {
-        rest(span, &lines)?;
+        rest(span)?;
+        if !is_quick {
+            bars::judge(&lines);
+        }
     }
     Ok(())
 }
 
-/// What is no carrying, and the bars.
-fn rest(span: Duration, lines: &[Line]) -> anyhow::Result<()> {
+/// What is no carrying.
+fn rest(span: Duration) -> anyhow::Result<()> {
     println!();
     let (sources, repairs, bytes) = alone::BLOCK;
     let coded = alone::run(span);
@@ -160,7 +163,6 @@ fn rest(span: Duration, lines: &[Line]) -> anyhow::Result<()> {
     }
     println!();
     bars::tell(&format!("coding alone, {what}"), bars::CODED_ALONE, coded, 0);
-    bars::judge(lines);
     Ok(())
 }
 
