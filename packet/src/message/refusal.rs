@@ -65,6 +65,7 @@ impl From<&GrantError> for Refusal {
             | GrantError::OwnHost(_) => Self::NotAllowed,
             GrantError::UnknownKey(_)
             | GrantError::BadSignature(_)
+            | GrantError::Revoked { .. }
             | GrantError::Expired { .. }
             | GrantError::WrongGateway { .. }
             | GrantError::RelayNotGranted(_) => Self::Grant,
