@@ -6,16 +6,15 @@
 //! whole. What was dropped is never accepted again: where the clock was set back by more than [`SKEW`], nothing is that may
 //! have been issued before.
 //!
-//! What one gateway sends must not shut the others out, so a gateway may fill at most as much as is
-//! still free: one alone gets half of the table, n of them that ask for all get 1/(n+1) each, and
-//! the same is left for the next to come (the dynamic threshold of shared switch memories, Choudhury
-//! and Hahne 1998).
+//! What one gateway sends must not shut the others out, so a gateway gets a share of the table by a
+//! dynamic threshold (`units::share`).
 //!
 //! Of a nonce's 128 bits the first 64 are kept. Two honest headers of one generation clash once in
 //! some 10^13 (a million remembered), and a clash only refuses a header, it never lets one pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tradewind_units::share::has_share;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::wire::{Reader, unix_ms};
@@ -106,7 +105,7 @@ impl ReplayTable {
         if seen.contains(&key) {
             return Err(GrantError::Replayed(*nonce));
         }
-        if held_for_gateway >= self.limit - self.held {
+        if !has_share(held_for_gateway, self.held, self.limit) {
             return Err(GrantError::ReplayTableFull(held_for_gateway));
         }
         seen.insert(key);

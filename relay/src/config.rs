@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy, SignedGrant};
+use tradewind_telemetry as telemetry;
 use tradewind_units::time::{as_text, or_off};
 use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
 
@@ -54,6 +55,12 @@ pub struct RelayConfig {
     /// Where metrics and health are served; nowhere when absent.
     #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
+    /// Whether that may be another than a loopback address.
+    #[serde(default)]
+    pub metrics_expose: bool,
+    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    #[serde(default)]
+    pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
     /// The packet plane's part, which `tradewind-node` reads.
@@ -126,6 +133,12 @@ pub struct GatewayConfig {
     /// Where metrics and health are served; nowhere when absent.
     #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
+    /// Whether that may be another than a loopback address.
+    #[serde(default)]
+    pub metrics_expose: bool,
+    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    #[serde(default)]
+    pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
     /// UDP ports whose datagrams go to one destination: the packet plane's part, which `tradewind-node` reads.
@@ -233,7 +246,8 @@ pub struct Limits {
     /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and some
     /// for pipes, which fit into 20,000.
     pub sessions: usize,
-    /// Of these, connections that have not shown a valid header yet. Chosen: 1,000.
+    /// Connections besides that have not shown a valid header or request yet; where there are more,
+    /// the source that holds most of them pays with its oldest. Chosen: 1,000.
     pub unauthenticated: usize,
     /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is refused. Chosen: 1,000,
     /// an eighth of all.
@@ -245,6 +259,9 @@ pub struct Limits {
     /// What sessions may hold of what one side has given and the other has not taken, with their own
     /// memory; sockets' buffers come on top. No limit but that of the sessions when absent.
     pub memory: Option<Bytes>,
+    /// What the sessions of each gateway may take, at relays. While `sessions` is absent a gateway
+    /// may have as many as are still free: one alone half of all, n of them 1/(n+1) each.
+    pub each_gateway: Share,
     /// What the sessions of each grant may take, at relays.
     pub each_grant: Share,
     /// What each source address may take; of IPv6 each /56.
@@ -262,6 +279,7 @@ impl Default for Limits {
             backlog: 4096,
             rate: None,
             memory: None,
+            each_gateway: Share::default(),
             each_grant: Share::default(),
             each_source: Share::default(),
             trusted_sources: Vec::new(),
@@ -391,6 +409,7 @@ impl RelayConfig {
     pub fn parse(text: &str) -> Result<Self, RelayError> {
         let config: Self = parse(text)?;
         check_common(&config.limits, &config.timeouts, config.workers)?;
+        check_exposed(config.metrics, config.metrics_expose)?;
         if config.listen.is_empty() {
             return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
         }
@@ -446,12 +465,18 @@ impl GatewayConfig {
 
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
+        check_exposed(self.metrics, self.metrics_expose)?;
         self.leg.check()?;
         self.access_log.iter().try_for_each(AccessLogConfig::check)?;
-        if self.limits.each_grant != Share::default() {
-            let problem =
-                "for relays, which serve several; expected `limits.sessions` or `limits.rate`";
-            return Err(refused("limits.each_grant", problem));
+        for (key, share) in [
+            ("limits.each_grant", self.limits.each_grant),
+            ("limits.each_gateway", self.limits.each_gateway),
+        ] {
+            if share != Share::default() {
+                let problem =
+                    "for relays, which serve several; expected `limits.sessions` or `limits.rate`";
+                return Err(refused(key, problem));
+            }
         }
         if self.leg.accept.encryption.is_some() || !self.leg.at.is_empty() {
             let problem = "a gateway accepts applications, which speak as they like; expected `leg.dial.encryption`";
@@ -526,6 +551,7 @@ fn check_common(
     }
     for (key, memory) in [
         ("limits.memory", limits.memory),
+        ("limits.each_gateway.memory", limits.each_gateway.memory),
         ("limits.each_grant.memory", limits.each_grant.memory),
         ("limits.each_source.memory", limits.each_source.memory),
     ] {
@@ -583,6 +609,11 @@ fn check_zones<'a>(
         }
         None => Ok(()),
     }
+}
+
+fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {
+    let checked = metrics.map_or(Ok(()), |address| telemetry::check_exposed(address, expose));
+    checked.map_err(|problem| refused("metrics", problem))
 }
 
 /// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
@@ -695,6 +726,7 @@ mod tests {
                 "configuration, `limits.each_source.sessions` (line 5): invalid value",
             ),
             ("[limits", "configuration, line 4: "),
+            ("metrics = '[::]:9464'", "configuration, metrics: [::]:9464 is no loopback address"),
             (
                 "[leg.dial]\nencryption = 'either'",
                 "configuration, leg.dial.encryption: `either` is for who accepts",
@@ -783,6 +815,10 @@ mod tests {
                 "configuration, limits.each_grant: for relays",
             ),
             (
+                "socks5 = ['127.0.0.1:0']\n[limits.each_gateway]\nsessions = 3",
+                "configuration, limits.each_gateway: for relays",
+            ),
+            (
                 "[[tproxy]]\ndestinations = ['10.0.0.0/8:443']\nfoo = 1",
                 "configuration, `tproxy[0].foo` (line 3): unknown field `foo`",
             ),
@@ -803,6 +839,10 @@ mod tests {
                 "configuration, `forward[0].listen` (line 2): socket address: IP:PORT such as",
             ),
             ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
+            (
+                "socks5 = ['127.0.0.1:0']\nmetrics = '0.0.0.0:9464'",
+                "configuration, metrics: 0.0.0.0:9464 is no loopback address",
+            ),
             (
                 "connect = ['127.0.0.1:0']\n[routes]\ndefault = 'direct'",
                 "configuration, routes: a route is `direct`, which needs `direct = true`",

@@ -40,6 +40,10 @@ pub(crate) enum Outcome {
     SourceFull,
     /// Its grant had its share of sessions.
     GrantFull,
+    /// Its gateway had its share of sessions.
+    GatewayFull,
+    /// It gave its place up for others before it had shown that it may be here.
+    Evicted,
     /// The process ended before it did.
     Cut,
     /// It brought probes, and they were answered.
@@ -63,7 +67,7 @@ pub(crate) enum Outcome {
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 20] = [
+const PLAIN_OUTCOMES: [&str; 22] = [
     "ended",
     "broken",
     "idle",
@@ -84,6 +88,8 @@ const PLAIN_OUTCOMES: [&str; 20] = [
     "not_let_in",
     "looped",
     "expired",
+    "gateway_full",
+    "evicted",
 ];
 
 /// What a path that could not be opened can fail with.
@@ -109,6 +115,7 @@ impl Outcome {
     pub(crate) const fn no_room(self) -> &'static str {
         match self {
             Self::GrantFull => "the grant's sessions are all in use",
+            Self::GatewayFull => "this gateway has its share of the sessions",
             Self::SourceFull => "the sessions of this source are all in use",
             _ => "the sessions are all in use",
         }
@@ -144,6 +151,8 @@ impl Outcome {
             Self::NotLetIn => 17,
             Self::Looped => 18,
             Self::Expired => 19,
+            Self::GatewayFull => 20,
+            Self::Evicted => 21,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }
@@ -419,6 +428,9 @@ mod tests {
             Outcome::TlsUnwanted,
             Outcome::TlsFailed,
             Outcome::Joined,
+            Outcome::NoSession,
+            Outcome::GatewayFull,
+            Outcome::Evicted,
         ];
         for outcome in plain.into_iter().chain(FAILURES.map(Outcome::Failed)) {
             counts.outcome(outcome);

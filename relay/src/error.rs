@@ -66,6 +66,20 @@ pub enum RelayError {
         /// The system's answer.
         cause: io::Error,
     },
+    /// The process may have too few descriptors for what it listens on.
+    #[error(
+        "{limit} descriptors are too few: {addresses} listeners of {workers} workers each take {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
+    )]
+    Descriptors {
+        /// What the process may have.
+        limit: usize,
+        /// What the listeners take.
+        taken: usize,
+        /// Addresses that are listened on.
+        addresses: usize,
+        /// Threads, each with listeners of its own.
+        workers: usize,
+    },
     /// A worker ended before it was told to.
     #[error("worker {0} ended by a bug; see the log")]
     Worker(usize),

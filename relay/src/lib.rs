@@ -18,6 +18,8 @@
 //! | [`revocations`] | the file of what operators have revoked |
 //! | [`handle`] | what can be seen of either while it runs |
 //! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
+//! | `capacity` | how many sessions memory and descriptors allow |
+//! | `admission` | which connections have a place, and which are evicted for others |
 //! | `connection` | a leg's connection, encrypted or not |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `probe_leg` | probes of a path, from one relay to the next |
@@ -26,14 +28,16 @@
 //! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
 //! | `lift` | how pacing caps of known rates are lifted |
-//! | `quota`, `memory` | what each grant, each source and all together may take |
+//! | `quota`, `memory` | what each gateway, grant and source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
 //! | `access_log` | a line for each session, at its end and when it is admitted |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
 pub mod access_log;
+mod admission;
 mod authorization;
+mod capacity;
 pub mod config;
 mod connection;
 mod counts;

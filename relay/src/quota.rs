@@ -1,5 +1,5 @@
-//! How much each grant, each source address and all together may take: sessions, bytes a second, (by `memory`) bytes held, and
-//! (by `resolver`) names looked up.
+//! How much each gateway, grant and source and all together may take: sessions, bytes a second, (by
+//! `memory`) bytes held, and (by `resolver`) names looked up.
 //!
 //! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
 //! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
@@ -7,7 +7,6 @@
 //! rate get equal parts of it. A session that no rate binds has no [`Meter`] and pays nothing.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
+use tradewind_units::share::has_share;
 use tradewind_units::{Bandwidth, Bytes};
 
 use crate::config::Share;
@@ -30,9 +30,6 @@ const BURST: Duration = Duration::from_millis(100);
 /// hundred sessions that share a rate lie two seconds apart.
 const BOOKING: Duration = Duration::from_millis(20);
 const LEAST_BOOKING: usize = 2048;
-
-/// IPv6 addresses that agree in so many bits count as one source: a site gets a /56 (RFC 6177).
-const SOURCE_PREFIX_BITS: u32 = 56;
 
 /// A rate that sessions share.
 #[derive(Debug)]
@@ -141,32 +138,21 @@ impl Drop for Meter {
     }
 }
 
-/// Where a connection comes from: an IPv4 address, or an IPv6 site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Source(IpAddr);
-
-impl Source {
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V6(v6) => {
-                let site = u128::from(v6) & !(u128::MAX >> SOURCE_PREFIX_BITS);
-                Self(Ipv6Addr::from(site).into())
-            }
-            v4 => Self(v4),
-        }
-    }
-}
-
-/// Who takes part, each with an equal share: the sessions of each grant or of each source.
+/// Who takes part, each with an equal share: the sessions of each gateway, of each grant or of each
+/// source.
 #[derive(Debug)]
 pub(crate) struct Members<K: Ord> {
     share: Share,
+    /// Sessions of all members, where each gets its share of them by a dynamic threshold.
+    most_in_all: Option<usize>,
     table: Mutex<Table<K>>,
 }
 
 #[derive(Debug)]
 struct Table<K> {
     members: BTreeMap<K, Member>,
+    /// Sessions of all members.
+    open: usize,
     /// At so many members those that rest are forgotten.
     sweep_at: usize,
 }
@@ -195,29 +181,44 @@ pub(crate) struct Place<K: Ord + Copy> {
 impl<K: Ord + Copy> Members<K> {
     /// Members that get `share` each.
     pub(crate) fn new(share: Share) -> Arc<Self> {
+        Self::within(None, share)
+    }
+
+    /// Members that get `share` each, and of `most_in_all` sessions by a dynamic threshold unless
+    /// `share` says how many: then who has many leaves as many to others.
+    pub(crate) fn sharing(most_in_all: usize, share: Share) -> Arc<Self> {
+        Self::within(share.sessions.is_none().then_some(most_in_all), share)
+    }
+
+    fn within(most_in_all: Option<usize>, share: Share) -> Arc<Self> {
         /// Chosen: a table of some 100 kB is not worth the sweep.
         const SWEEP_AT: usize = 1024;
-        let table = Table { members: BTreeMap::new(), sweep_at: SWEEP_AT };
-        Arc::new(Self { share, table: Mutex::new(table) })
+        let table = Table { members: BTreeMap::new(), open: 0, sweep_at: SWEEP_AT };
+        Arc::new(Self { share, most_in_all, table: Mutex::new(table) })
     }
 
     /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its own.
     pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
         let mut table = self.lock();
         table.sweep();
+        let open = table.open;
         let member = table.members.entry(key).or_insert_with(|| Member::new(&self.share));
         let most = most.into_iter().chain(self.share.most_sessions()).min();
-        if most.is_some_and(|most| member.open >= most) {
+        let has_share =
+            |most| has_share(usize::try_from(member.open).unwrap_or(usize::MAX), open, most);
+        if most.is_some_and(|most| member.open >= most) || !self.most_in_all.is_none_or(has_share) {
             return None;
         }
         member.open += 1;
-        Some(Place {
+        let place = Place {
             members: Arc::clone(self),
             key,
             rate: member.rate.clone(),
             memory: member.memory.clone(),
             lookups: member.lookups.clone(),
-        })
+        };
+        table.open += 1;
+        Some(place)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<K>> {
@@ -267,6 +268,7 @@ impl Member {
 impl<K: Ord + Copy> Drop for Place<K> {
     fn drop(&mut self) {
         let mut table = self.members.lock();
+        table.open -= 1;
         if let Some(member) = table.members.get_mut(&self.key) {
             member.open -= 1;
             if member.rests(Instant::now()) {
@@ -294,6 +296,23 @@ mod tests {
         drop(places);
         assert!(members.enter(1, None).is_some());
         assert!(members.lock().members.len() <= 1, "who has left is forgotten");
+    }
+
+    #[test]
+    fn a_member_that_takes_all_it_gets_leaves_room_for_the_next() {
+        let members = Members::sharing(8, Share::default());
+        let take =
+            |key: u8| -> Vec<_> { (0..100).map_while(|_| members.enter(key, None)).collect() };
+        let (first, second) = (take(1), take(2));
+        assert_eq!((first.len(), second.len()), (4, 2));
+        assert!(members.enter(3, None).is_some());
+        drop(second);
+        assert!(members.enter(1, None).is_none(), "half is what one gets");
+        drop(first);
+        assert_eq!(take(3).len(), 4);
+        let told = Members::sharing(8, share(8));
+        let all: Vec<_> = (0..100).map_while(|_| told.enter(1, None)).collect();
+        assert_eq!(all.len(), 8, "who is told a number has that");
     }
 
     #[test]
@@ -332,14 +351,5 @@ mod tests {
         assert_eq!(dues, [0, 0, 100, 200].map(Duration::from_millis));
         rate.give_back(200);
         assert_eq!(rate.book(start, 100) - start, Duration::from_millis(100));
-    }
-
-    #[test]
-    fn an_ipv6_site_is_one_source() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2aa::1"), of("2001:db8:1:2ff::9"));
-        assert_ne!(of("2001:db8:1:200::1"), of("2001:db8:1:300::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
     }
 }

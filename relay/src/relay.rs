@@ -30,6 +30,7 @@ use tradewind_grant::{
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
+use tradewind_telemetry::limited;
 use tradewind_units::Timestamp;
 
 use crate::access_log::{AuditLog, SessionFacts, note};
@@ -54,12 +55,12 @@ use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::stripe::{Offer, Offers, Sessions};
 use crate::upgrade::{Inheritance, Successor, send_bytes};
-use crate::worker::{Seat, Worker};
+use crate::worker::{Cause, Permit, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
-use welcome::{Rarely, Welcomed, stay_silent};
+use welcome::{Welcomed, complain, stay_silent};
 
 /// Between two looks at which sessions are to end. Chosen: they end within a second of it.
 const EXPIRY_LOOK: Duration = Duration::from_millis(200);
@@ -111,6 +112,7 @@ impl Relay {
             retire: config.timeouts.retire,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
+            metrics_hosts: &config.metrics_hosts,
             register: &|registry| {
                 let collector = Box::new(warm.clone());
                 registry.register(|inner| inner.register_collector(collector));
@@ -143,8 +145,8 @@ impl Relay {
             pools,
             phase: OnceLock::new(),
             grants: Members::new(config.limits.each_grant),
-            probing: Members::new(Share::default()),
-            most_probing: most_probing(config.limits.sessions),
+            gateways: Members::sharing(server.most_sessions(), config.limits.each_gateway),
+            probing: Members::sharing(most_probing(config.limits.sessions), Share::default()),
             resting: Members::new(Share::default()),
             most_resting: config.limits.resting,
             joinable: Arc::default(),
@@ -152,7 +154,6 @@ impl Relay {
             tls,
             flight_key: FirstFlightKey::of(&identity),
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
-            complaints: Rarely::default(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?,
         });
         Ok(Self { server, service, identity })
@@ -213,10 +214,12 @@ impl Relay {
     }
 }
 
-/// Connections that may bring probes of one grant at a time, where there is room for `sessions`. Chosen: an eighth, since they take no
-/// place among the grant's sessions; a gateway has two for each path, and four while they are replaced.
-fn most_probing(sessions: usize) -> u32 {
-    u32::try_from(sessions / 8).unwrap_or(u32::MAX).max(16)
+/// Connections that may bring probes at a time, where there is room for `sessions`; each gateway
+/// gets its share of them. Chosen: an eighth, since they take no place among a gateway's sessions;
+/// a gateway has two for each path, and four while they are replaced.
+const fn most_probing(sessions: usize) -> usize {
+    const LEAST: usize = 32;
+    if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
 }
 
 /// Sessions, and further connections of them, that the grant of `header` has at a time, by itself.
@@ -238,9 +241,10 @@ struct RelayService {
     /// How far the end has come; connections that rest end with the first of it.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
-    /// Grants whose probes come here, and how many connections of each may bring them.
-    probing: Arc<Members<GrantId>>,
-    most_probing: u32,
+    /// Gateways, which share the limit of sessions.
+    gateways: Arc<Members<PublicIdentity>>,
+    /// Gateways whose probes come here.
+    probing: Arc<Members<PublicIdentity>>,
     /// Neighbours whose warm connections rest here, and how many of each may.
     resting: Arc<Members<PublicIdentity>>,
     most_resting: u32,
@@ -253,8 +257,6 @@ struct RelayService {
     flight_key: FirstFlightKey,
     /// What each listener asks of who dials.
     entrances: Vec<Encryption>,
-    /// What is told of peers that nobody has authenticated.
-    complaints: Rarely,
     /// Where sessions are told of that are admitted.
     audit_log: Option<AuditLog>,
 }
@@ -268,46 +270,44 @@ impl Service for RelayService {
         &self,
         stream: TcpStream,
         entrance: usize,
-        seat: &mut Seat,
+        permit: &mut Permit,
     ) -> Result<Session, Outcome> {
         let deadline = Instant::now() + self.header_limit;
         let wanted = self.entrances[entrance];
-        let welcomed = self.welcome(stream, wanted, seat.worker(), deadline).await?;
+        let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
         let mut unused = Unused::default();
-        let bytes = match self.first_bytes(&stream, &mut unused, seat, deadline).await {
+        let bytes = match self.first_bytes(&stream, &mut unused, permit, deadline).await {
             Ok(bytes) => bytes,
             Err(outcome) => return Err(silent(&stream, outcome, deadline).await),
         };
         if must_be_tls {
-            return Err(self.refuse_plain(stream, &bytes, seat.worker(), deadline).await);
+            return Err(self.refuse_plain(stream, &bytes, permit, deadline).await);
         }
         if join::is_join(&bytes) {
-            return Err(self.join(stream, &bytes, unused, seat, deadline).await);
+            return Err(self.join(stream, &bytes, unused, permit, deadline).await);
         }
-        let bytes = match self.header(&stream, bytes, &mut unused, seat).await {
+        let bytes = match self.header(&stream, bytes, &mut unused, permit).await {
             Ok(bytes) => bytes,
             Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
             Err(outcome) => return Err(outcome),
         };
         let header = match self.verify(&bytes, stream.peer()) {
             Ok(header) => header,
-            Err(refusal) => return Err(self.refuse(stream, seat, refusal, deadline).await),
+            Err(refusal) => return Err(self.refuse(stream, permit, refusal, deadline).await),
         };
-        seat.authenticated();
-        let worker = seat.worker();
         if !header.is_probe {
             note(|facts| describe(facts, &header));
-            self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour()));
         }
-        if header.is_probe {
-            let Some(_place) = self.probing.enter(header.grant_id, Some(self.most_probing)) else {
-                return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
-            };
-            return Err(self.answer_probes(stream, worker, header, unused).await);
-        }
-        if let Some(refusal) = seat.refusal() {
-            return Err(self.turn_away(stream, worker, &header, refusal).await);
+        // Who is refused here stays unauthenticated, to be told and to be evicted.
+        let admitted = self.admit(permit, &header);
+        let worker = permit.worker();
+        match admitted {
+            Ok(_) if header.is_probe => {
+                return Err(self.answer_probes(stream, worker, header, unused).await);
+            }
+            Ok(()) => self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour())),
+            Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
         }
         let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
@@ -360,10 +360,10 @@ impl RelayService {
         &self,
         stream: &Connection,
         unused: &mut Unused,
-        seat: &Seat,
+        permit: &Permit,
         deadline: Instant,
     ) -> Result<Vec<u8>, Outcome> {
-        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        let reading = unused.read_head(stream, &permit.worker().stock, HEADER_LIMIT, header_bytes);
         match timeout_at(deadline, reading).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(HeadError::Parse(cause))) => {
@@ -388,12 +388,20 @@ impl RelayService {
         stream: &Connection,
         bytes: Vec<u8>,
         unused: &mut Unused,
-        seat: &mut Seat,
+        permit: &mut Permit,
     ) -> Result<Vec<u8>, Outcome> {
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
-        self.warm_header(stream, &bytes, unused, seat).await
+        self.warm_header(stream, &bytes, unused, permit).await
+    }
+
+    /// Gives a connection a place among those of the gateway of its header: a session's or a
+    /// probe's.
+    fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<(), Outcome> {
+        let gateways = if header.is_probe { &self.probing } else { &self.gateways };
+        let place = gateways.enter(header.grant.gateway, None).ok_or(Outcome::GatewayFull)?;
+        permit.admit(Some(place))
     }
 
     fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
@@ -491,22 +499,29 @@ impl RelayService {
     async fn refuse(
         &self,
         stream: Connection,
-        seat: &mut Seat,
+        permit: &mut Permit,
         refusal: Box<Refusal>,
         deadline: Instant,
     ) -> Outcome {
         let failure = Failure::from(refusal.cause.clone());
         let (Some(key), Some(hop)) = (refusal.upstream, refusal.hop) else {
-            self.complain(&stream, &refusal.cause);
+            complain(permit, &stream, &refusal.cause);
             let outcome = match refusal.cause {
                 GrantError::Malformed { .. } | GrantError::TooLong { .. } => Outcome::Malformed,
                 _ => Outcome::Forged,
             };
             return silent(&stream, outcome, deadline).await;
         };
-        tracing::info!("refused: {}", failure.message);
+        limited!(
+            info,
+            permit.worker().lines(),
+            Cause::Source(permit.source()),
+            "refused: {}: {}",
+            stream.remote(),
+            failure.message
+        );
         let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
-        part(stream, seat.worker(), &key.seal(&reply)).await;
+        part(stream, permit.worker(), &key.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
 
@@ -519,7 +534,16 @@ impl RelayService {
         failure: Failure,
         dial: Dial,
     ) -> Outcome {
-        tracing::info!(flow = %header.flow, "flow to {}: {}", header.destination, failure.message);
+        limited!(
+            info,
+            worker.lines(),
+            Cause::Gateway(header.grant.gateway),
+            flow = %header.flow,
+            "flow to {} by {}: {}",
+            header.destination,
+            stream.remote(),
+            failure.message
+        );
         note(|facts| facts.failed(failure.status, &failure.message));
         let failed = Reply::failed(failure.status, header.hop, failure.told());
         let reply = match dial {
@@ -609,7 +633,17 @@ impl RelayService {
         self.pools.keep_ready(hop);
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
-            tracing::info!(flow = %header.flow, "flow to {}: hop {}: {}", header.destination, reply.hop + 1, reply.message);
+            limited!(
+                info,
+                worker.lines(),
+                Cause::Gateway(header.grant.gateway),
+                flow = %header.flow,
+                "flow to {} by {}: hop {}: {}",
+                header.destination,
+                upstream.remote(),
+                reply.hop + 1,
+                reply.message
+            );
             note(|facts| facts.failed(reply.status, &reply.message));
             part(upstream, worker, &sealed).await;
             return Err(Outcome::Failed(reply.status));

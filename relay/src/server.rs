@@ -19,21 +19,21 @@ use tradewind_net::clock;
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
-use tradewind_telemetry::{Health, Heart, Registry, TelemetryError};
+use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
 use tradewind_units::Timestamp;
 
 use crate::RelayError;
 use crate::access_log::{AccessLog, AccessLogConfig, recorded};
+use crate::capacity::{Listening, affordable_sessions};
 use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
 use crate::holdings::{Holdings, Patience};
-use crate::memory::Memory;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
 use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
-use crate::worker::{Room, Seat, Worker};
+use crate::worker::{Permit, SharedLimits, Worker};
 
 /// Pause after an accept that failed for want of descriptors when not even the reserve helped.
 /// Chosen: short against a handshake, long against a loop.
@@ -56,7 +56,7 @@ pub(crate) trait Service: Send + Sync + 'static {
         &self,
         stream: TcpStream,
         entrance: usize,
-        seat: &mut Seat,
+        permit: &mut Permit,
     ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 
     /// Hands over what the next process must know of what this one has seen, and asks it from now on.
@@ -94,6 +94,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) retire: Duration,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) access_log: Option<&'a AccessLogConfig>,
+    pub(crate) metrics_hosts: &'a [String],
     /// Adds metrics and pages of its own to the metrics port.
     pub(crate) register: &'a dyn Fn(&Registry),
 }
@@ -116,6 +117,7 @@ impl Default for Additions<'_> {
 /// A server whose listeners are open and whose threads have not started.
 pub(crate) struct Server {
     benches: Vec<Bench>,
+    most_sessions: usize,
     handle: Handle,
     holdings: Holdings,
     patience: Patience,
@@ -137,12 +139,9 @@ impl Server {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
         let access_log = AccessLog::open(setup.program, setup.access_log)?.map(Arc::new);
-        let most_open = affordable_sessions(setup.limits);
-        let room = Arc::new(Room::new(setup.limits, most_open, access_log.clone()));
-        let mut benches =
-            (0..count).map(|_| Bench::new(Arc::clone(&room))).collect::<Result<Vec<_>, _>>()?;
         let Inheritance { mut legacy, mut estate } = inheritance;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
+        let mut open = Vec::new();
         for (entrance, address) in setup.addresses.iter().enumerate() {
             let name = Name { purpose: Purpose::Entrance(entrance), address: *address };
             let listeners = open_listeners(name, count, setup, legacy.listeners(name))?;
@@ -151,8 +150,16 @@ impl Server {
             local_addrs.push(local);
             for (index, listener) in listeners.into_iter().enumerate() {
                 estate.add(name, &listener).map_err(RelayError::Runtime)?;
-                benches[index % count].listeners.push((entrance, listener));
+                open.push((index % count, (entrance, listener)));
             }
+        }
+        let listening = Listening { addresses: setup.addresses.len(), workers: count };
+        let most_sessions = affordable_sessions(setup.limits, listening)?;
+        let limits = Arc::new(SharedLimits::new(setup.limits, most_sessions, access_log.clone()));
+        let mut benches =
+            (0..count).map(|_| Bench::new(Arc::clone(&limits))).collect::<Result<Vec<_>, _>>()?;
+        for (worker, listener) in open {
+            benches[worker].listeners.push(listener);
         }
         let workers: Vec<_> = benches.iter().map(|bench| Arc::clone(&bench.worker)).collect();
         let health = Health::new();
@@ -175,7 +182,12 @@ impl Server {
         let patience = Patience { drain: setup.drain, retire: setup.retire };
         let predecessor = legacy.predecessor();
         let holdings = Holdings::new(health, telemetry, estate);
-        Ok(Self { benches, handle, holdings, patience, predecessor, access_log })
+        Ok(Self { benches, most_sessions, handle, holdings, patience, predecessor, access_log })
+    }
+
+    /// Returns how many sessions there may be.
+    pub(crate) const fn most_sessions(&self) -> usize {
+        self.most_sessions
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -254,35 +266,6 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// The sessions that the process's memory and descriptors allow, of those wanted: two descriptors for each, with an
-/// eighth of all kept for pipes and a few for the process itself. Admitting more would let
-/// connections in that can then not be carried on.
-fn affordable_sessions(limits: &Limits) -> usize {
-    const OWN_DESCRIPTORS: usize = 24;
-    let mut wanted = limits.sessions;
-    if let Some(memory) = limits.memory {
-        let affordable = Memory::sessions(memory);
-        if affordable < wanted {
-            tracing::warn!("{memory} of memory allow {affordable} sessions, not {wanted}");
-            wanted = affordable;
-        }
-    }
-    let limit = match tradewind_net::descriptors::raise_limit() {
-        Ok(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
-        Err(error) => {
-            tracing::warn!("descriptor limit: {}", plain(&error));
-            return wanted;
-        }
-    };
-    let affordable = (limit - limit / 8).saturating_sub(OWN_DESCRIPTORS) / 2;
-    if affordable < wanted {
-        tracing::warn!(
-            "{limit} descriptors allow {affordable} sessions, not {wanted}; raise the limit (ulimit -n)"
-        );
-    }
-    wanted.min(affordable).max(1)
-}
-
 fn serve_telemetry(
     setup: &Setup<'_>,
     listener: std::net::TcpListener,
@@ -294,14 +277,14 @@ fn serve_telemetry(
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
     (setup.register)(&registry);
-    Ok(tradewind_telemetry::serve_on(listener, registry, health.clone())?)
+    Ok(tradewind_telemetry::serve_on(listener, setup.metrics_hosts, registry, health.clone())?)
 }
 
 impl Bench {
-    fn new(room: Arc<Room>) -> Result<Self, RelayError> {
+    fn new(limits: Arc<SharedLimits>) -> Result<Self, RelayError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
-        Ok(Self { runtime, listeners: Vec::new(), worker: Arc::new(Worker::new(room)) })
+        Ok(Self { runtime, listeners: Vec::new(), worker: Arc::new(Worker::new(limits)) })
     }
 
     /// Accepts and serves until told to end. Sessions that are open when it returns are dropped
@@ -354,6 +337,7 @@ async fn accept<S: Service>(
     mut phase: watch::Receiver<Phase>,
 ) {
     let mut reserve = Reserve::new();
+    let shortage = LogLimit::new();
     // Made once, for waiting takes a lock that all workers share.
     let mut over = pin!(phase.wait_for(|phase| *phase > Phase::Running));
     let mut draining = false;
@@ -374,30 +358,30 @@ async fn accept<S: Service>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(mut seat) = worker.seat(peer) else { continue };
-                let (service, number) = (Arc::clone(&service), seat.number());
-                let record = seat.record().cloned();
+                let mut permit = worker.permit(peer);
+                let (service, arrival) = (Arc::clone(&service), permit.arrival());
+                let record = permit.record().cloned();
                 let serve = async move {
                     // Opening takes more memory than carrying: it is given back in between. A task would hold a session twice, where it
                     // was and where it was moved to.
-                    let opening = Box::pin(service.open(stream, entrance, &mut seat));
+                    let opening = Box::pin(service.open(stream, entrance, &mut permit));
                     let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {
-                            seat.bind(&mut session);
-                            session.carry(seat.worker(), service.keeping()).await
+                            permit.bind(&mut session);
+                            session.carry(permit.worker(), service.keeping()).await
                         }
                         Err(outcome) => outcome,
                     };
-                    seat.leave(outcome);
+                    permit.leave(outcome);
                 };
                 let task = tokio::spawn(recorded(record, serve));
-                worker.serve_stranger(number, task.abort_handle());
+                worker.serve(arrival, task.abort_handle());
             }
             Err(error) if out_of_descriptors(&error) => {
                 if reserve.shed(&listener).await {
                     worker.counts.shed();
                 } else {
-                    tracing::warn!("accept: {}", plain(&error));
+                    limited!(warn, shortage, (), "accept: {}", plain(&error));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

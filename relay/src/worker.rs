@@ -1,20 +1,24 @@
-//! A worker: what one thread shares among its sessions, and the room it has for them.
+//! A worker: what one thread shares among its sessions, and the limits that all workers share.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tradewind_grant::DestinationRule;
+use tradewind_grant::{DestinationRule, PublicIdentity};
+use tradewind_telemetry::LogLimit;
+use tradewind_units::Source;
+use tradewind_units::eviction::Holder;
 
 use crate::access_log::{AccessLog, Goes, Record};
+use crate::admission::{Admission, NotAdmitted, Stage};
 use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::memory::Memory;
 use crate::pump::{GiveWay, Means};
-use crate::quota::{Members, Meter, Place, Rate, Source};
+use crate::quota::{Members, Meter, Place, Rate};
 use crate::session::Session;
 use crate::stock::Stock;
 use crate::stripe::LEAST_TO_STRIPE;
@@ -25,32 +29,16 @@ pub(crate) struct Worker {
     pub(crate) stock: Stock,
     pub(crate) counts: Counts,
     give_way: GiveWay,
-    room: Arc<Room>,
+    limits: Arc<SharedLimits>,
     emptied: Notify,
     /// Whether what is new is no longer this worker's.
     leaving: watch::Sender<bool>,
-    strangers: Mutex<Strangers>,
 }
 
-/// Connections whose peers have not shown yet that they may be here, oldest first.
-#[derive(Debug, Default)]
-struct Strangers {
-    next_number: u64,
-    waiting: BTreeMap<u64, AbortHandle>,
-    /// Those turned out whose tasks have not ended yet.
-    turned_out: BTreeSet<u64>,
-}
-
-/// The room of the whole process.
+/// The limits that all workers of a process share, and what they take of them.
 #[derive(Debug)]
-pub(crate) struct Room {
-    most_open: usize,
-    most_unauthenticated: usize,
-    /// Connections beyond the limits that are heard so that they can be told.
-    most_guests: usize,
-    open: AtomicUsize,
-    unauthenticated: AtomicUsize,
-    guests: AtomicUsize,
+pub(crate) struct SharedLimits {
+    admission: Mutex<Admission<AbortHandle>>,
     rate: Option<Arc<Rate>>,
     memory: Option<Arc<Memory>>,
     /// Who is bound by a share for each source; absent when there is none.
@@ -58,140 +46,120 @@ pub(crate) struct Room {
     trusted_sources: Vec<DestinationRule>,
     /// Where sessions are told of at their end.
     access_log: Option<Arc<AccessLog>>,
+    lines: LogLimit<Cause>,
 }
 
-impl Room {
-    /// Room for at most `most_open` sessions.
+/// Who causes a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// Whoever is at this source.
+    Source(Source),
+    /// A gateway, whichever neighbour brings its sessions.
+    Gateway(PublicIdentity),
+}
+
+impl SharedLimits {
+    /// Creates the limits of a process with at most `most_sessions` sessions.
     pub(crate) fn new(
         limits: &Limits,
-        most_open: usize,
+        most_sessions: usize,
         access_log: Option<Arc<AccessLog>>,
     ) -> Self {
-        /// Chosen: enough that a client which comes again and again reads why; the rest is reset at once.
-        const MOST_GUESTS: usize = 64;
         let by_source = limits.each_source != Share::default();
         Self {
-            most_open,
-            most_unauthenticated: limits.unauthenticated,
-            most_guests: MOST_GUESTS.min(most_open / 8),
-            open: AtomicUsize::new(0),
-            unauthenticated: AtomicUsize::new(0),
-            guests: AtomicUsize::new(0),
+            admission: Mutex::new(Admission::new(most_sessions, limits.unauthenticated)),
             rate: limits.rate.map(|rate| Arc::new(Rate::new(rate))),
-            memory: limits.memory.map(|limit| Memory::new(limit, most_open)),
+            memory: limits.memory.map(|limit| Memory::new(limit, most_sessions)),
             sources: by_source.then(|| Members::new(limits.each_source)),
             trusted_sources: limits.trusted_sources.clone(),
             access_log,
+            lines: LogLimit::new(),
         }
     }
 
-    /// A place for `peer` among its source's sessions; none is needed without a limit.
-    fn place_of(&self, peer: SocketAddr) -> Result<Option<Place<Source>>, Outcome> {
-        let Some(sources) = &self.sources else { return Ok(None) };
-        if self.trusted_sources.iter().any(|rule| rule.covers_source(peer.ip())) {
-            return Ok(None);
-        }
-        let place = sources.enter(Source::of(peer.ip()), None);
-        place.map(Some).ok_or(Outcome::SourceFull)
+    fn holder(&self, peer: IpAddr) -> Holder {
+        let is_trusted = self.trusted_sources.iter().any(|rule| rule.covers_source(peer));
+        Holder { is_trusted, source: Source::of(peer) }
     }
 
-    /// What binds a connection of `peer` that comes now, or why there is no room for it. A guest is
-    /// counted apart.
-    fn admit(&self, peer: SocketAddr) -> Result<Option<Place<Source>>, Outcome> {
-        if self.open.fetch_add(1, Relaxed) >= self.most_open {
-            self.open.fetch_sub(1, Relaxed);
-            return Err(Outcome::Full);
+    /// Takes a place among the sessions of a source; none is needed without a limit.
+    fn place_of(&self, holder: Holder) -> Result<Option<Place<Source>>, Outcome> {
+        match &self.sources {
+            Some(sources) if !holder.is_trusted => {
+                sources.enter(holder.source, None).map(Some).ok_or(Outcome::SourceFull)
+            }
+            _ => Ok(None),
         }
-        self.place_of(peer).inspect_err(|_| {
-            self.open.fetch_sub(1, Relaxed);
-        })
+    }
+
+    /// Runs `act` on the admission, and ends the connection that is evicted by it.
+    fn admission<E>(
+        &self,
+        act: impl FnOnce(&mut Admission<AbortHandle>) -> Result<Option<AbortHandle>, E>,
+    ) -> Result<(), E> {
+        let evicted = act(&mut self.lock())?;
+        if let Some(task) = evicted {
+            task.abort();
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Admission<AbortHandle>> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Worker {
-    pub(crate) fn new(room: Arc<Room>) -> Self {
+    pub(crate) fn new(limits: Arc<SharedLimits>) -> Self {
         Self {
             stock: Stock::new(),
             counts: Counts::default(),
             give_way: GiveWay::default(),
-            room,
+            limits,
             emptied: Notify::new(),
             leaving: watch::Sender::new(false),
-            strangers: Mutex::default(),
         }
     }
 
-    /// Gives a connection that was just accepted its seat; `None` when there is no room.
-    ///
-    /// Where strangers have taken all the room that they get, the one that has waited longest here is
-    /// turned out for the new one. Who may be here shows it within a round trip or two, so who
-    /// dawdles is turned out first, however many they are.
-    ///
-    /// A few connections beyond the limits get a seat with a refusal, to hear it.
-    pub(crate) fn seat(self: &Arc<Self>, peer: SocketAddr) -> Option<Seat> {
+    /// Returns the permit of a connection that was just accepted. It is unauthenticated, and counts
+    /// as that from [`Worker::serve`] on.
+    pub(crate) fn permit(self: &Arc<Self>, peer: SocketAddr) -> Permit {
         self.counts.accepted();
-        let room = &self.room;
-        let unauthenticated = room.unauthenticated.fetch_add(1, Relaxed);
         self.counts.open.fetch_add(1, Relaxed);
-        let (source, refusal) = match room.admit(peer) {
-            Ok(source) => (source, None),
-            Err(refusal) => (None, Some(refusal)),
-        };
-        let mut seat = Seat {
+        Permit {
             worker: Arc::clone(self),
-            number: self.next_stranger(),
-            authenticated: false,
-            refusal,
-            source,
-            record: room.access_log.as_ref().map(|log| Record::new(log, peer)),
+            number: self.limits.lock().number(),
+            holder: self.limits.holder(peer.ip()),
+            stage: Stage::Unauthenticated,
+            source: None,
+            gateway: None,
+            record: self.limits.access_log.as_ref().map(|log| Record::new(log, peer)),
             outcome: Outcome::Cut,
+        }
+    }
+
+    /// Tells which task serves the connection with this number, before it first runs. Where there
+    /// are too many unauthenticated connections, one is evicted: see [`Admission`].
+    pub(crate) fn serve(&self, (number, holder): (u64, Holder), task: AbortHandle) {
+        let arrive = |admission: &mut Admission<_>| {
+            Ok::<_, Infallible>(admission.arrive(number, holder, task))
         };
-        if let Some(refusal) = refusal
-            && room.guests.fetch_add(1, Relaxed) >= room.most_guests
-        {
-            seat.outcome = refusal;
-            return None;
-        }
-        let is_crowded = unauthenticated >= room.most_unauthenticated;
-        if is_crowded && !self.turn_out_oldest_stranger() {
-            seat.outcome = Outcome::Full;
-            return None;
-        }
-        Some(seat)
+        let Ok(()) = self.limits.admission(arrive);
+    }
+
+    /// Returns the limit of lines that others cause.
+    pub(crate) fn lines(&self) -> &LogLimit<Cause> {
+        &self.limits.lines
     }
 
     /// Bytes that wait in sessions, where they are limited.
     pub(crate) fn held_bytes(&self) -> Option<usize> {
-        self.room.memory.as_ref().map(|memory| memory.held())
+        self.limits.memory.as_ref().map(|memory| memory.held())
     }
 
     /// Whether there is memory for another striped leg.
     pub(crate) fn may_stripe(&self) -> bool {
-        may_stripe_within(self.room.memory.as_ref())
-    }
-
-    /// Says which task serves the stranger of this seat, before it first runs.
-    pub(crate) fn serve_stranger(&self, seat_number: u64, task: AbortHandle) {
-        self.strangers().waiting.insert(seat_number, task);
-    }
-
-    fn next_stranger(&self) -> u64 {
-        let mut strangers = self.strangers();
-        strangers.next_number += 1;
-        strangers.next_number
-    }
-
-    /// False when none waits here.
-    fn turn_out_oldest_stranger(&self) -> bool {
-        let mut strangers = self.strangers();
-        let Some((number, task)) = strangers.waiting.pop_first() else { return false };
-        strangers.turned_out.insert(number);
-        task.abort();
-        true
-    }
-
-    fn strangers(&self) -> std::sync::MutexGuard<'_, Strangers> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+        may_stripe_within(self.limits.memory.as_ref())
     }
 
     /// What an upstream direction moves with.
@@ -205,8 +173,8 @@ impl Worker {
     }
 
     fn means<'a>(&'a self, counts: &'a DirectionCounts) -> Means<'a> {
-        let Self { stock, give_way, room, .. } = self;
-        Means { stock, counts, give_way, memory: room.memory.as_ref() }
+        let Self { stock, give_way, limits, .. } = self;
+        Means { stock, counts, give_way, memory: limits.memory.as_ref() }
     }
 
     /// From now on connections that could serve for something new end instead.
@@ -243,45 +211,73 @@ pub(crate) fn may_stripe_within(memory: Option<&Arc<Memory>>) -> bool {
     memory.is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
 }
 
-/// One connection's place in its worker. It counts the connection's outcome when it is given up:
-/// cut, unless something else was said.
+/// One connection's permit. It counts the connection's outcome when it is given up: cut, unless
+/// something else was said.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Permit {
     worker: Arc<Worker>,
-    /// Its place in the order of arrival at the worker.
+    /// Its place in the order of arrival.
     number: u64,
-    authenticated: bool,
-    /// Why it is only here to be told that there is no room.
-    refusal: Option<Outcome>,
+    holder: Holder,
+    stage: Stage,
     /// Its place among its source's sessions, where these are limited.
     source: Option<Place<Source>>,
+    /// Its place among its gateway's sessions, at relays.
+    gateway: Option<Place<PublicIdentity>>,
     /// What it is to be told as at its end; absent without an access log.
     record: Option<Arc<Record>>,
     outcome: Outcome,
 }
 
-impl Seat {
+impl Permit {
     pub(crate) fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// Its place in the order of arrival at the worker.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    /// Returns its place in the order of arrival, and its source.
+    pub(crate) const fn arrival(&self) -> (u64, Holder) {
+        (self.number, self.holder)
     }
 
-    /// The peer has shown that it may be here.
-    pub(crate) fn authenticated(&mut self) {
-        if !self.authenticated {
-            self.authenticated = true;
-            self.worker.strangers().waiting.remove(&self.number);
-            self.worker.room.unauthenticated.fetch_sub(1, Relaxed);
+    /// Returns where the connection comes from.
+    pub(crate) const fn source(&self) -> Source {
+        self.holder.source
+    }
+
+    /// Gives the connection a place among the sessions, since its peer has shown that it may be
+    /// here; `gateway` is its place among those of its gateway, at relays.
+    ///
+    /// # Errors
+    /// Why there is none. The connection stays as it was, so that it may be told and may be
+    /// evicted.
+    pub(crate) fn admit(&mut self, gateway: Option<Place<PublicIdentity>>) -> Result<(), Outcome> {
+        self.advance(Stage::Admitted)?;
+        self.gateway = gateway;
+        Ok(())
+    }
+
+    /// Lets the connection rest in a place from which it may be evicted, since its neighbour has
+    /// said hello.
+    pub(crate) fn rest(&mut self) -> Result<(), Outcome> {
+        self.advance(Stage::Resting)
+    }
+
+    fn advance(&mut self, to: Stage) -> Result<(), Outcome> {
+        let (number, from) = (self.number, self.stage);
+        let limits = &self.worker.limits;
+        if self.source.is_none() {
+            self.source = limits.place_of(self.holder)?;
         }
-    }
-
-    /// Why there is no room for it, if there is none; it is to be told.
-    pub(crate) const fn refusal(&self) -> Option<Outcome> {
-        self.refusal
+        let admitted = limits.admission(|admission| match to {
+            Stage::Resting => admission.rest(number),
+            Stage::Unauthenticated | Stage::Admitted => admission.admit(number, from),
+        });
+        admitted.map_err(|refused| match refused {
+            NotAdmitted::Full => Outcome::Full,
+            NotAdmitted::Evicted => Outcome::Evicted,
+        })?;
+        self.stage = to;
+        Ok(())
     }
 
     /// Binds `session` by the rates and the memory that are its, if there are any.
@@ -303,14 +299,17 @@ impl Seat {
     /// The memory that binds a connection, if any does.
     pub(crate) fn memory(&self, by_grant: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
         let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
-        let memory = [self.worker.room.memory.clone(), by_source, by_grant];
+        let by_gateway = self.gateway.as_ref().and_then(|place| place.memory.clone());
+        let memory = [self.worker.limits.memory.clone(), by_source, by_gateway, by_grant];
         Memory::joint(memory.into_iter().flatten().collect())
     }
 
     /// The rates that bind a connection.
     pub(crate) fn rates(&self, by_grant: Option<Arc<Rate>>) -> Vec<Arc<Rate>> {
         let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
-        [self.worker.room.rate.clone(), by_source, by_grant].into_iter().flatten().collect()
+        let by_gateway = self.gateway.as_ref().and_then(|place| place.rate.clone());
+        let rates = [self.worker.limits.rate.clone(), by_source, by_gateway, by_grant];
+        rates.into_iter().flatten().collect()
     }
 
     /// What its session is to be told as.
@@ -318,23 +317,19 @@ impl Seat {
         self.record.as_ref()
     }
 
-    /// Gives the place up after `outcome`.
+    /// Gives the permit up after `outcome`.
     pub(crate) fn leave(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.authenticated();
-        if self.worker.strangers().turned_out.remove(&self.number) {
-            self.outcome = Outcome::Full;
+        if !self.worker.limits.lock().leave(self.number, self.stage) {
+            self.outcome = Outcome::Evicted;
         }
         self.worker.counts.outcome(self.outcome);
         self.record.iter().for_each(|record| record.finish(self.outcome));
-        let room = &self.worker.room;
-        let taken = if self.refusal.is_some() { &room.guests } else { &room.open };
-        taken.fetch_sub(1, Relaxed);
         if self.worker.counts.open.fetch_sub(1, Relaxed) == 1 {
             self.worker.emptied.notify_waiters();
         }
@@ -346,20 +341,35 @@ mod tests {
     use super::*;
     use crate::counts::Snapshot;
 
-    #[test]
-    fn a_connection_without_room_is_turned_away_and_counted() {
-        let limits = Limits { sessions: 2, unauthenticated: 1, ..Limits::default() };
-        let peer = "192.0.2.1:1".parse().unwrap();
-        let worker = Arc::new(Worker::new(Arc::new(Room::new(&limits, limits.sessions, None))));
-        let mut first = worker.seat(peer).unwrap();
-        assert!(worker.seat(peer).is_none(), "one is not authenticated yet");
-        first.authenticated();
-        let second = worker.seat(peer).unwrap();
-        assert!(worker.seat(peer).is_none(), "two are open");
+    /// A permit of `worker`, which a task serves that only an eviction ends.
+    fn arrive(worker: &Arc<Worker>, peer: &str) -> (Permit, tokio::task::JoinHandle<()>) {
+        let permit = worker.permit(peer.parse().unwrap());
+        let task = tokio::spawn(std::future::pending());
+        worker.serve(permit.arrival(), task.abort_handle());
+        (permit, task)
+    }
+
+    #[tokio::test]
+    async fn connections_of_all_workers_are_evicted_in_one_order_and_counted() {
+        let limits = Limits { sessions: 2, unauthenticated: 2, ..Limits::default() };
+        let limits = Arc::new(SharedLimits::new(&limits, limits.sessions, None));
+        let workers = [(); 2].map(|()| Arc::new(Worker::new(Arc::clone(&limits))));
+        let (idle, evicted) = arrive(&workers[0], "192.0.2.9:1");
+        let (_other, _) = arrive(&workers[0], "192.0.2.9:2");
+        // At a worker that has none of them.
+        let (mut first, _) = arrive(&workers[1], "192.0.2.1:1");
+        assert!(evicted.await.unwrap_err().is_cancelled());
+        assert_eq!(first.admit(None), Ok(()));
+        drop(idle);
+        let (mut second, _) = arrive(&workers[1], "192.0.2.1:2");
+        assert_eq!(second.admit(None), Ok(()));
+        let (mut third, _) = arrive(&workers[1], "192.0.2.1:3");
+        assert_eq!(third.admit(None), Err(Outcome::Full), "two are open");
         second.leave(Outcome::Ended);
+        assert_eq!(third.admit(None), Ok(()));
         drop(first);
-        let sum = Snapshot::of([&worker.counts].into_iter());
-        assert_eq!((sum.accepted, sum.open), (4, 0));
-        assert_eq!((sum.outcome("full"), sum.outcome("ended"), sum.outcome("cut")), (2, 1, 1));
+        let sum = Snapshot::of(workers.iter().map(|worker| &worker.counts));
+        assert_eq!((sum.accepted, sum.open), (5, 2));
+        assert_eq!((sum.outcome("evicted"), sum.outcome("ended"), sum.outcome("cut")), (1, 1, 1));
     }
 }

@@ -230,7 +230,7 @@ impl Process {
 /// The metrics at `address`, if it answers.
 fn get(address: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;

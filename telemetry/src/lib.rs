@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`log_limit`] | how many lines others may cause |
 //! | [`logs`] | log lines on standard error, as text or JSON, filtered by `TRADEWIND_LOG` |
 //! | [`queue`] | lines written by a thread of their own, so that nobody else waits for a descriptor |
 //! | [`output`] | where such lines go: files that rotate, sockets of collectors |
@@ -14,6 +15,7 @@
 //! never ends costs the data plane nothing but a share of one core.
 
 pub mod health;
+pub mod log_limit;
 pub mod logs;
 pub mod output;
 pub mod process;
@@ -22,11 +24,14 @@ pub mod registry;
 pub mod server;
 
 pub use health::{Health, Heart};
+pub use log_limit::LogLimit;
 pub use logs::{LogFormat, flush_logs, init_logs};
 pub use prometheus_client as client;
 pub use queue::{LineOutput, LineQueue};
 pub use registry::Registry;
-pub use server::{DEFAULT_ADDRESS, Server, serve, serve_on};
+pub use server::{DEFAULT_ADDRESS, Server, check_exposed, serve, serve_on};
+#[doc(hidden)]
+pub use tracing;
 
 use std::net::SocketAddr;
 

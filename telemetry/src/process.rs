@@ -64,7 +64,10 @@ impl Collector for ProcessCollector {
                 kind,
             )?)?;
         }
-        Ok(())
+        let metric = ConstCounter::new(crate::log_limit::left_out());
+        let (name, kind) = ("tradewind_log_lines_left_out", metric.metric_type());
+        let help = "Log lines that others caused and that were left out";
+        metric.encode(encoder.encode_descriptor(name, help, None, kind)?)
     }
 }
 

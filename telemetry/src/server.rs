@@ -1,22 +1,28 @@
 //! `/metrics`, `/healthz`, `/readyz` and the process's own pages on a port and a thread of their own.
 //!
-//! Everything a caller can spend is bounded: connections, header bytes, header count, time. There
-//! is no authentication, so the default address is loopback; bind elsewhere only behind a network
-//! policy.
+//! Everything a caller can spend is bounded: connections, header bytes, header count, time. Where
+//! there are too many connections the caller that holds most of them loses its oldest, so that idle
+//! ones delay nobody. There is no authentication: other addresses than loopback must be asked for,
+//! and requests are answered only under an address, `localhost` or a name that was given, so that
+//! no page of a foreign site reads what is here by a name of its own (DNS rebinding).
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tradewind_units::Source;
+use tradewind_units::eviction::{EvictionQueue, Holder};
 
 use crate::{Health, Registry, TelemetryError};
 
@@ -24,14 +30,14 @@ use crate::{Health, Registry, TelemetryError};
 /// OpenTelemetry gives to Prometheus exporters.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
-/// Connections served at once; more wait in the kernel's queue. Chosen: several scrapers and probes.
+/// Connections served at once; one more evicts another. Chosen: several scrapers and probes.
 const MAX_CONNECTIONS: usize = 32;
 /// Most bytes of a request's head. Chosen: the least that hyper allows.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// Most headers of a request. Chosen: scrapers send about ten.
 const MAX_HEADERS: usize = 32;
 /// Longest wait for a request's head. Chosen.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest life of a connection, however slow its reader. Chosen: Prometheus' usual scrape limit.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept (e.g. no descriptors left), so that it does not spin. Chosen.
@@ -73,18 +79,33 @@ impl Drop for Server {
     }
 }
 
-/// Serves `registry` and `health` on `address` from a thread of its own.
+/// Checks that `address` is loopback, or that others are asked for by `metrics_expose`.
+///
+/// # Errors
+/// What is wrong, and what would be right, in one line.
+pub fn check_exposed(address: SocketAddr, expose: bool) -> Result<(), String> {
+    if expose || address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(format!(
+        "{address} is no loopback address: whoever reaches it reads what runs here; set `metrics_expose = true` if that is wanted"
+    ))
+}
+
+/// Serves `registry` and `health` on `address` from a thread of its own, to who asks for an
+/// address, `localhost` or one of `hosts`.
 ///
 /// # Errors
 /// When the address cannot be bound or the thread cannot be started.
 pub fn serve(
     address: SocketAddr,
+    hosts: &[String],
     registry: Registry,
     health: Health,
 ) -> Result<Server, TelemetryError> {
     let listener =
         TcpListener::bind(address).map_err(|cause| TelemetryError::Listen { address, cause })?;
-    serve_on(listener, registry, health)
+    serve_on(listener, hosts, registry, health)
 }
 
 /// As [`serve`], on a listener that is open already.
@@ -93,6 +114,7 @@ pub fn serve(
 /// When it is no listener, or the thread cannot be started.
 pub fn serve_on(
     listener: TcpListener,
+    hosts: &[String],
     registry: Registry,
     health: Health,
 ) -> Result<Server, TelemetryError> {
@@ -105,7 +127,7 @@ pub fn serve_on(
         .build()
         .map_err(TelemetryError::Thread)?;
     let (stop, stopped) = oneshot::channel();
-    let state = Arc::new(State { registry, health });
+    let state = Arc::new(State { hosts: hosts.to_vec(), registry, health });
     let run = move || {
         runtime.block_on(async {
             tokio::select! {
@@ -122,6 +144,7 @@ pub fn serve_on(
 }
 
 struct State {
+    hosts: Vec<String>,
     registry: Registry,
     health: Health,
 }
@@ -131,16 +154,24 @@ async fn accept_all(listener: TcpListener, state: Arc<State>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "telemetry cannot watch its listener"),
     };
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
+    let connections = Arc::<Mutex<EvictionQueue<AbortHandle>>>::default();
+    for number in 0.. {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let state = Arc::clone(&state);
-                tokio::spawn(async move {
+            Ok((stream, peer)) => {
+                let (state, served) = (Arc::clone(&state), Arc::clone(&connections));
+                let task = tokio::spawn(async move {
                     serve_connection(stream, state).await;
-                    drop(slot);
+                    lock(&served).remove(number);
                 });
+                let holder = Holder { is_trusted: false, source: Source::of(peer.ip()) };
+                // Before it first runs: there is one thread.
+                let mut connections = lock(&connections);
+                connections.insert(number, holder, task.abort_handle());
+                if connections.len() > MAX_CONNECTIONS
+                    && let Some(evicted) = connections.evict()
+                {
+                    evicted.abort();
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "telemetry cannot accept a connection");
@@ -148,6 +179,10 @@ async fn accept_all(listener: TcpListener, state: Arc<State>) {
             }
         }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers one request; its errors are the caller's and not worth more than a debug line.
@@ -171,6 +206,10 @@ async fn serve_connection(stream: tokio::net::TcpStream, state: Arc<State>) {
 }
 
 fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
+    if !is_asked_for(request, &state.hosts) {
+        let told = "answers under an address, localhost or a name in `metrics_hosts`\n";
+        return text(StatusCode::MISDIRECTED_REQUEST, told.to_owned());
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -182,6 +221,26 @@ fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
         "/readyz" => verdict("ready", state.health.ready()),
         path => page(state.registry.page(path, request.uri().query())),
     }
+}
+
+/// Returns whether all that `request` calls this endpoint may be said. Who says nothing is no
+/// browser.
+fn is_asked_for<B>(request: &Request<B>, hosts: &[String]) -> bool {
+    let target = request.uri().authority().map(Authority::host);
+    let mut named = request.headers().get_all(HOST).iter();
+    named.all(|value| {
+        let authority = Authority::try_from(value.as_bytes());
+        authority.is_ok_and(|authority| is_own_name(authority.host(), hosts))
+    }) && target.is_none_or(|host| is_own_name(host, hosts))
+}
+
+/// Returns whether `host` is an address, `localhost`, or one of `hosts`.
+fn is_own_name(host: &str, hosts: &[String]) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let address = host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(host);
+    address.parse::<IpAddr>().is_ok()
+        || host.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
 }
 
 fn page(page: Option<Result<String, String>>) -> Response<Full<Bytes>> {
@@ -217,4 +276,57 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(target: &str, hosts: &[&str]) -> bool {
+        let mut request = Request::get(target);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        is_asked_for(&request.body(()).unwrap(), &["relay.example".to_owned()])
+    }
+
+    #[test]
+    fn a_foreign_host_is_not_answered() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9464",
+            "[::1]:9464",
+            "localhost:9464",
+            "LocalHost.",
+            "relay.example",
+            "Relay.Example:9464",
+            "192.0.2.1:80",
+        ] {
+            assert!(asks("/metrics", &[host]), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:9464", "127.0.0.1.evil.example", "relay.example.org", ""]
+        {
+            assert!(!asks("/metrics", &[host]), "{host}");
+        }
+        assert!(asks("/metrics", &[]), "no browser");
+        assert!(!asks("/metrics", &["127.0.0.1", "evil.example"]), "one of two");
+        assert!(!asks("http://evil.example/metrics", &["127.0.0.1"]));
+        assert!(asks("http://127.0.0.1:9464/metrics", &["127.0.0.1:9464"]));
+    }
+
+    #[test]
+    fn an_address_beyond_loopback_must_be_asked_for() {
+        for (address, expose, is_right) in [
+            ("127.0.0.1:9464", false, true),
+            ("[::1]:9464", false, true),
+            ("0.0.0.0:9464", false, false),
+            ("192.0.2.1:9464", false, false),
+            ("[::]:9464", false, false),
+            ("0.0.0.0:9464", true, true),
+        ] {
+            let checked = check_exposed(address.parse().unwrap(), expose);
+            assert_eq!(checked.is_ok(), is_right, "{address}");
+        }
+    }
 }

@@ -29,6 +29,10 @@ pub struct TunerConfig {
     /// Where metrics and health are served; nowhere when absent.
     #[serde(deserialize_with = "tradewind_units::address::option")]
     pub metrics: Option<SocketAddr>,
+    /// Whether that may be another than a loopback address.
+    pub metrics_expose: bool,
+    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    pub metrics_hosts: Vec<String>,
     /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
     /// directory.
     pub socket: Option<PathBuf>,
@@ -52,8 +56,10 @@ pub enum Scope {
 /// The section of a process that learns for itself.
 const SECTION: &str = "jumpstart";
 /// Keys of the daemon that reach beyond one process or that it has elsewhere, and what to do instead.
-const NOT_IN_A_SECTION: [(&str, &str); 5] = [
+const NOT_IN_A_SECTION: [(&str, &str); 7] = [
     ("metrics", "the process's own `metrics` serves them; leave it out"),
+    ("metrics_expose", "it belongs to the process's own `metrics`; leave it out"),
+    ("metrics_hosts", "it belongs to the process's own `metrics`; leave it out"),
     ("observe.cgroup", "only this process's connections are looked at; leave it out"),
     ("act.cgroup", "only what this process dials and accepts starts so; leave it out"),
     ("act.all_namespaces", "only what this process dials and accepts starts so; leave it out"),
@@ -217,6 +223,10 @@ impl TunerConfig {
         if ttl < interval * 2 {
             let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
             return Err(Mistake { place: place("learn.ttl"), problem }.into());
+        }
+        if let Some(metrics) = self.metrics {
+            tradewind_telemetry::check_exposed(metrics, self.metrics_expose)
+                .map_err(|problem| Mistake { place: place("metrics"), problem })?;
         }
         let buffer = self.act.receive_buffer;
         if let Some(bytes) = buffer.filter(|bytes| *bytes < LEAST_RECEIVE_BUFFER) {

@@ -114,7 +114,7 @@ impl Tuner {
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
         metrics.register(&registry);
         let server = match config.metrics {
-            Some(address) => Some(serve(address, registry, health.clone())?),
+            Some(address) => Some(serve(address, &config.metrics_hosts, registry, health.clone())?),
             None => None,
         };
         Ok(Self {

@@ -13,17 +13,23 @@
 //! | [`ratio`] | [`Ratio`] |
 //! | [`money`] | [`Money`], [`PricePerGb`] |
 //! | [`address`] | addresses of sockets in files |
+//! | [`eviction`] | connections of which the largest holder's go first |
+//! | [`share`] | shares of a common limit by a dynamic threshold |
+//! | [`source`] | [`Source`]: where connections and datagrams come from |
 //! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`ContentId`], [`HostId`] |
 //!
 //! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
 //! unit, as in `30 ms`, `2 Gbit/s`, `2.875 MB`. There is no default unit.
 
 pub mod address;
+pub mod eviction;
 pub mod id;
 pub mod money;
 pub mod rate;
 pub mod ratio;
+pub mod share;
 pub mod size;
+pub mod source;
 mod text;
 pub mod time;
 
@@ -31,7 +37,9 @@ pub use id::{ContentId, FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
 pub use money::{Money, PricePerGb};
 pub use rate::Bandwidth;
 pub use ratio::Ratio;
+pub use share::SharedRate;
 pub use size::{Bytes, Segments};
+pub use source::Source;
 pub use text::{from_text, in_plain_words, one_line, shown};
 pub use time::{Duration, Timestamp};
 

@@ -158,7 +158,9 @@ pub(crate) fn before(world: &World, relay: &Learning) -> Learning {
 fn metrics(world: &World, process: &Learning) -> String {
     let address: SocketAddr = process.ready["metrics"].as_str().unwrap().parse().unwrap();
     let mut stream = world.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text

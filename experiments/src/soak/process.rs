@@ -172,7 +172,8 @@ fn page(ground: &Ground, host: &HostId, address: SocketAddr) -> Result<String, D
     let get = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, LONGEST_REST)?;
         stream.set_read_timeout(Some(LONGEST_REST))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n")?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         Ok(page)

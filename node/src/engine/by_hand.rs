@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tradewind_grant::{
     Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Policy, Relays, Request, Route,
-    SignedGrant,
+    Sealer, SignedGrant,
 };
 use tradewind_net::entropy;
 use tradewind_net::udp::{ReceiveBatch, UdpOptions, UdpPort};
@@ -41,7 +41,12 @@ fn operator() -> OperatorKey {
 
 /// A grant for the day, for all of loopback.
 fn grant(gateway: &IdentityKey) -> SignedGrant {
-    let (span, now) = (Duration::from_secs(86_400), now().unix);
+    grant_for(gateway, Duration::from_secs(86_400))
+}
+
+/// The same for another span.
+fn grant_for(gateway: &IdentityKey, span: Duration) -> SignedGrant {
+    let now = now().unix;
     let grant = Grant {
         gateway: gateway.public(),
         not_before: Timestamp::ZERO,
@@ -204,13 +209,27 @@ impl Hosts {
 
     /// Has a gateway open a path over a neighbour, as one would do who does not keep to what gateways do.
     pub(super) fn open(&mut self, from: u8, first: PeerId, hops: Vec<Hop>) {
+        let mut sealer = self.at(from).sealer.take().unwrap();
+        self.open_by(&mut sealer, from, first, hops);
+        self.at(from).sealer = Some(sealer);
+    }
+
+    /// The same under a grant that nobody has seen, for each `number` another.
+    pub(super) fn open_by_new_grant(&mut self, from: u8, first: PeerId, hop: Hop, number: u32) {
+        let key = identity(from);
+        let grant = grant_for(&key, Duration::from_secs(90_000 + u64::from(number)));
+        let mut sealer = Sealer::new(key, grant).unwrap();
+        self.open_by(&mut sealer, from, first, vec![hop]);
+    }
+
+    fn open_by(&mut self, sealer: &mut Sealer, from: u8, first: PeerId, hops: Vec<Hop>) {
         let now = self.now;
         let engine = self.at(from);
         let (flow, route) = (FlowId::new("any").unwrap(), Route::new(hops).unwrap());
         let destination = Destination::Address(([127, 0, 0, 2], 9).into());
         let request = Request { flow: &flow, destination: &destination, route: &route };
         let nonce = Nonce::from_entropy(entropy::bytes().unwrap());
-        let sealed = engine.sealer.as_mut().unwrap().seal(now.unix, nonce, &request).unwrap();
+        let sealed = sealer.seal(now.unix, nonce, &request).unwrap();
         let label = engine.new_path(now, first).unwrap();
         engine.say(first, &Message::Open { label, header: &sealed.bytes });
     }

@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_grant::{Sealer, Trust, Verifier};
+use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
@@ -41,7 +41,8 @@ use tradewind_packet::session::{
     AddressPair, DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened,
     PASSED_BYTES, PeerId, Run, Sessions, SessionsConfig, Table,
 };
-use tradewind_units::{Duration, Timestamp};
+use tradewind_telemetry::LogLimit;
+use tradewind_units::{Duration, SharedRate, Timestamp};
 
 use crate::NodeError;
 use crate::config::{LegSeal, NodeConfig};
@@ -72,6 +73,9 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Silence after which a way counts as dead. Chosen: three questions.
 const DEAD_AFTER: Duration = Duration::from_millis(600);
+/// Signatures and Diffie-Hellman steps a second that gateways may ask for over paths; each gets its
+/// share. Chosen: at some 150 us each a sixth of a core, as handshakes with a cookie have.
+const DEAR_A_SECOND: usize = 1000;
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
 /// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be conversations.
@@ -131,8 +135,11 @@ pub(crate) struct Engine {
     /// Ends may have lost their last conversation.
     ends_are_due: bool,
     next_ask: Timestamp,
-    /// Before then no path that is refused is told of aloud.
-    next_refusal: Timestamp,
+    /// Lines of refused paths, by the neighbours that asked for them; `None` is this node itself.
+    refusal_lines: LogLimit<Option<PublicIdentity>>,
+    /// What takes a signature or Diffie-Hellman step and is asked for by a gateway or its
+    /// neighbour.
+    dear: SharedRate<PublicIdentity>,
     refusals: Refusals,
     /// Before then no datagram that is too long is told of.
     next_too_long: Timestamp,
@@ -241,7 +248,8 @@ impl Engine {
             services: Services::new(now, &config)?,
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
-            next_refusal: Timestamp::ZERO,
+            refusal_lines: LogLimit::new(),
+            dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
             next_too_long: Timestamp::ZERO,
             age: Duration::ZERO,

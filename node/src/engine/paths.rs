@@ -9,11 +9,14 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use tradewind_grant::{Destination, Hop, OpenHeader, PublicIdentity, Target, VerifiedGrant};
+use tradewind_grant::{
+    Destination, Hop, OpenHeader, PublicIdentity, ReceivedHeader, Target, VerifiedGrant,
+};
 use tradewind_net::udp::Train;
 use tradewind_packet::event::Way;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, Refusal};
-use tradewind_packet::session::{Link, Now, OVERHEAD, PASSED_BYTES, PeerId};
+use tradewind_packet::session::{Link, Now, OVERHEAD, PASSED_BYTES, PeerId, is_initiation};
+use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
@@ -29,8 +32,6 @@ const IDLE: Duration = Duration::from_secs(30);
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word may have come late.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// Time between two refusals that are told aloud. Chosen: who is refused asks each second, and any gateway can be.
-pub(super) const TELL_OF_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 /// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far endpoints; a sixteenth of all.
 const MOST_FOR_ONE: usize = 2048;
 /// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
@@ -191,6 +192,12 @@ impl Engine {
 
     /// Opens a datagram of the session between the ends of a path, of which one is here.
     fn take_at_end(&mut self, now: Now, label: u32, datagram: &mut [u8]) {
+        if is_initiation(datagram)
+            && let Some(Label { place: Some(place), .. }) = self.labels.get(label)
+            && !self.dear.take(now.steady, place.gateway)
+        {
+            return add(&self.counts.dropped, 1);
+        }
         self.keep_original(datagram);
         let opened = self.sessions.handle_datagram(now, Link::Overlay(label), datagram);
         if let Some(opened) = opened {
@@ -327,7 +334,7 @@ impl Engine {
             return self.refuse_path(from, theirs, reason);
         }
         if let Err(Objection { reason, text }) = self.try_open(now, from, theirs, header) {
-            self.tell_of_refusal(now, from, &text);
+            self.tell_of_refusal(from, &text);
             self.refusals.remember(now, (from, theirs), reason);
             self.refuse_path(from, theirs, reason);
             add(&self.counts.dropped, 1);
@@ -335,13 +342,10 @@ impl Engine {
     }
 
     /// Who asked is told why; all of it is told here alone, at times.
-    fn tell_of_refusal(&mut self, now: Now, from: PeerId, refusal: &str) {
-        if now.steady < self.next_refusal {
-            return tracing::debug!(%refusal, "path refused");
-        }
-        self.next_refusal = now.steady + TELL_OF_REFUSALS_EVERY;
-        let neighbour = self.sessions.identity_of(from).map(|identity| identity.to_string());
-        tracing::warn!(neighbour, %refusal, "path refused");
+    fn tell_of_refusal(&self, from: PeerId, refusal: &str) {
+        let identity = self.sessions.identity_of(from);
+        let neighbour = identity.map(|identity| identity.to_string());
+        limited!(warn, self.refusal_lines, identity, neighbour, %refusal, "path refused");
     }
 
     fn try_open(
@@ -351,8 +355,14 @@ impl Engine {
         theirs: u32,
         header: &[u8],
     ) -> Result<(), Objection> {
-        let header = self.verifier.open(now.unix, header)?;
-        if self.sessions.identity_of(from) != Some(header.neighbour()) {
+        let received = ReceivedHeader::parse(header)?;
+        let nobody = || Objection::new(Refusal::Other, "a neighbour without a session");
+        let neighbour = self.sessions.identity_of(from).ok_or_else(nobody)?;
+        if !self.verifier.knows_grant_of(&received) && !self.dear.take(now.steady, neighbour) {
+            return Err(Objection::new(Refusal::Other, "too many new grants in a second"));
+        }
+        let header = self.verifier.open_received(now.unix, received)?;
+        if header.neighbour() != neighbour {
             return Err(Objection::new(Refusal::Other, "another neighbour's path"));
         }
         let place = Place {

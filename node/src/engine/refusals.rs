@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 use tradewind_grant::{GrantError, PublicIdentity};
 use tradewind_packet::message::{Message, Refusal};
 use tradewind_packet::session::{Now, PeerId};
+use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
-use super::paths::TELL_OF_REFUSALS_EVERY;
 use crate::status::RefusalStatus;
 
 /// How long a refused opening is remembered: who asked asks again with the same header, which by
@@ -72,7 +72,6 @@ pub(super) struct Refusals {
     /// By far endpoint: of a path there, and of a conversation with it.
     told: BTreeMap<PeerId, [Option<Told>; 2]>,
     given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
-    next_line: Timestamp,
 }
 
 const OF_PATH: usize = 0;
@@ -153,9 +152,8 @@ impl Engine {
         let told = &mut self.refusals.told.entry(far).or_default()[which];
         let is_news = told.is_none_or(|told| (told.by, told.reason) != (by, reason));
         *told = Some(Told { by, reason, heard: now.steady });
-        if is_news && now.steady >= self.refusals.next_line {
-            self.refusals.next_line = now.steady + TELL_OF_REFUSALS_EVERY / 10;
-            tracing::warn!(far = name, %by, %reason, "{what}");
+        if is_news {
+            limited!(warn, self.refusal_lines, Some(by), far = name, %by, %reason, "{what}");
         }
     }
 

@@ -9,13 +9,13 @@ use tradewind_net::udp::Target;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Message, Service};
 use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_telemetry::limited;
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::ends::{Carrier, Choice, Selection};
 use super::groups::Group;
 use super::local::Local;
 use super::mtu::Mtus;
-use super::paths::TELL_OF_REFUSALS_EVERY;
 use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
@@ -323,10 +323,7 @@ impl Engine {
         let sealed = match sealer.seal(now.unix, Nonce::from_entropy(nonce), &request) {
             Ok(sealed) => sealed,
             Err(error) => {
-                if now.steady >= self.next_refusal {
-                    self.next_refusal = now.steady + TELL_OF_REFUSALS_EVERY;
-                    tracing::warn!(%error, "no overlay path");
-                }
+                limited!(warn, self.refusal_lines, None, %error, "no overlay path");
                 return;
             }
         };

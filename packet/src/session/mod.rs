@@ -37,4 +37,4 @@ pub use peer::PeerId;
 pub use replay::{ReplayWindow, WINDOW};
 pub use sessions::{Limits, Run, Sessions, SessionsConfig, Transmit};
 pub use table::Table;
-pub use wire::{HEADER_BYTES, OVERHEAD, PAYLOAD_LIMIT, TAG_BYTES};
+pub use wire::{HEADER_BYTES, OVERHEAD, PAYLOAD_LIMIT, TAG_BYTES, is_initiation};

@@ -77,6 +77,13 @@ pub(super) struct Initiation<'a> {
     pub(super) second_tag: [u8; 16],
 }
 
+/// Returns whether a datagram says that it begins a handshake, which takes Diffie-Hellman steps to
+/// judge.
+#[must_use]
+pub fn is_initiation(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&INITIATION)
+}
+
 /// Cuts a datagram up; `None` when it has no form of ours.
 pub(super) fn cut(bytes: &[u8]) -> Option<Datagram<'_>> {
     let id = u32::from_be_bytes(bytes.get(1..PREFIX_BYTES)?.try_into().ok()?);

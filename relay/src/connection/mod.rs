@@ -75,6 +75,11 @@ impl Connection {
         self.seal()?.peer()
     }
 
+    /// Returns where the other end is, for log lines.
+    pub(crate) fn remote(&self) -> String {
+        tcp::peer(self).map_or_else(|| "a peer that is gone".to_owned(), |peer| peer.to_string())
+    }
+
     /// Takes it off the runtime.
     pub(crate) fn rest(self) -> io::Result<Resting> {
         Ok(Resting { stream: self.stream.into_std()?, seal: self.seal })

@@ -14,6 +14,7 @@ use tradewind_grant::{
     Check, Destination, DialLimit, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status,
     Terms,
 };
+use tradewind_telemetry::limited;
 
 use super::paths::{RelayPath, Routing, Way, order};
 use super::session::{Entrance, GatewayService};
@@ -27,7 +28,7 @@ use crate::pool::Warm;
 use crate::pump::Direction;
 use crate::relay::unix_now;
 use crate::stripe::Offer;
-use crate::worker::Worker;
+use crate::worker::{Cause, Worker};
 
 /// A path that is open: the connection to its first hop, and what has moved already.
 pub(super) struct Path {
@@ -68,6 +69,8 @@ pub(super) struct Wanted<'a> {
     pub(super) entrance: &'a Entrance,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
+    /// Who causes what is told of it.
+    pub(super) cause: Cause,
 }
 
 impl Wanted<'_> {
@@ -138,7 +141,14 @@ impl GatewayService {
             match self.open_way(wanted, &routing, &ways[*index], leading, true).await {
                 Err(NotOpen::Failed { failure, kept: Some(kept) }) => {
                     let (flow, to) = (&wanted.entrance.flow, wanted.destination);
-                    tracing::info!(%flow, "flow to {to} takes the next path: {}", failure.message);
+                    limited!(
+                        info,
+                        wanted.worker.lines(),
+                        wanted.cause,
+                        %flow,
+                        "flow to {to} takes the next path: {}",
+                        failure.message
+                    );
                     self.routes.count_retry();
                     leading = kept;
                 }

@@ -112,6 +112,7 @@ impl Gateway {
             retire: config.timeouts.retire,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
+            metrics_hosts: &config.metrics_hosts,
             register: &|registry| {
                 show(registry, &routes);
                 let collector = Box::new(warm.clone());

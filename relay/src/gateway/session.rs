@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
 use tradewind_net::interception::OWN_MARK;
+use tradewind_telemetry::limited;
 use tradewind_units::{FlowId, one_line};
 
 use super::attempt::{NotOpen, Path, Wanted, here};
@@ -35,7 +36,7 @@ use crate::resolver::{Lookups, Resolver};
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
 use crate::stripe::Offers;
-use crate::worker::{Seat, Worker};
+use crate::worker::{Cause, Permit, Worker};
 use crate::{GatewayConfig, RelayError};
 
 /// A listener: what is spoken there, and the flow that its connections belong to.
@@ -178,34 +179,35 @@ impl Service for GatewayService {
         &self,
         application: TcpStream,
         entrance: usize,
-        seat: &mut Seat,
+        permit: &mut Permit,
     ) -> Result<Session, Outcome> {
         let application = Connection::plain(application);
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
-        let asked = self.request(&application, entrance, seat.worker(), &mut unused);
+        let asked = self.request(&application, entrance, permit.worker(), &mut unused);
         let Asked { wish, mut leading } = match asked.await {
             Ok(asked) => asked,
             Err(bad) => {
-                tracing::info!("refused: {}", bad.line);
+                let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+                limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
                 if bad.outcome != Outcome::Looped {
-                    part(application, seat.worker(), &bad.answer).await;
+                    part(application, permit.worker(), &bad.answer).await;
                 }
                 return Err(bad.outcome);
             }
         };
-        seat.authenticated();
-        if let Some(refusal) = seat.refusal() {
+        if let Err(refusal) = permit.admit(None) {
             let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
-            tracing::info!("refused: {}", failure.message);
-            refuse(application, entrance, seat.worker(), &failure, Answer::Open).await;
+            let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+            limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
+            refuse(application, entrance, permit.worker(), &failure, Answer::Open).await;
             return Err(refusal);
         }
-        let (flow, worker) = (&entrance.flow, seat.worker());
+        let (flow, worker) = (&entrance.flow, permit.worker());
         let destination = match wish {
             Wish::Session(destination) => destination,
             Wish::Requests(first) => {
-                let serving = self.serve(&application, entrance, seat, *first, &mut unused);
+                let serving = self.serve(&application, entrance, permit, *first, &mut unused);
                 match Box::pin(serving).await {
                     Served::Tunnel(destination) => destination,
                     Served::Broken(outcome) => return Err(outcome),
@@ -221,8 +223,14 @@ impl Service for GatewayService {
             facts.destination = Some(destination.clone());
         });
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
-        let wanted =
-            Wanted { application: Some(&application), entrance, destination: &destination, worker };
+        let cause = Cause::Source(permit.source());
+        let wanted = Wanted {
+            application: Some(&application),
+            entrance,
+            destination: &destination,
+            worker,
+            cause,
+        };
         let (when, word) = entrance.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {
             application.write_all(word).await.map_err(gone)?;
@@ -233,7 +241,15 @@ impl Service for GatewayService {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
             Err(NotOpen::Failed { failure, .. }) => {
-                tracing::warn!(%flow, "flow to {destination} failed: {}", failure.message);
+                let from = application.remote();
+                limited!(
+                    warn,
+                    worker.lines(),
+                    cause,
+                    %flow,
+                    "flow of {from} to {destination} failed: {}",
+                    failure.message
+                );
                 note(|facts| facts.failed(failure.status, &failure.message));
                 refuse(application, entrance, worker, &failure, when).await;
                 return Err(Outcome::Failed(failure.status));
@@ -319,14 +335,16 @@ impl GatewayService {
         &self,
         application: &Connection,
         entrance: &Entrance,
-        seat: &Seat,
+        permit: &Permit,
         first: http::Request,
         unused: &mut Unused,
     ) -> Served {
-        let rates = seat.rates(None);
+        let (rates, cause) = (permit.rates(None), Cause::Source(permit.source()));
         let meters = [Meter::through(&rates, 0), Meter::through(&rates, 0)];
-        let (service, worker, memory) = (self, seat.worker(), seat.memory(None));
-        Client { service, entrance, application, worker, unused, meters, memory }.serve(first).await
+        let (service, worker, memory) = (self, permit.worker(), permit.memory(None));
+        let mut client =
+            Client { service, entrance, application, worker, cause, unused, meters, memory };
+        client.serve(first).await
     }
 
     /// Lets a client's request in, or not.
@@ -431,7 +449,7 @@ async fn client_of(
     let told = unused.read_head(application, stock, most, proxy_header::header).await;
     let told = told.map_err(|error| {
         let bad = bad_request(error, |_| Vec::new());
-        BadRequest { line: format!("from {}: {}", ends.source, bad.line), ..bad }
+        BadRequest { line: format!("PROXY header: {}", bad.line), ..bad }
     })?;
     note(|facts| facts.client = told.as_ref().map(|told| told.ends.source));
     Ok(Some(told.unwrap_or_else(|| ends.into())))

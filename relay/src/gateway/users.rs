@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tradewind_units::Source;
 
 use crate::config::users::{Hashed, User};
-use crate::quota::Source;
 
 /// Passwords that are checked at a time. Chosen: two take 38 MiB, and leave the machine its cores.
 const MOST_CHECKS: usize = 2;

@@ -6,13 +6,14 @@ use tradewind_grant::{GrantError, PublicIdentity, Reply, ReplyKey, Status, warm}
 use tradewind_net::tcp;
 
 use super::first_bytes::header_bytes;
+use super::welcome::complain;
 use super::{RelayService, unix_now};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::head::Unused;
 use crate::pool::LONGEST_WAIT;
 use crate::shutdown::Phase;
-use crate::worker::Seat;
+use crate::worker::Permit;
 
 impl RelayService {
     /// Answers the hello in `bytes`, and waits for the header.
@@ -21,22 +22,19 @@ impl RelayService {
         stream: &Connection,
         bytes: &[u8],
         unused: &mut Unused,
-        seat: &mut Seat,
+        permit: &mut Permit,
     ) -> Result<Vec<u8>, Outcome> {
         let key = self.hello(bytes, stream.peer()).map_err(|cause| {
-            self.complain(stream, &cause);
+            complain(permit, stream, &cause);
             Outcome::Forged
         })?;
-        seat.authenticated();
         let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
-        // What rests without a seat would keep its session from one, whatever room there is then.
-        let rest = match seat.refusal() {
-            Some(refusal) => Err((refusal, refusal.no_room())),
-            None => {
-                let rests = self.resting.enter(neighbour, Some(self.most_resting));
-                rests.ok_or((Outcome::Full, "too many warm connections rest"))
-            }
-        };
+        // What rests without a place would keep its session from one, whatever room there is then.
+        // It may be evicted for a session, which is worth more than what a session may need.
+        let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
+            let rests = self.resting.enter(neighbour, Some(self.most_resting));
+            rests.ok_or((Outcome::Full, "too many warm connections rest"))
+        });
         let _rests = match rest {
             Ok(rests) => rests,
             Err((outcome, why)) => {
@@ -48,7 +46,7 @@ impl RelayService {
             }
         };
         stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
-        let header = self.later_header(stream, unused, seat).await.ok_or(Outcome::Ended)?;
+        let header = self.later_header(stream, unused, permit).await.ok_or(Outcome::Ended)?;
         // The neighbour may try the next path when a warm connection fails that has acknowledged nothing: before anything is
         // dialled it learns that the session was here, whatever becomes of this process.
         let _gone = tcp::acknowledge_at_once(stream);
@@ -61,10 +59,10 @@ impl RelayService {
         &self,
         stream: &Connection,
         unused: &mut Unused,
-        seat: &Seat,
+        permit: &Permit,
     ) -> Option<Vec<u8>> {
         let mut phase = self.phase.get()?.clone();
-        let reading = unused.read_head(stream, &seat.worker().stock, HEADER_LIMIT, header_bytes);
+        let reading = unused.read_head(stream, &permit.worker().stock, HEADER_LIMIT, header_bytes);
         let read = tokio::select! {
             biased;
             read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),

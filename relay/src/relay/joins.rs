@@ -10,14 +10,15 @@ use super::{RelayService, most_sessions, silent};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::head::{Progress, Unused};
-use crate::stripe::{NotAdmitted, Offer};
-use crate::worker::Seat;
+use crate::stripe::{Member, NotAdmitted, Offer};
+use crate::worker::Permit;
 
 impl RelayService {
     /// Lets connections join the session of `header`, before its neighbour hears that the path is open.
     pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
         let offer = || {
-            let member = (header.grant_id, most_sessions(header));
+            let (grant, most) = (header.grant_id, most_sessions(header));
+            let member = Member { gateway: header.grant.gateway, grant, most };
             self.joinable.offer(&header.upstream, header.neighbour(), member)
         };
         header.terms.may_stripe.then(offer)
@@ -29,7 +30,7 @@ impl RelayService {
         connection: Connection,
         bytes: &[u8],
         mut unused: Unused,
-        seat: &mut Seat,
+        permit: &mut Permit,
         deadline: Instant,
     ) -> Outcome {
         let admitted = match self.joinable.admit(bytes, connection.peer()) {
@@ -44,20 +45,20 @@ impl RelayService {
                 return silent(&connection, Outcome::Forged, deadline).await;
             }
         };
-        seat.authenticated();
-        if let Some(refusal) = seat.refusal() {
+        let Member { gateway, grant, most } = admitted.member;
+        let Some(place) = self.gateways.enter(gateway, None) else { return Outcome::GatewayFull };
+        if let Err(refusal) = permit.admit(Some(place)) {
             return refusal;
         }
-        let (grant, most) = admitted.member;
         let Some(_place) = self.grants.enter(grant, most) else { return Outcome::GrantFull };
-        if !seat.worker().may_stripe() {
+        if !permit.worker().may_stripe() {
             return Outcome::Full;
         }
         if connection.write_all(&admitted.welcome).await.is_err() {
             return Outcome::Ended;
         }
         // Until the neighbour has said where its frames begin the session goes on without.
-        let reading = unused.read_head(&connection, &seat.worker().stock, START_BYTES, start);
+        let reading = unused.read_head(&connection, &permit.worker().stock, START_BYTES, start);
         match timeout(self.header_limit, reading).await {
             Ok(Ok(mut input)) => {
                 input.extend(unused.into_bytes());

@@ -2,8 +2,6 @@
 //! dials has proved that it knows this relay.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -11,13 +9,14 @@ use tradewind_desired::Encryption;
 use tradewind_grant::first_flight::{HELLO_LIMIT, PROOF_BYTES, is_plain};
 use tradewind_grant::{GrantError, warm};
 use tradewind_net::tcp;
+use tradewind_telemetry::limited;
 
 use super::{RelayService, unix_now};
 use crate::connection::{Connection, NO_TLS, TLS_WANTED};
 use crate::counts::Outcome;
 use crate::failure::plain;
 use crate::opening::part;
-use crate::worker::Worker;
+use crate::worker::{Cause, Permit};
 
 /// A connection whose first byte says whether it is plain, or whose first flight is whole.
 pub(super) struct Welcomed {
@@ -33,9 +32,10 @@ impl RelayService {
         &self,
         stream: TcpStream,
         wanted: Encryption,
-        worker: &Worker,
+        permit: &Permit,
         deadline: Instant,
     ) -> Result<Welcomed, Outcome> {
+        let (lines, cause) = (permit.worker().lines(), Cause::Source(permit.source()));
         let mut bytes = Vec::new();
         let flight = timeout_at(deadline, self.first_flight(&stream, &mut bytes)).await;
         match flight.unwrap_or(Ok(Flight::None)) {
@@ -44,11 +44,14 @@ impl RelayService {
                 Ok(Welcomed { connection: Connection::plain(stream), must_be_tls })
             }
             Ok(Flight::Hello) if wanted == Encryption::None => {
-                self.complaints.say(|| {
-                    let told = "TLS, which this listener does not speak; set the same `encryption` on both sides";
-                    format!("refused: {} begins with {told}", peer_of(&stream))
-                });
-                part(Connection::plain(stream), worker, &NO_TLS).await;
+                limited!(
+                    warn,
+                    lines,
+                    cause,
+                    "refused: {} begins with TLS, which this listener does not speak; set the same `encryption` on both sides",
+                    peer_of(&stream)
+                );
+                part(Connection::plain(stream), permit.worker(), &NO_TLS).await;
                 Err(Outcome::TlsUnwanted)
             }
             Ok(Flight::Hello) => {
@@ -56,7 +59,7 @@ impl RelayService {
                 let hello = &bytes[PROOF_BYTES..];
                 let sealed = timeout_at(deadline, self.tls.seal_accepted(stream, hello)).await;
                 let connection = sealed.map_err(|_| Outcome::NoHeader)?.map_err(|error| {
-                    self.complaints.say(|| format!("refused: {peer} {error}"));
+                    limited!(warn, lines, cause, "refused: {peer} {error}");
                     Outcome::TlsFailed
                 })?;
                 Ok(Welcomed { connection, must_be_tls: false })
@@ -107,7 +110,7 @@ impl RelayService {
         &self,
         connection: Connection,
         bytes: &[u8],
-        worker: &Worker,
+        permit: &Permit,
         deadline: Instant,
     ) -> Outcome {
         let is_proven = match warm::is_hello(bytes) {
@@ -121,24 +124,29 @@ impl RelayService {
             stay_silent(connection.stream(), deadline).await;
             return Outcome::Forged;
         }
-        self.complaints.say(|| {
-            let told =
-                "speaks no TLS, which this listener wants; set the same `encryption` on both sides";
-            format!("refused: {} {told}", name(&connection))
-        });
-        part(connection, worker, &TLS_WANTED).await;
+        limited!(
+            warn,
+            permit.worker().lines(),
+            Cause::Source(permit.source()),
+            "refused: {} speaks no TLS, which this listener wants; set the same `encryption` on both sides",
+            connection.remote()
+        );
+        part(connection, permit.worker(), &TLS_WANTED).await;
         Outcome::NoTls
     }
+}
 
-    /// Tells why a header or hello was not believed. A peer without a name is no news.
-    pub(super) fn complain(&self, connection: &Connection, cause: &GrantError) {
-        match connection.peer() {
-            None => tracing::debug!("refused: {cause}"),
-            Some(peer) => {
-                self.complaints
-                    .say(|| format!("refused: {}, who is {peer}: {cause}", name(connection)));
-            }
-        }
+/// Tells why a header or hello was not believed. A peer without a name is no news.
+pub(super) fn complain(permit: &Permit, connection: &Connection, cause: &GrantError) {
+    match connection.peer() {
+        None => tracing::debug!("refused: {cause}"),
+        Some(peer) => limited!(
+            warn,
+            permit.worker().lines(),
+            Cause::Source(permit.source()),
+            "refused: {}, who is {peer}: {cause}",
+            connection.remote()
+        ),
     }
 }
 
@@ -176,29 +184,4 @@ pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
 
 fn peer_of(stream: &TcpStream) -> String {
     tcp::peer(stream).map_or_else(|| "a peer".to_owned(), |peer| peer.to_string())
-}
-
-/// Where a connection comes from.
-pub(super) fn name(connection: &Connection) -> String {
-    peer_of(connection.stream())
-}
-
-/// Warnings of which strangers may cause as many as they like: one a second is told, the rest for
-/// debugging only.
-#[derive(Debug, Default)]
-pub(super) struct Rarely(Mutex<Option<Instant>>);
-
-impl Rarely {
-    /// Chosen: few enough for any log.
-    const PAUSE: Duration = Duration::from_secs(1);
-
-    pub(super) fn say(&self, line: impl FnOnce() -> String) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= Self::PAUSE) {
-            *last = Some(Instant::now());
-            tracing::warn!("{}", line());
-        } else {
-            tracing::debug!("{}", line());
-        }
-    }
 }

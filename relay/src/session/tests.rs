@@ -10,7 +10,7 @@ use tradewind_net::tcp::SocketOptions;
 use super::*;
 use crate::config::{LegProfiles, Limits};
 use crate::connection::tests::runtime;
-use crate::worker::Room;
+use crate::worker::SharedLimits;
 
 /// The far end of a connection that is not encrypted, and a session's.
 pub(crate) async fn plain_pair() -> (TcpStream, Connection) {
@@ -31,7 +31,8 @@ pub(crate) fn session(upstream: Connection, downstream: Connection) -> Session {
 /// Carries a session as a relay with default settings does.
 pub(crate) async fn carry(session: Session) -> Outcome {
     let (limits, timeouts) = (Limits::default(), Timeouts::default());
-    let worker = Worker::new(Arc::new(Room::new(&limits, limits.sessions, None)));
+    let limits = SharedLimits::new(&limits, limits.sessions, None);
+    let worker = Worker::new(Arc::new(limits));
     let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
     Box::new(session).carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
 }

@@ -25,7 +25,7 @@ use tradewind_units::Bytes;
 
 pub(crate) use carry::Carry;
 pub(crate) use end::{End, Left};
-pub(crate) use offer::{NotAdmitted, Offer, Offers, Sessions};
+pub(crate) use offer::{Member, NotAdmitted, Offer, Offers, Sessions};
 
 /// Bytes of a frame. Chosen: long enough that a frame's head and acknowledgement are nothing beside it, short enough
 /// that a slow connection is not given much.

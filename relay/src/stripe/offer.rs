@@ -221,13 +221,21 @@ async fn join(key: &JoinKey, number: u32, hop: &Hop, dialler: &Dialler) -> Resul
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<BTreeMap<SessionName, Joinable>>);
 
+/// Whose connections may join a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) gateway: PublicIdentity,
+    pub(crate) grant: GrantId,
+    /// How many that grant has at most.
+    pub(crate) most: Option<u32>,
+}
+
 #[derive(Debug)]
 struct Joinable {
     key: JoinKey,
     /// Who dialled the leg.
     neighbour: PublicIdentity,
-    /// Whose connections they are, and how many that grant has at most.
-    member: (GrantId, Option<u32>),
+    member: Member,
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
     used: BTreeSet<u32>,
     places: Arc<Semaphore>,
@@ -249,8 +257,7 @@ impl Drop for Entry {
 /// A join that was found true.
 pub(crate) struct Admitted {
     pub(crate) welcome: [u8; WELCOME_BYTES],
-    /// Whose connection it is, and how many that grant has at most.
-    pub(crate) member: (GrantId, Option<u32>),
+    pub(crate) member: Member,
     number: u32,
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
     _place: OwnedSemaphorePermit,
@@ -279,7 +286,7 @@ impl Sessions {
         self: &Arc<Self>,
         reply: &ReplyKey,
         neighbour: PublicIdentity,
-        member: (GrantId, Option<u32>),
+        member: Member,
     ) -> Offer {
         let key = JoinKey::of(reply);
         let name = key.session();
@@ -394,7 +401,7 @@ pub(super) mod tests {
     }
 
     /// Whose sessions are joined.
-    pub(crate) fn member() -> (GrantId, Option<u32>) {
+    pub(crate) fn member() -> Member {
         let grant = Grant {
             gateway: peer(),
             not_before: Timestamp::ZERO,
@@ -404,7 +411,8 @@ pub(super) mod tests {
             relays: Relays::Any,
             destinations: vec!["192.0.2.0/24:443".parse().unwrap()],
         };
-        (grant.sign(&OperatorKey::from_entropy([3; 32])).unwrap().id(), None)
+        let grant = grant.sign(&OperatorKey::from_entropy([3; 32])).unwrap().id();
+        Member { gateway: peer(), grant, most: None }
     }
 
     /// The reply key of a leg, which is the same at both ends.

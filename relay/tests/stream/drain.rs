@@ -22,7 +22,7 @@ fn with_session(drain: Duration) -> (Chain, TcpStream) {
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = connect(address);
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer

@@ -48,7 +48,7 @@ fn goes_through(gateway: &Running, bytes: &[u8]) {
 fn page(gateway: &Running, name: &str) -> String {
     let address = gateway.handle.metrics_addr().unwrap();
     let mut stream = connect(address);
-    write!(stream, "GET {name} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    write!(stream, "GET {name} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()

@@ -54,7 +54,7 @@ fn assert_room(limits: Limits, most: usize, outcome: &str, expected: &str) {
 
 #[test]
 fn one_session_too_many_is_told_so() {
-    let limits = Limits { sessions: 8, ..Limits::default() };
+    let limits = Limits { sessions: 8, each_gateway: sessions(8), ..Limits::default() };
     assert_room(limits, 8, "full", "the sessions are all in use");
 }
 

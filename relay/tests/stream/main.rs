@@ -5,6 +5,7 @@
 mod support;
 
 mod access_log;
+mod admission;
 mod cancel;
 mod chain;
 mod client_address;

@@ -169,7 +169,7 @@ fn a_relay_with_another_identity_than_the_routes_is_not_believed() {
 }
 
 /// A sealed header for `relays` as a gateway with `sealer` sends it.
-fn header(sealer: &mut Sealer, relays: &[Running], nonce: u8, age: Duration) -> Vec<u8> {
+pub(super) fn header(sealer: &mut Sealer, relays: &[Running], nonce: u8, age: Duration) -> Vec<u8> {
     let Route::Relays(hops) = route_over(relays) else { panic!("no relays") };
     let hop =
         |hop: &tradewind_desired::Hop| grant::Hop { address: hop.address, identity: hop.identity };
@@ -199,7 +199,7 @@ pub(super) fn sealer() -> Sealer {
 }
 
 #[test]
-fn probes_of_one_grant_do_not_take_all_the_room() {
+fn probes_of_one_gateway_do_not_take_all_the_room() {
     let mut config = relay_config();
     config.limits.sessions = 64;
     let relays = vec![Running::relay(&config)];
@@ -220,7 +220,7 @@ fn probes_of_one_grant_do_not_take_all_the_room() {
         answer[6] == Status::Overloaded as u8
     });
     assert!(open.len() > 8, "{} fit", open.len());
-    wait_for("the count", || relays[0].handle.snapshot().outcome("grant_full") == 1);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("gateway_full") == 1);
 }
 
 /// Sends `bytes` to a relay and reads its answer: nothing, or at least a reply's first bytes.
@@ -353,7 +353,7 @@ fn of_connections_that_show_no_header_the_oldest_makes_room() {
     let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
     assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Ok as u8);
     assert!(digest(&mut idle[1]).is_err(), "the second for one that may be here");
-    wait_for("the count", || relays[0].handle.snapshot().outcome("full") == 2);
+    wait_for("the count", || relays[0].handle.snapshot().outcome("evicted") == 2);
     drop(idle);
 }
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::net::{TcpListener, TcpStream};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -100,6 +100,7 @@ fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
     apart(|| {
         let mut second = relay_config();
         second.limits.sessions = 2;
+        second.limits.each_gateway.sessions = NonZeroU32::new(2);
         let chain = chain(&second, echo());
         let converse_on = || {
             let mut stream = chain.connect();

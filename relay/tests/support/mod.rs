@@ -285,6 +285,8 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         timeouts: Timeouts::default(),
         leg: legs(),
         metrics: None,
+        metrics_expose: false,
+        metrics_hosts: Vec::new(),
         workers: Some(1),
         packet: Vec::new(),
         packet_endpoint: None,

@@ -6,6 +6,7 @@ use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
+use super::super::DEAR_A_SECOND;
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
 use super::super::conversations::Written;
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
@@ -82,6 +83,25 @@ fn one_gateway_has_no_more_labels_than_its_share_and_what_is_silent_gives_way() 
     hosts.exchange();
     let left = full - MOST_FOR_ONE / 2 + 2;
     assert_eq!(hosts.at(4).labels.len(), left, "the first half was silent for long enough");
+}
+
+#[test]
+fn a_gateway_that_shows_grant_after_grant_leaves_signatures_to_others() {
+    let gateways = [(1, gateway(1)), (5, gateway(5))];
+    let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
+    let (first, other, far) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
+    for number in 0..600 {
+        hosts.open_by_new_grant(1, first, far, number);
+        hosts.exchange();
+    }
+    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2, "each takes a signature");
+    hosts.open(5, other, vec![far]);
+    hosts.exchange();
+    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 1, "another has its own share");
+    hosts.pass(Duration::from_secs(1));
+    hosts.open_by_new_grant(1, first, far, 600);
+    hosts.exchange();
+    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
 }
 
 /// The far endpoint that a flow of host 1 leads to.

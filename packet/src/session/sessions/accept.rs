@@ -66,7 +66,7 @@ impl Sessions {
         self.cookies.turn(now.steady, &mut self.randomness);
         let address = link.proven_bytes();
         if self.cookies.knows(&address, initiation.second_covers, &initiation.second_tag) {
-            let is_in = self.gate.lets_proven_in(now.steady);
+            let is_in = self.gate.lets_proven_in(now.steady, link);
             return if is_in { Ok(()) } else { Err(DropReason::Busy) };
         }
         if self.gate.lets_stranger_in(now.steady) {

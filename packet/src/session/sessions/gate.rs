@@ -1,8 +1,8 @@
 //! How many initiations are worth a look.
 
-use tradewind_units::{Duration, Timestamp};
+use tradewind_units::{Duration, SharedRate, Source, Timestamp};
 
-use super::Limits;
+use super::{Limits, Link};
 
 /// A bucket that fills at a rate and holds what one second brings.
 #[derive(Debug)]
@@ -30,18 +30,32 @@ impl Bucket {
     }
 }
 
-/// Two buckets: strangers cannot empty that of those who proved their address.
+/// Span for which those who proved their address share a rate. Chosen: who came too late tries
+/// again within a second, and finds another.
+const SHARED_FOR: Duration = Duration::from_millis(100);
+
+/// Who shares the rate of those who proved their address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    /// All ports of a source.
+    Internet(Source),
+    /// One path over relays; its owner bounds those of one gateway.
+    Overlay(u32),
+}
+
+/// What is looked at: strangers cannot use up what is kept for those who proved their address, and
+/// of these each source gets its share.
 #[derive(Debug)]
 pub(super) struct Gate {
     strangers: Bucket,
-    proven: Bucket,
+    proven: SharedRate<Holder>,
 }
 
 impl Gate {
     pub(super) fn new(now: Timestamp, limits: &Limits) -> Self {
         Self {
             strangers: Bucket::new(now, limits.handshakes),
-            proven: Bucket::new(now, limits.handshakes_with_cookie),
+            proven: SharedRate::new(in_span(limits.handshakes_with_cookie), SHARED_FOR),
         }
     }
 
@@ -50,15 +64,37 @@ impl Gate {
         self.strangers.take(now)
     }
 
-    /// Whether an initiation with a cookie is looked at.
-    pub(super) fn lets_proven_in(&mut self, now: Timestamp) -> bool {
-        self.proven.take(now)
+    /// Returns whether an initiation with a cookie is looked at, which came over `link`.
+    pub(super) fn lets_proven_in(&mut self, now: Timestamp, link: Link) -> bool {
+        let holder = match link {
+            Link::Internet(pair) => Holder::Internet(Source::of(pair.remote.ip())),
+            Link::Overlay(flow) => Holder::Overlay(flow),
+        };
+        self.proven.take(now, holder)
     }
+}
+
+/// Returns what a rate a second comes to in [`SHARED_FOR`].
+fn in_span(rate: u32) -> usize {
+    let events = u128::from(rate) * SHARED_FOR.as_nanos() / Duration::from_secs(1).as_nanos();
+    usize::try_from(events).unwrap_or(usize::MAX).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_source_with_cookies_leaves_room_for_another() {
+        let mut gate = Gate::new(Timestamp::ZERO, &Limits::default());
+        let of = |host: u8, port: u16| Link::to(([192, 0, 2, host], port).into());
+        let now = Timestamp::ZERO + Duration::from_secs(9);
+        let in_all = (0..9999).filter(|port| gate.lets_proven_in(now, of(9, *port))).count();
+        assert_eq!(in_all, 50, "half of 100 in a tenth of a second, whatever its port");
+        assert!(gate.lets_proven_in(now, of(1, 1)));
+        assert!(gate.lets_proven_in(now, Link::Overlay(1)));
+        assert!(gate.lets_proven_in(now + SHARED_FOR, of(9, 1)));
+    }
 
     #[test]
     fn a_bucket_gives_its_rate_and_one_second_at_once() {

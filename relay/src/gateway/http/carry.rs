@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tradewind_grant::{Destination, Status};
 use tradewind_net::tcp;
+use tradewind_telemetry::limited;
 
 use super::body::Body;
 use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
@@ -34,7 +35,7 @@ use crate::pump::{Broken, IdleLimits, Means};
 use crate::quota::Meter;
 use crate::side::Side;
 use crate::stock::BUFFER_BYTES;
-use crate::worker::Worker;
+use crate::worker::{Cause, Worker};
 
 /// How long a client's connection waits for another request. Chosen: what common proxies and
 /// servers wait.
@@ -48,6 +49,8 @@ pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) entrance: &'a Entrance,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
+    /// Who causes what is told of it.
+    pub(in crate::gateway) cause: Cause,
     pub(in crate::gateway) unused: &'a mut Unused,
     /// The rates that bind requests, and responses.
     pub(in crate::gateway) meters: [Option<Meter>; 2],
@@ -144,7 +147,8 @@ impl Client<'_> {
                 Ok(Some(request)) => request,
                 Ok(None) => return Served::in_order(Vec::new(), Outcome::Ended),
                 Err(bad) => {
-                    tracing::info!("refused: {}", bad.line);
+                    let (lines, from) = (self.worker.lines(), self.application.remote());
+                    limited!(info, lines, self.cause, "refused: {from}: {}", bad.line);
                     return Served::in_order(bad.answer, bad.outcome);
                 }
             }
@@ -153,15 +157,17 @@ impl Client<'_> {
 
     fn tell(&self, origin: &Origin, trouble: Trouble) -> Served {
         let (flow, to) = (&self.entrance.flow, &origin.destination);
+        let (lines, from) = (self.worker.lines(), self.application.remote());
         match trouble {
             Trouble::Failed(failure) | Trouble::Stale(failure) => {
-                tracing::warn!(%flow, "flow to {to} failed: {}", failure.message);
+                let why = &failure.message;
+                limited!(warn, lines, self.cause, %flow, "flow of {from} to {to} failed: {why}");
                 note(|facts| facts.failed(failure.status, &failure.message));
                 let word = refused(failure.status, &failure.message);
                 Served::in_order(word, Outcome::Failed(failure.status))
             }
             Trouble::Malformed(error) => {
-                tracing::info!("refused: {error}");
+                limited!(info, lines, self.cause, "refused: {from}: {error}");
                 Served::in_order(error.answer(), Outcome::Malformed)
             }
             Trouble::ClientGone(error) => {
@@ -236,13 +242,13 @@ impl Client<'_> {
 
     /// Opens the path to a server, over which `flight` goes first.
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
-        let Self { service, entrance, application, worker, .. } = self;
+        let Self { service, entrance, application, worker, cause, .. } = self;
         let destination = &origin.destination;
         note(|facts| {
             facts.flow = Some(entrance.flow.clone());
             facts.destination = Some(destination.clone());
         });
-        let wanted = Wanted { application: None, entrance, destination, worker };
+        let wanted = Wanted { application: None, entrance, destination, worker, cause: *cause };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),

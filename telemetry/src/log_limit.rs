@@ -1,0 +1,102 @@
+//! Lines that others may cause: a few are told, the rest is counted.
+//!
+//! A stranger, a tenant or a health check can make a process say the same thing as often as it
+//! likes. Such lines have a limit, of which each of those who cause them gets a share
+//! (`units::share`); the next line that is told says how many were left out before it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tradewind_units::{SharedRate, Timestamp};
+
+/// Lines in each [`WINDOW`]. Chosen: few enough for any log; one cause alone gets half of them.
+const LINES: usize = 20;
+/// Span for which lines are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Lines that this process has left out, whoever caused them.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many lines this process has left out.
+pub(crate) fn left_out() -> u64 {
+    LEFT_OUT.load(Relaxed)
+}
+
+/// A limit of log lines by who causes them: use it with [`limited!`](crate::limited).
+#[derive(Debug)]
+pub struct LogLimit<K> {
+    begin: Instant,
+    state: Mutex<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    rate: SharedRate<K>,
+    left_out: u64,
+}
+
+impl<K: Ord> LogLimit<K> {
+    /// Creates a limit of which nothing is used.
+    #[must_use]
+    pub fn new() -> Self {
+        let state = State { rate: SharedRate::new(LINES, WINDOW), left_out: 0 };
+        Self { begin: Instant::now(), state: Mutex::new(state) }
+    }
+
+    /// Returns the lines that were left out before this one, which `cause` caused; `None` where
+    /// this one is to be left out as well.
+    pub fn admit(&self, cause: K) -> Option<u64> {
+        self.admit_at(Timestamp::ZERO + self.begin.elapsed(), cause)
+    }
+
+    fn admit_at(&self, now: Timestamp, cause: K) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.rate.take(now, cause) {
+            return Some(std::mem::take(&mut state.left_out));
+        }
+        state.left_out += 1;
+        LEFT_OUT.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+impl<K: Ord> Default for LogLimit<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Logs a line, `$level` and what follows as in `tracing`, if the limit admits it for its cause,
+/// with the number of lines that were left out before it (`left_out`); else for debugging only.
+#[macro_export]
+macro_rules! limited {
+    ($level:ident, $limit:expr, $cause:expr, $($line:tt)+) => {
+        match $limit.admit($cause) {
+            None => $crate::tracing::debug!($($line)+),
+            Some(0) => $crate::tracing::$level!($($line)+),
+            Some(left_out) => $crate::tracing::$level!(left_out, $($line)+),
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn one_cause_fills_no_log_and_silences_nobody() {
+        let limit = LogLimit::new();
+        let told = (0..10_000).filter(|_| limit.admit_at(at(1), "flood").is_some()).count();
+        assert_eq!(told, LINES / 2);
+        assert_eq!(limit.admit_at(at(1), "other"), Some(10_000 - LINES as u64 / 2));
+        assert_eq!(limit.admit_at(at(1), "other"), Some(0));
+        assert_eq!(limit.admit_at(at(2), "flood"), None);
+        assert_eq!(limit.admit_at(at(11), "flood"), Some(1));
+        assert!(left_out() >= 9_991);
+    }
+}
