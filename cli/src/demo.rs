@@ -11,7 +11,7 @@ use tradewind_experiments::scenario::Scenario;
 use tradewind_lab::privilege;
 
 use crate::output::progress::Progress;
-use crate::output::{self, CHECK_FAILED, FAILED, Format, Outcome, file, read_text};
+use crate::output::{self, CHECK_FAILED, FAILED, Format, OrBadFile as _, Outcome, file, read_text};
 
 #[derive(clap::Args)]
 pub(crate) struct DemoArgs {
@@ -72,7 +72,7 @@ fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
         // The line names the file already.
         read_text(&beside.join(name)).map_err(|error| io::Error::other(output::one_line(&error)))
     };
-    Scenario::parse(&read_text(file)?, load).with_context(|| file.display().to_string())
+    Scenario::parse(&read_text(file)?, load).or_bad(file)
 }
 
 const JSON_FILE: &str = "demo.json";

@@ -1,15 +1,22 @@
-//! `tradewind doctor`: what this kernel lets this process do, by trying.
+//! `tradewind doctor`: what this kernel lets this process do, by trying, and whether it gives what a configuration's legs need.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tradewind_desired::BufferNeeds;
 use tradewind_net::ability::{ABILITIES, Ability};
 use tradewind_net::capability;
+use tradewind_relay::buffers::host_buffers;
+use tradewind_relay::{GatewayConfig, RelayConfig};
 
-use crate::output::{self, Format, Outcome, table};
+use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
+    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow; repeatable
+    #[arg(short, long, value_name = "FILE")]
+    config: Vec<PathBuf>,
     /// Form of the result
     #[arg(short, long, alias = "format", value_enum, default_value = "table")]
     output: Format,
@@ -36,10 +43,21 @@ struct Report {
     first_window: &'static str,
     /// What jump-start acts through here: `sockops`, `routes` or `none`.
     jump_start: &'static str,
+    /// Bytes in flight that a connection can grow to by this kernel's settings.
+    window_bytes: Option<u64>,
+    /// What the legs of configurations need and this kernel's settings do not allow.
+    shortfalls: Vec<String>,
     abilities: Vec<Finding>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
+    let host = host_buffers();
+    let mut shortfalls = Vec::new();
+    for file in &args.config {
+        let needs = buffer_needs(file)?;
+        let place = |line: String| format!("{}: {line}", file.display());
+        shortfalls.extend(host.iter().flat_map(|host| needs.shortfalls(host)).map(place));
+    }
     // Before the trials: one of them may make another user of this process.
     let (kernel, user_id) = (capability::kernel_release(), capability::user_id());
     let abilities: Vec<Finding> = ABILITIES.iter().map(examine).collect();
@@ -49,6 +67,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         user_id,
         first_window: first_that_works(&abilities, "sockops"),
         jump_start: first_that_works(&abilities, "learned windows"),
+        window_bytes: host.map(|host| host.window().as_u64()),
+        shortfalls,
         abilities,
     };
     match args.output {
@@ -58,11 +78,27 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     let is_missing = |finding: &&Finding| finding.needed && !finding.works;
     let missing: Vec<&str> =
         report.abilities.iter().filter(is_missing).map(|finding| finding.ability).collect();
-    if missing.is_empty() {
+    report.shortfalls.iter().for_each(output::complain);
+    if !missing.is_empty() {
+        output::complain(format_args!("needed and missing: {}", missing.join(", ")));
+    }
+    if missing.is_empty() && report.shortfalls.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    output::complain(format_args!("needed and missing: {}", missing.join(", ")));
     Ok(output::CHECK_FAILED.into())
+}
+
+/// Returns what the legs of a relay's or gateway's configuration need of this host.
+fn buffer_needs(file: &Path) -> anyhow::Result<BufferNeeds> {
+    let text = read_text(file)?;
+    // Relays alone have operators.
+    let is_relay = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("operators"));
+    let legs = if is_relay {
+        RelayConfig::parse(&text).or_bad(file)?.leg
+    } else {
+        GatewayConfig::parse(&text).or_bad(file)?.leg
+    };
+    Ok(legs.buffer_needs())
 }
 
 fn examine(ability: &Ability) -> Finding {
@@ -103,6 +139,12 @@ fn show(report: &Report) -> anyhow::Result<()> {
         "routes" => "by routes, for neighbours of leg.to only",
         _ => "not available: connections start with the kernel's",
     };
+    if let Some(window) = report.window_bytes {
+        let window = window as f64 / 1e6;
+        output::line(format_args!(
+            "Windows grow to {window:.1} MB (net.ipv4.tcp_rmem, tcp_wmem). `--config` holds them against what legs need."
+        ))?;
+    }
     output::line(format_args!(
         "Linux {}, user {}. First windows: {first_window}. Jump-start acts through: {}. Not needed: io_uring, modules of our own.",
         report.kernel, report.user_id, report.jump_start

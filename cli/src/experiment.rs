@@ -11,7 +11,9 @@ use tradewind_lab::privilege;
 
 use crate::output::file::Form;
 use crate::output::progress::Progress;
-use crate::output::{self, BAD_USAGE, CHECK_FAILED, Format, Outcome, file, read_text, table};
+use crate::output::{
+    self, BAD_USAGE, CHECK_FAILED, Format, OrBadFile as _, Outcome, file, read_text, table,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
@@ -168,7 +170,7 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
 }
 
 fn read_record(file: &Path) -> anyhow::Result<Record> {
-    serde_json::from_str(&read_text(file)?).with_context(|| file.display().to_string())
+    serde_json::from_str(&read_text(file)?).or_bad(file)
 }
 
 fn show(record: &Record) -> anyhow::Result<()> {

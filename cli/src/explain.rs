@@ -11,7 +11,6 @@ use tradewind_units::FlowId;
 use crate::output::{self, Format, Outcome, table};
 use crate::plan::kept::Kept;
 use crate::plan::packets::explain as explain_packets;
-use crate::plan::refuse_bad_files;
 use crate::plan::show::prices;
 
 #[derive(clap::Args)]
@@ -32,10 +31,6 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Outcome {
-    refuse_bad_files(explained(args))
-}
-
-fn explained(args: &ExplainArgs) -> Outcome {
     let name = args.plan.display().to_string();
     let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
     let mut of_packets = packets.iter().flat_map(|packets| &packets.flows);
@@ -44,7 +39,7 @@ fn explained(args: &ExplainArgs) -> Outcome {
             Format::Json => output::json(flow)?,
             Format::Table => {
                 explain_packets(flow)?;
-                prices(&read.file.inputs.prices)?;
+                prices(&read.file.inputs.prices, &read.file.inputs.regions)?;
             }
         }
         return Ok(ExitCode::SUCCESS);
@@ -54,7 +49,7 @@ fn explained(args: &ExplainArgs) -> Outcome {
         Format::Json => output::json(&explanation)?,
         Format::Table => {
             show(&explanation, args.alternatives)?;
-            prices(&read.file.inputs.prices)?;
+            prices(&read.file.inputs.prices, &read.file.inputs.regions)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -82,7 +77,7 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
         reason(explanation)
     ))?;
     let legs: Vec<Vec<String>> = explanation.legs.iter().map(leg_row).collect();
-    table::print(&["leg", "bound by", "RTT ms", "rate", ""], &legs, 2)?;
+    table::print(&["leg", "bound by", "RTT ms", "Mbit/s", ""], &legs, 2)?;
     let rows: Vec<Vec<String>> = (explanation.alternatives.iter().enumerate())
         .filter(|(place, other)| {
             *place < most || other.path.is_empty() || other.verdict == Verdict::Taken
@@ -110,7 +105,7 @@ fn leg_row(leg: &ExplainedLeg) -> Vec<String> {
         format!("{} > {}", leg.from, leg.to),
         leg.bound_by.to_owned(),
         format!("{:.1}", leg.rtt_ms),
-        leg.rate.to_string(),
+        format!("{:.1}", leg.rate_mbps),
         notes.join("; "),
     ]
 }

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde::Serialize;
 use tradewind_plan::forecast::{
     Forecast, History, PredictedFlow, Predictor, Trial, forecast, parse_log,
 };
 use tradewind_units::{Duration, UnitError, time::parse_duration};
 
-use crate::output::{self, Format, Outcome, read_text, table};
+use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// Predict the next period's flows from a log of past ones
 ///
@@ -52,9 +51,8 @@ struct Answer<'a> {
 }
 
 pub(crate) fn run(args: &ForecastArgs) -> Outcome {
-    let named = || args.log.display().to_string();
-    let flows = parse_log(&read_text(&args.log)?).with_context(named)?;
-    let history = History::new(&flows, args.period).with_context(named)?;
+    let flows = parse_log(&read_text(&args.log)?).or_bad(&args.log)?;
+    let history = History::new(&flows, args.period).or_bad(&args.log)?;
     let forecast = forecast(&history, args.season)?;
     match args.output {
         Format::Json => output::json(&Answer {

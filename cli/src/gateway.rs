@@ -9,7 +9,7 @@ use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, S
 use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
-use crate::output::{Outcome, read_text};
+use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
 use crate::relay::{Beside, Log, announce, start_log};
 
@@ -29,8 +29,8 @@ pub(crate) struct GatewayArgs {
 pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = GatewayConfig::parse(&text).with_context(place)?;
-    let learn = TunerConfig::of_section(&text).with_context(place)?;
+    let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let mut inheritance = Inheritance::take()?;
@@ -78,9 +78,13 @@ fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
     if config.packet.is_empty() && config.packet_endpoint.is_none() {
         return Ok(None);
     }
-    let identity = config.identity()?.context("identity_file: missing, and there are packets")?;
+    let missing = |what: &str| BadFile(what.to_owned());
+    let identity = config
+        .identity()?
+        .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
-    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant.clone())?;
+    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
+    let node = node.map_err(|error| BadFile(error.to_string()))?;
     Ok(Some(Told { node, revocations: config.revocations.clone() }))
 }
 

@@ -13,7 +13,7 @@ use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::output::file::write_whole;
-use crate::output::{self, Outcome, read_text};
+use crate::output::{self, OrBadFile as _, Outcome, read_text};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum GrantCommand {
@@ -74,16 +74,15 @@ pub(crate) fn run(command: GrantCommand) -> Outcome {
 }
 
 fn operator(key: &Path) -> anyhow::Result<OperatorKey> {
-    read_text(key)?.trim().parse().with_context(|| key.display().to_string())
+    read_text(key)?.trim().parse().or_bad(key)
 }
 
 fn issue(key: &Path, session_max_age: Option<Duration>, spec: &Path) -> Outcome {
     let operator = operator(key)?;
     let spec_text = read_text(spec)?;
-    let place = || spec.display().to_string();
-    let mut spec = GrantSpec::parse(&spec_text).with_context(place)?;
-    spec.session_max_age = session_max_age.or(spec.session_max_age);
-    let signed = spec.issue(now()).and_then(|grant| grant.sign(&operator)).with_context(place)?;
+    let mut parsed = GrantSpec::parse(&spec_text).or_bad(spec)?;
+    parsed.session_max_age = session_max_age.or(parsed.session_max_age);
+    let signed = parsed.issue(now()).and_then(|grant| grant.sign(&operator)).or_bad(spec)?;
     output::line(signed)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -147,7 +146,7 @@ fn parse_moment(text: &str) -> Result<Timestamp, String> {
 
 fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let place = || file.display().to_string();
-    let signed: SignedGrant = read_text(file)?.trim().parse().with_context(place)?;
+    let signed: SignedGrant = read_text(file)?.trim().parse().or_bad(file)?;
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
     output::line(format_args!("name          {}", signed.id()))?;
     show_terms(grant)?;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::Value;
 use tradewind_jumpstart::figures::{PAPER_SEGMENT, WindowFigures, figures};
 use tradewind_jumpstart::{IpNet, Order};
@@ -16,7 +16,7 @@ use tradewind_tuner::{Request, Switch, Tuner, TunerConfig, TunerError, ask};
 use tradewind_units::time::{as_millis_f64, parse_duration};
 use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 
-use crate::output::{self, Format, Outcome, read_text, table};
+use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 use crate::relay::{Log, start_log};
 
 /// Where root's control socket is unless told otherwise.
@@ -172,7 +172,7 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = match &args.config {
         Some(file) => {
             let text = read_text(file)?;
-            TunerConfig::parse(&text).with_context(|| file.display().to_string())?
+            TunerConfig::parse(&text).or_bad(file)?
         }
         None => TunerConfig::default(),
     };

@@ -13,7 +13,7 @@ use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
 use crate::experiment;
-use crate::output::{self, BAD_USAGE, Format, Outcome, read_text, table};
+use crate::output::{self, BAD_USAGE, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// What shells answer for a program that is not there, and for one that they may not run.
 const NO_PROGRAM: u8 = 127;
@@ -122,7 +122,7 @@ fn cannot_run(error: &LabError, program: &OsString) -> Option<u8> {
 /// Reads a topology file; regions are looked up in the built-in catalogue.
 pub(crate) fn read_topology(file: &std::path::Path) -> anyhow::Result<Topology> {
     let text = read_text(file)?;
-    Topology::parse(&text, &Catalogue::builtin()).with_context(|| file.display().to_string())
+    Topology::parse(&text, &Catalogue::builtin()).or_bad(file)
 }
 
 fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! The binary `tradewind`: commands, tables, progress, JSON; nothing else.
 //!
 //! Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage or a bad problem file, 3 a check failed or a lab run was invalid.
+//! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid.
 
 mod demo;
 mod doctor;
@@ -36,7 +36,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad problem file, 3 a lab run was invalid, or doctor misses a needed ability."
+    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad file (problem, configuration, key), 3 a lab run was invalid, or doctor misses something needed."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         // If this process was to take over from another, that one tells why it does not.
         tradewind_net::handover::decline(&line);
         output::complain(line);
-        output::FAILED.into()
+        output::exit_code(&error).into()
     });
     tradewind_telemetry::flush_logs();
     code

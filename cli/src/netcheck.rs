@@ -10,7 +10,7 @@ use tradewind_relay::gateway::report::{RuleReport, Source, WayReport};
 use tradewind_relay::{GatewayConfig, PathsReport, survey};
 use tradewind_units::Duration;
 
-use crate::output::{self, Format, Outcome, read_text, table};
+use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// How long a running gateway may take to answer. Chosen: it answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -86,11 +86,9 @@ impl From {
     }
 
     fn read_config(&self) -> anyhow::Result<GatewayConfig> {
-        read_config(
-            self.config
-                .as_deref()
-                .context("without --config nothing tells how the paths are reached")?,
-        )
+        let missing = "--config: nothing else tells how the paths are reached";
+        let file = self.config.as_deref().ok_or_else(|| BadFile(missing.to_owned()))?;
+        read_config(file)
     }
 
     /// Asks the running gateway, and probes from here what it does not.
@@ -126,7 +124,7 @@ fn fill_in(report: &mut PathsReport, probed: &PathsReport) {
 
 pub(crate) fn read_config(file: &Path) -> anyhow::Result<GatewayConfig> {
     let text = read_text(file)?;
-    GatewayConfig::parse(&text).with_context(|| file.display().to_string())
+    GatewayConfig::parse(&text).or_bad(file)
 }
 
 /// Where a listener on all addresses is reached from the same host.

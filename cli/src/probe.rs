@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::builder::TypedValueParser;
 use tradewind_probe::protocol::MAX_CONNECTIONS;
 use tradewind_probe::rtt::MAX_SAMPLES;
@@ -15,7 +14,7 @@ use tradewind_probe::{
 };
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
-use crate::output::{self, BAD_USAGE, FAILED, Format, Outcome, read_text, table};
+use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, read_text, table};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -177,8 +176,7 @@ async fn respond(config: ResponderConfig) -> Outcome {
 
 fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
     let Some(file) = file else { return Ok(None) };
-    let secret =
-        Secret::new(read_text(file)?.trim()).with_context(|| file.display().to_string())?;
+    let secret = Secret::new(read_text(file)?.trim()).or_bad(file)?;
     Ok(Some(secret))
 }
 

@@ -11,7 +11,7 @@ use tradewind_telemetry::{LogFormat, init_logs};
 use tradewind_tuner::TunerConfig;
 
 use crate::learner::Learner;
-use crate::output::{self, Outcome, read_text};
+use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
 
 #[derive(clap::Args)]
@@ -39,8 +39,8 @@ pub(crate) enum Log {
 pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = RelayConfig::parse(&text).with_context(place)?;
-    let learn = TunerConfig::of_section(&text).with_context(place)?;
+    let config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let mut inheritance = Inheritance::take()?;
@@ -76,7 +76,8 @@ const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow
 fn node_config(config: &RelayConfig) -> anyhow::Result<Option<Told>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
-    let node = NodeConfig::of_relay(packet, config.identity()?, operators)?;
+    let node = NodeConfig::of_relay(packet, config.identity()?, operators);
+    let node = node.map_err(|error| BadFile(error.to_string()))?;
     Ok(Some(Told { node, revocations: config.revocations.clone() }))
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde::Serialize;
 use tradewind_model::cost::Prices;
 use tradewind_model::leg::{DEFAULT_WINDOW, Loss};
@@ -17,7 +17,7 @@ use tradewind_plan::routing::table::RttTable;
 use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, RegionId, SiteId};
 
-use crate::output::{self, Format, Outcome, read_text, table};
+use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 use crate::plan::show::prices;
 
 /// Rank the paths from A to B by their largest round-trip time, and say whether a relay pays
@@ -121,7 +121,7 @@ impl Rtts {
 
 pub(crate) fn run(args: &RouteArgs) -> Outcome {
     if args.from == args.to {
-        bail!("A and B are the same place, `{}`", args.from);
+        return Err(bad(format!("A and B are the same place, `{}`", args.from)));
     }
     let catalogue = Catalogue::builtin();
     let rtts = match &args.rtt {
@@ -131,26 +131,32 @@ pub(crate) fn run(args: &RouteArgs) -> Outcome {
     let (from, to) = (place(&args.from, &rtts, &catalogue)?, place(&args.to, &rtts, &catalogue)?);
     let (relays, regions) = relays(args, &rtts, &catalogue)?;
     let router = Router::new(&from, &to, &relays, |a, b| rtts.between(a, b));
-    let settings = settings(args, to.region, catalogue)?;
+    let settings = settings(args, [from.region, to.region], catalogue)?;
     let advice = advise(&router, &regions, &settings, args.show.into())?;
     if advice.verdict == Verdict::NoPath {
         bail!("no path from `{}` to `{}` has all its round-trip times known", args.from, args.to);
     }
     match args.output {
         Format::Json => {
-            let prices_dated = settings.prices.dated().map(str::to_owned);
+            let dates = settings.prices.dates(&regions);
+            let prices_dated = dates.values().flatten().min().cloned();
             output::json(&Answer { prices_dated, ..Answer::new(args, &rtts, &advice, &regions) })?;
         }
         Format::Table => {
             show(args, &rtts, &advice, &regions)?;
-            prices(&settings.prices)?;
+            prices(&settings.prices, &regions)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the error of an argument that makes no sense.
+fn bad(problem: String) -> anyhow::Error {
+    BadFile(problem).into()
+}
+
 fn read_table(file: &Path) -> anyhow::Result<RttTable> {
-    RttTable::parse(&read_text(file)?).with_context(|| file.display().to_string())
+    RttTable::parse(&read_text(file)?).or_bad(file)
 }
 
 fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<Place> {
@@ -158,7 +164,7 @@ fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<Place
     let region = region.filter(|region| catalogue.region(region).is_some());
     if let Rtts::Measured(table) = rtts {
         let site = SiteId::new(name).ok().filter(|site| table.places().contains(site));
-        let site = site.with_context(|| format!("the table has no place `{name}`"))?;
+        let site = site.ok_or_else(|| bad(format!("the table has no place `{name}`")))?;
         return Ok(Place { at: None, site: Some(site), region });
     }
     let at = match &region {
@@ -173,10 +179,10 @@ fn city(name: &str) -> anyhow::Result<Coordinates> {
     let degrees = name.split_once(',').and_then(|(latitude, longitude)| {
         Some((latitude.trim().parse().ok()?, longitude.trim().parse().ok()?))
     });
-    let (latitude, longitude) = degrees.with_context(|| {
-        format!("`{name}`: a region of the catalogue or LATITUDE,LONGITUDE is expected")
-    })?;
-    Coordinates::new(latitude, longitude).with_context(|| format!("`{name}`"))
+    let expected =
+        || bad(format!("`{name}`: a region of the catalogue or LATITUDE,LONGITUDE is expected"));
+    let (latitude, longitude) = degrees.ok_or_else(expected)?;
+    Coordinates::new(latitude, longitude).map_err(|error| bad(format!("`{name}`: {error}")))
 }
 
 /// Where relays may stand, by name, in the clouds asked for.
@@ -206,7 +212,7 @@ fn relays(
     let cloud = |place: &Place| place.region.as_ref().map(|region| region.cloud().to_owned());
     for asked in &args.clouds {
         if !all.iter().any(|place| cloud(place).as_ref() == Some(asked)) {
-            bail!("--clouds: no region of a cloud `{asked}` is known");
+            return Err(bad(format!("--clouds: no region of a cloud `{asked}` is known")));
         }
     }
     let wanted = |place: &Place| {
@@ -219,16 +225,18 @@ fn relays(
 
 fn settings(
     args: &RouteArgs,
-    destination: Option<RegionId>,
+    [source, destination]: [Option<RegionId>; 2],
     catalogue: Catalogue,
 ) -> anyhow::Result<Settings> {
     if args.volume == Bytes::ZERO {
-        bail!("--volume: more than nothing is expected");
+        return Err(bad("--volume: more than nothing is expected".to_owned()));
     }
     let relay_window = args.relay_window.unwrap_or(args.window);
     for (option, window) in [("--window", args.window), ("--relay-window", relay_window)] {
         if window < tradewind_model::leg::DEFAULT_MSS {
-            bail!("{option}: at least one segment of 1448 B is expected, not {window}");
+            let problem =
+                format!("{option}: at least one segment of 1448 B is expected, not {window}");
+            return Err(bad(problem));
         }
     }
     let prices = match args.prices {
@@ -245,6 +253,7 @@ fn settings(
         connections: args.connections,
         relay_type: RelayType::cloudpilot(),
         prices,
+        source,
         destination,
         start_up: StartUp::Cold,
     })

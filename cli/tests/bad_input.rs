@@ -418,6 +418,28 @@ fn an_endless_file_is_given_up() {
         .unwrap();
     let mut line = String::new();
     child.stderr.take().unwrap().read_to_string(&mut line).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(2));
     assert!(line.starts_with("tradewind: /dev/zero: longer than 64 MiB"), "{line}");
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_wrong_usage() {
+    let files = Files::new("senseless");
+    files.write("bad.toml", "nonsense = 1");
+    keygen(&files, "operator", "op.key");
+    for (arguments, file) in [
+        ("relay --config bad.toml", "bad.toml"),
+        ("relay --config absent.toml", "absent.toml"),
+        ("gateway --config bad.toml", "bad.toml"),
+        ("netcheck --probe --config bad.toml", "bad.toml"),
+        ("doctor --config bad.toml", "bad.toml"),
+        ("jumpstart run --config bad.toml", "bad.toml"),
+        ("lab up bad.toml", "bad.toml"),
+        ("grant issue --key op.key bad.toml", "bad.toml"),
+        ("grant issue --key bad.toml bad.toml", "bad.toml"),
+        ("plan --problem bad.toml", "bad.toml"),
+        ("route aws:us-east-1 moon", "`moon`"),
+    ] {
+        files.refuses_with(arguments, 2, file);
+    }
 }

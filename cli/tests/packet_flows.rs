@@ -100,7 +100,7 @@ fn compare_plans_packet_flows_over_the_relays_of_each_algorithm() {
     files.refuses_with(
         "plan compare --problem p.toml --budget 0.0001",
         1,
-        "p.toml: limited: packet flows: they may cost $0.00",
+        "p.toml: limited: packet flows: they may cost $0.03",
     );
     files.write("late.toml", JOINT.replace("300 ms", "90 ms"));
     for command in ["compare", "sweep --from 0 --to 1 --steps 2"] {
@@ -230,7 +230,7 @@ impl Configured {
 }
 
 const GATEWAY: &str = "gateway-a";
-const RELAY: &str = "relay-gcp:europe-west2.1";
+const RELAY: &str = "relay-gcp-europe-west2.1";
 
 #[test]
 fn packet_sections_are_written_with_prices_and_costs() {
@@ -300,8 +300,8 @@ fn a_service_may_be_written_as_planned_and_unknown_flows_are_refused() {
     files.write("inventory.toml", inventory.replace("flow = 'call'", "flow = 'other'"));
     files.refuses_with(
         "plan configure plan.json --inventory inventory.toml --out other",
-        1,
-        "inventory.toml: flow `call` is planned, but its ends are not known",
+        2,
+        "inventory.toml: packet flow `call` is planned, but no `[[packet]]` names it",
     );
 }
 

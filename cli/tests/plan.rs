@@ -97,14 +97,14 @@ fn a_plan_has_the_documented_form() {
         "{table}"
     );
     assert!(
-        plan.get("prices_dated").is_none() && !table.contains("egress prices"),
+        plan.get("prices_dated").is_none() && !table.contains("egress prices of"),
         "its own price"
     );
     let listed = SMALL.replace("[egress]\nusd_per_gb = 0.08\n", "");
     assert_ne!(listed, SMALL);
     files.write("listed.toml", &listed);
     let dated = files.json("plan --problem listed.toml -o json")["prices_dated"].clone();
-    let line = format!("egress prices: the catalogue of {}", dated.as_str().unwrap());
+    let line = format!("egress prices of the catalogue: gcp of {}", dated.as_str().unwrap());
     for command in ["plan", "plan compare"] {
         let table = files.prints(&format!("{command} --problem listed.toml"));
         assert!(table.ends_with(&format!("{line}\n")), "{command}: {table}");
@@ -392,7 +392,7 @@ fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
     files.write(
         "base/relay-gcp:europe-west2.1.toml",
         format!(
-            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']",
+            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\npolicy.destinations = ['10.0.0.0/8:443']",
             operator.trim()
         ),
     );
@@ -405,20 +405,27 @@ fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
     assert!(matches!(far, [Route::Relays(hops), Route::Direct] if hops.len() == 1), "{far:?}");
     let near = config.routes.routes_to(&"near.example.com:80".parse().unwrap()).1;
     assert_eq!(near, [Route::Direct]);
-    RelayConfig::parse(&files.read("new/relay-gcp:europe-west2.1.toml")).unwrap();
 
-    let line = "inventory.toml: flow `near` is planned, but its ends are not known";
+    let policy =
+        RelayConfig::parse(&files.read("new/relay-gcp-europe-west2.1.toml")).unwrap().policy;
+    let allowed: Vec<_> = policy.destinations.iter().map(ToString::to_string).collect();
+    assert_eq!(allowed, ["10.0.0.0/8:443", "198.51.100.9/32:443"], "the base's, and the plan's");
+    assert!(
+        files.read("new/relay-gcp-europe-west2.1.service").contains("tradewind relay --config")
+    );
+
+    let line = "inventory.toml: flow `near` is planned, but where it goes is not said";
     files.write("inventory.toml", inventory.replace("near =", "other ="));
-    files.refuses_with(configure, 1, line);
+    files.refuses_with(configure, 2, line);
     files.write("inventory.toml", &inventory);
-    files.refuses_with(configure, 1, "new/gateway-a.toml: is there already; `--base`");
+    files.refuses_with(configure, 1, "new/gateway-a.service: is there already; `--base`");
     files.write("inventory.toml", inventory.replace("[fallback]", "[fall]"));
     files.refuses(configure, "unknown field `fall`, expected one of");
     files.write("base/gateway-a.toml", "socks = []");
     files.write("inventory.toml", &inventory);
     files.refuses_with(
         &format!("{configure} --base base"),
-        1,
+        2,
         "gateway-a.toml: configuration, `socks`",
     );
 }

@@ -49,7 +49,7 @@ fn a_far_pair_is_relayed_and_a_near_small_file_goes_direct() {
     let table = routes.prints(&listed);
     assert!(
         table.ends_with(&format!(
-            "egress prices: the catalogue of {dated}
+            "egress prices of the catalogue: aws of {dated}
 "
         )),
         "{table}"

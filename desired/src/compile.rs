@@ -3,15 +3,18 @@
 //! A plan gives each flow one path. What to fall back to comes from the same plan, best first: the path
 //! over siblings, other relays in the same regions; the path without one of its relays; and
 //! direct, where that is allowed. Fallbacks hold no reserved capacity: they carry what would
-//! otherwise not be carried.
+//! otherwise not be carried. Each relay may dial what the paths over it, fallbacks included, need, and each
+//! gateway's grant covers what its own paths need.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use tradewind_grant::{Destination, DestinationRule};
 use tradewind_plan::{Flow, Legs, Place, Plan};
-use tradewind_units::{FlowId, RelayId, SiteId};
+use tradewind_units::{Bytes, FlowId, RelayId, Segments, SiteId};
 
-use crate::legs::{Collected, accepted};
+use crate::legs::{Collected, accepted, first_window, wide};
+use crate::permissions::{DialPolicy, GrantTerms};
 use crate::route_table::MOST_ROUTES;
 use crate::{DesiredError, Hop, LegProfile, ProcessLegs, Route, RouteTable};
 
@@ -34,8 +37,21 @@ pub struct Inventory {
 pub struct Desired {
     /// The gateway of each source.
     pub gateways: BTreeMap<SiteId, DesiredGateway>,
-    /// How the connections of each relay are set up.
-    pub relays: BTreeMap<RelayId, ProcessLegs>,
+    /// Each relay of the inventory.
+    pub relays: BTreeMap<RelayId, DesiredRelay>,
+}
+
+/// What a relay should run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredRelay {
+    /// Where neighbours reach it.
+    pub address: SocketAddr,
+    /// What it may dial.
+    pub policy: DialPolicy,
+    /// How its connections are set up.
+    pub legs: ProcessLegs,
+    /// First window that the plan counts on towards destinations, where no profile can state one: learned.
+    pub learned: Option<Segments>,
 }
 
 /// What a gateway should run.
@@ -45,6 +61,12 @@ pub struct DesiredGateway {
     pub routes: RouteTable,
     /// How its connections are set up.
     pub legs: ProcessLegs,
+    /// What its grant has to cover.
+    pub grant: GrantTerms,
+    /// Its flows, and where they go.
+    pub flows: Vec<(FlowId, Destination)>,
+    /// First window that the plan counts on towards destinations of direct flows: learned.
+    pub learned: Option<Segments>,
 }
 
 /// What a relayed flow may fall back to.
@@ -72,8 +94,14 @@ pub fn compile(
         return Err(DesiredError::SharedLegs { count, saved });
     }
     let mut rules: BTreeMap<SiteId, Vec<(DestinationRule, Vec<Route>)>> = BTreeMap::new();
-    let mut dialled =
-        Dialled { plan, legs, inventory, by: BTreeMap::new(), relays: BTreeMap::new() };
+    let mut dialled = Dialled {
+        plan,
+        legs,
+        inventory,
+        by: BTreeMap::new(),
+        relays: BTreeMap::new(),
+        gateways: BTreeMap::new(),
+    };
     for planned in &plan.flows {
         let unknown = || DesiredError::UnknownFlow(planned.id.clone());
         let flow = flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
@@ -83,18 +111,22 @@ pub fn compile(
             .iter()
             .map(|path| route(&planned.id, path, inventory))
             .collect::<Result<_, _>>()?;
-        paths.iter().for_each(|path| dialled.walk(&flow.source, path));
+        paths.iter().for_each(|path| dialled.walk(flow, destination, path));
+        let gateway = dialled.gateways.entry(flow.source.clone()).or_default();
+        gateway.flows.push((flow.id.clone(), destination.clone()));
         rules.entry(flow.source.clone()).or_default().push((destination.as_rule(), routes));
     }
     let gateways = rules
         .into_iter()
         .map(|(source, rules)| {
             let routes = RouteTable::with_fallbacks(rules, vec![Route::Refuse])?;
-            let legs = dialled.legs_of(&By::Gateway(source.clone()));
-            Ok((source, DesiredGateway { routes, legs }))
+            let known = dialled.gateways.remove(&source).unwrap_or_default();
+            let GatewayNeeds { grant, flows, window, learned } = known;
+            let legs = dialled.legs_of(&By::Gateway(source.clone()), window);
+            Ok((source, DesiredGateway { routes, legs, grant, flows, learned }))
         })
         .collect::<Result<_, DesiredError>>()?;
-    Ok(Desired { gateways, relays: dialled.legs_of_relays() })
+    Ok(Desired { gateways, relays: dialled.into_relays() })
 }
 
 /// Who dials a leg.
@@ -110,25 +142,78 @@ struct Dialled<'a> {
     legs: &'a Legs,
     inventory: &'a Inventory,
     by: BTreeMap<By, Collected>,
-    /// What each relay accepts with.
-    relays: BTreeMap<RelayId, LegProfile>,
+    relays: BTreeMap<RelayId, RelayNeeds>,
+    gateways: BTreeMap<SiteId, GatewayNeeds>,
+}
+
+/// What the paths over one relay need of it.
+#[derive(Default)]
+struct RelayNeeds {
+    policy: DialPolicy,
+    /// What it accepts with.
+    accept: Option<LegProfile>,
+    /// Largest window towards destinations, where it is above what hosts give as they come.
+    window: Option<Bytes>,
+    learned: Option<Segments>,
+}
+
+/// What the flows of one gateway need of it.
+#[derive(Default)]
+struct GatewayNeeds {
+    grant: GrantTerms,
+    flows: Vec<(FlowId, Destination)>,
+    /// Largest window towards destinations of direct flows, where it is above what hosts give as they come.
+    window: Option<Bytes>,
+    learned: Option<Segments>,
 }
 
 impl Dialled<'_> {
-    /// Takes in the legs of one path; the last one, to the destination, is no leg between neighbours of the overlay.
-    fn walk(&mut self, source: &SiteId, path: &[RelayId]) {
-        let mut from = (By::Gateway(source.clone()), Some(Place::Site(source.clone())));
+    /// Takes in one path; its last leg, to the destination, is no leg between neighbours of the overlay.
+    fn walk(&mut self, flow: &Flow, destination: &Destination, path: &[RelayId]) {
+        let source = Place::Site(flow.source.clone());
+        let mut from = (By::Gateway(flow.source.clone()), Some(source));
         for relay in path {
             let place = self.place(relay);
-            let leg = from.1.zip(place.clone()).and_then(|ends| self.legs.get(&ends));
-            if let (Some(leg), Some(hop)) = (leg, self.inventory.relays.get(relay)) {
-                let base = &self.inventory.leg;
+            let Some(hop) = self.inventory.relays.get(relay) else { continue };
+            match &from.0 {
+                By::Gateway(_) => {}
+                By::Relay(before) => {
+                    self.relays.entry(before.clone()).or_default().policy.add_hop(hop.address);
+                }
+            }
+            let grant = &mut self.gateways.entry(flow.source.clone()).or_default().grant;
+            grant.add_relay(hop.identity);
+            let needs = self.relays.entry(relay.clone()).or_default();
+            if let Some(leg) = from.1.zip(place.clone()).and_then(|ends| self.legs.get(&ends)) {
                 self.by.entry(from.0).or_default().add(hop.address, leg);
-                let accept = self.relays.entry(relay.clone()).or_insert_with(|| base.clone());
-                *accept = accepted(accept, leg);
+                let base = needs.accept.take().unwrap_or_else(|| self.inventory.leg.clone());
+                needs.accept = Some(accepted(&base, leg));
             }
             from = (By::Relay(relay.clone()), place);
         }
+        self.arrive(flow, destination, from);
+    }
+
+    /// Takes in the last leg of a path, which somebody dials.
+    fn arrive(&mut self, flow: &Flow, destination: &Destination, from: (By, Option<Place>)) {
+        let end = Place::Site(flow.destination.clone());
+        let leg = from.1.and_then(|place| self.legs.get(&(place, end)));
+        let (first, wide) = (leg.and_then(first_window), leg.and_then(wide));
+        let (learned, window) = match from.0 {
+            By::Gateway(site) => {
+                let needs = self.gateways.entry(site).or_default();
+                (&mut needs.learned, &mut needs.window)
+            }
+            By::Relay(relay) => {
+                let grant = &mut self.gateways.entry(flow.source.clone()).or_default().grant;
+                grant.add_destination(destination);
+                let needs = self.relays.entry(relay).or_default();
+                needs.policy.add_destination(destination);
+                (&mut needs.learned, &mut needs.window)
+            }
+        };
+        *learned = (*learned).max(first);
+        *window = (*window).max(wide);
     }
 
     fn place(&self, relay: &RelayId) -> Option<Place> {
@@ -136,20 +221,25 @@ impl Dialled<'_> {
         Some(Place::Relay(planned.region.clone()))
     }
 
-    fn legs_of(&mut self, who: &By) -> ProcessLegs {
+    /// Returns the legs that somebody dials, those to destinations with this window.
+    fn legs_of(&mut self, who: &By, window: Option<Bytes>) -> ProcessLegs {
         let base = &self.inventory.leg;
-        let to = self.by.remove(who).unwrap_or_default().differing_from(base);
-        ProcessLegs { accept: LegProfile::default(), dial: base.clone(), to }
+        let dial = LegProfile { window: base.window.max(window), ..base.clone() };
+        let to = self.by.remove(who).unwrap_or_default().differing_from(&dial, base);
+        ProcessLegs { accept: LegProfile::default(), dial, to }
     }
 
-    fn legs_of_relays(mut self) -> BTreeMap<RelayId, ProcessLegs> {
-        let relays: Vec<RelayId> = self.inventory.relays.keys().cloned().collect();
-        let of = |relay: RelayId| {
-            let legs = self.legs_of(&By::Relay(relay.clone()));
-            let accept = self.relays.remove(&relay).unwrap_or_else(|| self.inventory.leg.clone());
-            (relay, ProcessLegs { accept, ..legs })
+    fn into_relays(mut self) -> BTreeMap<RelayId, DesiredRelay> {
+        let hops: Vec<Hop> = self.inventory.relays.values().cloned().collect();
+        let of = |Hop { name, address, .. }: Hop| {
+            let needs = self.relays.remove(&name).unwrap_or_default();
+            let RelayNeeds { policy, accept, window, learned } = needs;
+            let legs = self.legs_of(&By::Relay(name.clone()), window);
+            let accept = accept.unwrap_or_else(|| self.inventory.leg.clone());
+            let legs = ProcessLegs { accept, ..legs };
+            (name, DesiredRelay { address, policy, legs, learned })
         };
-        relays.into_iter().map(of).collect()
+        hops.into_iter().map(of).collect()
     }
 }
 
@@ -212,7 +302,7 @@ mod tests {
     use tradewind_grant::IdentityKey;
     use tradewind_model::Leg;
     use tradewind_plan::{PlannedFlow, PlannedRelay, SharedLeg};
-    use tradewind_units::{Bytes, Duration, Money};
+    use tradewind_units::{Duration, Money};
 
     const FLOWS: [(&str, &str, &[&str]); 3] = [
         ("out", "tokyo", &["gcp:asia-northeast1.1", "gcp:europe-north1.1"]),
@@ -330,6 +420,59 @@ mod tests {
     }
 
     #[test]
+    fn relays_may_dial_what_their_paths_need_and_grants_cover_it() {
+        let (mut plan, flows) = planned();
+        let mut inventory = inventory();
+        let names = ["gcp:asia-northeast1.1", "gcp:europe-north1.1", "gcp:europe-north1.2"];
+        for (seed, name) in (1..).zip(names) {
+            add_relay(&mut plan, &mut inventory, seed, name);
+        }
+        inventory.fallbacks.relays = true;
+        let desired = compile(&plan, &flows, &Legs::new(), &inventory).unwrap();
+        let shown = |rules: &[DestinationRule]| -> Vec<String> {
+            rules.iter().map(ToString::to_string).collect()
+        };
+        let policy = |name: &str| &desired.relays[&relay_id(name)].policy;
+        let first = policy(names[0]);
+        assert_eq!(shown(&first.next_hops), ["192.0.2.2:7001", "192.0.2.3:7001"]);
+        // A path without the last relay ends at the first one.
+        assert_eq!(shown(&first.destinations), ["192.0.2.9:8001"]);
+        let last = policy(names[1]);
+        assert!(last.next_hops.is_empty(), "{last:?}");
+        assert_eq!(shown(&last.destinations), ["192.0.2.9:8001", "192.0.2.9:8003"]);
+        assert!(!last.is_loopback());
+
+        let grant = &desired.gateways[&SiteId::new("tokyo").unwrap()].grant;
+        assert_eq!(shown(&grant.destinations), ["192.0.2.9:8001"], "the direct flow needs none");
+        let identities = [1, 2, 3].map(|seed| IdentityKey::from_entropy([seed; 32]).public());
+        assert!(identities.iter().all(|relay| grant.relays.contains(relay)), "{grant:?}");
+        assert_eq!(grant.relays.len(), 3);
+    }
+
+    #[test]
+    fn a_first_window_towards_destinations_is_learned_since_no_profile_states_it() {
+        let (mut plan, flows) = planned();
+        let mut inventory = inventory();
+        for (seed, name) in (1..).zip(["gcp:asia-northeast1.1", "gcp:europe-north1.1"]) {
+            add_relay(&mut plan, &mut inventory, seed, name);
+        }
+        let mut fast = Leg::new(Duration::from_millis(50));
+        fast.initial_window = tradewind_units::Segments::new(80).unwrap();
+        let end = Place::Site("elsewhere".parse().unwrap());
+        let last = Place::Relay("gcp:europe-north1".parse().unwrap());
+        let direct = Place::Site("tokyo".parse().unwrap());
+        let legs = Legs::from([
+            ((last, end.clone()), fast),
+            ((direct, end), Leg::new(Duration::from_millis(200))),
+        ]);
+        let desired = compile(&plan, &flows, &legs, &inventory).unwrap();
+        let learned = |name: &str| desired.relays[&relay_id(name)].learned;
+        assert_eq!(learned("gcp:europe-north1.1"), Some(fast.initial_window));
+        assert_eq!(learned("gcp:asia-northeast1.1"), None);
+        assert_eq!(desired.gateways[&SiteId::new("tokyo").unwrap()].learned, None);
+    }
+
+    #[test]
     fn connections_that_the_plan_counts_on_are_dialled_and_two_relays_of_a_region_are_two() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
@@ -363,10 +506,10 @@ mod tests {
         let gateway = |name: &str| &desired.gateways[&SiteId::new(name).unwrap()].legs;
         assert!(numbers(gateway("tokyo")).is_empty(), "as all of its legs are");
         assert_eq!(numbers(gateway("hamina")), [(1, many(2))]);
-        assert_eq!(numbers(&desired.relays[&relay_id(names[0])]), [(3, many(4))]);
-        assert_eq!(numbers(&desired.relays[&relay_id(names[1])]), [(1, many(8))]);
-        assert!(numbers(&desired.relays[&relay_id(names[2])]).is_empty());
-        for legs in desired.relays.values() {
+        assert_eq!(numbers(&desired.relays[&relay_id(names[0])].legs), [(3, many(4))]);
+        assert_eq!(numbers(&desired.relays[&relay_id(names[1])].legs), [(1, many(8))]);
+        assert!(numbers(&desired.relays[&relay_id(names[2])].legs).is_empty());
+        for DesiredRelay { legs, .. } in desired.relays.values() {
             assert_eq!((&legs.accept, &legs.dial), (&inventory.leg, &inventory.leg));
         }
     }

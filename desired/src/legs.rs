@@ -1,7 +1,7 @@
 //! From the legs that a plan counts on to how connections are set up.
 //!
-//! A plan predicts with n connections on a leg \[TRN\], a first window and a congestion control. Whoever dials the leg must set them
-//! up, or the prediction is of another leg. What a plan does not speak of (encryption, connections at rest) is the
+//! A plan predicts with n connections on a leg \[TRN\], a window, a first window and a congestion control. Whoever dials the leg must
+//! set them up, or the prediction is of another leg. What a plan does not speak of (encryption, connections at rest) is the
 //! operator's to say; what it does not ask for is left as the operator has it.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tradewind_model::Leg;
-use tradewind_model::leg::DEFAULT_INITIAL_WINDOW;
+use tradewind_model::leg::{DEFAULT_INITIAL_WINDOW, DEFAULT_WINDOW};
 use tradewind_model::tcp::LossResponse;
-use tradewind_units::Bandwidth;
+use tradewind_units::{Bandwidth, Bytes, Segments};
 
 use crate::connections::MOST_CONNECTIONS;
 use crate::profile::NamedProfile;
-use crate::{Connections, LegProfile};
+use crate::{BufferNeeds, Connections, LegProfile};
 
 /// Most warm connections of a leg whose first window the plan counts on, unless the operator says otherwise. Chosen: a pool
 /// is as large as the demand, so this only bounds it.
@@ -51,6 +51,15 @@ pub struct ProcessLegs {
 #[derive(Debug, Default)]
 pub(crate) struct Collected(BTreeMap<SocketAddr, (Leg, u32)>);
 
+impl ProcessLegs {
+    /// Returns what its connections need of the host's kernel.
+    #[must_use]
+    pub fn buffer_needs(&self) -> BufferNeeds {
+        let to = self.to.iter().map(|to| &to.dial);
+        BufferNeeds::of([&self.accept, &self.dial].into_iter().chain(to))
+    }
+}
+
 impl Collected {
     /// The plan counts on `leg` to `address` for one more flow.
     pub(crate) fn add(&mut self, address: SocketAddr, leg: &Leg) {
@@ -58,13 +67,13 @@ impl Collected {
         (*known, *flows) = (*leg, *flows + 1);
     }
 
-    /// Those that differ from what the process dials by anyway.
-    pub(crate) fn differing_from(self, base: &LegProfile) -> Vec<LegTo> {
+    /// Returns those that differ from what the process dials by anyway, where the operator wants `base`.
+    pub(crate) fn differing_from(self, anyway: &LegProfile, base: &LegProfile) -> Vec<LegTo> {
         let legs = self.0.into_iter().map(|(address, (leg, flows))| {
             let dial = dialled(base, &leg, flows);
             LegTo { address, dial }
         });
-        legs.filter(|leg| leg.dial != *base).collect()
+        legs.filter(|leg| leg.dial != *anyway).collect()
     }
 }
 
@@ -85,22 +94,34 @@ fn dialled(base: &LegProfile, leg: &Leg, flows: u32) -> LegProfile {
         };
         profile.congestion_control = Some(name.to_owned());
     }
+    profile.window = profile.window.max(wide(leg));
     if jumps(leg) {
         start_fast(&mut profile, leg, flows);
     }
     profile
 }
 
+/// Returns the window that the plan counts on, where it is above what a host gives as it comes.
+pub(crate) fn wide(leg: &Leg) -> Option<Bytes> {
+    (leg.window > DEFAULT_WINDOW).then_some(leg.window)
+}
+
 /// The profile of who accepts `leg`, where the operator wants `base`: a first flight needs a receiver's window as large.
 pub(crate) fn accepted(base: &LegProfile, leg: &Leg) -> LegProfile {
     let jump = NamedProfile::PacedStart.profile();
     let receive_buffer = base.receive_buffer.or(jump.receive_buffer.filter(|_| jumps(leg)));
-    LegProfile { receive_buffer, ..base.clone() }
+    let window = base.window.max(wide(leg));
+    LegProfile { receive_buffer, window, ..base.clone() }
 }
 
 /// Whether the plan counts on a first window above the kernel's own.
 fn jumps(leg: &Leg) -> bool {
-    leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW
+    first_window(leg).is_some()
+}
+
+/// Returns the first window that the plan counts on, where it is above the kernel's own.
+pub(crate) fn first_window(leg: &Leg) -> Option<Segments> {
+    (leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW).then_some(leg.initial_window)
 }
 
 /// The first window that the plan counts on, paced at what one connection gets when all flows of the plan begin at once: faster it would only be
@@ -122,7 +143,7 @@ fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
 #[cfg(test)]
 mod tests {
     use tradewind_model::leg::Loss;
-    use tradewind_units::{Bytes, Duration, Ratio, Segments};
+    use tradewind_units::{Duration, Ratio};
 
     use super::*;
     use crate::Encryption;
@@ -151,6 +172,21 @@ mod tests {
         assert_eq!(many.connections, Connections::fixed(64).unwrap());
         let bbr = NamedProfile::Bbr.profile();
         assert_eq!(dialled(&bbr, &leg().with_loss(loss), 1), bbr, "the operator's word counts");
+    }
+
+    #[test]
+    fn a_wide_window_is_asked_of_both_ends() {
+        let wide = leg().with_window(Bytes::new(500_000_000));
+        let base = LegProfile::default();
+        assert_eq!(dialled(&base, &wide, 1).window, Some(wide.window));
+        assert_eq!(accepted(&base, &wide).window, Some(wide.window));
+        assert_eq!(dialled(&base, &leg(), 1).window, None, "a host gives it as it comes");
+        let dial = dialled(&base, &wide, 1);
+        let legs = ProcessLegs {
+            to: vec![LegTo { address: "192.0.2.1:7000".parse().unwrap(), dial }],
+            ..ProcessLegs::default()
+        };
+        assert!(legs.buffer_needs().sysctls().contains("tcp_rmem = 4096 131072 1000000000"));
     }
 
     #[test]

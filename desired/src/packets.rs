@@ -14,7 +14,7 @@ use tradewind_units::{
     Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayId, SiteId, time,
 };
 
-use crate::{DesiredError, Hop};
+use crate::{DesiredError, GrantTerms, Hop};
 
 /// The highest price of a GB that configurations take, in dollars.
 const MOST_USD_PER_GB: f64 = 100.0;
@@ -133,6 +133,8 @@ pub struct DesiredPackets {
     pub gateways: BTreeMap<SiteId, Vec<GatewayPacket>>,
     /// Each relay that a packet flow takes.
     pub relays: BTreeMap<RelayId, RelayPacket>,
+    /// What the grant of each source's gateway has to cover.
+    pub grants: BTreeMap<SiteId, GrantTerms>,
 }
 
 /// What gateways and relays should run of `plan`, made for `packets` beside the `streams`.
@@ -148,7 +150,7 @@ pub fn compile_packets(
 ) -> Result<DesiredPackets, DesiredError> {
     let mut desired = DesiredPackets::default();
     for planned in &plan.flows {
-        let unknown = || DesiredError::UnknownFlow(planned.id.clone());
+        let unknown = || DesiredError::UnknownPacketFlow(planned.id.clone());
         let flow = packets.flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
         let ends = inventory.flows.get(&planned.id).ok_or_else(unknown)?;
         let relay = |id: &RelayId| {
@@ -159,6 +161,11 @@ pub fn compile_packets(
         let hops: Vec<&Hop> = planned.path.iter().map(relay).collect::<Result<_, _>>()?;
         let gateway = desired.gateways.entry(flow.source.clone()).or_default();
         gateway.push(gateway_packet(packets.coding, flow, planned, ends, &hops));
+        let grant = desired.grants.entry(flow.source.clone()).or_default();
+        hops.iter().for_each(|hop| grant.add_relay(hop.identity));
+        if let (false, FarGateway::At(far)) = (hops.is_empty(), &ends.far) {
+            grant.add_destination(&Destination::Address(far.address));
+        }
         for (at, hop) in hops.iter().enumerate() {
             let told = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {
                 listen: any_address(hop.address),
@@ -263,8 +270,12 @@ fn region_of<'a>(streams: &'a Plan, plan: &'a PacketPlan, id: &RelayId) -> Optio
     of_streams.map(|relay| &relay.region).or_else(added)
 }
 
-/// All addresses of the same family, at the same port.
-fn any_address(known: SocketAddr) -> SocketAddr {
+/// Returns all addresses of the same family at the same port; a loopback address is itself.
+#[must_use]
+pub fn any_address(known: SocketAddr) -> SocketAddr {
+    if known.ip().is_loopback() {
+        return known;
+    }
     let unspecified: std::net::IpAddr = match known {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

@@ -2,7 +2,8 @@
 //!
 //! Buffers are left to the kernel's autotuning unless set: a pinned buffer is capped by the
 //! system's maximum and was measured to be slower than a tuned one. Where the cloud-facing window
-//! is to be opened [CP IV-B], raise `net.ipv4.tcp_rmem` and `tcp_wmem` on the host instead.
+//! is to be opened [CP IV-B], `window` says so, and the maxima of `net.ipv4.tcp_rmem` and `tcp_wmem` on the host
+//! have to allow it ([`crate::buffers`]).
 //! A large first flight is the exception: the receiver's window holds it to 64 KB unless its
 //! buffer was large before the handshake, so profiles that jump set the buffers.
 //!
@@ -58,6 +59,10 @@ pub struct LegProfile {
     /// later it is the most that the first window gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
+    /// Bytes in flight that each connection is counted on to reach, at most [`LARGEST_BUFFER`]. Nothing is set by it: who
+    /// starts with less than that allowed by the host says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<Bytes>,
     /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes
     /// by it. The kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,6 +154,8 @@ struct Told {
     profile: Option<NamedProfile>,
     congestion_control: Option<String>,
     initial_window: Option<Segments>,
+    #[serde(default, deserialize_with = "buffer")]
+    window: Option<Bytes>,
     #[serde(default, deserialize_with = "socket_buffer")]
     receive_buffer: Option<Bytes>,
     #[serde(default, deserialize_with = "socket_buffer")]
@@ -177,6 +184,7 @@ impl TryFrom<Told> for LegProfile {
         let profile = Self {
             congestion_control: told.congestion_control.or(base.congestion_control),
             initial_window: told.initial_window.or(base.initial_window),
+            window: told.window.or(base.window),
             receive_buffer: told.receive_buffer.or(base.receive_buffer),
             send_buffer: told.send_buffer.or(base.send_buffer),
             pacing_rate: told.pacing_rate.or(base.pacing_rate),
@@ -203,6 +211,7 @@ impl Default for LegProfile {
         Self {
             congestion_control: None,
             initial_window: None,
+            window: None,
             receive_buffer: None,
             send_buffer: None,
             pacing_rate: None,
@@ -245,7 +254,7 @@ mod tests {
 
     #[test]
     fn no_kernel_is_asked_for_an_absurd_buffer() {
-        for key in ["receive_buffer", "send_buffer", "notsent_lowat"] {
+        for key in ["receive_buffer", "send_buffer", "notsent_lowat", "window"] {
             let most: LegProfile = toml::from_str(&format!("{key} = '1 GiB'")).unwrap();
             assert_ne!(most, LegProfile::default());
             let refused = toml::from_str::<LegProfile>(&format!("{key} = '2 GB'"));
@@ -264,7 +273,7 @@ mod tests {
         assert_eq!(profile, NamedProfile::Bbr.profile());
         assert_eq!(profile.receive_buffer, None);
         assert_eq!(profile.notsent_lowat, DEFAULT_NOTSENT_LOWAT);
-        assert!(read("window = '1 MB'").is_err());
+        assert!(read("windows = '1 MB'").is_err());
         assert_eq!(read("profile = 'default'").unwrap(), LegProfile::default());
     }
 

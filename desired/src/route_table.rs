@@ -81,9 +81,12 @@ pub enum DesiredError {
         /// The name.
         relay: RelayId,
     },
-    /// A plan holds a flow that nobody described.
-    #[error("flow `{0}` is planned, but its ends are not known")]
+    /// A plan holds a flow of which the inventory has no destination.
+    #[error("flow `{0}` is planned, but where it goes is not said: name it in `[destinations]`")]
     UnknownFlow(tradewind_units::FlowId),
+    /// A plan holds a packet flow that the inventory does not have.
+    #[error("packet flow `{0}` is planned, but no `[[packet]]` names it as its `flow`")]
+    UnknownPacketFlow(tradewind_units::FlowId),
     /// A price of packet flows is missing.
     #[error(transparent)]
     Model(#[from] tradewind_model::ModelError),

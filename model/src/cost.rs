@@ -2,10 +2,11 @@
 //! many flows share it, and so is the planner's business.
 //!
 //! Clouds charge what leaves a relay, by where it goes: the next relay's region, or the Internet
-//! behind the last relay. What enters is free [CP V-A], and so is what the source sends: it would
-//! pay that on the direct path too.
+//! behind the last relay. What enters is free [CP V-A]. What a source inside a cloud sends is charged likewise: it differs by
+//! where the first hop goes, so a relay may lower the bill. CP counts it as the same on every path; so does a flat price, which is
+//! for what leaves relays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_units::{Bytes, Money, PricePerGb, RegionId};
 
@@ -41,13 +42,34 @@ impl Prices {
         Self::Flat(PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"))
     }
 
-    /// The date of the catalogue whose prices hold, if one's do.
+    /// Returns when the catalogue's prices were true that hold between these regions and to the Internet, by cloud; stated
+    /// prices have no date.
     #[must_use]
-    pub fn dated(&self) -> Option<&str> {
+    pub fn dates(&self, regions: &[RegionId]) -> BTreeMap<String, BTreeSet<String>> {
+        let mut dates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for from in regions {
+            let others = regions.iter().filter(|to| *to != from).map(Egress::Region);
+            for to in others.chain([Egress::Internet]) {
+                if let Some(dated) = self.dated(from, to) {
+                    dates.entry(from.cloud().to_owned()).or_default().insert(dated.to_owned());
+                }
+            }
+        }
+        dates
+    }
+
+    /// Returns when the price of what leaves `from` for `to` was true, if it is a catalogue's.
+    #[must_use]
+    pub fn dated(&self, from: &RegionId, to: Egress<'_>) -> Option<&str> {
         match self {
             Self::Flat(_) => None,
-            Self::Catalogue(catalogue) => Some(catalogue.dated()),
-            Self::Stated { otherwise, .. } => otherwise.dated(),
+            Self::Catalogue(catalogue) => {
+                catalogue.egress_price_with_source(from, to).ok().map(|price| price.dated)
+            }
+            Self::Stated { pairs, otherwise } => {
+                let is_stated = pairs.contains_key(&(from.clone(), receiver(to)));
+                if is_stated { None } else { otherwise.dated(from, to) }
+            }
         }
     }
 
@@ -60,28 +82,58 @@ impl Prices {
             Self::Flat(price) => Ok(*price),
             Self::Catalogue(catalogue) => catalogue.egress_price(from, to),
             Self::Stated { pairs, otherwise } => {
-                let to_region = match to {
-                    Egress::Region(region) => Some(region.clone()),
-                    Egress::Internet => None,
-                };
-                let stated = pairs.get(&(from.clone(), to_region));
+                let stated = pairs.get(&(from.clone(), receiver(to)));
                 stated.map_or_else(|| otherwise.egress(from, to), |price| Ok(*price))
             }
         }
     }
 }
 
-/// What egress costs when `volume` is carried over `relays`, the last of which sends to `destination`.
+impl Prices {
+    /// Returns what each GB costs that a site in the region `source` sends to `to`: nothing outside every cloud, and
+    /// nothing by a flat price, which is for relays.
+    ///
+    /// # Errors
+    /// When the catalogue knows no such region or price.
+    pub fn source_egress(
+        &self,
+        source: Option<&RegionId>,
+        to: Egress<'_>,
+    ) -> Result<PricePerGb, ModelError> {
+        let Some(from) = source else { return Ok(PricePerGb::FREE) };
+        match self {
+            Self::Flat(_) => Ok(PricePerGb::FREE),
+            Self::Catalogue(catalogue) => catalogue.egress_price(from, to),
+            Self::Stated { pairs, otherwise } => {
+                let stated = pairs.get(&(from.clone(), receiver(to)));
+                stated.map_or_else(|| otherwise.source_egress(source, to), |price| Ok(*price))
+            }
+        }
+    }
+}
+
+/// Returns the region that traffic goes to, none for the Internet.
+fn receiver(to: Egress<'_>) -> Option<RegionId> {
+    match to {
+        Egress::Region(region) => Some(region.clone()),
+        Egress::Internet => None,
+    }
+}
+
+/// What egress costs when `volume` is carried over `relays`, the last of which sends to `destination`, from a site in the
+/// region `source`, or outside every cloud.
 ///
 /// # Errors
 /// When the catalogue knows no such region or price.
 pub fn path_egress(
     prices: &Prices,
+    source: Option<&RegionId>,
     relays: &[RegionId],
     destination: Egress<'_>,
     volume: Bytes,
 ) -> Result<Money, ModelError> {
-    let mut egress = Money::ZERO;
+    let first = relays.first().map_or(destination, Egress::Region);
+    let mut egress = prices.source_egress(source, first)?.cost_of(volume);
     for (index, relay) in relays.iter().enumerate() {
         let next = relays.get(index + 1).map_or(destination, Egress::Region);
         egress = egress + prices.egress(relay, next)?.cost_of(volume);
@@ -107,8 +159,9 @@ mod tests {
     fn cloudpilots_prices_give_cloudpilots_costs() {
         let prices = Prices::cloudpilot();
         let relays = [region("gcp:europe-north1"), region("gcp:asia-northeast1")];
-        let egress =
-            |relays: &[RegionId]| path_egress(&prices, relays, Egress::Internet, TWO_GB).unwrap();
+        let egress = |relays: &[RegionId]| {
+            path_egress(&prices, None, relays, Egress::Internet, TWO_GB).unwrap()
+        };
         assert_eq!(egress(&[]), Money::ZERO);
         assert_eq!(egress(&relays[..1]), usd(0.16));
         assert_eq!(egress(&relays), usd(0.32));
@@ -118,11 +171,31 @@ mod tests {
     fn each_hop_is_priced_by_where_it_goes() {
         let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
         let relays = [region("aws:us-east-1"), region("aws:sa-east-1")];
-        let egress = path_egress(&prices, &relays, Egress::Internet, TWO_GB).unwrap();
+        let egress = path_egress(&prices, None, &relays, Egress::Internet, TWO_GB).unwrap();
         assert_eq!(egress, usd(2.0 * 0.02 + 2.0 * 0.15));
         let inside = Egress::Region(&relays[1]);
-        let egress = path_egress(&prices, &relays[..1], inside, TWO_GB).unwrap();
+        let egress = path_egress(&prices, None, &relays[..1], inside, TWO_GB).unwrap();
         assert_eq!(egress, usd(2.0 * 0.02));
+    }
+
+    #[test]
+    fn a_source_in_a_cloud_pays_its_first_hop_and_a_relay_may_lower_its_bill() {
+        let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
+        let (sao_paulo, ashburn) = (region("aws:sa-east-1"), region("aws:us-east-1"));
+        let egress = |prices: &Prices, source: Option<&RegionId>, relays: &[RegionId]| {
+            path_egress(prices, source, relays, Egress::Internet, TWO_GB).unwrap()
+        };
+        let relays = [ashburn.clone()];
+        assert_eq!(egress(&prices, Some(&sao_paulo), &[]), usd(2.0 * 0.15));
+        assert_eq!(egress(&prices, Some(&sao_paulo), &relays), usd(2.0 * (0.138 + 0.09)));
+        assert_eq!(egress(&prices, Some(&ashburn), &relays), usd(2.0 * 0.09), "inside it is free");
+        assert_eq!(egress(&prices, None, &[]), Money::ZERO);
+        assert_eq!(egress(&Prices::cloudpilot(), Some(&sao_paulo), &[]), Money::ZERO);
+        // By list prices an Azure source reaches its own cloud's other regions for less than the Internet.
+        let (tokyo, iowa) = (region("azure:japaneast"), region("azure:centralus"));
+        let direct = egress(&prices, Some(&tokyo), &[]);
+        let first = prices.source_egress(Some(&tokyo), Egress::Region(&iowa)).unwrap();
+        assert!(first.cost_of(TWO_GB) < direct);
     }
 
     #[test]
@@ -140,9 +213,36 @@ mod tests {
     }
 
     #[test]
+    fn each_price_has_its_own_date_and_not_the_catalogues() {
+        let text = "dated = '2026-11-20'
+            [regions]
+            'x:a' = { label = 'A', continent = 'europe', latitude = 1, longitude = 1 }
+            'y:b' = { label = 'B', continent = 'europe', latitude = 2, longitude = 2 }
+            [[prices]]\ncloud = 'x'\nsource = 's'\ndated = '2023-02'
+            rules = [{ from = '*', to = 'internet', usd_per_gb = 0.1 }]
+            [[prices]]\ncloud = 'y'\nsource = 's'\ndated = '2024-05'
+            rules = [{ from = '*', to = 'internet', usd_per_gb = 0.1 }]";
+        let prices = Prices::Catalogue(Box::new(Catalogue::parse(text).unwrap()));
+        let regions = [region("x:a"), region("y:b")];
+        let dates = |prices: &Prices| -> Vec<String> {
+            let dates = prices.dates(&regions).into_iter();
+            dates.map(|(cloud, dates)| format!("{cloud} {dates:?}")).collect()
+        };
+        assert_eq!(dates(&prices), ["x {\"2023-02\"}", "y {\"2024-05\"}"]);
+        let price = PricePerGb::from_usd_per_gb(0.5).unwrap();
+        let pairs = BTreeMap::from([
+            ((regions[0].clone(), None), price),
+            ((regions[0].clone(), Some(regions[1].clone())), price),
+        ]);
+        let stated = Prices::Stated { pairs, otherwise: Box::new(prices) };
+        assert_eq!(dates(&stated), ["y {\"2024-05\"}"]);
+        assert!(dates(&Prices::cloudpilot()).is_empty());
+    }
+
+    #[test]
     fn an_unknown_region_is_named() {
         let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
-        let error = path_egress(&prices, &[region("aws:moon")], Egress::Internet, TWO_GB);
+        let error = path_egress(&prices, None, &[region("aws:moon")], Egress::Internet, TWO_GB);
         assert_eq!(error.unwrap_err().to_string(), "region `aws:moon` is not in the catalogue");
     }
 }

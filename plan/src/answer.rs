@@ -1,15 +1,16 @@
 //! What a user gets: a plan with its figures, or why there is none. It is written as JSON and can be turned
 //! back into the [`Plan`] that it shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
+use crate::assumptions::{AssumedLeg, Origins, assumed};
 use crate::forecast;
 use crate::packets::PacketPlan;
 use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, SharedLeg, optional_seconds};
-use crate::problem::{Objective, Problem};
+use crate::problem::{Inputs, Objective, Problem};
 use crate::solver::SolveError;
 
 /// Version of the answer's text form; grows when a field changes its meaning.
@@ -60,7 +61,7 @@ pub struct AnswerRelays {
 }
 
 /// How a flow is carried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerFlow {
     /// The flow.
@@ -79,6 +80,9 @@ pub struct AnswerFlow {
     /// What of that is for its move from the path that it runs on.
     #[serde(rename = "move_usd")]
     pub move_cost: Money,
+    /// The legs of its path, with what its completion time rests on; left out where that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub legs: Vec<AssumedLeg>,
 }
 
 /// A problem file as it was read, so that an answer can be explained by itself.
@@ -154,9 +158,12 @@ pub struct Answer {
     /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
     #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Money>,
-    /// The date of the catalogue whose egress prices were taken; left out where all prices are the problem's own.
+    /// When the oldest of the catalogue's egress prices was true that the plan chose by; left out where all are the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices_dated: Option<String>,
+    /// When the catalogue's egress prices were true that the plan chose by, cloud by cloud.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub price_dates: BTreeMap<String, BTreeSet<String>>,
     /// The forecast that the flows are from, where they are expected and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
@@ -230,6 +237,7 @@ impl Answer {
             shared_legs: Vec::new(),
             saved: None,
             prices_dated: None,
+            price_dates: BTreeMap::new(),
             forecast: None,
             packets: None,
             problem: None,
@@ -276,6 +284,20 @@ impl Answer {
                 String::new(),
             )
         }
+    }
+
+    /// Tells of each flow what its completion time rests on.
+    pub fn set_origins(&mut self, problem: &Problem, origins: &Origins) {
+        let assumed = self.plan().and_then(|plan| assumed(problem, &plan, origins));
+        for (flow, legs) in self.flows.iter_mut().zip(assumed.into_iter().flatten()) {
+            flow.legs = legs;
+        }
+    }
+
+    /// Tells when the prices were true that the plan chose by.
+    pub fn set_prices(&mut self, inputs: &Inputs) {
+        self.price_dates = inputs.prices.dates(&inputs.regions);
+        self.prices_dated = self.price_dates.values().flatten().min().cloned();
     }
 
     /// What its plan makes of the objective: seconds, or dollars where it is the cost.
@@ -377,6 +399,7 @@ fn answer_flow(flow: &PlannedFlow) -> AnswerFlow {
         direct_fct: flow.fct_direct,
         cost: flow.egress + flow.move_cost,
         move_cost: flow.move_cost,
+        legs: Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The paths worth considering for a flow: direct, and over each sequence of offers that is faster.
 //!
-//! Only what can never help is left out: a path no faster than the direct one, which costs no more
-//! and burdens no relay, and one that misses the flow's deadline. The path that the flow runs on stays
+//! Only what can never help is left out: a path no faster than the direct one that costs no less, since that one
+//! burdens no relay, and one that misses the flow's deadline. The path that the flow runs on stays
 //! however slow it is: where moves have a price, it may cost less than the direct one. A slower path over
 //! the same offers as a faster one stays, because it takes less of their capacity; [`undominated`] leaves
 //! those out where capacity does not matter.
@@ -39,6 +39,13 @@ pub struct Candidate {
     pub cost: Money,
     /// What it takes of each relay's capacity.
     pub rate: Bandwidth,
+}
+
+impl Candidate {
+    /// Returns whether it is faster or cheaper than the direct path, if there is one.
+    fn helps_beside(&self, direct: Option<&Self>) -> bool {
+        direct.is_none_or(|direct| self.fct < direct.fct || self.cost < direct.cost)
+    }
 }
 
 /// What one flow can choose from.

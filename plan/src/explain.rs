@@ -5,7 +5,7 @@
 //! one constraint that stands in the way of that path; it does not prove that no other change helps.
 
 use serde::Serialize;
-use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayTypeId, time};
+use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId, time};
 
 use crate::packing::{pack, relays_used};
 use crate::plan::{Plan, PlannedFlow, optional_seconds};
@@ -50,7 +50,7 @@ pub struct ExplainedLeg {
     /// Round-trip time.
     pub rtt_ms: f64,
     /// Its rate in the long run.
-    pub rate: Bandwidth,
+    pub rate_mbps: f64,
     /// What holds that down: `window`, `cap`, `per-connection cap`, `loss`, or `source's cap`.
     pub bound_by: &'static str,
     /// Whether it is the slowest, which the path's rate is.
@@ -193,7 +193,7 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
     let everyone = Everyone::new(problem, plan).ok_or_else(foreign)?;
     let judge = Judge { problem, plan, planned, index, loads, everyone };
     let alternatives = judge.alternatives(&offers)?;
-    let mut legs = legs(problem, index, &offers).ok_or_else(foreign)?;
+    let mut legs = legs_of(problem, index, &offers).ok_or_else(foreign)?;
     name_sharers(&mut legs, plan, planned);
     Ok(Explanation {
         flow: flow.clone(),
@@ -220,7 +220,12 @@ fn stops(problem: &Problem, offers: &[usize]) -> Vec<Stop> {
     offers.iter().map(stop).collect()
 }
 
-fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<ExplainedLeg>> {
+/// Returns the legs of the flow at this place over these offers; none where one is not known.
+pub(crate) fn legs_of(
+    problem: &Problem,
+    index: usize,
+    offers: &[usize],
+) -> Option<Vec<ExplainedLeg>> {
     let flow = &problem.flows()[index];
     let regions = offers.iter().map(|offer| problem.offers()[*offer].region.to_string());
     let mut names: Vec<String> = std::iter::once(flow.source.to_string()).chain(regions).collect();
@@ -234,7 +239,7 @@ fn legs(problem: &Problem, index: usize, offers: &[usize]) -> Option<Vec<Explain
             from: ends[0].clone(),
             to: ends[1].clone(),
             rtt_ms: time::as_millis_f64(leg.rtt),
-            rate: leg.rate(),
+            rate_mbps: leg.rate().as_mbps(),
             bound_by: if shared { "source's cap" } else { leg.bound_by() },
             slowest: leg.rate() == slowest,
             shared_with: Vec::new(),

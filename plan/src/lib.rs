@@ -16,9 +16,11 @@
 //! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
 //! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
+//! | [`assumptions`] | what each predicted time rests on |
 //! | [`mod@explain`] | why a flow takes its path, and what the others would have cost and gained |
 
 pub mod answer;
+pub mod assumptions;
 pub mod candidates;
 pub mod explain;
 pub mod file;

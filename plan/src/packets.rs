@@ -8,9 +8,10 @@
 //! | `planned` | the choice for each flow, with what speaks against the others |
 //! | `verify` | what is wrong with a choice, worked out anew |
 //!
-//! Prices of egress, regions and round trips are the problem's own. A relay that streams buy, or that runs already, has its machine paid;
-//! at any other a flow pays its share of one `[JQ Table 2]`. So the cheapest choice for each flow is the cheapest for all, save that
-//! flows take the room of paid machines in the order of the file.
+//! Prices of egress, regions and round trips are the problem's own. A relay that streams buy, or that runs already, has its machine paid.
+//! Any other machine is paid whole, for the whole hours of the flow that lasts longest there: by the first flow that takes it, and by
+//! later ones that last longer for the hours that they add. Flows choose in the order of the file, once by what their choice adds and once by
+//! their share of a full machine `[JQ Table 2]`; the cheaper of both plans counts.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ pub use verify::PacketViolation;
 pub const MOST_RELAYS: usize = 2;
 /// How long relays keep packets. Chosen: as `tradewind relay` does.
 const KEPT: Duration = Duration::from_secs(1);
+const SECONDS_AN_HOUR: u64 = 3600;
 
 /// Packets that are to be carried from one site to another.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +77,20 @@ pub struct RelayPrices {
     pub egress: Option<Tariff>,
     /// Keeping a GB for an hour; the machine's own memory costs nothing more.
     pub storage_gb_hour: Money,
+}
+
+impl RelayPrices {
+    /// Returns what a machine costs for so many hours.
+    pub(crate) const fn machine(&self, hours: u64) -> Money {
+        self.vm_hour.times(hours)
+    }
+}
+
+impl PacketFlow {
+    /// Returns the whole hours that it lasts, as machines are charged.
+    pub(crate) fn hours(&self) -> u64 {
+        self.span.as_secs().div_ceil(SECONDS_AN_HOUR).max(1)
+    }
 }
 
 /// How relays code packets, as in a relay's `[packet] coding`: repair packets for so many packets.
@@ -158,13 +174,12 @@ impl Packets {
         }
     }
 
-    /// What a relay in `region` charges that sends to `to`; nothing for its machine if that is paid.
+    /// Returns what a relay in `region` charges that sends to `to`, its machine left out: that is paid whole.
     fn relay_tariff(
         &self,
         inputs: &Inputs,
         region: &RegionId,
         to: Egress<'_>,
-        is_paid: bool,
     ) -> Result<RelayTariff, ModelError> {
         let egress = self.egress(inputs, region, to)?;
         let unknown = || ModelError::UnknownRegion(region.clone());
@@ -172,8 +187,8 @@ impl Packets {
         Ok(RelayTariff {
             ingress: prices.ingress,
             egress,
-            vm_hour: if is_paid { Money::ZERO } else { prices.vm_hour },
-            flows_per_vm: prices.flows,
+            vm_hour: Money::ZERO,
+            flows_per_vm: 1,
             storage_gb_hour: prices.storage_gb_hour,
         })
     }

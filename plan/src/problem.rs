@@ -180,7 +180,8 @@ pub struct Inputs {
     pub relay_types: Vec<RelayType>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
-    /// Sites that lie inside a region: the last relay's egress to them has that region's price, else the Internet's.
+    /// Sites that lie inside a region: the last relay's egress to them has that region's price, else the Internet's, and their own
+    /// cloud charges what they send.
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
@@ -480,7 +481,8 @@ impl Problem {
         let destination = inside.map_or(Egress::Internet, Egress::Region);
         let regions: Vec<RegionId> =
             relays.iter().map(|offer| self.offers[*offer].region.clone()).collect();
-        path_egress(&self.inputs.prices, &regions, destination, ends.volume)
+        let source = self.inputs.site_regions.get(&ends.source);
+        path_egress(&self.inputs.prices, source, &regions, destination, ends.volume)
     }
 
     /// What it costs to move the flow at this place from its running path to these offers.

@@ -186,7 +186,8 @@ impl<'a> Paths<'a> {
             }
             let once = match prefix[..] {
                 [.., (from, _), (to, _)] => self.problem.egress_between(flows[0], from, to),
-                _ => Ok(Money::ZERO),
+                [(first, _)] => self.problem.egress_to_first(flows[0], first),
+                [] => Ok(Money::ZERO),
             };
             // A path without price is no candidate.
             let saved = once.unwrap_or_default().times(flows.len() as u64 - 1);

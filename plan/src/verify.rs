@@ -307,10 +307,12 @@ impl<'a> Check<'a> {
             let carried = self.legs.entry(key).or_default();
             carried.flows.push(flow.id.clone());
             carried.rate = carried.rate.max(rate);
-            if let [.., from, to] = offers[..end] {
-                let egress = self.problem.egress_between(index, from, to);
-                carried.egress = egress.unwrap_or_default();
-            }
+            let egress = match offers[..end] {
+                [.., from, to] => self.problem.egress_between(index, from, to),
+                [first] => self.problem.egress_to_first(index, first),
+                [] => Ok(Money::ZERO),
+            };
+            carried.egress = egress.unwrap_or_default();
         }
         if let Some(last) = planned.path.last() {
             self.load(last, rate);

@@ -68,7 +68,7 @@ fn a_small_file_says_what_it_says() {
     assert_eq!(inputs.flows[0].id.as_str(), "a-b");
     assert_eq!(inputs.flows[0].volume, Bytes::new(2_000_000_000));
     assert_eq!(inputs.legs.len(), 3);
-    assert_eq!(read.legs_by_distance, 0);
+    assert_eq!(read.legs_by_distance(), 0);
     let access = leg(&read, site("a"), relay("gcp:europe-west2"));
     assert_eq!(access, Leg::new(Duration::from_millis(60)));
     let plan = Greedy.solve(&Problem::new(inputs.clone()).unwrap(), &Limits::work(10_000)).unwrap();
@@ -316,7 +316,7 @@ fn missing_round_trips_are_guessed_only_when_allowed() {
     let error = read(&located).unwrap_err().to_string();
     assert!(error.contains("or set `assume_rtt_from_distance = true`"), "{error}");
     let read = read(&format!("assume_rtt_from_distance = true\n{located}")).unwrap();
-    assert_eq!(read.legs_by_distance, 1);
+    assert_eq!(read.legs_by_distance(), 1);
     assert!(leg(&read, site("a"), site("b")).rtt > Duration::from_millis(100));
 }
 

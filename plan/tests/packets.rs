@@ -38,7 +38,7 @@ regions = ["aws:ap-southeast-2", "aws:eu-west-1"]
 site = [{ id = "a" }, { id = "b" }]
 packet_flow = [{ id = "call", from = "a", to = "b", rate = "1.5 Mbit/s", packet = "1 kB", budget = "220 ms", internet_loss = 0.01 }]
 [packets]
-usd_per_hour = 0.095
+usd_per_hour = 0.00095
 coding = { cross_stream = [2, 10], in_stream = [0, 1], within = "0 ms" }
 detection = "0 ms"
 [egress]
@@ -91,7 +91,7 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
     // 0.675 GB. Coding: a fifth leaves Sydney; Dublin sends what was lost and nine requests of 64 bytes for each lost packet of 1,000.
     let lost = 0.006_75;
     let asked = lost * 0.064;
-    let coding = 0.135 * 9.8 + (lost + 9.0 * asked) * 2.0 + 2.6 * 0.19;
+    let coding = 0.135 * 9.8 + (lost + 9.0 * asked) * 2.0 + 0.19;
     let caching = 0.675 * 9.8 + lost * 2.0 + 0.19;
     let forwarding = 0.675 * 9.8 + 0.675 * 2.0 + 0.19;
     let near = |(delivery, cost, verdict), [at, expected]: [f64; 2], why| {
@@ -110,7 +110,7 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
     assert!((cents(flow.costs.ingress_relay) - 0.135 * 9.8).abs() < 1e-5, "{:?}", flow.costs);
     assert_eq!(plan.cost, flow.cost);
     let per_gb = flow.usd_per_gb.unwrap();
-    assert!((cents(per_gb.caching) - caching / 0.675).abs() < 1e-4, "{per_gb:?}");
+    assert!((cents(per_gb.caching) - (caching - 0.19) / 0.675).abs() < 1e-4, "{per_gb:?}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn percentiles_storage_uplinks_and_ingress_are_counted() {
     let entering = ingress.ingress_relay.as_usd() - plain.ingress_relay.as_usd();
     assert!((entering - 0.0675).abs() < 1e-8, "{entering}");
     let monthly = with(
-        "at = [{ cloud = \"aws\", usd_per_hour = 1 }, { region = \"aws:eu-west-1\", egress = { usd_per_mbps = 7.3 } }]",
+        "at = [{ cloud = \"aws\", usd_per_hour = 0.01 }, { region = \"aws:eu-west-1\", egress = { usd_per_mbps = 7.3 } }]",
         "",
     );
     // What was lost is a hundredth of the rate, for one of 730 hours.
@@ -241,7 +241,30 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
     assert_eq!(read.packets.verify(&read.inputs, &Plan::nothing(), &plan), []);
     let runs: Vec<bool> = plan.relays.iter().map(|relay| relay.runs).collect();
     assert_eq!(runs, [false, true]);
-    assert!((cents(plan.flows[0].costs.compute) - 2.6 * 0.095).abs() < 1e-6);
+    assert!((cents(plan.flows[0].costs.compute) - 0.095).abs() < 1e-6);
+}
+
+#[test]
+fn machines_that_nobody_else_pays_are_paid_whole_and_for_whole_hours() {
+    let dear = CALL.replace("usd_per_hour = 0.00095", "usd_per_hour = 0.095");
+    // Both take the relay in Sydney and the one in Dublin: the second flow lasts an hour and a half.
+    let second = |span: &str| {
+        let one =
+            "rate = \"1.5 Mbit/s\", packet = \"1 kB\", budget = \"220 ms\", internet_loss = 0.01 }";
+        let later =
+            format!("{one}, {{ id = \"later\", from = \"a\", to = \"b\", span = \"{span}\", {one}");
+        dear.replacen(one, &later, 1)
+    };
+    let compute = |text: &str| -> Vec<f64> {
+        let plan = planned(text);
+        assert!(plan.flows.iter().all(|flow| flow.path.len() == 2), "{plan:?}");
+        let total: f64 = plan.flows.iter().map(|flow| flow.cost.as_usd()).sum();
+        assert!((total - plan.cost.as_usd()).abs() < 1e-9);
+        plan.flows.iter().map(|flow| flow.costs.compute.as_usd()).collect()
+    };
+    assert_eq!(compute(&dear), [0.19], "two machines for an hour, and no share of them");
+    assert_eq!(compute(&second("20 min")), [0.19, 0.0], "which the second flow shares");
+    assert_eq!(compute(&second("90 min")), [0.19, 0.19], "and has for another hour");
 }
 
 #[test]
@@ -286,14 +309,14 @@ fn what_makes_no_sense_is_refused_with_line_and_field() {
         ("to = \"b\", rate", "to = \"a\", rate", "line 4: to: a packet flow from `a` to itself"),
         ("to = \"b\", rate", "to = \"c\", rate", "line 4: to: no site `c`"),
         ("[2, 10]", "[9, 10]", "line 7: coding: 1 to 8 repair packets"),
-        ("usd_per_hour = 0.095", "flows_per_machine = 0", "line 6: flows_per_machine: 1 or more"),
-        ("usd_per_hour = 0.095", "ingress = {}", "line 6: ingress: either `usd_per_gb` or"),
+        ("usd_per_hour = 0.00095", "flows_per_machine = 0", "line 6: flows_per_machine: 1 or more"),
+        ("usd_per_hour = 0.00095", "ingress = {}", "line 6: ingress: either `usd_per_gb` or"),
         (
-            "usd_per_hour = 0.095",
+            "usd_per_hour = 0.00095",
             "at = [{ cloud = \"moon\" }]",
             "line 6: cloud: no cloud `moon` in the catalogue",
         ),
-        ("usd_per_hour = 0.095", "at = [{}]", "line 6: at: either `region` or `cloud`"),
+        ("usd_per_hour = 0.00095", "at = [{}]", "line 6: at: either `region` or `cloud`"),
     ] {
         assert!(CALL.contains(from), "{from}");
         let error = try_read(&CALL.replacen(from, to, 1)).unwrap_err().to_string();
@@ -303,7 +326,7 @@ fn what_makes_no_sense_is_refused_with_line_and_field() {
     let error = try_read(&twice).unwrap_err().to_string();
     assert!(error.contains("a second flow `call`"), "{error}");
     // Prices of clouds that have no machine in the catalogue are to be stated.
-    let read = try_read(&CALL.replace("usd_per_hour = 0.095\n", "")).unwrap();
+    let read = try_read(&CALL.replace("usd_per_hour = 0.00095\n", "")).unwrap();
     let dublin = RegionId::new("aws:eu-west-1").unwrap();
     assert_eq!(read.packets.prices[&dublin].vm_hour, Money::from_usd(0.108).unwrap());
 }
@@ -330,7 +353,7 @@ fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     let gigabytes = flow.rate.as_bps() as f64 / 8e9 * flow.span.as_secs_f64();
     let lost = gigabytes * flow.loss.as_f64();
     let requests = lost * 64.0 / flow.packet.as_u64() as f64;
-    let hours = flow.span.as_secs_f64() / 3600.0;
+    let hours = (flow.span.as_secs_f64() / 3600.0).ceil();
     let price = |region: &RegionId, to: Option<&RegionId>| {
         let to = to.map_or(tradewind_model::Egress::Internet, tradewind_model::Egress::Region);
         read.inputs.prices.egress(region, to).unwrap().as_usd_per_gb()
@@ -346,14 +369,14 @@ fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
             let (c1, c2) = (if is_one { 0.0 } else { price(first, Some(last)) }, price(last, None));
             let machines = [first, last].map(|region| {
                 let prices = read.packets.prices[region];
-                prices.vm_hour.as_usd() / f64::from(prices.flows) * hours
+                prices.vm_hour.as_usd() * hours
             });
             let machines = if is_one { machines[0] } else { machines[0] + machines[1] };
             all.push((gigabytes * (c1 + c2) + machines, s + x + r));
             let Some(y) = internet else { continue };
             let wait = |later: f64| (s + later + x - y - 5.0 - r).max(0.0);
             all.push((gigabytes * c1 + lost * c2 + machines, y + 5.0 + 2.0 * r + wait(0.0)));
-            let coding = gigabytes * 0.4 * c1 + (lost + 9.0 * requests) * c2 + 2.6 * machines;
+            let coding = gigabytes * 0.4 * c1 + (lost + 9.0 * requests) * c2 + machines;
             all.push((coding, y + 5.0 + 4.0 * r + wait(30.0)));
         }
     }
@@ -416,11 +439,12 @@ proptest! {
         match read.packets.plan(&read.inputs, Some(&Plan::nothing())) {
             Ok(plan) => {
                 prop_assert_eq!(read.packets.verify(&read.inputs, &Plan::nothing(), &plan), []);
-                for (flow, best) in plan.flows.iter().zip(best) {
-                    let (cost, _) = best.unwrap();
-                    // Volumes are whole bytes, and each part of a cost whole nano-dollars.
-                    prop_assert!((flow.cost.as_usd() - cost).abs() < 1e-8, "{} not {cost}", flow.cost.as_usd());
-                }
+                // Flows may share machines: then all together cost less than each for itself.
+                let apart: f64 = best.into_iter().map(|best| best.unwrap().0).sum();
+                let cost = plan.cost.as_usd();
+                // Volumes are whole bytes, and each part of a cost whole nano-dollars.
+                let is_least = if flows == 1 { (cost - apart).abs() < 1e-8 } else { cost < apart + 1e-8 };
+                prop_assert!(is_least, "{cost} not {apart}");
                 prop_assert_eq!(&read.packets.plan(&read.inputs, None).unwrap().cost, &plan.cost);
             }
             Err(error) => {

@@ -135,6 +135,7 @@ fn settings(volume: u64) -> Settings {
         connections: 1,
         relay_type: RelayType::cloudpilot(),
         prices: Prices::cloudpilot(),
+        source: None,
         destination: None,
         start_up: StartUp::Cold,
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tradewind_desired::{Encryption, LegProfile, LegTo, Route, RouteTable};
+use tradewind_desired::{BufferNeeds, Encryption, LegProfile, LegTo, Route, RouteTable};
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy, SignedGrant};
 use tradewind_telemetry as telemetry;
 use tradewind_units::time::{as_text, or_off};
@@ -84,6 +84,8 @@ pub struct GatewayConfig {
     pub identity: Option<IdentityKey>,
     /// What it may do; not needed when every route is direct.
     pub grant: Option<SignedGrant>,
+    /// A file that holds the grant, as `tradewind grant issue` printed it, instead of `grant`.
+    pub grant_file: Option<PathBuf>,
     /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it changes.
     pub revocations: Option<PathBuf>,
     /// Ports whose connections all go to one destination.
@@ -373,6 +375,13 @@ pub struct LegAt {
 }
 
 impl LegProfiles {
+    /// Returns what these legs need of the host's kernel.
+    #[must_use]
+    pub fn buffer_needs(&self) -> BufferNeeds {
+        let to = self.to.iter().map(|to| &to.dial);
+        BufferNeeds::of([&self.accept, &self.dial].into_iter().chain(to))
+    }
+
     /// What the listener of `address` asks of who dials.
     pub(crate) fn encryption_at(&self, address: SocketAddr) -> Encryption {
         let told = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
@@ -463,11 +472,27 @@ impl GatewayConfig {
         load_identity(self.identity_file.as_ref(), self.identity.as_ref())
     }
 
+    /// Returns the gateway's grant, if it has one.
+    ///
+    /// # Errors
+    /// When its file cannot be read or holds no grant.
+    pub fn grant(&self) -> Result<Option<SignedGrant>, RelayError> {
+        let Some(path) = &self.grant_file else { return Ok(self.grant.clone()) };
+        let place = || format!("grant_file, {}", path.display());
+        let text =
+            read_start(path).map_err(|error| refused(&place(), crate::failure::plain(&error)))?;
+        let grant = text.trim().parse::<SignedGrant>();
+        grant.map(Some).map_err(|error| refused(&place(), error.to_string()))
+    }
+
     fn check(&self) -> Result<(), RelayError> {
         check_common(&self.limits, &self.timeouts, self.workers)?;
         check_exposed(self.metrics, self.metrics_expose)?;
         self.leg.check()?;
         self.access_log.iter().try_for_each(AccessLogConfig::check)?;
+        if self.grant.is_some() && self.grant_file.is_some() {
+            return Err(refused("grant", "give either `grant_file` or `grant`"));
+        }
         for (key, share) in [
             ("limits.each_grant", self.limits.each_grant),
             ("limits.each_gateway", self.limits.each_gateway),
@@ -521,7 +546,7 @@ impl GatewayConfig {
             if self.identity_file.is_none() && self.identity.is_none() {
                 return Err(refused("identity_file", "missing, and a route goes over relays"));
             }
-            if self.grant.is_none() {
+            if self.grant.is_none() && self.grant_file.is_none() {
                 return Err(refused("grant", "missing, and a route goes over relays"));
             }
         }

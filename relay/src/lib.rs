@@ -14,6 +14,7 @@
 //! | [`shutdown`], `signals` | how either is told to end, to upgrade or to reload |
 //! | [`reload`], `live` | what either takes over of a changed configuration while it runs |
 //! | `authorization` | what open sessions were let in by |
+//! | [`buffers`] | whether this host allows the buffers that legs need |
 //! | [`resolver`] | what names mean |
 //! | [`revocations`] | the file of what operators have revoked |
 //! | [`handle`] | what can be seen of either while it runs |
@@ -38,6 +39,7 @@ pub mod access_log;
 mod admission;
 mod authorization;
 mod capacity;
+pub mod buffers;
 pub mod config;
 mod connection;
 mod counts;

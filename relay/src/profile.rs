@@ -11,6 +11,7 @@ use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::Segments;
 
+use crate::buffers::tell_shortfalls;
 use crate::config::{LegProfiles, Timeouts};
 use crate::lift::Lifts;
 use crate::side::Side;
@@ -72,6 +73,7 @@ impl Legs {
         if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
         }
+        tell_shortfalls(&profiles.buffer_needs());
         let mut routes = None;
         let windows = if wanted { windows(profiles, &mut routes) } else { None };
         let leg = |profile: &LegProfile| Leg {

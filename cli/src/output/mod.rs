@@ -11,12 +11,46 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use tradewind_relay::RelayError;
 
 /// Exit codes beside success; 2 is clap's for wrong usage as well.
 pub(crate) const FAILED: u8 = 1;
-pub(crate) const BAD_FILE: u8 = 2;
 pub(crate) const BAD_USAGE: u8 = 2;
 pub(crate) const CHECK_FAILED: u8 = 3;
+
+/// A file or an argument that makes no sense, in one line: wrong usage, which [`BAD_USAGE`] tells.
+#[derive(Debug)]
+pub(crate) struct BadFile(pub(crate) String);
+
+impl std::fmt::Display for BadFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadFile {}
+
+/// Results of reading what a user wrote.
+pub(crate) trait OrBadFile<T> {
+    /// Names the file; its error is one of wrong usage.
+    fn or_bad(self, file: &Path) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> OrBadFile<T> for Result<T, E> {
+    fn or_bad(self, file: &Path) -> anyhow::Result<T> {
+        self.map_err(|error| error.into().context(BadFile(file.display().to_string())))
+    }
+}
+
+/// Returns the exit code of an error: files and arguments that make no sense are wrong usage.
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    let of_relay = error.downcast_ref::<RelayError>();
+    if error.is::<BadFile>() || of_relay.is_some_and(RelayError::is_of_configuration) {
+        BAD_USAGE
+    } else {
+        FAILED
+    }
+}
 
 /// What a command ends with: an exit code, or an error that `main` prints in one line.
 pub(crate) type Outcome = anyhow::Result<std::process::ExitCode>;
@@ -75,9 +109,9 @@ pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
-/// Reads a text file; the error names it.
+/// Reads a text file that the user names; the error names it.
 pub(crate) fn read_text(file: &Path) -> anyhow::Result<String> {
-    read_named(file).with_context(|| file.display().to_string())
+    read_named(file).or_bad(file)
 }
 
 fn read_named(file: &Path) -> anyhow::Result<String> {
@@ -129,6 +163,17 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_user_wrote_wrong_ends_with_the_code_of_wrong_usage() {
+        let bad: anyhow::Result<()> =
+            Err(anyhow::anyhow!("line 3: no such key")).or_bad("a".as_ref());
+        let bad = bad.unwrap_err();
+        assert_eq!((one_line(&bad).as_str(), exit_code(&bad)), ("a: line 3: no such key", 2));
+        let relay = RelayError::Config { place: "listen".into(), problem: "none".into() };
+        assert_eq!(exit_code(&anyhow::Error::new(relay).context("relay.toml")), 2);
+        assert_eq!(exit_code(&anyhow::anyhow!("address already in use")), 1);
+    }
 
     #[test]
     fn an_error_is_one_line_without_repetition() {

@@ -8,9 +8,28 @@ pub(crate) fn print<H: AsRef<str>>(
     rows: &[Vec<String>],
     first_number: usize,
 ) -> anyhow::Result<()> {
+    super::line(drawn(heading, rows, first_number, Table::new().width()))
+}
+
+/// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each say less than lines that
+/// the terminal breaks; terminals that know no width say 0.
+const LEAST_WIDTH: u16 = 20;
+
+/// Returns a table that is at most so wide, if that is a width.
+fn drawn<H: AsRef<str>>(
+    heading: &[H],
+    rows: &[Vec<String>],
+    first_number: usize,
+    width: Option<u16>,
+) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+    match width.filter(|width| *width >= LEAST_WIDTH) {
+        Some(width) => {
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        None => drop(table.set_content_arrangement(ContentArrangement::Disabled)),
+    }
     let aligned = |column: usize, text: &str| {
         let side = if column < first_number { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(text).set_alignment(side)
@@ -22,5 +41,21 @@ pub(crate) fn print<H: AsRef<str>>(
     for row in rows {
         table.add_row(cells(&mut row.iter().map(String::as_str)));
     }
-    super::line(table)
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_knows_no_width_gets_whole_lines() {
+        let rows = [vec!["hamina".to_owned(), "a path over two relays".to_owned()]];
+        let lines = |width| drawn(&["site", "path"], &rows, 1, width).to_string().lines().count();
+        let whole = lines(None);
+        for width in [0, 1, 19, 200] {
+            assert_eq!(lines(Some(width)), whole, "{width} columns");
+        }
+        assert!(lines(Some(24)) > whole, "a narrow one folds");
+    }
 }

@@ -103,7 +103,7 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
         Format::Json => output::json(&comparison)?,
         Format::Table => {
             show(&comparison)?;
-            prices(&read.file.inputs.prices)?;
+            prices(&read.file.inputs.prices, &read.file.inputs.regions)?;
         }
     }
     let any = answers.iter().any(|(_, answer)| {

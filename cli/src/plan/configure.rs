@@ -1,26 +1,22 @@
-//! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out.
+//! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out, with all that they need beside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use serde::Deserialize;
-use toml::{Table, Value};
-use tradewind_desired::{
-    Desired, DesiredGateway, DesiredPackets, Fallbacks, Hop, Inventory, LegProfile, PacketEnds,
-    PacketInventory, ProcessLegs, Route, compile, compile_packets,
-};
-use tradewind_grant::Destination;
-use tradewind_relay::{GatewayConfig, RelayConfig};
-use tradewind_units::FlowId;
+use tradewind_desired::{DesiredPackets, compile, compile_packets};
 
+mod hosts;
+mod inventory;
 mod packets;
+mod tables;
 
 use super::kept::Kept;
-use super::problem::BadFile;
 use super::write;
-use crate::output::{self, Outcome, read_text};
+use crate::output::{OrBadFile as _, Outcome};
+use inventory::read_inventory;
+use tables::{Planned, gateway_table, relay_table};
 
 #[derive(clap::Args)]
 pub(crate) struct ConfigureArgs {
@@ -29,10 +25,12 @@ pub(crate) struct ConfigureArgs {
     /// Where its relays listen, what its flows' destinations are, and where its packet flows come in and go
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay
+    /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay, drafts of grants, settings of
+    /// kernels, and systemd units
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Files of the same names with all that no plan says, such as identities; of those, `routes` and `leg` are replaced, and `[packet]` and `[[packet]]` are added to
+    /// Configurations of the same names with all that no plan says, such as identities; of those, `routes` and `leg` are
+    /// replaced, `[policy]`, `[[forward]]`, `[packet]` and `[[packet]]` are added to, and all else stays
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
     /// The problem, instead of the one that the plan's file holds
@@ -40,50 +38,22 @@ pub(crate) struct ConfigureArgs {
     problem: Option<PathBuf>,
 }
 
-/// An inventory as it is written down.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InventoryText {
-    /// Relays that run, by the plan's names for them.
-    #[serde(default)]
-    relay: Vec<Hop>,
-    /// Where each flow goes.
-    #[serde(default)]
-    destinations: BTreeMap<FlowId, Destination>,
-    /// Where relays take packets, by the plan's names for them.
-    #[serde(default)]
-    packet_relay: Vec<Hop>,
-    /// Where each packet flow comes in and goes.
-    #[serde(default)]
-    packet: Vec<PacketEnds>,
-    /// What a relayed flow may fall back to; nothing when absent.
-    #[serde(default)]
-    fallback: FallbackText,
-    /// How legs are where the plan does not count on something else.
-    #[serde(default)]
-    leg: LegProfile,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct FallbackText {
-    relays: bool,
-    direct: bool,
-}
-
 pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
     let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
-    let (inventory, of_packets) = read_inventory(&args.inventory)?;
-    let place = || args.inventory.display().to_string();
+    let inventory = read_inventory(&args.inventory)?;
     let inputs = problem.inputs();
-    let desired = compile(&plan, problem.flows(), &inputs.legs, &inventory).with_context(place)?;
-    let of_packets = match &packets {
-        Some(planned) => compile_packets(&read.file.packets, inputs, &plan, planned, &of_packets)
-            .with_context(place)?,
+    let streams = compile(&plan, problem.flows(), &inputs.legs, &inventory.streams);
+    let streams = streams.or_bad(&args.inventory)?;
+    let packets = match &packets {
+        Some(planned) => {
+            compile_packets(&read.file.packets, inputs, &plan, planned, &inventory.packets)
+                .or_bad(&args.inventory)?
+        }
         None => DesiredPackets::default(),
     };
-    let files = files(&desired, &of_packets, args.base.as_deref())?;
-    let mut places = files.iter().map(|(name, _)| args.out.join(name));
+    let planned = Planned { streams, packets, inventory };
+    let files = files(&planned, args)?;
+    let mut places = files.keys().map(|name| args.out.join(name));
     if let Some(there) = places.find(|file| args.base.is_none() && file.exists()) {
         bail!(
             "{}: is there already; `--base` with its directory keeps what it says",
@@ -91,127 +61,44 @@ pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
         );
     }
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
-    for (name, table) in files {
-        let text = format!("# By `tradewind plan configure`.\n{}", toml::to_string(&table)?);
-        write(&args.out.join(name), &text)?;
+    for (name, text) in files {
+        write(&args.out.join(name), &format!("# By `tradewind plan configure`.\n{text}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_inventory(file: &Path) -> anyhow::Result<(Inventory, PacketInventory)> {
-    let bad = |problem: String| BadFile(format!("{}: {problem}", file.display()));
-    let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;
-    let told: InventoryText = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        bad(format!("line {line}: {}", error.message().replace('\n', "; ")))
-    })?;
-    let mut inventory = Inventory {
-        destinations: told.destinations,
-        fallbacks: Fallbacks { relays: told.fallback.relays, direct: told.fallback.direct },
-        leg: told.leg,
-        ..Inventory::default()
+/// Returns the text of each file; a configuration that is whole was tried as one.
+fn files(planned: &Planned, args: &ConfigureArgs) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    let mut add = |name: String, text: String| match files.insert(name.clone(), text) {
+        Some(_) => bail!("{name}: two places would have this file; rename one"),
+        None => Ok(()),
     };
-    for relay in told.relay {
-        if let Some(twice) = inventory.relays.insert(relay.name.clone(), relay) {
-            return Err(bad(format!("relay `{}` is there twice", twice.name)).into());
-        }
-    }
-    let mut of_packets = PacketInventory::default();
-    for relay in told.packet_relay {
-        if let Some(twice) = of_packets.relays.insert(relay.name.clone(), relay) {
-            return Err(bad(format!("packet relay `{}` is there twice", twice.name)).into());
-        }
-    }
-    for ends in told.packet {
-        if let Some(twice) = of_packets.flows.insert(ends.flow.clone(), ends) {
-            return Err(bad(format!("packet flow `{}` is there twice", twice.flow)).into());
-        }
-    }
-    Ok((inventory, of_packets))
-}
-
-/// All that is to be written, by file; what stands on a base is a whole configuration, and was tried as one.
-fn files(
-    desired: &Desired,
-    of_packets: &DesiredPackets,
-    base: Option<&Path>,
-) -> anyhow::Result<Vec<(String, Table)>> {
-    let mut files = Vec::new();
-    let sites: BTreeSet<_> = desired.gateways.keys().chain(of_packets.gateways.keys()).collect();
+    let (streams, packets) = (&planned.streams, &planned.packets);
+    let sites: BTreeSet<_> = streams.gateways.keys().chain(packets.gateways.keys()).collect();
     for site in sites {
-        let name = format!("gateway-{site}.toml");
-        let (mut table, stands) = read_base(base, &name)?;
-        if let Some(gateway) = desired.gateways.get(site) {
-            set_routes(&mut table, gateway)?;
+        let name = hosts::file_name("gateway", site.as_str());
+        let table = gateway_table(planned, site, &name, args.base.as_deref())?;
+        add(format!("{name}.toml"), toml::to_string(&table)?)?;
+        add(format!("{name}.service"), hosts::unit("gateway", &name, planned.directory()))?;
+        let legs = streams.gateways.get(site).map(|gateway| &gateway.legs);
+        if let Some(settings) = Planned::sysctls(legs) {
+            add(format!("{name}.sysctl.conf"), settings)?;
         }
-        if let Some(flows) = of_packets.gateways.get(site) {
-            packets::set_gateway(&mut table, flows).with_context(|| name.clone())?;
+        if let Some(draft) = planned.grant_draft(site)? {
+            add(format!("{}.toml", hosts::file_name("grant", site.as_str())), draft)?;
         }
-        if stands {
-            let config = GatewayConfig::parse(&toml::to_string(&table)?);
-            let config = config.with_context(|| name.clone())?;
-            packets::check_gateway(&config).with_context(|| name.clone())?;
-        }
-        files.push((name, table));
     }
-    let relays: BTreeSet<_> = desired.relays.keys().chain(of_packets.relays.keys()).collect();
+    let relays: BTreeSet<_> = streams.relays.keys().chain(packets.relays.keys()).collect();
     for relay in relays {
-        let name = format!("relay-{relay}.toml");
-        let (mut table, stands) = read_base(base, &name)?;
-        if let Some(relay_legs) = desired.relays.get(relay) {
-            set_legs(&mut table, legs(relay_legs)?);
+        let name = hosts::file_name("relay", relay.as_str());
+        let table = relay_table(planned, relay, &name, args.base.as_deref())?;
+        add(format!("{name}.toml"), toml::to_string(&table)?)?;
+        add(format!("{name}.service"), hosts::unit("relay", &name, planned.directory()))?;
+        let legs = streams.relays.get(relay).map(|relay| &relay.legs);
+        if let Some(settings) = Planned::sysctls(legs) {
+            add(format!("{name}.sysctl.conf"), settings)?;
         }
-        if let Some(packet) = of_packets.relays.get(relay) {
-            packets::set_relay(&mut table, packet).with_context(|| name.clone())?;
-        }
-        if stands {
-            let config = RelayConfig::parse(&toml::to_string(&table)?);
-            let config = config.with_context(|| name.clone())?;
-            packets::check_relay(&config).with_context(|| name.clone())?;
-        }
-        files.push((name, table));
     }
     Ok(files)
-}
-
-/// A gateway's routes and legs.
-fn set_routes(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()> {
-    table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
-    if gateway.routes.routes().any(|route| *route == Route::Direct) {
-        table.insert("direct".to_owned(), Value::Boolean(true));
-    }
-    let mut legs = legs(&gateway.legs)?;
-    // Applications dial it as they like.
-    legs.remove("accept");
-    set_legs(table, legs);
-    Ok(())
-}
-
-/// The file to start from, and whether there is one.
-fn read_base(base: Option<&Path>, name: &str) -> anyhow::Result<(Table, bool)> {
-    let Some(file) = base.map(|base| base.join(name)).filter(|file| file.exists()) else {
-        return Ok((Table::new(), false));
-    };
-    let table = read_text(&file)?.parse::<Table>();
-    let table = table.map_err(|error| {
-        BadFile(format!("{}: {}", file.display(), error.message().replace('\n', "; ")))
-    })?;
-    Ok((table, true))
-}
-
-/// Legs as configurations hold them.
-fn legs(legs: &ProcessLegs) -> anyhow::Result<Table> {
-    let mut table = Table::new();
-    table.insert("accept".to_owned(), Value::try_from(&legs.accept)?);
-    table.insert("dial".to_owned(), Value::try_from(&legs.dial)?);
-    table.insert("to".to_owned(), Value::try_from(&legs.to)?);
-    Ok(table)
-}
-
-/// Replaces what `legs` says; what else the base says of legs stays.
-fn set_legs(table: &mut Table, legs: Table) {
-    match table.get_mut("leg") {
-        Some(Value::Table(leg)) => leg.extend(legs),
-        _ => drop(table.insert("leg".to_owned(), Value::Table(legs))),
-    }
 }

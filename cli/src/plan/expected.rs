@@ -7,7 +7,8 @@ use tradewind_plan::file::{FileError, Log, ProblemFile, parse_with_log};
 use tradewind_plan::forecast::{Forecast, History, PredictedFlow, forecast, named, with_flows};
 use tradewind_units::{Duration, Money, time::parse_duration};
 
-use super::problem::{BadFile, Load, Read};
+use super::problem::{Load, Read};
+use crate::output::BadFile;
 use crate::output::{self, read_text};
 
 /// A log whose next period is planned for.

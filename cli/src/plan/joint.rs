@@ -9,8 +9,9 @@ use tradewind_plan::{Answer, Packets, Problem, Status};
 use tradewind_units::Money;
 
 use super::packets::dollars;
-use super::problem::{BadFile, Read};
+use super::problem::Read;
 use super::show::{NO_BUDGET_USD, optional};
+use crate::output::BadFile;
 
 /// The packet flows of a problem beside its streams.
 pub(super) struct Joint<'a> {

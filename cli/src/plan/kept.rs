@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use tradewind_plan::{Answer, PacketPlan, Plan, Problem, verify};
 
-use super::problem::{BadFile, Read};
+use super::problem::Read;
+use crate::output::BadFile;
 use crate::output::{self, read_text};
 
 /// A plan from a file, which the verifier has nothing against.

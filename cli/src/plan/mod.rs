@@ -23,8 +23,8 @@ use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
 
 use crate::output::file::write_whole;
-use crate::output::{self, BAD_FILE, FAILED, Format, Outcome};
-use problem::{BadFile, Read};
+use crate::output::{self, BadFile, FAILED, Format, Outcome};
+use problem::Read;
 
 #[derive(clap::Args)]
 pub(crate) struct PlanCommand {
@@ -141,23 +141,12 @@ fn usd(text: &str) -> Result<Money, UnitError> {
 }
 
 pub(crate) fn run(command: &PlanCommand) -> Outcome {
-    refuse_bad_files(match &command.command {
+    match &command.command {
         Some(PlanSubcommand::Compare(args)) => compare::run(args),
         Some(PlanSubcommand::Sweep(args)) => sweep::run(args),
         Some(PlanSubcommand::Regret(args)) => regret::run(args),
         Some(PlanSubcommand::Configure(args)) => configure::run(args),
         None => one(&command.args),
-    })
-}
-
-/// A bad problem file is told like wrong usage: by a line and its exit code.
-pub(crate) fn refuse_bad_files(outcome: Outcome) -> Outcome {
-    match outcome {
-        Err(error) if error.is::<BadFile>() => {
-            output::complain(output::one_line(&error));
-            Ok(BAD_FILE.into())
-        }
-        other => other,
     }
 }
 
@@ -166,7 +155,7 @@ fn one(args: &PlanArgs) -> Outcome {
     let read = args.asked.read(args.budget)?;
     let mut answer = planned(args, &read, begun)?;
     answer.forecast.clone_from(&read.forecast);
-    answer.prices_dated = read.file.inputs.prices.dated().map(str::to_owned);
+    answer.set_prices(&read.file.inputs);
     if let Some(out) = &args.out {
         let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
         write(out, &serde_json::to_string_pretty(&kept)?)?;
@@ -191,7 +180,8 @@ fn planned(args: &PlanArgs, read: &Read, begun: Begun) -> anyhow::Result<Answer>
         Err(error) => return Ok(joint.unaffordable(algorithm, budget, &error)),
     };
     let problem = problem.with_budget(left);
-    let answer = solve(&problem, algorithm, begun.left_of(args.asked.deadline))?;
+    let mut answer = solve(&problem, algorithm, begun.left_of(args.asked.deadline))?;
+    answer.set_origins(&problem, &read.file.origins);
     joint.with_packets(&problem, answer)
 }
 

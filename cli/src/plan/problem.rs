@@ -12,19 +12,7 @@ use tradewind_plan::{Answer, Problem, ProblemError, Status};
 use tradewind_units::Money;
 
 use super::expected;
-use crate::output::{self, FAILED, read_text};
-
-/// A problem file that is none, in one line with its name.
-#[derive(Debug)]
-pub(crate) struct BadFile(pub(crate) String);
-
-impl std::fmt::Display for BadFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadFile {}
+use crate::output::{self, BadFile, FAILED, read_text};
 
 /// A problem file that was read, and its text for those who explain its plan later.
 pub(crate) struct Read {
@@ -93,7 +81,7 @@ impl Read {
 
     /// Says what the figures rest on, where that is no measurement.
     pub(crate) fn tell(&self) {
-        let guessed = self.file.legs_by_distance;
+        let guessed = self.file.legs_by_distance();
         if guessed > 0 {
             let all = self.file.inputs.legs.len();
             output::say(format_args!(

@@ -18,9 +18,10 @@ use tradewind_units::{Bytes, Duration, Money};
 use super::expected::with_log;
 use super::joint::Joint;
 use super::packets;
-use super::problem::{BadFile, Read};
+use super::problem::Read;
 use super::show::{decimals, dollars, optional, prices};
 use super::{AlgorithmArgs, AskedArgs, Begun, usd};
+use crate::output::BadFile;
 use crate::output::{self, FAILED, Format, Outcome, table};
 
 #[derive(clap::Args)]
@@ -170,7 +171,7 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
         Format::Json => output::json(&report)?,
         Format::Table => {
             show(&report)?;
-            prices(&read.file.inputs.prices)?;
+            prices(&read.file.inputs.prices, &read.file.inputs.regions)?;
         }
     }
     Ok(if report.periods.is_empty() { FAILED.into() } else { ExitCode::SUCCESS })

@@ -1,8 +1,11 @@
 //! Plans as people read them.
 
 use tradewind_model::cost::Prices;
+use tradewind_model::leg::DEFAULT_WINDOW;
+use tradewind_plan::answer::AnswerFlow;
+use tradewind_plan::assumptions::{AssumedLeg, RttOrigin, WindowOrigin};
 use tradewind_plan::{Answer, Objective, SharedLeg, Status};
-use tradewind_units::{Duration, Money, RelayId};
+use tradewind_units::{Bytes, Duration, Money, RegionId, RelayId};
 
 use super::packets;
 use super::problem::Read;
@@ -26,7 +29,7 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     if answer.flows.is_empty() {
         // Packet flows are all that there is.
         packets::show(answer)?;
-        return prices(&read.file.inputs.prices);
+        return prices(&read.file.inputs.prices, &read.file.inputs.regions);
     }
     if relays.is_empty() {
         output::line("no relays: every flow goes direct")?;
@@ -47,27 +50,72 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
                 seconds(flow.fct),
                 optional(ratio.map(times)),
                 dollars(flow.cost),
+                bound_by(flow),
             ]
         })
         .collect();
-    table::print(
-        &["flow", "from", "to", "path", "direct s", "FCT s", "acceleration", "egress $"],
-        &flows,
-        4,
-    )?;
+    let mut heading = vec!["flow", "from", "to", "path", "direct s", "FCT s"];
+    heading.extend(["acceleration", "egress $", "bound by"]);
+    table::print(&heading, &flows, 4)?;
+    assumptions(answer)?;
     shared_legs(answer)?;
     for line in summary(answer) {
         output::line(line)?;
     }
     packets::show(answer)?;
-    prices(&read.file.inputs.prices)
+    prices(&read.file.inputs.prices, &read.file.inputs.regions)
 }
 
-/// Under a table with costs: how old the catalogue is that they are from.
-pub(crate) fn prices(prices: &Prices) -> anyhow::Result<()> {
-    prices.dated().map_or(Ok(()), |dated| {
-        output::line(format_args!("egress prices: the catalogue of {dated}"))
-    })
+/// What holds a flow's rate down, and where the figure is from.
+fn bound_by(flow: &AnswerFlow) -> String {
+    let Some(leg) = flow.legs.iter().find(|leg| leg.slowest) else { return "-".to_owned() };
+    if leg.bound_by != "window" {
+        return leg.bound_by.clone();
+    }
+    let from = match leg.window_from {
+        WindowOrigin::Stated => "",
+        WindowOrigin::Default => " (default)",
+    };
+    format!("window {}{from}", Bytes::new(leg.window_bytes))
+}
+
+/// Under the flows: what their times rest on that nobody stated.
+fn assumptions(answer: &Answer) -> anyhow::Result<()> {
+    let count = |is_so: &dyn Fn(&AssumedLeg) -> bool| {
+        answer.flows.iter().filter(|flow| flow.legs.iter().any(is_so)).count()
+    };
+    let default = |leg: &AssumedLeg| {
+        leg.slowest && leg.bound_by == "window" && leg.window_from == WindowOrigin::Default
+    };
+    let windows = count(&default);
+    if windows > 0 {
+        output::line(format_args!(
+            "assumed: the times of {windows} flows rest on windows of {DEFAULT_WINDOW}, which no section states: what a Linux \
+             host gives as it comes (docs/plan.md)"
+        ))?;
+    }
+    let by_distance = count(&|leg: &AssumedLeg| leg.rtt_from == RttOrigin::Distance);
+    if by_distance > 0 {
+        output::line(format_args!(
+            "assumed: the times of {by_distance} flows rest on round trips that follow from distance"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Under a table with costs: when the prices were true that it rests on.
+pub(crate) fn prices(prices: &Prices, regions: &[RegionId]) -> anyhow::Result<()> {
+    let dates = prices.dates(regions).into_iter();
+    let dates: Vec<String> = dates
+        .map(|(cloud, dates)| {
+            let dates: Vec<String> = dates.into_iter().collect();
+            format!("{cloud} of {}", dates.join(" and "))
+        })
+        .collect();
+    if dates.is_empty() {
+        return Ok(());
+    }
+    output::line(format_args!("egress prices of the catalogue: {}", dates.join(", ")))
 }
 
 /// The legs that flows of one content share, if content is common.

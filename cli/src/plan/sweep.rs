@@ -11,9 +11,10 @@ use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 
 use super::joint::{self, Joint, JointCost};
-use super::problem::{BadFile, Read};
+use super::problem::Read;
 use super::show::{decimals, dollars, objective_heading, optional, percent, prices, times};
 use super::{AlgorithmArgs, AskedArgs, Begun, check, solve, usd, write};
+use crate::output::BadFile;
 use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
 /// Most budgets in a sweep. Chosen: more than a plot can show.
@@ -114,7 +115,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
         Format::Json => output::json(&sweep)?,
         Format::Table => {
             show(&sweep, &joint)?;
-            prices(&read.file.inputs.prices)?;
+            prices(&read.file.inputs.prices, &read.file.inputs.regions)?;
         }
     }
     let any = sweep.points.iter().any(|point| point.total_fct_s.is_some());

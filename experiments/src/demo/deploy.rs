@@ -67,7 +67,7 @@ pub(super) fn deploy(
     let desired = compile(plan, flows, legs, &inventory)?;
     for relay in &relays {
         ground.stop.check()?;
-        let leg = LegText::of_relay(&desired.relays[&relay.hop.name]);
+        let leg = LegText::of_relay(&desired.relays[&relay.hop.name].legs);
         services.push(relay.start(ground, &operator, &destinations, &leg)?);
         done(services.len() as u64);
     }

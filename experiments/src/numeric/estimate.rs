@@ -203,6 +203,7 @@ fn compare(router: &Router, clock: &Clock<'_>, pairs: &mut Pairs) {
 
 fn settings(scenario: &Scenario) -> Settings {
     Settings {
+        source: None,
         volume: scenario.volume,
         most_relays: 3,
         window: scenario.window,

@@ -191,6 +191,7 @@ fn settings(scenario: &Scenario) -> Settings {
         ..RelayType::cloudpilot()
     };
     Settings {
+        source: None,
         volume: Bytes::new(0),
         most_relays: 2,
         window: scenario.window,

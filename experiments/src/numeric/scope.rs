@@ -103,6 +103,7 @@ impl Tuning {
         let limit = self.per_connection.map(|each| each.scaled(f64::from(self.connections)));
         let cap = limit.map_or(self.vm_cap, |limit| limit.min(self.vm_cap));
         Settings {
+            source: None,
             volume,
             most_relays: 1,
             window: self.window,

@@ -105,6 +105,7 @@ fn plain(volume: u64, loss_percent: f64) -> Settings {
         connections: 1,
         relay_type: RelayType::cloudpilot(),
         prices: Prices::cloudpilot(),
+        source: None,
         destination: None,
         start_up: StartUp::Cold,
     }

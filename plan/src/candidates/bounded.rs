@@ -48,7 +48,7 @@ pub(super) fn candidates(
     depth: usize,
 ) -> Result<FlowCandidates, ProblemError> {
     let direct = maker.direct(tables)?;
-    let limit = maker.limit(direct.as_ref());
+    let limit = maker.limit(direct.as_ref().filter(|_| tables.direct_is_cheapest()));
     let limit_s = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
     let (ways, mut left_out_s) = best_ways(tables, depth, limit_s, share(maker.problem));
     if depth < maker.problem.max_relays() {
@@ -58,8 +58,9 @@ pub(super) fn candidates(
     for relays in ways.iter().map(Way::offers) {
         let Some(legs) = tables.legs(&relays) else { continue };
         let fct = tables.fct(&legs);
-        if direct.as_ref().is_none_or(|direct| fct < direct.fct) {
-            found.push(maker.candidate(tables, relays, fct)?);
+        let candidate = maker.candidate(tables, relays, fct)?;
+        if candidate.helps_beside(direct.as_ref()) {
+            found.push(candidate);
         }
     }
     maker.add_running(tables, &mut found)?;

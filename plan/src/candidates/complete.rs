@@ -12,15 +12,16 @@ pub(super) fn candidates(
     tables: &FlowTables<'_>,
 ) -> Result<FlowCandidates, ProblemError> {
     let direct = maker.direct(tables)?;
-    let slower_than = direct.as_ref().map(|direct| direct.fct);
+    let limits = direct.as_ref().filter(|_| tables.direct_is_cheapest());
+    let slower_than = limits.map(|direct| direct.fct);
     let (relays, legs, found) = (Vec::new(), Vec::new(), Vec::new());
-    let mut search = Search { maker, tables, slower_than, relays, legs, found };
+    let mut search = Search { maker, tables, direct, slower_than, relays, legs, found };
     for offer in 0..tables.offers() {
         if let Some(leg) = tables.first(offer) {
             search.extend(offer, leg)?;
         }
     }
-    let Search { maker, mut found, .. } = search;
+    let Search { maker, direct, mut found, .. } = search;
     maker.add_running(tables, &mut found)?;
     maker.finish(direct, found, None)
 }
@@ -28,6 +29,7 @@ pub(super) fn candidates(
 struct Search<'a> {
     maker: Maker<'a>,
     tables: &'a FlowTables<'a>,
+    direct: Option<Candidate>,
     /// Paths that take this long or longer are not worth it.
     slower_than: Option<Duration>,
     /// The relays of the path so far, and its legs.
@@ -54,7 +56,9 @@ impl Search<'_> {
             self.legs.pop();
             if self.slower_than.is_none_or(|limit| fct < limit) {
                 let found = self.maker.candidate(tables, self.relays.clone(), fct)?;
-                self.found.push(found);
+                if found.helps_beside(self.direct.as_ref()) {
+                    self.found.push(found);
+                }
             }
         }
         for next in 0..tables.offers() {

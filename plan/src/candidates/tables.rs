@@ -108,6 +108,8 @@ pub(crate) struct Tables<'a> {
     usd: Vec<f64>,
     one_price: bool,
     last_prices: BTreeMap<Option<&'a RegionId>, Vec<Result<PricePerGb, ModelError>>>,
+    /// What the source's cloud charges, by its region: to each offer.
+    first_prices: BTreeMap<Option<&'a RegionId>, Vec<Result<PricePerGb, ModelError>>>,
     longest_rtt: Duration,
 }
 
@@ -131,6 +133,7 @@ impl<'a> Tables<'a> {
                 .map(|pair| price(pair / offers, Egress::Region(region(pair % offers))))
                 .collect(),
             last_prices: BTreeMap::new(),
+            first_prices: BTreeMap::new(),
             paces: Vec::new(),
             usd: Vec::new(),
             one_price: false,
@@ -145,6 +148,10 @@ impl<'a> Tables<'a> {
             let to = inside.map_or(Egress::Internet, Egress::Region);
             let prices = || (0..offers).map(|offer| price(offer, to)).collect();
             tables.last_prices.entry(inside).or_insert_with(prices);
+            let source = inputs.site_regions.get(&flow.source);
+            let first = |offer| inputs.prices.source_egress(source, Egress::Region(region(offer)));
+            let prices = || (0..offers).map(first).collect();
+            tables.first_prices.entry(source).or_insert_with(prices);
         }
         tables.paces = tables.between.iter().map(pace_of).collect();
         tables.usd = tables.between_prices.iter().map(usd_of).collect();
@@ -158,8 +165,11 @@ impl<'a> Tables<'a> {
     /// What the flow at this place needs of them.
     pub(crate) fn of(&self, flow: usize) -> FlowTables<'_> {
         let ends = &self.problem.flows()[flow];
-        let inside = self.problem.inputs().site_regions.get(&ends.destination);
-        let start_up = self.problem.inputs().start_up;
+        let inputs = self.problem.inputs();
+        let inside = inputs.site_regions.get(&ends.destination);
+        let source = inputs.site_regions.get(&ends.source);
+        let start_up = inputs.start_up;
+        let to = inside.map_or(Egress::Internet, Egress::Region);
         let shared = |(offer, known): (usize, &Option<Known>)| match (
             known,
             self.problem.share(flow, &[offer]),
@@ -171,6 +181,9 @@ impl<'a> Tables<'a> {
             tables: self,
             first: self.first[&ends.source].iter().enumerate().map(shared).collect(),
             last: &self.last[&ends.destination],
+            first_prices: &self.first_prices[&source],
+            first_usd: self.first_prices[&source].iter().map(usd_of).collect(),
+            direct_price: inputs.prices.source_egress(source, to),
             last_prices: &self.last_prices[&inside],
             last_paces: self.last[&ends.destination].iter().map(pace_of).collect(),
             last_usd: self.last_prices[&inside].iter().map(usd_of).collect(),
@@ -185,6 +198,9 @@ pub(crate) struct FlowTables<'t> {
     tables: &'t Tables<'t>,
     first: Vec<Option<Known>>,
     last: &'t [Option<Known>],
+    first_prices: &'t [Result<PricePerGb, ModelError>],
+    first_usd: Vec<f64>,
+    direct_price: Result<PricePerGb, ModelError>,
     last_prices: &'t [Result<PricePerGb, ModelError>],
     last_paces: Vec<Pace>,
     last_usd: Vec<f64>,
@@ -240,7 +256,8 @@ impl FlowTables<'_> {
 
     /// What egress over these offers costs.
     pub(super) fn egress(&self, relays: &[usize]) -> Result<Money, ModelError> {
-        let mut egress = Money::ZERO;
+        let first = relays.first().map_or(&self.direct_price, |first| &self.first_prices[*first]);
+        let mut egress = first.clone()?.cost_of(self.volume);
         for (index, relay) in relays.iter().enumerate() {
             let price = match relays.get(index + 1) {
                 Some(next) => &self.tables.between_prices[relay * self.tables.offers + next],
@@ -258,7 +275,8 @@ impl FlowTables<'_> {
         let cold = self.start_up == StartUp::Cold;
         let start = |offer: usize| {
             let (least_s, header_s) = Way::START.over(self.first[offer]?.pace, volume, cold);
-            let mut way = Way { least_s, header_s, count: 1, ..Way::START };
+            let egress_usd = volume / 1e9 * self.first_usd[offer];
+            let mut way = Way { least_s, header_s, egress_usd, count: 1, ..Way::START };
             way.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
             Some(way)
         };
@@ -312,9 +330,17 @@ impl FlowTables<'_> {
         }
     }
 
-    /// Whether each relay's egress costs the same for each byte.
+    /// Whether each relay's egress costs the same for each byte, and whatever the source's cloud charges does.
     pub(super) fn one_price(&self) -> bool {
-        self.tables.one_price
+        let first = self.first_usd.first();
+        self.tables.one_price && self.first_usd.iter().all(|usd| Some(usd) == first)
+    }
+
+    /// Returns whether no path over relays costs less than the direct one, so that slower ones are worth nothing.
+    pub(crate) fn direct_is_cheapest(&self) -> bool {
+        let direct = usd_of(&self.direct_price);
+        let reached = self.first.iter().zip(&self.first_usd).filter(|(leg, _)| leg.is_some());
+        reached.map(|(_, usd)| *usd).all(|usd| direct <= usd)
     }
 
     /// No path over relays takes less, and none costs less a relay for egress: seconds and dollars.

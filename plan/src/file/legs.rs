@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use tradewind_model::leg::{Loss, RELAY_TO_RELAY_WINDOW};
+use tradewind_model::leg::Loss;
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Leg, RttModel};
 use tradewind_units::{Bandwidth, Duration, Segments, SiteId};
@@ -16,15 +16,16 @@ use super::flows::PlacedFlow;
 use super::pairs::{Pair, Stated, connections, smaller};
 use super::places::{Places, window};
 use super::text::{File, LegSection, QuickStart};
+use crate::assumptions::{LegOrigin, Origins, RttOrigin, WindowOrigin};
 use crate::problem::{Flow, Legs, MAX_RELAYS, Place};
 
 /// Most legs. Chosen: they take some 200 bytes each.
 const MOST_LEGS: usize = 2_000_000;
 
-/// Legs, and of how many the round-trip time follows from distance alone.
+/// Legs, and where their figures are from.
 pub(super) struct Built {
     pub(super) legs: Legs,
-    pub(super) by_distance: usize,
+    pub(super) origins: Origins,
 }
 
 /// Where something starts and ends, and where the file speaks of it.
@@ -53,7 +54,7 @@ pub(super) fn legs(
         window(section.window.as_ref(), places.source)?;
         connections(section.connections.as_ref(), places.source)?;
     }
-    let mut builder = Builder { file, places, stated, legs: Legs::new(), by_distance: 0 };
+    let mut builder = Builder { file, places, stated, legs: Legs::new(), origins: Origins::new() };
     let mut seen = BTreeSet::new();
     for Ends { from, to, span } in carried {
         builder.add(Place::Site(from.clone()), Place::Site(to.clone()), span)?;
@@ -81,7 +82,7 @@ pub(super) fn legs(
             }
         }
     }
-    Ok(Built { legs: builder.legs, by_distance: builder.by_distance })
+    Ok(Built { legs: builder.legs, origins: builder.origins })
 }
 
 /// The number of relays that paths may have.
@@ -99,7 +100,7 @@ struct Builder<'a> {
     places: &'a Places<'a>,
     stated: &'a Stated,
     legs: Legs,
-    by_distance: usize,
+    origins: Origins,
 }
 
 impl Builder<'_> {
@@ -117,24 +118,26 @@ impl Builder<'_> {
         if standing.iter().find_map(blocked).unwrap_or(false) {
             return Ok(());
         }
-        let rtt = self.rtt(&pair, &standing, span)?;
-        let leg = self.dressed(&pair, &standing, rtt);
+        let (rtt, of_rtt) = self.rtt(&pair, &standing, span)?;
+        let (leg, of_window) = self.dressed(&pair, &standing, rtt);
+        self.origins.insert(pair.clone(), LegOrigin { rtt: of_rtt, window: of_window });
         self.legs.insert(pair, leg);
         Ok(())
     }
 
     /// The round-trip time of a pair: its own, its regions', or by distance.
     fn rtt(
-        &mut self,
+        &self,
         pair: &Pair,
         standing: &[(Pair, Duration)],
         span: &Range<usize>,
-    ) -> Result<Duration, FileError> {
-        for ((from, to), access) in standing {
+    ) -> Result<(Duration, RttOrigin), FileError> {
+        for (place, ((from, to), access)) in standing.iter().enumerate() {
             let there = self.stated.rtts.get(&(from.clone(), to.clone()));
             let back = || self.stated.rtts.get(&(to.clone(), from.clone()));
             if let Some(rtt) = there.or_else(back) {
-                return Ok(rtt.saturating_add(*access));
+                let own = if place == 0 { RttOrigin::Stated } else { RttOrigin::OfRegions };
+                return Ok((rtt.saturating_add(*access), own));
             }
         }
         let (from, to) = pair;
@@ -144,13 +147,12 @@ impl Builder<'_> {
             && region.is_some()
             && region == self.places.region_of(to)
         {
-            return Ok(same + access);
+            return Ok((same + access, RttOrigin::SameRegion));
         }
         let located = self.places.location(from).zip(self.places.location(to));
         match located {
             Some((from, to)) if self.file.assume_rtt_from_distance => {
-                self.by_distance += 1;
-                Ok(RttModel::fitted().rtt_between(from, to) + access)
+                Ok((RttModel::fitted().rtt_between(from, to) + access, RttOrigin::Distance))
             }
             Some(_) => Err(self.places.source.refuse(
                 span,
@@ -189,8 +191,13 @@ impl Builder<'_> {
         all
     }
 
-    /// The leg with all that holds of it.
-    fn dressed(&self, pair: &Pair, standing: &[(Pair, Duration)], rtt: Duration) -> Leg {
+    /// The leg with all that holds of it, and where its window is from.
+    fn dressed(
+        &self,
+        pair: &Pair,
+        standing: &[(Pair, Duration)],
+        rtt: Duration,
+    ) -> (Leg, WindowOrigin) {
         let (from, to) = pair;
         let site = |place: &Place| match place {
             Place::Site(site) => self.places.sites.get(site),
@@ -203,9 +210,6 @@ impl Builder<'_> {
             _ => &self.file.leg.access,
         };
         let mut leg = Leg::new(rtt);
-        if (source, destination).0.is_none() && destination.is_none() {
-            leg = leg.with_window(RELAY_TO_RELAY_WINDOW);
-        }
         let own = self.stated.legs.get(pair);
         let sections = [Some(&self.file.leg.all), Some(kind), own.map(|own| &own.leg)];
         leg = with_section(with_section(leg, &self.file.leg.all), kind);
@@ -221,11 +225,14 @@ impl Builder<'_> {
         }
         leg = own.map_or(leg, |own| with_section(leg, &own.leg));
         // The most exact section that says anything about it decides.
-        let mut granted = sections.into_iter().flatten().filter_map(|section| section.quick_start);
+        let mut granted =
+            sections.iter().copied().flatten().filter_map(|section| section.quick_start);
         if let Some(QuickStart::Rate(rate)) = granted.next_back() {
             leg.initial_window = leg.initial_window.max(quick_start(rate, &leg));
         }
-        leg
+        let mut stated = sections.into_iter().flatten().map(|section| section.window.is_some());
+        let is_stated = window.is_some() || stated.any(|stated| stated);
+        (leg, if is_stated { WindowOrigin::Stated } else { WindowOrigin::Default })
     }
 }
 

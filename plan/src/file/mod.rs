@@ -20,6 +20,7 @@ use toml::Spanned;
 use tradewind_model::Catalogue;
 use tradewind_units::{FlowId, Money, RegionId};
 
+use crate::assumptions::{Origins, RttOrigin};
 use crate::forecast::PastFlow;
 use crate::packets::Packets;
 use crate::problem::Inputs;
@@ -58,12 +59,20 @@ pub struct ProblemFile {
     pub inputs: Inputs,
     /// Its packet flows, and what they cost.
     pub packets: Packets,
-    /// Legs whose round-trip time is the distance model's guess.
-    pub legs_by_distance: usize,
+    /// Where the figures of each leg are from.
+    pub origins: Origins,
     /// Flows whose running path passes a region that is no candidate: they leave it, whatever the plan.
     pub must_move: Vec<FlowId>,
     /// The text of each table that the file names.
     pub tables: BTreeMap<String, String>,
+}
+
+impl ProblemFile {
+    /// Returns how many legs have a round-trip time that is the distance model's guess.
+    #[must_use]
+    pub fn legs_by_distance(&self) -> usize {
+        self.origins.values().filter(|origin| origin.rtt == RttOrigin::Distance).count()
+    }
 }
 
 /// Reads a problem file; `load` gives the text of a table by the name that the file has for it, or says
@@ -143,9 +152,8 @@ fn read(
     let gone = |path: &Vec<RegionId>| path.iter().any(|id| !inputs.regions.contains(id));
     let running = inputs.running.paths.iter();
     let must_move = running.filter(|(_, path)| gone(path)).map(|(flow, _)| flow.clone()).collect();
-    let legs_by_distance = built.by_distance;
-    let name = file.name;
-    Ok((ProblemFile { name, inputs, packets, legs_by_distance, must_move, tables }, past))
+    let (name, origins) = (file.name, built.origins);
+    Ok((ProblemFile { name, inputs, packets, origins, must_move, tables }, past))
 }
 
 /// The texts of all tables, each read once.

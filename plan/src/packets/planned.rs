@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_model::packet::{PacketCost, PacketService};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
 
-use super::rooms::Rooms;
+use super::rooms::{Choice, Rooms};
 use super::ways::{BOUGHT, Ground, Over, Way};
 use super::{Fastest, PacketError, PacketFlow, Packets};
 use crate::plan::Plan;
@@ -93,7 +93,7 @@ pub struct PlannedPacketFlow {
     pub cost: Money,
     /// What for.
     pub costs: PacketCost,
-    /// What the services would cost over these relays; none without relays.
+    /// What the services would cost over these relays, machines left out; none without relays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gb: Option<ServiceCosts>,
     /// What came of each service.
@@ -124,11 +124,21 @@ impl Packets {
     /// When no service meets a flow's demand, a price is missing, or there is more money than can be expressed.
     pub fn plan(&self, inputs: &Inputs, streams: Option<&Plan>) -> Result<PacketPlan, PacketError> {
         let ground = Ground::new(self, inputs);
-        let mut rooms = Rooms::new(self, inputs, streams);
-        let planned = |flow| planned(&ground, &mut rooms, flow);
-        let flows: Vec<_> = self.flows.iter().map(planned).collect::<Result<_, _>>()?;
-        let cost = flows.iter().map(|flow: &PlannedPacketFlow| flow.cost).sum();
-        Ok(PacketPlan { relays: rooms.added(), flows, cost })
+        let mut best: Option<PacketPlan> = None;
+        for choice in Choice::ALL {
+            let mut rooms = Rooms::new(self, inputs, streams, choice);
+            let planned = |flow| planned(&ground, &mut rooms, flow);
+            let flows: Vec<_> = self.flows.iter().map(planned).collect::<Result<_, _>>()?;
+            let cost = flows.iter().map(|flow: &PlannedPacketFlow| flow.cost).sum();
+            if best.as_ref().is_none_or(|best| cost < best.cost) {
+                best = Some(PacketPlan { relays: rooms.added(), flows, cost });
+            }
+        }
+        Ok(best.unwrap_or_else(|| PacketPlan {
+            relays: Vec::new(),
+            flows: Vec::new(),
+            cost: Money::ZERO,
+        }))
     }
 }
 
@@ -139,8 +149,8 @@ fn planned(
 ) -> Result<PlannedPacketFlow, PacketError> {
     let ends = ground.ends(flow);
     let ways = ground.ways(flow, &ends, rooms.carries(flow.rate));
-    let is_paid = |region: &RegionId| rooms.is_paid(region, flow.rate);
-    let considered = considered(ground, flow, &ways, &is_paid)?;
+    let judged = |region: &RegionId| rooms.judged(region, flow);
+    let considered = considered(ground, flow, &ways, &judged)?;
     let meeting = considered.values().filter(|one| one.meets);
     let Some(chosen) = meeting.min_by_key(|one| one.rank()).copied() else {
         let (flow, budget) = (flow.id.clone(), flow.demand.budget);
@@ -148,7 +158,8 @@ fn planned(
     };
     let Way { service, over, delivery } = chosen.way;
     let services = considered.values().map(|one| told(ground.inputs, flow, one, service)).collect();
-    let usd_per_gb = usd_per_gb(ground, flow, over, &is_paid)?;
+    let usd_per_gb = usd_per_gb(ground, flow, over)?;
+    let costs = ground.cost(flow, service, over, |region| rooms.machine(region, flow))?;
     let regions = over.regions(ground.inputs);
     let path = regions.iter().map(|region| rooms.take(region, flow)).collect::<Option<_>>();
     Ok(PlannedPacketFlow {
@@ -159,8 +170,8 @@ fn planned(
         delivery,
         budget: flow.demand.budget,
         internet_loss: flow.loss,
-        cost: chosen.cost.total(),
-        costs: chosen.cost,
+        cost: costs.total(),
+        costs,
         usd_per_gb,
         services,
     })
@@ -186,9 +197,9 @@ fn considered(
     ground: &Ground<'_>,
     flow: &PacketFlow,
     ways: &[Way],
-    is_paid: &impl Fn(&RegionId) -> bool,
+    machine: &impl Fn(&RegionId) -> Money,
 ) -> Result<BTreeMap<PacketService, Considered>, PacketError> {
-    let cost = |way: &Way| ground.cost(flow, way.service, way.over, is_paid);
+    let cost = |way: &Way| ground.cost(flow, way.service, way.over, machine);
     let mut best: BTreeMap<PacketService, Considered> = BTreeMap::new();
     for way in ways.iter().filter(|way| flow.demand.is_met(way.service, way.delivery, flow.loss)) {
         let one = Considered { way: *way, cost: cost(way)?, meets: true };
@@ -235,19 +246,18 @@ fn told(
     ConsideredService { service, regions, delivery, cost, verdict }
 }
 
-/// What each service would cost over these relays, for each GB of the flow.
+/// What each service would cost over these relays, for each GB of the flow; machines are the same for all, and left out.
 fn usd_per_gb(
     ground: &Ground<'_>,
     flow: &PacketFlow,
     over: Over,
-    is_paid: &impl Fn(&RegionId) -> bool,
 ) -> Result<Option<ServiceCosts>, PacketError> {
     let gigabytes = flow.rate.volume_in(flow.span).as_gb();
     if over == Over::Nothing || gigabytes <= 0.0 {
         return Ok(None);
     }
     let each = |service| -> Result<Money, PacketError> {
-        let cost = ground.cost(flow, service, over, is_paid)?.total();
+        let cost = ground.cost(flow, service, over, |_| Money::ZERO)?.total();
         Ok(Money::from_usd(cost.as_usd() / gigabytes)?)
     };
     let [coding, caching, forwarding] = BOUGHT.map(each);

@@ -1,9 +1,9 @@
 //! Relays that packet flows may take: those that the streams buy and those that run already, whose machines cost nothing more, as far as
-//! they have room; and those that packet flows add, of which each pays a share `[JQ Table 2]`.
+//! they have room; and those that packet flows add, which are paid whole.
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{Bandwidth, RegionId, RelayId};
+use tradewind_units::{Bandwidth, Money, RegionId, RelayId};
 
 use super::planned::PacketRelay;
 use super::{PacketFlow, Packets};
@@ -19,6 +19,8 @@ struct Room {
     is_paid: bool,
     left_bps: u64,
     left_flows: u32,
+    /// Whole hours for which packet flows have paid it.
+    hours: u64,
     is_taken: bool,
 }
 
@@ -33,12 +35,36 @@ pub(super) struct Rooms<'a> {
     packets: &'a Packets,
     inputs: &'a Inputs,
     by_region: BTreeMap<RegionId, Vec<Room>>,
+    choice: Choice,
+}
+
+/// How flows choose their relays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// By a flow's share of a full machine, and not by what it adds.
+    pub(super) by_share: bool,
+    /// Without the relays that are paid.
+    pub(super) apart: bool,
+}
+
+impl Choice {
+    pub(super) const ALL: [Self; 4] = [
+        Self { by_share: false, apart: false },
+        Self { by_share: true, apart: false },
+        Self { by_share: false, apart: true },
+        Self { by_share: true, apart: true },
+    ];
 }
 
 impl<'a> Rooms<'a> {
     /// The relays of the streams' plan, and what else runs; without a plan there are none yet.
-    pub(super) fn new(packets: &'a Packets, inputs: &'a Inputs, streams: Option<&Plan>) -> Self {
-        let mut rooms = Self { packets, inputs, by_region: BTreeMap::new() };
+    pub(super) fn new(
+        packets: &'a Packets,
+        inputs: &'a Inputs,
+        streams: Option<&Plan>,
+        choice: Choice,
+    ) -> Self {
+        let mut rooms = Self { packets, inputs, by_region: BTreeMap::new(), choice };
         if let Some(plan) = streams {
             let loads = loads(inputs, plan);
             for relay in &plan.relays {
@@ -55,11 +81,14 @@ impl<'a> Rooms<'a> {
                     is_streams: true,
                     is_paid: true,
                     left_bps: capacity.saturating_sub(load),
-                    left_flows: u32::MAX,
+                    left_flows: if choice.apart { 0 } else { u32::MAX },
+                    hours: 0,
                     is_taken: false,
                 });
             }
-            rooms.add_running(plan);
+            if !choice.apart {
+                rooms.add_running(plan);
+            }
         }
         rooms
     }
@@ -92,6 +121,7 @@ impl<'a> Rooms<'a> {
             is_paid: runs,
             left_bps: of_type.capacity.as_bps(),
             left_flows: if runs { u32::MAX } else { shared_by },
+            hours: 0,
             is_taken: false,
         });
     }
@@ -101,20 +131,38 @@ impl<'a> Rooms<'a> {
         self.inputs.relay_types.iter().any(|known| known.capacity >= rate)
     }
 
-    /// Whether a machine with room in the region costs nothing more.
-    pub(super) fn is_paid(&self, region: &RegionId, rate: Bandwidth) -> bool {
-        let rooms = self.by_region.get(region).map_or(&[][..], Vec::as_slice);
-        rooms.iter().any(|room| room.is_paid && room.fits(rate))
+    /// Returns the relay of the region that a flow of this rate takes: a paid one, or one that other packet flows share.
+    fn fit(&self, region: &RegionId, rate: Bandwidth) -> Option<usize> {
+        let rooms = self.by_region.get(region)?;
+        let paid = rooms.iter().position(|room| room.is_paid && room.fits(rate));
+        paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
+    }
+
+    /// Returns what the machine of a relay in the region adds to the cost of all flows if `flow` takes it.
+    pub(super) fn machine(&self, region: &RegionId, flow: &PacketFlow) -> Money {
+        let hours = match self.fit(region, flow.rate).map(|at| &self.by_region[region][at]) {
+            Some(room) if room.is_paid => 0,
+            Some(room) => flow.hours().saturating_sub(room.hours),
+            None => flow.hours(),
+        };
+        let prices = self.packets.prices.get(region);
+        prices.map_or(Money::ZERO, |prices| prices.machine(hours))
+    }
+
+    /// Returns what the flow chooses by: what the machine adds, or a share of a full one.
+    pub(super) fn judged(&self, region: &RegionId, flow: &PacketFlow) -> Money {
+        let adds = self.machine(region, flow);
+        let paid = self.fit(region, flow.rate).is_some_and(|at| self.by_region[region][at].is_paid);
+        match self.packets.prices.get(region).filter(|_| self.choice.by_share && !paid) {
+            Some(prices) => prices.machine(flow.hours()).shared_by(prices.flows),
+            None => adds,
+        }
     }
 
     /// Puts a flow on a relay in the region: a paid one, one that other packet flows share, or another.
     pub(super) fn take(&mut self, region: &RegionId, flow: &PacketFlow) -> Option<RelayId> {
         let rate = flow.rate;
-        let fits = |rooms: &[Room]| {
-            let paid = rooms.iter().position(|room| room.is_paid && room.fits(rate));
-            paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
-        };
-        let there = self.by_region.get(region).and_then(|rooms| fits(rooms));
+        let there = self.fit(region, rate);
         if there.is_none() {
             let inputs = self.inputs;
             let of_type = inputs.relay_types.iter().find(|known| known.capacity >= rate)?;
@@ -125,6 +173,7 @@ impl<'a> Rooms<'a> {
         let room = rooms.get_mut(at)?;
         room.left_bps = room.left_bps.saturating_sub(rate.as_bps());
         room.left_flows = room.left_flows.saturating_sub(1);
+        room.hours = room.hours.max(flow.hours());
         room.is_taken = true;
         Some(room.relay.id.clone())
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{FlowId, RegionId, RelayId};
+use tradewind_units::{FlowId, Money, RegionId, RelayId};
 
 use super::planned::{PacketPlan, PlannedPacketFlow};
 use super::rooms::loads;
@@ -54,8 +54,13 @@ impl Packets {
         }
         let mut wrong = wrong_relays(self, inputs, streams, plan);
         let ground = Ground::new(self, inputs);
+        let mut hours = BTreeMap::new();
         for (flow, planned) in self.flows.iter().zip(&plan.flows) {
-            wrong.extend(wrong_flow(&ground, streams, plan, flow, planned));
+            wrong.extend(wrong_flow(&ground, streams, plan, &hours, flow, planned));
+            for relay in &planned.path {
+                let paid = hours.entry(relay.clone()).or_default();
+                *paid = flow.hours().max(*paid);
+            }
         }
         if plan.cost != plan.flows.iter().map(|flow| flow.cost).sum() {
             wrong.push(PacketViolation::Sum);
@@ -80,6 +85,7 @@ fn wrong_flow(
     ground: &Ground<'_>,
     streams: &Plan,
     plan: &PacketPlan,
+    hours: &BTreeMap<RelayId, u64>,
     flow: &PacketFlow,
     planned: &PlannedPacketFlow,
 ) -> Option<PacketViolation> {
@@ -101,8 +107,14 @@ fn wrong_flow(
     if !is_same || !flow.demand.is_met(planned.service, delivery, flow.loss) {
         return Some(PacketViolation::Delivery(id()));
     }
-    let is_paid = |region: &RegionId| relays.contains(&(region, true));
-    let cost = ground.cost(flow, planned.service, over, is_paid);
+    let machine = |region: &RegionId| {
+        let at = relays.iter().position(|(known, is_paid)| *known == region && !is_paid);
+        let paid = at.map(|at| hours.get(&planned.path[at]).copied().unwrap_or_default());
+        let adds = paid.map_or(0, |paid| flow.hours().saturating_sub(paid));
+        let prices = ground.packets.prices.get(region);
+        prices.map_or(Money::ZERO, |prices| prices.machine(adds))
+    };
+    let cost = ground.cost(flow, planned.service, over, machine);
     let is_right = cost.is_ok_and(|cost| cost == planned.costs && cost.total() == planned.cost);
     (!is_right).then(|| PacketViolation::Cost(id()))
 }

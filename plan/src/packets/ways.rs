@@ -7,7 +7,7 @@
 use tradewind_model::Egress;
 use tradewind_model::packet::cost::packet_cost_at_one;
 use tradewind_model::packet::{PacketCost, PacketPath, PacketService, cost::packet_cost};
-use tradewind_units::{Duration, RegionId};
+use tradewind_units::{Duration, Money, RegionId};
 
 use super::{MOST_RELAYS, PacketError, PacketFlow, Packets};
 use crate::problem::{Inputs, Place};
@@ -135,22 +135,22 @@ impl<'a> Ground<'a> {
         path.delivery(service)
     }
 
-    /// What a service costs over these relays; `is_paid` tells of a region whether the machine there costs nothing more.
+    /// What a service costs over these relays; `machine` tells of a region what its machine costs the flow.
     pub(super) fn cost(
         &self,
         flow: &PacketFlow,
         service: PacketService,
         over: Over,
-        is_paid: impl Fn(&RegionId) -> bool,
+        machine: impl Fn(&RegionId) -> Money,
     ) -> Result<PacketCost, PacketError> {
         let destination = self.inputs.site_regions.get(&flow.destination);
         let to_receiver = destination.map_or(Egress::Internet, Egress::Region);
         let (stream, coding) = (self.packets.stream(flow), self.packets.coding.rates());
         let tariff = |at: usize, to: Egress<'_>| {
             let region = &self.inputs.regions[at];
-            self.packets.relay_tariff(self.inputs, region, to, is_paid(region))
+            self.packets.relay_tariff(self.inputs, region, to)
         };
-        Ok(match over {
+        let traffic = match over {
             Over::Nothing => PacketCost::default(),
             Over::One(at) => {
                 packet_cost_at_one(service, &stream, &coding, &tariff(at, to_receiver)?)?
@@ -159,7 +159,9 @@ impl<'a> Ground<'a> {
                 let ingress = tariff(first, Egress::Region(&self.inputs.regions[last]))?;
                 packet_cost(service, &stream, &coding, &ingress, &tariff(last, to_receiver)?)?
             }
-        })
+        };
+        let compute = over.regions(self.inputs).iter().map(machine).sum();
+        Ok(PacketCost { compute, ..traffic })
     }
 }
 

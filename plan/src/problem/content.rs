@@ -71,8 +71,10 @@ impl Problem {
             let Some(size) = tree.map(|tree| sizes[&tree]) else { continue };
             for candidate in &mut problem.candidates[flow] {
                 let pairs = candidate.relays.windows(2);
-                let inner: Money =
-                    pairs.filter_map(|pair| self.egress_between(flow, pair[0], pair[1]).ok()).sum();
+                let between = pairs.map(|pair| self.egress_between(flow, pair[0], pair[1]));
+                let first =
+                    candidate.relays.first().map(|first| self.egress_to_first(flow, *first));
+                let inner: Money = between.chain(first).filter_map(Result::ok).sum();
                 let own = candidate.cost.checked_sub(inner).unwrap_or_default();
                 candidate.cost = own + share_of(inner, size);
                 if candidate.relays.len() > 1 {
@@ -82,6 +84,17 @@ impl Problem {
             }
         }
         Some(problem)
+    }
+
+    /// Returns what the cloud of the source of the flow at this place charges for what goes to a relay of this offer.
+    ///
+    /// # Errors
+    /// When the price is missing.
+    pub fn egress_to_first(&self, flow: usize, first: usize) -> Result<Money, ModelError> {
+        let ends = &self.inputs.flows[flow];
+        let source = self.inputs.site_regions.get(&ends.source);
+        let to = Egress::Region(&self.offers[first].region);
+        Ok(self.inputs.prices.source_egress(source, to)?.cost_of(ends.volume))
     }
 
     /// What the flow at this place pays for egress from a relay of one offer to a relay of another.

@@ -43,6 +43,8 @@ pub struct Settings {
     pub relay_type: RelayType,
     /// What relays pay for egress.
     pub prices: Prices,
+    /// The region that the source lies in, if it does: its cloud charges what it sends.
+    pub source: Option<RegionId>,
     /// The region that the destination lies in, if it does: the last relay pays for egress to there.
     pub destination: Option<RegionId>,
     /// How sessions start.
@@ -74,7 +76,7 @@ pub struct Route {
     pub gain: Option<f64>,
     /// CDD's estimate of its gain over its first and last relay alone, for three relays and more.
     pub gain_over_two: Option<f64>,
-    /// What its relays pay for egress.
+    /// What its relays, and a source inside a cloud, pay for egress.
     pub egress: Money,
     /// What setting its relays up costs.
     pub set_up: Money,
@@ -182,7 +184,13 @@ fn route(
         rules,
         gain: direct.map(ratio),
         gain_over_two: router.gain_over_two(&path),
-        egress: path_egress(&settings.prices, &relays, destination, settings.volume)?,
+        egress: path_egress(
+            &settings.prices,
+            settings.source.as_ref(),
+            &relays,
+            destination,
+            settings.volume,
+        )?,
         set_up: settings.relay_type.set_up.times(relays.len() as u64),
         completion,
         slowest_leg,

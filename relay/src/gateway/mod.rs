@@ -214,7 +214,7 @@ fn show(registry: &Registry, routes: &Arc<Routes>) {
 
 /// What seals this gateway's headers, if it has an identity and a grant.
 fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
-    let (Some(identity), Some(grant)) = (config.identity()?, config.grant.clone()) else {
+    let (Some(identity), Some(grant)) = (config.identity()?, config.grant()?) else {
         return Ok(None);
     };
     check_not_over(&grant)?;
@@ -236,11 +236,12 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
 
 /// Port forwards whose connections could only be refused, one line each: their applications would see resets and no more.
 fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
-    let why = |to: &Destination| match config.routes.routes_to(to).1.first() {
+    // A file that cannot be read has been told.
+    let grant = config.grant().ok().flatten();
+    let why = move |to: &Destination| match config.routes.routes_to(to).1.first() {
         None | Some(Route::Refuse) => Some("no route of `routes` covers it"),
         Some(Route::Relays(_)) => {
-            let covered =
-                config.grant.as_ref().is_none_or(|grant| grant.unverified().may_cover(to));
+            let covered = grant.as_ref().is_none_or(|grant| grant.unverified().may_cover(to));
             (!covered).then_some("the grant does not cover it")
         }
         Some(Route::Direct) => None,

@@ -9,7 +9,7 @@ use crate::reload::{Prepared, Reload};
 use crate::{GatewayConfig, RelayError};
 
 /// The keys that a reload takes over.
-const LIVE: [&str; 2] = ["routes", "grant"];
+const LIVE: [&str; 3] = ["routes", "grant", "grant_file"];
 
 /// Replaces a gateway's routes and grant; clones reload the same gateway.
 #[derive(Clone)]
@@ -29,8 +29,9 @@ impl GatewayReloader {
     fn ready(&self, config: GatewayConfig) -> Result<Prepared, RelayError> {
         check_own_host(&config.tproxy, &config.routes)?;
         let service = Arc::clone(&self.0);
+        let grant = config.grant()?;
         let routing = service.routes.prepare(config.routes)?;
-        let grant = match (&service.sealer, config.grant) {
+        let grant = match (&service.sealer, grant) {
             (Some(sealer), Some(grant)) => {
                 check_not_over(&grant)?;
                 let sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);

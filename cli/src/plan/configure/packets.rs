@@ -27,13 +27,7 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
     let there = there.as_table_mut().context("packet: expected `[packet]`")?;
     for (key, value) in planned {
         match (there.get_mut(&key), value) {
-            (Some(Value::Array(known)), Value::Array(more)) => {
-                for one in more {
-                    if !known.contains(&one) {
-                        known.push(one);
-                    }
-                }
-            }
+            (Some(known @ Value::Array(_)), more @ Value::Array(_)) => add_all(known, more),
             // Sharing between gateways is the operator's to allow.
             (Some(Value::Table(known)), Value::Table(more)) => known.extend(more),
             (Some(_), _) if key == "listen" => {}
@@ -41,6 +35,17 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
         }
     }
     Ok(())
+}
+
+/// Adds to a list what it does not hold.
+pub(super) fn add_all(known: &mut Value, more: Value) {
+    if let (Value::Array(known), Value::Array(more)) = (known, more) {
+        for one in more {
+            if !known.contains(&one) {
+                known.push(one);
+            }
+        }
+    }
 }
 
 /// Whether a gateway's packet sections make sense; whose identity it is does not matter to that.

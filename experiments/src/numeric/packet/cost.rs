@@ -4,6 +4,7 @@
 mod open;
 
 use serde::Deserialize;
+use tradewind_model::cost::Prices;
 use tradewind_model::packet::cost::packet_cost;
 use tradewind_model::packet::{
     CodingRates, PacketCost, PacketService, RelayTariff, Stream, Tariff,
@@ -208,6 +209,14 @@ fn regions(cloud: &str) -> Vec<(RegionId, Continent)> {
     all.map(|region| (region.id.clone(), region.continent)).collect()
 }
 
+/// When the prices were true that hold between these regions.
+fn dates(regions: &[(RegionId, Continent)]) -> String {
+    let regions: Vec<RegionId> = regions.iter().map(|(id, _)| id.clone()).collect();
+    let dates = Prices::Catalogue(Box::new(catalogue().clone())).dates(&regions);
+    let dates: Vec<String> = dates.into_values().flatten().collect();
+    dates.join(" and ")
+}
+
 const BOUGHT: [PacketService; 3] =
     [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
 
@@ -227,13 +236,13 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     let mut record = record(&scenario.name, &scenario.assumptions, &once, job.options);
     // Nothing is drawn: there are no runs to tell of.
     record.assumptions.pop();
+    let all = regions(&scenario.relays_of);
     record.assumptions.push(format!(
-        "list prices of {}, the catalogue of {}",
+        "list prices of {}, as of {}",
         scenario.relays_of,
-        catalogue().dated()
+        dates(&all)
     ));
     example(scenario, &mut record)?;
-    let all = regions(&scenario.relays_of);
     let pairs: Vec<[&(RegionId, Continent); 2]> = all
         .iter()
         .flat_map(|from| all.iter().filter(move |to| to.1 != from.1).map(move |to| [from, to]))

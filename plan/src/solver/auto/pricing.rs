@@ -17,7 +17,9 @@ pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) 
         let value = |choice: &Choice| choice.score_s + prices.lambda * prices.usd(table, choice);
         let kept = table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
         match problem.left_out(flow) {
-            Some(_) => LeftOut::new(problem, table, prices, flow).best(&tables, depth, kept),
+            Some(_) => {
+                LeftOut::new(problem, &tables, table, prices, flow).best(&tables, depth, kept)
+            }
             None => kept,
         }
     };
@@ -41,7 +43,13 @@ struct LeftOut<'a> {
 }
 
 impl<'a> LeftOut<'a> {
-    fn new(problem: &'a Problem, table: &Table, prices: &Prices, flow: usize) -> Self {
+    fn new(
+        problem: &'a Problem,
+        tables: &Tables<'_>,
+        table: &Table,
+        prices: &Prices,
+        flow: usize,
+    ) -> Self {
         let offers = 0..table.supplies.len();
         let ends = &problem.flows()[flow];
         let mut passing: Vec<f64> =
@@ -56,7 +64,7 @@ impl<'a> LeftOut<'a> {
             whole * 8.0 / capacity as f64
         };
         let filling = offers.map(filling);
-        let direct = problem.direct_fct(flow);
+        let direct = problem.direct_fct(flow).filter(|_| tables.of(flow).direct_is_cheapest());
         let limit = direct.into_iter().chain(ends.deadline).min();
         Self {
             filling: filling.collect(),
@@ -106,7 +114,9 @@ impl<'a> LeftOut<'a> {
             }
             StartUp::Cold | StartUp::Warm => self.limit_s.max(way.least_s),
         };
-        self.weight * fct_s + self.lambda * usd + rate_price / fct_s
+        // Without a limit on it, the time of a path whose seconds count nothing is endless.
+        let waiting = if self.weight > 0.0 { self.weight * fct_s } else { 0.0 };
+        waiting + self.lambda * usd + rate_price / fct_s
     }
 
     fn is_kept(&self, way: &Way) -> bool {
@@ -134,8 +144,8 @@ mod tests {
                 ascent.run(30, f64::INFINITY, &mut Work::new(&Limits::work(10_000)));
                 let mut prices = ascent.best.prices;
                 prices.lambda = 1.0 + seed as f64;
-                let left_out = LeftOut::new(&problem, &table, &prices, 0);
                 let tables = Tables::new(&problem);
+                let left_out = LeftOut::new(&problem, &tables, &table, &prices, 0);
                 tables.of(0).visit(2, f64::INFINITY, &mut |way| {
                     let same = |choice: &&Choice| {
                         choice.relays().eq(way.relays().iter().map(|relay| usize::from(*relay)))

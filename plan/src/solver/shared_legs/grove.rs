@@ -111,24 +111,30 @@ impl<'p> Grove<'p> {
 
     /// Adds a flow to the legs between these relays; those that have one already cost nothing more.
     fn grow(&mut self, tree: usize, flow: usize, relays: &[usize], rate: u64) {
-        for end in 2..=relays.len() {
-            let (from, to) = (relays[end - 2], relays[end - 1]);
+        for end in 1..=relays.len() {
+            let (from, to) = (end.checked_sub(2).map(|at| relays[at]), relays[end - 1]);
             let stream = self.streams.entry((tree, relays[..end].to_vec())).or_default();
             let (is_new, before) = (stream.rates.is_empty(), stream.rate());
             if is_new {
-                let egress = self.problem.egress_between(flow, from, to);
+                let egress = match from {
+                    Some(from) => self.problem.egress_between(flow, from, to),
+                    None => self.problem.egress_to_first(flow, to),
+                };
                 stream.usd = egress.unwrap_or(Money::ZERO).as_usd();
             } else {
                 self.carrying_usd -= stream.usd;
             }
             *stream.rates.entry(rate).or_default() += 1;
             let after = stream.rate();
-            self.send(from, before, after, i64::from(is_new));
+            // What the source sends takes nothing of any relay's capacity.
+            if let Some(from) = from {
+                self.send(from, before, after, i64::from(is_new));
+            }
         }
     }
 
     fn cut(&mut self, tree: usize, relays: &[usize], rate: u64) {
-        for end in 2..=relays.len() {
+        for end in 1..=relays.len() {
             let key = (tree, relays[..end].to_vec());
             let Some(stream) = self.streams.get_mut(&key) else { continue };
             let before = stream.rate();
@@ -144,7 +150,9 @@ impl<'p> Grove<'p> {
             } else {
                 self.carrying_usd += stream.usd;
             }
-            self.send(relays[end - 2], before, after, -i64::from(is_gone));
+            if let Some(from) = end.checked_sub(2).map(|at| relays[at]) {
+                self.send(from, before, after, -i64::from(is_gone));
+            }
         }
     }
 

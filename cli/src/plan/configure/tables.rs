@@ -1,0 +1,249 @@
+//! The configuration of each gateway and relay: what stands on a base, and what the plan says.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use toml::{Table, Value};
+use tradewind_desired::packets::any_address;
+use tradewind_desired::permissions::is_loopback;
+use tradewind_desired::{
+    Desired, DesiredGateway, DesiredPackets, DesiredRelay, ProcessLegs, Route,
+};
+use tradewind_relay::{GatewayConfig, RelayConfig};
+use tradewind_units::{RelayId, Segments, SiteId};
+
+use super::inventory::Read;
+use super::{hosts, packets};
+use crate::output::{BadFile, OrBadFile as _, read_text};
+
+/// All that is to be written down.
+pub(super) struct Planned {
+    pub(super) streams: Desired,
+    pub(super) packets: DesiredPackets,
+    pub(super) inventory: Read,
+}
+
+impl Planned {
+    /// Returns where files lie on the hosts.
+    pub(super) fn directory(&self) -> &Path {
+        &self.inventory.directory
+    }
+
+    /// Returns what `tradewind grant issue` is to sign for the gateway of `site`; nothing where it needs no grant, or
+    /// nobody says who it is.
+    pub(super) fn grant_draft(&self, site: &SiteId) -> anyhow::Result<Option<String>> {
+        let mut terms =
+            self.streams.gateways.get(site).map(|one| one.grant.clone()).unwrap_or_default();
+        self.packets.grants.get(site).iter().for_each(|more| terms.extend(more));
+        let Some(identity) = self.inventory.gateways.get(site) else { return Ok(None) };
+        if terms.is_empty() {
+            return Ok(None);
+        }
+        let mut draft = Table::new();
+        draft.insert("gateway".to_owned(), Value::try_from(identity)?);
+        draft.extend(Table::try_from(&terms)?);
+        draft.insert("expires".to_owned(), self.inventory.grants_expire.clone().into());
+        let name = hosts::file_name("grant", site.as_str());
+        let signed = self.grant_file(site);
+        Ok(Some(format!(
+            "# Sign it: tradewind grant issue --key OPERATOR.key {name}.toml > {signed}\n{}",
+            toml::to_string(&draft)?
+        )))
+    }
+
+    /// Returns the kernel settings that a gateway's or a relay's legs need, with where they go; none where they need none.
+    pub(super) fn sysctls(legs: Option<&ProcessLegs>) -> Option<String> {
+        let settings = legs.map(|legs| legs.buffer_needs().sysctls()).unwrap_or_default();
+        let head = "# Copy to /etc/sysctl.d, then: sysctl --system. Windows as wide as the plan counts on need these maxima.";
+        (!settings.is_empty()).then(|| format!("{head}\n{settings}"))
+    }
+
+    fn grant_file(&self, site: &SiteId) -> String {
+        let name = hosts::file_name("gateway", site.as_str());
+        self.directory().join(format!("{name}.grant")).display().to_string()
+    }
+
+    fn identity_file(&self, name: &str) -> Value {
+        self.directory().join(format!("{name}.key")).display().to_string().into()
+    }
+}
+
+/// Returns the configuration of a source's gateway.
+pub(super) fn gateway_table(
+    planned: &Planned,
+    site: &SiteId,
+    name: &str,
+    base: Option<&Path>,
+) -> anyhow::Result<Table> {
+    let (mut table, stands) = read_base(base, name, "gateway", site.as_str())?;
+    let needs_grant = planned.grant_draft(site)?.is_some();
+    if needs_grant && !table.contains_key("grant") && !table.contains_key("grant_file") {
+        table.insert("grant_file".to_owned(), planned.grant_file(site).into());
+    }
+    if planned.inventory.gateways.contains_key(site) {
+        set_identity_file(&mut table, planned.identity_file(name));
+    }
+    if let Some(gateway) = planned.streams.gateways.get(site) {
+        set_gateway(&mut table, gateway)?;
+        set_forwards(&mut table, gateway, &planned.inventory)?;
+    }
+    if let Some(flows) = planned.packets.gateways.get(site) {
+        packets::set_gateway(&mut table, flows).with_context(|| name.to_owned())?;
+    }
+    let has_ways_in = ["forward", "tproxy", "socks5", "connect", "packet"];
+    let is_whole = planned.inventory.gateways.contains_key(site)
+        && has_ways_in.iter().any(|key| table.contains_key(*key));
+    if stands || is_whole {
+        let file = format!("{name}.toml");
+        let config = GatewayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;
+        packets::check_gateway(&config).or_bad(file.as_ref())?;
+    }
+    Ok(table)
+}
+
+/// Returns the configuration of a relay.
+pub(super) fn relay_table(
+    planned: &Planned,
+    relay: &RelayId,
+    name: &str,
+    base: Option<&Path>,
+) -> anyhow::Result<Table> {
+    let (mut table, stands) = read_base(base, name, "relay", relay.as_str())?;
+    let operators = &planned.inventory.operators;
+    if !operators.is_empty() && !table.contains_key("operators") {
+        table.insert("operators".to_owned(), Value::try_from(operators)?);
+    }
+    if !operators.is_empty() {
+        set_identity_file(&mut table, planned.identity_file(name));
+    }
+    if let Some(told) = planned.streams.relays.get(relay) {
+        set_relay(&mut table, told).with_context(|| format!("{name}.toml"))?;
+    }
+    if let Some(packet) = planned.packets.relays.get(relay) {
+        packets::set_relay(&mut table, packet).with_context(|| format!("{name}.toml"))?;
+    }
+    if stands || !operators.is_empty() {
+        let file = format!("{name}.toml");
+        let config = RelayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;
+        packets::check_relay(&config).or_bad(file.as_ref())?;
+    }
+    Ok(table)
+}
+
+fn set_identity_file(table: &mut Table, file: Value) {
+    if !table.contains_key("identity") && !table.contains_key("identity_file") {
+        table.insert("identity_file".to_owned(), file);
+    }
+}
+
+/// Sets a gateway's routes, legs and what it learns.
+fn set_gateway(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()> {
+    table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
+    if gateway.routes.routes().any(|route| *route == Route::Direct) {
+        table.insert("direct".to_owned(), Value::Boolean(true));
+        let to_itself = gateway.flows.iter().any(|(_, to)| is_loopback(&to.as_rule()));
+        if to_itself && !table.contains_key("allow_loopback") {
+            table.insert("allow_loopback".to_owned(), Value::Boolean(true));
+        }
+    }
+    let mut legs = legs(&gateway.legs)?;
+    // Applications dial it as they like.
+    legs.remove("accept");
+    set_legs(table, legs);
+    set_learned(table, gateway.learned);
+    Ok(())
+}
+
+/// Adds a port for each flow of which the inventory says where it comes in; one of the base with the same address is replaced.
+fn set_forwards(
+    table: &mut Table,
+    gateway: &DesiredGateway,
+    inventory: &Read,
+) -> anyhow::Result<()> {
+    for (flow, destination) in &gateway.flows {
+        let Some(listen) = inventory.listen.get(flow) else { continue };
+        let forwards = table.entry("forward").or_insert_with(|| Value::Array(Vec::new()));
+        let forwards = forwards.as_array_mut().context("forward: expected `[[forward]]`")?;
+        let listen = listen.to_string();
+        forwards.retain(|other| other.get("listen").and_then(Value::as_str) != Some(&listen));
+        let mut forward = Table::new();
+        forward.insert("listen".to_owned(), listen.into());
+        forward.insert("to".to_owned(), destination.to_string().into());
+        forward.insert("flow".to_owned(), flow.to_string().into());
+        forwards.push(Value::Table(forward));
+    }
+    Ok(())
+}
+
+/// Sets where a relay listens, what it may dial, its legs and what it learns.
+fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
+    let listen = table.entry("listen").or_insert_with(|| Value::Array(Vec::new()));
+    if listen.as_array().is_some_and(Vec::is_empty) {
+        *listen = Value::Array(vec![any_address(relay.address).to_string().into()]);
+    }
+    let policy = table.entry("policy").or_insert_with(|| Value::Table(Table::new()));
+    let policy = policy.as_table_mut().context("policy: expected `[policy]`")?;
+    for (key, rules) in Table::try_from(&relay.policy)? {
+        let known = policy.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+        packets::add_all(known, rules);
+    }
+    if relay.policy.is_loopback() && !policy.contains_key("allow_loopback") {
+        policy.insert("allow_loopback".to_owned(), Value::Boolean(true));
+    }
+    set_legs(table, legs(&relay.legs)?);
+    set_learned(table, relay.learned);
+    Ok(())
+}
+
+/// Has first windows up to `most` be learned, unless the base says how.
+fn set_learned(table: &mut Table, most: Option<Segments>) {
+    if let Some(most) = most
+        && !table.contains_key("jumpstart")
+    {
+        let mut learn = Table::new();
+        learn.insert("c_max".to_owned(), i64::from(most.as_u32().min(MOST_LEARNED)).into());
+        let mut jumpstart = Table::new();
+        jumpstart.insert("learn".to_owned(), Value::Table(learn));
+        table.insert("jumpstart".to_owned(), Value::Table(jumpstart));
+    }
+}
+
+/// Largest window that a learner takes (docs/jumpstart.md).
+const MOST_LEARNED: u32 = 65_535;
+
+/// Returns the configuration of the base to start from, and whether there is one. Earlier versions wrote names with colons.
+fn read_base(
+    base: Option<&Path>,
+    name: &str,
+    role: &str,
+    id: &str,
+) -> anyhow::Result<(Table, bool)> {
+    let nothing = || Ok((Table::new(), false));
+    let Some(base) = base else { return nothing() };
+    let names = [format!("{name}.toml"), format!("{role}-{id}.toml")];
+    let Some(file) = names.iter().map(|name| base.join(name)).find(|file| file.exists()) else {
+        return nothing();
+    };
+    let table = read_text(&file)?.parse::<Table>();
+    let table = table.map_err(|error| {
+        BadFile(format!("{}: {}", file.display(), error.message().replace('\n', "; ")))
+    })?;
+    Ok((table, true))
+}
+
+/// Returns legs as configurations hold them.
+fn legs(legs: &ProcessLegs) -> anyhow::Result<Table> {
+    let mut table = Table::new();
+    table.insert("accept".to_owned(), Value::try_from(&legs.accept)?);
+    table.insert("dial".to_owned(), Value::try_from(&legs.dial)?);
+    table.insert("to".to_owned(), Value::try_from(&legs.to)?);
+    Ok(table)
+}
+
+/// Replaces what `legs` says; what else the base says of legs stays.
+fn set_legs(table: &mut Table, legs: Table) {
+    match table.get_mut("leg") {
+        Some(Value::Table(leg)) => leg.extend(legs),
+        _ => drop(table.insert("leg".to_owned(), Value::Table(legs))),
+    }
+}

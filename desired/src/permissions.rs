@@ -1,0 +1,78 @@
+//! What the paths of a plan need to be allowed: which addresses each relay dials, and what each gateway's grant covers.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
+
+/// Addresses that a relay may dial.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DialPolicy {
+    /// Destinations of flows that leave the overlay here.
+    pub destinations: Vec<DestinationRule>,
+    /// Relays that come next.
+    pub next_hops: Vec<DestinationRule>,
+}
+
+impl DialPolicy {
+    /// Allows the relay at `address` as a next hop.
+    pub(crate) fn add_hop(&mut self, address: SocketAddr) {
+        add(&mut self.next_hops, Destination::Address(address).as_rule());
+    }
+
+    /// Allows `destination`.
+    pub(crate) fn add_destination(&mut self, destination: &Destination) {
+        add(&mut self.destinations, destination.as_rule());
+    }
+
+    /// Returns whether a rule names a loopback address, as in laboratories.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.destinations.iter().chain(&self.next_hops).any(is_loopback)
+    }
+}
+
+/// What a gateway's grant has to cover.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct GrantTerms {
+    /// Destinations of flows that take relays.
+    pub destinations: Vec<DestinationRule>,
+    /// The relays that they take.
+    pub relays: Vec<PublicIdentity>,
+}
+
+impl GrantTerms {
+    /// Covers the relay with this identity.
+    pub fn add_relay(&mut self, relay: PublicIdentity) {
+        add(&mut self.relays, relay);
+    }
+
+    /// Covers `destination`.
+    pub fn add_destination(&mut self, destination: &Destination) {
+        add(&mut self.destinations, destination.as_rule());
+    }
+
+    /// Covers all that `other` covers.
+    pub fn extend(&mut self, other: &Self) {
+        other.relays.iter().for_each(|relay| add(&mut self.relays, *relay));
+        other.destinations.iter().for_each(|rule| add(&mut self.destinations, rule.clone()));
+    }
+
+    /// Returns whether nothing needs a grant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.relays.is_empty()
+    }
+}
+
+/// Returns whether `rule` names loopback addresses alone.
+#[must_use]
+pub fn is_loopback(rule: &DestinationRule) -> bool {
+    rule.range().is_some_and(|(base, bits)| base.is_loopback() && bits >= 8)
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
+    if !list.contains(&one) {
+        list.push(one);
+    }
+}
