@@ -19,6 +19,35 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Times that differ by no more are the same: a computed bound has the error of its sums.
 const SAME_TIME: Duration = Duration::from_micros(1);
 
+/// The budget of a problem that names none, in dollars: no plan costs more.
+pub const NO_BUDGET_USD: f64 = 1e9;
+
+/// Budgets as JSON has them: null where there is none.
+pub mod limit {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use tradewind_units::Money;
+
+    use super::NO_BUDGET_USD;
+
+    /// Writes a budget.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub fn serialize<S: Serializer>(budget: &Money, serializer: S) -> Result<S::Ok, S::Error> {
+        Some(*budget).filter(|budget| budget.as_usd() < NO_BUDGET_USD).serialize(serializer)
+    }
+
+    /// Reads a budget.
+    ///
+    /// # Errors
+    /// When it is neither money nor null.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
+        let stated = Option::<Money>::deserialize(deserializer)?;
+        Ok(stated.unwrap_or_else(|| Money::from_usd(NO_BUDGET_USD).expect("the most money")))
+    }
+}
+
 /// How good an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -134,8 +163,8 @@ pub struct Answer {
     /// What the plan costs.
     #[serde(rename = "cost_usd")]
     pub cost: Option<Money>,
-    /// Most that it was allowed to cost.
-    #[serde(rename = "budget_usd")]
+    /// Most that it was allowed to cost; null in JSON where there is no budget.
+    #[serde(rename = "budget_usd", with = "limit")]
     pub budget: Money,
     /// No plan has a smaller sum of completion times, each times its flow's weight.
     #[serde(rename = "bound_s", with = "sum_of_seconds")]

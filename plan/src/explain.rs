@@ -153,8 +153,8 @@ pub struct Explanation {
     /// The plan's cost.
     #[serde(rename = "plan_cost_usd")]
     pub plan_cost: Money,
-    /// The budget.
-    #[serde(rename = "budget_usd")]
+    /// The budget; null in JSON where there is none.
+    #[serde(rename = "budget_usd", serialize_with = "crate::answer::limit::serialize")]
     pub budget: Money,
     /// The hops.
     pub legs: Vec<ExplainedLeg>,

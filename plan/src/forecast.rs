@@ -37,7 +37,7 @@ const WEIGHTS: [f64; 3] = [0.2, 0.5, 0.8];
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForecastError {
     /// A season that the log cannot test.
-    #[error("season: 2 to {longest} periods can be tested on a log of {periods}, not {asked}")]
+    #[error("season: {}", testable_seasons(*longest, *periods, *asked))]
     Season {
         /// What was asked for.
         asked: usize,
@@ -240,4 +240,14 @@ fn trial(history: &History, predictor: Predictor, from: usize) -> Trial {
     }
     let error_ratio = (carried > 0.0).then(|| error_bytes / carried);
     Trial { predictor, error_bytes, error_ratio }
+}
+
+/// Returns which seasons a log of so many periods is long enough for.
+fn testable_seasons(longest: usize, periods: usize, asked: usize) -> String {
+    if longest < 2 {
+        return format!(
+            "a log of {periods} periods is too short to test any, such as {asked}: leave it out"
+        );
+    }
+    format!("2 to {longest} periods can be tested on a log of {periods}, not {asked}")
 }

@@ -8,7 +8,7 @@
 //! Solvers see numbers only: [`Problem::offers`] are what may be set up (a relay type in a region), and
 //! [`Problem::candidates`] are the paths of each flow over them, each with its time, cost and rate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tradewind_model::catalogue::Egress;
@@ -129,6 +129,8 @@ pub struct Offer {
     pub relay_type: RelayType,
     /// How many of it run already and cost no set-up.
     pub running: usize,
+    /// Whether it can be had; no path passes it otherwise.
+    pub is_offered: bool,
 }
 
 impl Offer {
@@ -152,7 +154,7 @@ pub enum Objective {
     /// The sum of completion times, each times its flow's weight [CP V].
     #[default]
     TotalFct,
-    /// The last flow's completion time, and the sum among the plans that are equal in it.
+    /// The last flow's completion time; among the plans that are equal in it the cost, then the sum.
     Makespan,
     /// The cost.
     Cost,
@@ -178,6 +180,8 @@ pub struct Inputs {
     pub regions: Vec<RegionId>,
     /// What may be set up in each of them; at least one.
     pub relay_types: Vec<RelayType>,
+    /// Relay types that cannot be had in a region.
+    pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
     /// Sites that lie inside a region: the last relay's egress to them has that region's price, else the Internet's, and their own
@@ -210,6 +214,7 @@ impl Inputs {
             flows,
             regions,
             relay_types: vec![RelayType::cloudpilot()],
+            not_offered: BTreeSet::new(),
             legs,
             site_regions: BTreeMap::new(),
             site_caps: BTreeMap::new(),
@@ -408,21 +413,22 @@ impl Problem {
     pub(crate) fn unshared_first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
         let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
-        Some(offer.relay_type.limits(leg))
+        offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
     /// From a relay to the flow's destination.
     pub(crate) fn last_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (destination, offer) = (&self.inputs.flows[flow].destination, &self.offers[relay]);
         let leg = self.leg(Place::Relay(offer.region.clone()), Place::Site(destination.clone()))?;
-        Some(offer.relay_type.limits(leg))
+        offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
     /// From one relay to another.
     pub(crate) fn leg_between(&self, from: usize, to: usize) -> Option<Leg> {
         let (from, to) = (&self.offers[from], &self.offers[to]);
         let leg = self.leg(Place::Relay(from.region.clone()), Place::Relay(to.region.clone()))?;
-        Some(to.relay_type.limits(from.relay_type.limits(leg)))
+        let are_offered = from.is_offered && to.is_offered;
+        are_offered.then(|| to.relay_type.limits(from.relay_type.limits(leg)))
     }
 
     fn leg(&self, from: Place, to: Place) -> Option<Leg> {
@@ -532,7 +538,8 @@ fn offers(inputs: &Inputs) -> Vec<Offer> {
     let offer = |region: &RegionId, relay_type: &RelayType| {
         let key = (region.clone(), relay_type.id.clone());
         let running = inputs.running.relays.get(&key).copied().unwrap_or(0);
-        Offer { region: region.clone(), relay_type: relay_type.clone(), running }
+        let is_offered = !inputs.not_offered.contains(&key);
+        Offer { region: region.clone(), relay_type: relay_type.clone(), running, is_offered }
     };
     let regions = inputs.regions.iter();
     regions.flat_map(|region| inputs.relay_types.iter().map(move |t| offer(region, t))).collect()

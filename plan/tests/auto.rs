@@ -8,11 +8,13 @@ use common::enumeration::enumerated;
 use common::{drawn, flow, mbps, usd, world};
 use proptest::prelude::*;
 use tradewind_model::StartUp;
+use tradewind_model::cost::Prices;
+use tradewind_model::leg::DEFAULT_WINDOW;
 use tradewind_plan::solver::{self, Auto, Exhaustive, Greedy};
 use tradewind_plan::{
     Inputs, Limits, Objective, Plan, Problem, ProblemError, RelayType, SolveError, Solver, verify,
 };
-use tradewind_units::{Bytes, Duration, RegionId, RelayTypeId};
+use tradewind_units::{Bytes, Duration, PricePerGb, RegionId, RelayTypeId};
 
 /// `Auto` without an exact solver behind it.
 const ALONE: Auto<'static> = Auto { starters: &[], end_games: &[] };
@@ -106,15 +108,55 @@ proptest! {
     fn the_least_makespan_is_found(mut inputs in small()) {
         inputs.objective = Objective::Makespan;
         let (problem, plan) = solve(&Auto::default(), &inputs, 1_000_000).unwrap();
-        let (last, score, _) = enumerated(&problem).unwrap();
-        let found = plan.flows.iter().map(|flow| flow.fct).max().unwrap();
-        prop_assert_eq!((found, plan.score(&problem).0), (last, score));
+        let (last, score, cost) = enumerated(&problem).unwrap();
+        prop_assert_eq!(plan.rank(&problem), (last, cost, score));
         prop_assert_eq!(plan.bound, last);
-        // A solver that does not serve cost finds it as well.
         let plan = solver::solve(&Exhaustive, &problem, &Limits::work(20_000_000)).unwrap();
-        let found = plan.flows.iter().map(|flow| flow.fct).max().unwrap();
-        prop_assert_eq!((found, plan.score(&problem).0, plan.bound), (last, score, last));
+        prop_assert_eq!((plan.rank(&problem), plan.bound), ((last, cost, score), last));
         prop_assert_eq!(verify(&problem, &plan), vec![]);
+    }
+
+    #[test]
+    fn of_plans_that_take_as_long_the_cheapest_is_found(
+        inputs in small(),
+        prices in prop::collection::vec(0_u8..4, 3),
+        is_exhaustive in any::<bool>(),
+    ) {
+        // What a relay sends costs by its region, and times come in coarse steps: many plans take as long.
+        let mut inputs = inputs;
+        let price = |at: u8| PricePerGb::from_usd_per_gb(f64::from(at) * 0.05).unwrap();
+        let regions = inputs.regions.iter().zip(prices);
+        let pairs = regions.map(|(region, at)| ((region.clone(), None), price(at))).collect();
+        inputs.prices = Prices::Stated { pairs, otherwise: Box::new(inputs.prices.clone()) };
+        inputs.start_up = StartUp::Ignored;
+        for leg in inputs.legs.values_mut() {
+            let coarse = (leg.rtt.as_millis() as u64 / 100 + 1) * 100;
+            leg.rtt = Duration::from_millis(coarse);
+            leg.window = DEFAULT_WINDOW;
+        }
+        let auto = solver::by_name("auto").unwrap();
+        let asked: &dyn Solver = if is_exhaustive { &Exhaustive } else { auto.as_ref() };
+        let (problem, plan) = solve(asked, &inputs, 20_000_000).unwrap();
+        let (_, score, cost) = enumerated(&problem).unwrap();
+        prop_assert_eq!(plan.score(&problem), (score, cost));
+    }
+
+    #[test]
+    fn exhaustive_search_serves_the_cost(mut inputs in small()) {
+        inputs.objective = Objective::Cost;
+        for (index, flow) in inputs.flows.iter_mut().enumerate() {
+            flow.deadline = Some(Duration::from_secs(20 + 30 * index as u64));
+        }
+        let Ok(problem) = Problem::new(inputs) else { return Ok(()) };
+        let found = Exhaustive.solve(&problem, &Limits::work(20_000_000));
+        match enumerated(&problem) {
+            Some((_, _, cost)) => {
+                let plan = found.unwrap();
+                prop_assert_eq!(verify(&problem, &plan), vec![]);
+                prop_assert_eq!((plan.cost, plan.bound_cost), (cost, cost));
+            }
+            None => prop_assert!(matches!(found, Err(SolveError::Infeasible(_)))),
+        }
     }
 
     #[test]

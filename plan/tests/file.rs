@@ -193,6 +193,8 @@ fn a_table_with_a_mistake_is_refused_by_name_line_and_column() {
         ("src,dst,rtt_ms,x\n", rates, "t: line 1: x: a header of"),
         ("src,dst,rtt_ms\na,b\n", rates, "t: line 2: 2 cells, the header has 3"),
         ("src,dst,rtt_ms\n# note\na,x,3\n", rates, "t: line 3: dst: no site and no region"),
+        (",a,b\na,,3\nb,4\n", rates, "t: line 3: 2 cells, the header has 3"),
+        (",a,b\na,,ten\n", rates, "t: line 2: rtt_ms: a number, not `ten`"),
         ("src,dst,rtt_ms\na,,3\n", rates, "t: line 2: dst: the name"),
         ("src,dst,rtt_ms\na,b,\n", rates, "t: line 2: rtt_ms: a number is missing"),
         ("src,dst,rtt_ms\na,b,ten\n", rates, "t: line 2: rtt_ms: a number, not `ten`"),
@@ -555,4 +557,136 @@ fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
     assert_eq!(plan.cost, Money::from_usd(1.0).unwrap());
     assert_eq!(planned("1.0"), (1, 0.16, 0.0), "it stays: 2 GB of egress, no set-up");
     assert_eq!(planned("0.05"), (0, 0.05, 0.05), "it goes direct");
+}
+
+#[test]
+fn tables_are_read_as_they_are_found() {
+    let text = SMALL.replacen("budget_usd = 2.0", "rtt_tables = [\"t\"]\nrate_tables = [\"r\"]", 1);
+    let text = text.split("[[pair]]").next().unwrap();
+    let london = || relay("gcp:europe-west2");
+    let legs = |rtts: &str, rates: &str| {
+        let read = read_with(text, &[("t", rtts), ("r", rates)]).unwrap();
+        let rtt = |from, to| leg(&read, from, to).rtt.as_micros();
+        let cap = leg(&read, site("a"), london()).cap.map(|cap| cap.as_mbps());
+        (rtt(site("a"), site("b")), rtt(site("a"), london()), rtt(london(), site("b")), cap)
+    };
+    let plain = "src,dst,rtt_ms\na,b,200\na,gcp:europe-west2,60.5\nb,gcp:europe-west2,140\n";
+    let rates = "src,dst,mbps\na,gcp:europe-west2,250\n";
+    let expected = (200_000, 60_500, 140_000, Some(250.0));
+    assert_eq!(legs(plain, rates), expected);
+    let quoted = "\"src\",\"dst\",\"rtt_ms\"\r\n\"a\",\"b\",\"200\"\r\na,\"gcp:europe-west2\",60.5\r\nb,gcp:europe-west2,140\r\n";
+    assert_eq!(legs(quoted, rates), expected);
+    let matrix = ",a,b,gcp:europe-west2\na,0,200,60.5\nb,,0,140\n";
+    assert_eq!(legs(matrix, "src,gcp:europe-west2\na,250\n"), expected);
+    // Columns of public grids; and they hold places that the problem does not have.
+    let grid = "src,dst,min_rtt_ms\na,b,200\na,gcp:europe-west2,60.5\nb,gcp:europe-west2,140\naws:here,moon,3\n";
+    assert_eq!(legs(grid, "src,dst,gbps\na,gcp:europe-west2,0.25\n"), expected);
+    let read = read_with(text, &[("t", grid), ("r", rates)]).unwrap();
+    let [note] = &read.notes[..] else { panic!("{:?}", read.notes) };
+    assert!(note.starts_with("t: 1 of 4 rows are about places"), "{note}");
+
+    let priced = format!("{text}[egress]\ntables = [\"p\"]\n");
+    let prices = "src,dst,usd_per_gb\ngcp:europe-west2,gcp:us-east4,0.07\nmoon:a,moon:b,1\n";
+    let read = read_with(&priced, &[("t", plain), ("r", rates), ("p", prices)]).unwrap();
+    let london: RegionId = "gcp:europe-west2".parse().unwrap();
+    let there: RegionId = "gcp:us-east4".parse().unwrap();
+    let price = read.inputs.prices.egress(&london, tradewind_model::Egress::Region(&there));
+    assert!((price.unwrap().as_usd_per_gb() - 0.07).abs() < 1e-12);
+    assert_eq!(read.notes.len(), 1, "{:?}", read.notes);
+}
+
+#[test]
+fn impossible_figures_are_told() {
+    let lost = |loss: &str| {
+        SMALL.replacen("rtt = \"200 ms\"", &format!("rtt = \"200 ms\"\nloss = {loss}"), 1)
+    };
+    let error = read(&lost("1.0")).unwrap_err().to_string();
+    assert!(error.starts_with("line 14: loss: a share below 1"), "{error}");
+    assert!(read(&lost("0.99")).is_ok());
+    let section = read(&format!("{SMALL}[leg.all]\nloss = 1\n")).unwrap_err().to_string();
+    assert!(section.starts_with("line 21: loss: a share below 1"), "{section}");
+
+    let placed = |rtt: &str| {
+        SMALL
+            .replacen(
+                "id = \"a\"",
+                "id = \"a\"\nlocation = { latitude = 35.7, longitude = 139.7 }",
+                1,
+            )
+            .replacen("rtt = \"60 ms\"", &format!("rtt = \"{rtt}\""), 1)
+    };
+    assert_eq!(read(&placed("220 ms")).unwrap().notes, Vec::<String>::new());
+    let notes = read(&placed("0.22 ms")).unwrap().notes;
+    assert!(
+        notes[0].contains("shorter than light takes") && notes[0].contains("0.220 ms"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_region_that_is_misspelt_is_suggested() {
+    let named = |name: &str| {
+        read(&SMALL.replacen("[\"gcp:europe-west2\"]", &format!("[\"{name}\"]"), 1))
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        named("gcp:europe-wset2").ends_with("did you mean `gcp:europe-west2`?"),
+        "{}",
+        named("gcp:europe-wset2")
+    );
+    assert!(!named("gcp:mars").contains("did you mean"), "{}", named("gcp:mars"));
+    let site = SMALL.replacen("[\"b\", \"gcp:europe-west2\"]", "[\"b\", \"europe-west2\"]", 1);
+    let error = read(&site).unwrap_err().to_string();
+    assert!(error.ends_with("did you mean `gcp:europe-west2`?"), "{error}");
+}
+
+#[test]
+fn errors_of_types_are_in_plain_words() {
+    let error = read(&SMALL.replacen("budget_usd = 2.0", "budget_usd = \"two\"", 1))
+        .unwrap_err()
+        .to_string();
+    assert!(!error.contains("f64"), "{error}");
+    let error = read(&SMALL.replacen("budget_usd = 2.0", "max_relays = \"two\"", 1))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("a whole number from 0"), "{error}");
+}
+
+#[test]
+fn relay_types_have_hours_and_places() {
+    let text = SMALL
+        .replacen("[\"gcp:europe-west2\"]", "[\"gcp:europe-west2\", \"aws:us-east-1\"]", 1)
+        .replacen(
+            "budget_usd = 2.0",
+            "budget_usd = 2.0\nassume_rtt_from_distance = true\nperiod = \"90 min\"",
+            1,
+        );
+    let placed = |site: &str, text: &str| {
+        text.replacen(
+            &format!("id = \"{site}\""),
+            &format!("id = \"{site}\"\nlocation = {{ latitude = 50, longitude = 0 }}"),
+            1,
+        )
+    };
+    let text = placed("a", &placed("b", &text));
+    let text = format!(
+        "{text}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\nusd_per_hour = 0.3\nclouds = [\"aws\"]\n\
+         [[relay_type]]\nid = \"small\"\ncapacity = \"1 Gbit/s\"\nusd_per_hour = 0.2\nregions = [\"gcp:europe-west2\"]\n"
+    );
+    let read = read(&text).unwrap();
+    assert_eq!(read.paid_hours, Some(2));
+    let set_up: Vec<f64> =
+        read.inputs.relay_types.iter().map(|known| known.set_up.as_usd()).collect();
+    assert_eq!(set_up, [0.7, 0.4]);
+    let problem = Problem::new(read.inputs).unwrap();
+    for offer in problem.offers() {
+        let is_there = (offer.region.cloud() == "aws") == (offer.relay_type.id.as_str() == "big");
+        assert_eq!(offer.is_offered, is_there, "{offer:?}");
+    }
+    let passed = |candidate: &tradewind_plan::Candidate| {
+        candidate.relays.iter().all(|relay| problem.offers()[*relay].is_offered)
+    };
+    assert!(problem.candidates(0).iter().all(passed));
+    assert!(problem.candidates(0).len() > 1, "some relay is had");
 }

@@ -31,6 +31,7 @@ struct Comparison {
     schema_version: u32,
     objective: Objective,
     /// Of streams and packet flows together.
+    #[serde(serialize_with = "tradewind_plan::answer::limit::serialize")]
     budget_usd: Money,
     /// What packet flows leave the streams of it, which bounds are for; left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]

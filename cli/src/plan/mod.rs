@@ -156,6 +156,7 @@ fn one(args: &PlanArgs) -> Outcome {
     let mut answer = planned(args, &read, begun)?;
     answer.forecast.clone_from(&read.forecast);
     answer.set_prices(&read.file.inputs);
+    tell_unpaid_hours(&read, &answer);
     if let Some(out) = &args.out {
         let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
         write(out, &serde_json::to_string_pretty(&kept)?)?;
@@ -165,6 +166,17 @@ fn one(args: &PlanArgs) -> Outcome {
         Format::Table => show::answer(&read, &answer)?,
     }
     Ok(exit_code(&answer))
+}
+
+/// Says when a plan takes longer than its machines are paid for.
+fn tell_unpaid_hours(read: &Read, answer: &Answer) {
+    let Some((hours, last)) = read.file.paid_hours.zip(answer.makespan) else { return };
+    let taken = last.as_secs().div_ceil(3600);
+    if taken > hours && !answer.relays.is_empty() {
+        output::say(format_args!(
+            "note: the last flow takes {taken} h, but machines are paid for {hours} h: state `period = \"{taken} h\"`"
+        ));
+    }
 }
 
 /// The answer to a problem within its budget, packet flows included.

@@ -89,6 +89,9 @@ impl Read {
                  not from measurements"
             ));
         }
+        for note in &self.file.notes {
+            output::say(format_args!("note: {note}"));
+        }
         for flow in &self.file.must_move {
             output::say(format_args!(
                 "note: flow `{flow}` runs over a region that is none of `regions`: any plan moves it, for `move_usd`"

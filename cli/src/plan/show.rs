@@ -11,8 +11,7 @@ use super::packets;
 use super::problem::Read;
 use crate::output::{self, table};
 
-/// A budget at or above which there is none.
-pub(super) const NO_BUDGET_USD: f64 = 1e9;
+pub(super) use tradewind_plan::answer::NO_BUDGET_USD;
 
 /// A plan's relays, flows and figures, or why there is none.
 pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {

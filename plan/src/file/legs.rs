@@ -6,14 +6,15 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use tradewind_model::geo::distance_km;
 use tradewind_model::leg::Loss;
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Leg, RttModel};
-use tradewind_units::{Bandwidth, Duration, Segments, SiteId};
+use tradewind_units::{Bandwidth, Duration, Segments, SiteId, time::as_millis_f64};
 
 use super::error::FileError;
 use super::flows::PlacedFlow;
-use super::pairs::{Pair, Stated, connections, smaller};
+use super::pairs::{Pair, Stated, connections, loss, smaller};
 use super::places::{Places, window};
 use super::text::{File, LegSection, QuickStart};
 use crate::assumptions::{LegOrigin, Origins, RttOrigin, WindowOrigin};
@@ -26,6 +27,8 @@ const MOST_LEGS: usize = 2_000_000;
 pub(super) struct Built {
     pub(super) legs: Legs,
     pub(super) origins: Origins,
+    /// Round trips that light could not make, in a line.
+    pub(super) too_fast: Option<String>,
 }
 
 /// Where something starts and ends, and where the file speaks of it.
@@ -53,8 +56,16 @@ pub(super) fn legs(
     for section in [&file.leg.all, &file.leg.direct, &file.leg.access, &file.leg.inner] {
         window(section.window.as_ref(), places.source)?;
         connections(section.connections.as_ref(), places.source)?;
+        loss(section.loss.as_ref(), places.source)?;
     }
-    let mut builder = Builder { file, places, stated, legs: Legs::new(), origins: Origins::new() };
+    let mut builder = Builder {
+        file,
+        places,
+        stated,
+        legs: Legs::new(),
+        origins: Origins::new(),
+        faster: Vec::new(),
+    };
     let mut seen = BTreeSet::new();
     for Ends { from, to, span } in carried {
         builder.add(Place::Site(from.clone()), Place::Site(to.clone()), span)?;
@@ -82,7 +93,8 @@ pub(super) fn legs(
             }
         }
     }
-    Ok(Built { legs: builder.legs, origins: builder.origins })
+    let too_fast = builder.too_fast();
+    Ok(Built { legs: builder.legs, origins: builder.origins, too_fast })
 }
 
 /// The number of relays that paths may have.
@@ -101,9 +113,40 @@ struct Builder<'a> {
     stated: &'a Stated,
     legs: Legs,
     origins: Origins,
+    /// Legs whose round trip is stated and below light's, with the latter.
+    faster: Vec<(Pair, Duration)>,
 }
 
+/// Light in a vacuum, in kilometres a second.
+const LIGHT_KM_PER_S: f64 = 299_792.458;
+/// By how much places may lie closer than the catalogue says. Chosen: regions are told by their city, and spread about it.
+const NEARER_KM: f64 = 200.0;
+
 impl Builder<'_> {
+    /// Notes a round trip that light could not make.
+    fn hold_against_light(&mut self, pair: &Pair, rtt: Duration) {
+        let ends = self.places.location(&pair.0).zip(self.places.location(&pair.1));
+        let Some((from, to)) = ends else { return };
+        let far_km = (distance_km(from, to) - NEARER_KM).max(0.0);
+        let light = Duration::from_secs_f64(2.0 * far_km / LIGHT_KM_PER_S);
+        if rtt < light {
+            self.faster.push((pair.clone(), light));
+        }
+    }
+
+    fn too_fast(&self) -> Option<String> {
+        let ((from, to), light) = self.faster.first()?;
+        let rtt = self.legs.get(&(from.clone(), to.clone()))?.rtt;
+        Some(format!(
+            "the round trips of {} of {} legs are shorter than light takes, such as from {from} to {to}: {:.3} ms stated, {:.1} ms by \
+             light; is a table in seconds?",
+            self.faster.len(),
+            self.legs.len(),
+            as_millis_f64(rtt),
+            as_millis_f64(*light),
+        ))
+    }
+
     fn add(&mut self, from: Place, to: Place, span: &Range<usize>) -> Result<(), FileError> {
         let pair = (from, to);
         if self.legs.contains_key(&pair) {
@@ -120,6 +163,9 @@ impl Builder<'_> {
         }
         let (rtt, of_rtt) = self.rtt(&pair, &standing, span)?;
         let (leg, of_window) = self.dressed(&pair, &standing, rtt);
+        if of_rtt != RttOrigin::Distance {
+            self.hold_against_light(&pair, rtt);
+        }
         self.origins.insert(pair.clone(), LegOrigin { rtt: of_rtt, window: of_window });
         self.legs.insert(pair, leg);
         Ok(())
@@ -248,7 +294,8 @@ fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
     leg.initial_window = section.initial_window.unwrap_or(leg.initial_window);
     if section.loss.is_some() || section.congestion_control.is_some() {
         let before = leg.loss;
-        let ratio = section.loss.or(before.map(|loss| loss.ratio)).unwrap_or_default();
+        let stated = section.loss.as_ref().map(|loss| *loss.get_ref());
+        let ratio = stated.or(before.map(|loss| loss.ratio)).unwrap_or_default();
         let response = section.congestion_control.or(before.map(|loss| loss.response));
         leg.loss = Some(Loss { ratio, response: response.unwrap_or(LossResponse::Cubic) });
     }

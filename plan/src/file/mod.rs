@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use tradewind_model::Catalogue;
-use tradewind_units::{FlowId, Money, RegionId};
+use tradewind_units::{FlowId, Money, RegionId, in_plain_words};
 
+use crate::answer::NO_BUDGET_USD;
 use crate::assumptions::{Origins, RttOrigin};
 use crate::forecast::PastFlow;
 use crate::packets::Packets;
@@ -45,8 +46,6 @@ use error::Source;
 use legs::Ends;
 use places::Places;
 
-/// The budget of a file that names none: no plan costs more.
-const NO_BUDGET_USD: f64 = 1e9;
 /// Largest number of spreads that a round-trip time may be raised by. Chosen: ten are beyond all reason.
 const MOST_SPREADS: f64 = 100.0;
 
@@ -65,6 +64,10 @@ pub struct ProblemFile {
     pub must_move: Vec<FlowId>,
     /// The text of each table that the file names.
     pub tables: BTreeMap<String, String>,
+    /// What is odd about it and no mistake for sure, a line each.
+    pub notes: Vec<String>,
+    /// The whole hours for which machines with a price by the hour are paid; none where none has one.
+    pub paid_hours: Option<u64>,
 }
 
 impl ProblemFile {
@@ -111,6 +114,7 @@ fn read(
     let source = Source(text);
     let file: text::File = toml::from_str(text).map_err(|error| {
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let message = in_plain_words(&message);
         source.refuse(&error.span().unwrap_or_default(), tables::shown_message(&message))
     })?;
     let tables = load_tables(&file, source, load)?;
@@ -124,17 +128,21 @@ fn read(
     let carried = if log.is_some() { &carried } else { &flows };
     let carried: Vec<Ends> = carried.iter().map(Ends::of).chain(packet_ends).collect();
     let max_relays = legs::max_relays(&file, &places)?;
-    let stated = pairs::stated(&file, &places, &tables, robust)?;
+    let mut stated = pairs::stated(&file, &places, &tables, robust)?;
+    let mut notes = std::mem::take(&mut stated.notes);
     let built = legs::legs(&file, &places, &carried, &stated, max_relays)?;
     let packets = packets::packets(&file, &places, &flows, &built.legs)?;
     let relay_types = terms::relay_types(&file, &places)?;
     let running = terms::running(&file, &places, &relay_types, &flows, max_relays)?;
-    let prices = terms::prices(&file, &places, &tables)?;
+    let prices = terms::prices(&file, &places, &tables, &mut notes)?;
+    notes.extend(built.too_fast);
     let of_site = |site: &places::Site| Some((site.id.clone(), site.region.clone()?));
     let cap_of_site = |site: &places::Site| Some((site.id.clone(), site.egress_cap?));
     let outside = |site: &places::Site| Some((site.id.clone(), site.egress_cap_outside?));
     let no_budget = || Money::from_usd(NO_BUDGET_USD).expect("the most that money can be");
+    let not_offered = terms::not_offered(&file, &places)?;
     let inputs = Inputs {
+        not_offered,
         flows: flows.into_iter().map(|placed| placed.flow).collect(),
         relay_types,
         legs: built.legs,
@@ -152,8 +160,9 @@ fn read(
     let gone = |path: &Vec<RegionId>| path.iter().any(|id| !inputs.regions.contains(id));
     let running = inputs.running.paths.iter();
     let must_move = running.filter(|(_, path)| gone(path)).map(|(flow, _)| flow.clone()).collect();
+    let paid_hours = terms::paid_hours(&file);
     let (name, origins) = (file.name, built.origins);
-    Ok((ProblemFile { name, inputs, packets, origins, must_move, tables }, past))
+    Ok((ProblemFile { name, inputs, packets, origins, must_move, tables, notes, paid_hours }, past))
 }
 
 /// The texts of all tables, each read once.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tradewind_units::{Bandwidth, Bytes, Duration};
+use tradewind_units::{Bandwidth, Bytes, Duration, Ratio};
 
 use super::error::{FileError, Source};
 use super::places::{Places, window};
@@ -24,6 +24,8 @@ pub(super) struct Stated {
     pub(super) rates: BTreeMap<Pair, Bandwidth>,
     /// What a `[[pair]]` says beside its round-trip time and rate.
     pub(super) legs: BTreeMap<Pair, PairLeg>,
+    /// What was left out of tables, a line each.
+    pub(super) notes: Vec<String>,
 }
 
 /// What holds of one pair's leg.
@@ -46,9 +48,10 @@ pub(super) fn stated(
     let mut stated = Stated::default();
     for name in &file.rtt_tables {
         let name = name.get_ref();
-        let table = Table::new(name, &texts[name], &["src", "dst", "rtt_ms"], &["spread_ms"])?;
+        let table = Table::new(name, &texts[name], &tables::RTTS)?;
+        let mut strangers = Strangers::new(name);
         for row in table.rows() {
-            let Some(pair) = pair_of(&table, row, places)? else { continue };
+            let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
             let rtt = table.value(row, "rtt_ms", tables::rtt)?;
             let spread = match table.number(row, "spread_ms")? {
                 Some(_) => {
@@ -61,12 +64,14 @@ pub(super) fn stated(
                 return Err(table.refuse(row, "rtt_ms", problem));
             }
         }
+        stated.notes.extend(strangers.told(table.rows().len())?);
     }
     for name in &file.rate_tables {
         let name = name.get_ref();
-        let table = Table::new(name, &texts[name], &["src", "dst", "mbps"], &["spread_mbps"])?;
+        let table = Table::new(name, &texts[name], &tables::RATES)?;
+        let mut strangers = Strangers::new(name);
         for row in table.rows() {
-            let Some(pair) = pair_of(&table, row, places)? else { continue };
+            let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
             let rate = table.value(row, "mbps", tables::rate)?;
             let rate = match table.number(row, "spread_mbps")? {
                 Some(spread) if !(spread >= 0.0 && spread.is_finite()) => {
@@ -84,6 +89,7 @@ pub(super) fn stated(
                 return Err(table.refuse(row, "mbps", problem));
             }
         }
+        stated.notes.extend(strangers.told(table.rows().len())?);
     }
     probes::stated(file, places, texts, robust, &mut stated)?;
     for section in &file.pair {
@@ -92,19 +98,64 @@ pub(super) fn stated(
     Ok(stated)
 }
 
-/// Who a table's row is about; nothing where a place is paired with itself and is no region.
+/// Rows of a table about places that the problem does not have: a table may be a whole grid.
+pub(super) struct Strangers<'a> {
+    table: &'a str,
+    count: usize,
+    first: Option<FileError>,
+}
+
+impl<'a> Strangers<'a> {
+    pub(super) const fn new(table: &'a str) -> Self {
+        Self { table, count: 0, first: None }
+    }
+
+    /// Counts a row; `error` says which place is not there.
+    pub(super) fn add(&mut self, error: FileError) {
+        self.count += 1;
+        self.first.get_or_insert(error);
+    }
+
+    /// Returns a line about them, where there are some.
+    ///
+    /// # Errors
+    /// The first of them, when the table says nothing of any place that the problem has.
+    pub(super) fn told(self, rows: usize) -> Result<Option<String>, FileError> {
+        match self.first {
+            None => Ok(None),
+            Some(first) if self.count == rows => Err(first),
+            Some(first) => {
+                let (table, count) = (tables::shown(self.table), self.count);
+                let example = format!("line {}: {}", first.line, first.problem);
+                Ok(Some(format!(
+                    "{table}: {count} of {rows} rows are about places that the problem does not have, and left out ({example})"
+                )))
+            }
+        }
+    }
+}
+
+/// Who a table's row is about; nothing where a place is paired with itself and is no region, or the problem does not have one.
 fn pair_of(
     table: &Table<'_>,
-    row: &tables::Row<'_>,
+    row: &tables::Row,
     places: &Places<'_>,
+    strangers: &mut Strangers<'_>,
 ) -> Result<Option<Pair>, FileError> {
-    let end = |column: &str| {
+    let mut ends = Vec::new();
+    for column in ["src", "dst"] {
         let name = table
             .text(row, column)
             .ok_or_else(|| table.refuse(row, column, "the name of a site or region is missing"))?;
-        places.place(name).map_err(|problem| table.refuse(row, column, problem))
-    };
-    let (from, to) = (end("src")?, end("dst")?);
+        match places.place(name) {
+            Ok(place) => ends.push(place),
+            Err(problem) => {
+                strangers.add(table.refuse(row, column, problem));
+                return Ok(None);
+            }
+        }
+    }
+    let [from, to] = <[Place; 2]>::try_from(ends).expect("two columns");
     Ok((from != to || matches!(from, Place::Relay(_))).then_some((from, to)))
 }
 
@@ -143,13 +194,14 @@ fn pair_section(
         }
         window(section.window.as_ref(), source)?;
         connections(section.connections.as_ref(), source)?;
+        loss(section.loss.as_ref(), source)?;
         let leg = LegSection {
             window: section.window.clone(),
             connections: section.connections.clone(),
             per_connection: section.per_connection,
             initial_window: section.initial_window,
             quick_start: section.quick_start,
-            loss: section.loss,
+            loss: section.loss.clone(),
             congestion_control: section.congestion_control,
         };
         let leg = PairLeg { leg, blocked: section.blocked };
@@ -196,6 +248,21 @@ pub(super) fn connections(
     match stated {
         Some(count) if *count.get_ref() == 0 => {
             Err(source.refuse_at(count, "a number of connections from 1, not 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a leg that loses everything.
+pub(super) fn loss(
+    stated: Option<&toml::Spanned<Ratio>>,
+    source: Source<'_>,
+) -> Result<(), FileError> {
+    match stated {
+        Some(loss) if loss.get_ref().as_f64() >= 1.0 => {
+            let problem =
+                "a share below 1: nothing arrives otherwise; `blocked = true` closes a pair";
+            Err(source.refuse_at(loss, problem))
         }
         _ => Ok(()),
     }

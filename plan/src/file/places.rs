@@ -77,7 +77,7 @@ impl<'a> Places<'a> {
         if let Some(region) = &site.region {
             self.catalogue
                 .require(region)
-                .map_err(|error| self.source.refuse(&site.span, error.to_string()))?;
+                .map_err(|_| self.source.refuse(&site.span, self.no_region(region.as_str())))?;
         }
         self.sites.insert(site.id.clone(), site);
         Ok(())
@@ -145,7 +145,8 @@ impl<'a> Places<'a> {
             return Ok(Place::Site(site));
         }
         self.region(name).map(Place::Relay).ok_or_else(|| {
-            format!("no site and no region of the catalogue is called `{}`", shown(name))
+            let close = did_you_mean(self.catalogue, name);
+            format!("no site and no region of the catalogue is called `{}`{close}", shown(name))
         })
     }
 
@@ -153,6 +154,11 @@ impl<'a> Places<'a> {
     pub(super) fn region(&self, name: &str) -> Option<RegionId> {
         let id = RegionId::new(name).ok()?;
         self.catalogue.region(&id).map(|region| region.id.clone())
+    }
+
+    /// Returns that no region of the catalogue is called so, and which is called nearly so.
+    pub(super) fn no_region(&self, name: &str) -> String {
+        no_region(self.catalogue, name)
     }
 
     /// The region that a place is, or lies in.
@@ -179,6 +185,26 @@ impl<'a> Places<'a> {
             Place::Site(site) => self.sites.get(site).map_or(Duration::ZERO, |s| s.access_rtt),
         }
     }
+}
+
+/// Returns that no region of the catalogue is called so, and which is called nearly so.
+pub(super) fn no_region(catalogue: &Catalogue, name: &str) -> String {
+    let close = did_you_mean(catalogue, name);
+    format!("region `{}` is not in the catalogue{close}", shown(name))
+}
+
+/// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions of a cloud are as close.
+const MOST_MISTAKES: usize = 3;
+
+/// Returns `; did you mean ...?` with the region that is called nearly so, or is called so in some cloud; nothing where none is.
+fn did_you_mean(catalogue: &Catalogue, name: &str) -> String {
+    let ids = || catalogue.regions().map(|region| region.id.as_str());
+    let in_a_cloud = ids().find(|id| id.split_once(':').is_some_and(|(_, own)| own == name));
+    let mistakes = |id: &&str| strsim::damerau_levenshtein(id, name);
+    // Names are short; what is long is none.
+    let close = || ids().filter(|_| name.len() < 64).min_by_key(mistakes);
+    let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
+    close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
 }
 
 fn stated(
@@ -256,9 +282,9 @@ fn regions(
     };
     let mut seen = BTreeSet::new();
     for region in listed {
-        catalogue
-            .require(region.get_ref())
-            .map_err(|error| source.refuse_at(region, error.to_string()))?;
+        catalogue.require(region.get_ref()).map_err(|_| {
+            source.refuse_at(region, no_region(catalogue, region.get_ref().as_str()))
+        })?;
         if !seen.insert(region.get_ref()) {
             let problem = format!("region `{}` is named twice", region.get_ref());
             return Err(source.refuse_at(region, problem));

@@ -1,7 +1,8 @@
-//! Tables beside the problem file: CSV with a header, a row for each ordered pair.
+//! Tables beside the problem file: CSV (RFC 4180) with a header, a row for each ordered pair, or a matrix: receivers in the
+//! header, senders in the first column.
 //!
-//! Columns may stand in any order; a line that is empty or begins with `#` says nothing. Names and
-//! numbers hold no commas, so there is no quoting. Spreadsheets' byte order mark is skipped.
+//! Columns may stand in any order; a line that is empty or begins with `#` says nothing. Spreadsheets' byte order mark is skipped.
+//! Columns of public grids go by their own names ([`RTTS`], [`RATES`], [`PRICES`]).
 
 use tradewind_units::{Bandwidth, Duration, PricePerGb};
 use tradewind_units::{UnitError, time::duration_from_millis};
@@ -11,88 +12,146 @@ use super::error::FileError;
 /// Most rows of a table. Chosen: a full mesh of a thousand places.
 const MOST_ROWS: usize = 1_000_000;
 
+/// A kind of table: its columns by the names that they may have, ours first.
+pub(super) struct Kind {
+    pub(super) from: &'static [&'static str],
+    pub(super) to: &'static [&'static str],
+    /// The value, each name with what its unit comes to in ours.
+    value: &'static [(&'static str, f64)],
+    /// Spread of the value, in our unit.
+    spread: Option<&'static str>,
+}
+
+/// Round-trip times, in milliseconds.
+pub(super) const RTTS: Kind = Kind {
+    from: &["src", "from", "src_region"],
+    to: &["dst", "to", "dst_region"],
+    value: &[("rtt_ms", 1.0), ("min_rtt_ms", 1.0)],
+    spread: Some("spread_ms"),
+};
+
+/// Rates, in Mbit/s.
+pub(super) const RATES: Kind = Kind {
+    from: RTTS.from,
+    to: RTTS.to,
+    value: &[("mbps", 1.0), ("gbps", 1000.0)],
+    spread: Some("spread_mbps"),
+};
+
+/// Prices of egress, in dollars a GB.
+pub(super) const PRICES: Kind = Kind {
+    from: &["from", "src", "src_region"],
+    to: &["to", "dst", "dst_region"],
+    value: &[("usd_per_gb", 1.0)],
+    spread: None,
+};
+
+impl Kind {
+    /// Returns our name of a column, and what its unit comes to; none where it is no column of this kind.
+    fn column(&self, name: &str) -> Option<(&'static str, f64)> {
+        let ours = |names: &'static [&'static str]| names.contains(&name).then(|| (names[0], 1.0));
+        let value = self.value.iter().find(|(known, _)| *known == name);
+        let value = value.map(|(_, scale)| (self.value[0].0, *scale));
+        let spread = self.spread.filter(|spread| *spread == name).map(|spread| (spread, 1.0));
+        ours(self.from).or_else(|| ours(self.to)).or(value).or(spread)
+    }
+
+    /// Returns whether a header is that of a matrix: a corner that may be called as senders are, then names.
+    fn is_matrix(&self, header: &csv::StringRecord) -> bool {
+        let corner = header.get(0).unwrap_or_default();
+        let is_corner = corner.is_empty() || corner == "region" || self.from.contains(&corner);
+        is_corner
+            && header.len() > 1
+            && header.iter().skip(1).all(|name| self.column(name).is_none())
+    }
+}
+
 /// A table's name and rows, read column by column.
 pub(super) struct Table<'a> {
     name: &'a str,
-    columns: Vec<&'a str>,
-    rows: Vec<Row<'a>>,
+    /// Our names of the columns, and what their units come to in ours.
+    columns: Vec<(&'static str, f64)>,
+    rows: Vec<Row>,
 }
 
 /// A row and the line it stands on.
-pub(super) struct Row<'a> {
+pub(super) struct Row {
     pub(super) line: usize,
-    cells: Vec<&'a str>,
+    cells: Vec<String>,
 }
 
 impl<'a> Table<'a> {
-    /// Splits a text into cells; its header names `required` and perhaps `optional` columns.
-    pub(super) fn new(
-        name: &'a str,
-        text: &'a str,
-        required: &[&str],
-        optional: &[&str],
-    ) -> Result<Self, FileError> {
+    /// Splits a text into cells.
+    pub(super) fn new(name: &'a str, text: &str, kind: &Kind) -> Result<Self, FileError> {
         let refuse = |line, field: Option<&str>, problem: String| FileError {
             table: Some(shown(name)),
             line,
             field: field.map(shown),
             problem,
         };
-        let says = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        let text = text.trim_start_matches('\u{feff}');
-        let mut lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| says(line));
-        let expected = required.join(",");
-        let Some((first, header)) = lines.next() else {
+        let expected = [kind.from[0], kind.to[0], kind.value[0].0].join(",");
+        let mut records = Records::new(text);
+        let Some((first, header)) = records.next() else {
             return Err(refuse(1, None, format!("a header `{expected}` is missing")));
         };
-        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
-        for (index, column) in columns.iter().enumerate() {
-            let known = required.contains(column) || optional.contains(column);
-            if !known || columns[..index].contains(column) {
+        if kind.is_matrix(&header) {
+            let columns = [kind.from[0], kind.to[0], kind.value[0].0].map(|name| (name, 1.0));
+            let rows =
+                matrix(&header, records).map_err(|(line, problem)| refuse(line, None, problem))?;
+            return Ok(Self { name, columns: columns.to_vec(), rows });
+        }
+        let mut columns: Vec<(&'static str, f64)> = Vec::new();
+        for column in &header {
+            let known = kind.column(column);
+            let new = known.filter(|(ours, _)| columns.iter().all(|(other, _)| other != ours));
+            let Some(new) = new else {
                 let problem = format!("a header of `{expected}` would be right");
                 return Err(refuse(first, Some(column), problem));
-            }
+            };
+            columns.push(new);
         }
-        if let Some(missing) = required.iter().find(|column| !columns.contains(column)) {
+        let required = [kind.from[0], kind.to[0], kind.value[0].0];
+        let is_there = |name: &&str| columns.iter().any(|(ours, _)| ours == name);
+        if let Some(missing) = required.iter().find(|name| !is_there(name)) {
             return Err(refuse(first, Some(missing), "the header has no such column".to_owned()));
         }
         let mut rows = Vec::new();
-        for (line, text) in lines {
-            let cells: Vec<&str> = text.split(',').map(str::trim).collect();
-            if cells.len() != columns.len() {
-                let problem = format!("{} cells, the header has {}", cells.len(), columns.len());
+        for (line, record) in records {
+            if record.len() != columns.len() {
+                let problem = format!("{} cells, the header has {}", record.len(), columns.len());
                 return Err(refuse(line, None, problem));
             }
             if rows.len() == MOST_ROWS {
                 return Err(refuse(line, None, format!("more than {MOST_ROWS} rows")));
             }
-            rows.push(Row { line, cells });
+            rows.push(Row { line, cells: record.iter().map(str::to_owned).collect() });
         }
         Ok(Self { name, columns, rows })
     }
 
-    pub(super) fn rows(&self) -> &[Row<'a>] {
+    pub(super) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
     /// The text in this column of the row; `None` where the table has no such column or the cell is empty.
-    pub(super) fn text(&self, row: &Row<'a>, column: &str) -> Option<&'a str> {
-        let place = self.columns.iter().position(|name| *name == column)?;
-        Some(row.cells[place]).filter(|cell| !cell.is_empty())
+    pub(super) fn text<'r>(&self, row: &'r Row, column: &str) -> Option<&'r str> {
+        let place = self.columns.iter().position(|(name, _)| *name == column)?;
+        Some(row.cells[place].as_str()).filter(|cell| !cell.is_empty())
     }
 
-    /// The number in this column of the row; `None` as for [`Table::text`].
-    pub(super) fn number(&self, row: &Row<'a>, column: &str) -> Result<Option<f64>, FileError> {
+    /// The number in this column of the row, in our unit; `None` as for [`Table::text`].
+    pub(super) fn number(&self, row: &Row, column: &str) -> Result<Option<f64>, FileError> {
         let Some(text) = self.text(row, column) else { return Ok(None) };
+        let scale = self.columns.iter().find(|(name, _)| *name == column).map_or(1.0, |c| c.1);
         text.parse()
-            .map(Some)
+            .map(|number: f64| Some(number * scale))
             .map_err(|_| self.refuse(row, column, format!("a number, not `{}`", shown(text))))
     }
 
     /// The number that must be in this column, made a value of its unit.
     pub(super) fn value<T>(
         &self,
-        row: &Row<'a>,
+        row: &Row,
         column: &str,
         make: impl FnOnce(f64) -> Result<T, UnitError>,
     ) -> Result<T, FileError> {
@@ -103,12 +162,7 @@ impl<'a> Table<'a> {
     }
 
     /// The error of a cell.
-    pub(super) fn refuse(
-        &self,
-        row: &Row<'_>,
-        column: &str,
-        problem: impl Into<String>,
-    ) -> FileError {
+    pub(super) fn refuse(&self, row: &Row, column: &str, problem: impl Into<String>) -> FileError {
         FileError {
             table: Some(shown(self.name)),
             line: row.line,
@@ -116,6 +170,72 @@ impl<'a> Table<'a> {
             problem: problem.into(),
         }
     }
+}
+
+/// The records of a text that say something, with the lines that they begin on.
+struct Records<'a> {
+    text: &'a str,
+    records: csv::StringRecordsIntoIter<&'a [u8]>,
+    /// Bytes of the text whose lines are counted, and how many there are.
+    counted: usize,
+    lines: usize,
+}
+
+impl<'a> Records<'a> {
+    fn new(text: &'a str) -> Self {
+        let mut reader = csv::ReaderBuilder::new();
+        reader.has_headers(false).flexible(true).trim(csv::Trim::All).comment(Some(b'#'));
+        let text = text.trim_start_matches('\u{feff}');
+        let records = reader.from_reader(text.as_bytes()).into_records();
+        Self { text, records, counted: 0, lines: 0 }
+    }
+
+    /// Returns the line of a record that begins at this byte, or behind what says nothing from there on.
+    fn line_at(&mut self, byte: usize) -> usize {
+        let newlines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
+        self.lines += newlines(self.text.get(self.counted..byte).unwrap_or_default());
+        self.counted = byte.max(self.counted);
+        let rest = self.text.get(byte..).unwrap_or_default();
+        let silent = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        1 + self.lines + rest.lines().take_while(silent).count()
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = (usize, csv::StringRecord);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // The text is whole and UTF-8: there is nothing that reading could fail at.
+        let says = |record: &csv::StringRecord| {
+            let first = record.get(0).unwrap_or_default();
+            (record.len() > 1 || !first.is_empty()) && !first.starts_with('#')
+        };
+        let record = self.records.by_ref().filter_map(Result::ok).find(says)?;
+        let byte = record.position().map_or(0, csv::Position::byte);
+        Some((self.line_at(usize::try_from(byte).unwrap_or(usize::MAX)), record))
+    }
+}
+
+/// Turns a matrix into a row for each cell that says something; what a place says of itself is left out.
+fn matrix(header: &csv::StringRecord, records: Records<'_>) -> Result<Vec<Row>, (usize, String)> {
+    let mut rows = Vec::new();
+    for (line, record) in records {
+        if record.len() != header.len() {
+            let problem = format!("{} cells, the header has {}", record.len(), header.len());
+            return Err((line, problem));
+        }
+        let from = record.get(0).unwrap_or_default();
+        for (to, cell) in header.iter().zip(&record).skip(1) {
+            if cell.is_empty() || to == from {
+                continue;
+            }
+            if rows.len() == MOST_ROWS {
+                return Err((line, format!("more than {MOST_ROWS} cells")));
+            }
+            rows.push(Row { line, cells: [from, to, cell].map(str::to_owned).to_vec() });
+        }
+    }
+    Ok(rows)
 }
 
 /// A round-trip time; none but a positive one makes sense of two places.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::cost::Prices;
-use tradewind_units::{FlowId, PricePerGb, RegionId};
+use tradewind_units::{FlowId, Money, PricePerGb, RegionId, RelayTypeId};
 
 use super::error::FileError;
 use super::flows::PlacedFlow;
-use super::pairs::Texts;
+use super::pairs::{Strangers, Texts};
 use super::places::Places;
-use super::tables::{self, Table, shown};
-use super::text::File;
+use super::tables::{self, Table};
+use super::text::{File, RelayTypeSection};
 use crate::problem::{RelayType, Running};
 
 /// The word for egress to everything outside the clouds.
@@ -48,16 +48,77 @@ pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayT
             id: id.clone(),
             capacity,
             per_connection: section.per_connection.as_ref().map(|each| *each.get_ref()),
-            set_up: section.set_up_usd,
+            set_up: set_up(file, section),
         });
     }
     Ok(types)
 }
 
+const SECONDS_AN_HOUR: u64 = 3600;
+
+fn hours(file: &File) -> u64 {
+    file.period.map_or(1, |period| period.as_secs().div_ceil(SECONDS_AN_HOUR).max(1))
+}
+
+/// Returns for how many hours machines with a price by the hour are paid, where there are some.
+pub(super) fn paid_hours(file: &File) -> Option<u64> {
+    let mut types = file.relay_type.iter().map(toml::Spanned::get_ref);
+    types.any(|section| section.usd_per_hour.is_some()).then(|| hours(file))
+}
+
+/// Returns what a relay costs: setting it up, and its machine for the whole hours of the plan's period, one at least.
+fn set_up(file: &File, section: &RelayTypeSection) -> Money {
+    let machine = section.usd_per_hour.unwrap_or_default().times(hours(file));
+    section.set_up_usd.saturating_add(machine)
+}
+
+/// Returns where relay types cannot be had: a type may name the clouds and regions where it can.
+pub(super) fn not_offered(
+    file: &File,
+    places: &Places<'_>,
+) -> Result<BTreeSet<(RegionId, RelayTypeId)>, FileError> {
+    let mut not_offered = BTreeSet::new();
+    for spanned in &file.relay_type {
+        let section = spanned.get_ref();
+        for region in section.regions.iter().flatten() {
+            let known = places.catalogue.require(region.get_ref());
+            let unknown = |_| places.no_region(region.get_ref().as_str());
+            known.map_err(|error| places.source.refuse_at(region, unknown(error)))?;
+        }
+        for cloud in section.clouds.iter().flatten() {
+            let mut regions = places.catalogue.regions();
+            if !regions.any(|region| region.id.cloud() == cloud.get_ref()) {
+                let problem =
+                    format!("no region of a cloud `{}` is in the catalogue", cloud.get_ref());
+                return Err(places.source.refuse_at(cloud, problem));
+            }
+        }
+        let is_there = |region: &RegionId| {
+            let clouds = section
+                .clouds
+                .as_ref()
+                .is_none_or(|clouds| clouds.iter().any(|cloud| cloud.get_ref() == region.cloud()));
+            let regions = section
+                .regions
+                .as_ref()
+                .is_none_or(|regions| regions.iter().any(|known| known.get_ref() == region));
+            clouds && regions
+        };
+        let elsewhere = places.regions.iter().filter(|region| !is_there(region));
+        not_offered.extend(elsewhere.map(|region| (region.clone(), section.id.get_ref().clone())));
+    }
+    Ok(not_offered)
+}
+
 type Pairs = BTreeMap<(RegionId, Option<RegionId>), PricePerGb>;
 
 /// Egress prices: flat or the catalogue's, before which stated pairs go.
-pub(super) fn prices(file: &File, places: &Places<'_>, texts: &Texts) -> Result<Prices, FileError> {
+pub(super) fn prices(
+    file: &File,
+    places: &Places<'_>,
+    texts: &Texts,
+    notes: &mut Vec<String>,
+) -> Result<Prices, FileError> {
     let base = match file.egress.usd_per_gb {
         Some(price) => Prices::Flat(price),
         None => Prices::Catalogue(Box::new(places.catalogue.clone())),
@@ -65,27 +126,34 @@ pub(super) fn prices(file: &File, places: &Places<'_>, texts: &Texts) -> Result<
     let mut pairs = Pairs::new();
     for name in &file.egress.tables {
         let name = name.get_ref();
-        let table = Table::new(name, &texts[name], &["from", "to", "usd_per_gb"], &[])?;
+        let table = Table::new(name, &texts[name], &tables::PRICES)?;
+        let mut strangers = Strangers::new(name);
         for row in table.rows() {
             let named = |column: &str| table.text(row, column).unwrap_or_default();
-            let from = places.region(named("from")).ok_or_else(|| {
-                let problem = format!("no region `{}` in the catalogue", shown(named("from")));
-                table.refuse(row, "from", problem)
-            })?;
-            let to = receiver(named("to"), places)
-                .map_err(|problem| table.refuse(row, "to", problem))?;
+            let Some(from) = places.region(named("from")) else {
+                strangers.add(table.refuse(row, "from", places.no_region(named("from"))));
+                continue;
+            };
+            let to = match receiver(named("to"), places) {
+                Ok(to) => to,
+                Err(problem) => {
+                    strangers.add(table.refuse(row, "to", problem));
+                    continue;
+                }
+            };
             let price = table.value(row, "usd_per_gb", tables::price)?;
             if pairs.insert((from, to), price).is_some() {
                 return Err(table.refuse(row, "usd_per_gb", "a second price for this pair"));
             }
         }
+        notes.extend(strangers.told(table.rows().len())?);
     }
     for section in &file.egress.pair {
         let from = section.from.get_ref();
         places
             .catalogue
             .require(from)
-            .map_err(|error| places.source.refuse_at(&section.from, error.to_string()))?;
+            .map_err(|_| places.source.refuse_at(&section.from, places.no_region(from.as_str())))?;
         let to = receiver(section.to.get_ref(), places)
             .map_err(|problem| places.source.refuse_at(&section.to, problem))?;
         if pairs.insert((from.clone(), to), section.usd_per_gb).is_some() {
@@ -103,7 +171,7 @@ fn receiver(name: &str, places: &Places<'_>) -> Result<Option<RegionId>, String>
     if name == INTERNET {
         return Ok(None);
     }
-    let unknown = || format!("no region `{}` in the catalogue, and not `internet`", shown(name));
+    let unknown = || format!("{}, nor is it `internet`", places.no_region(name));
     places.region(name).map(Some).ok_or_else(unknown)
 }
 
@@ -170,7 +238,7 @@ fn running_paths(
             places
                 .catalogue
                 .require(id)
-                .map_err(|error| source.refuse_at(region, error.to_string()))?;
+                .map_err(|_| source.refuse_at(region, places.no_region(id.as_str())))?;
             if regions.contains(id) {
                 let problem = format!("region `{id}` twice: a path passes each one once");
                 return Err(source.refuse_at(region, problem));

@@ -28,6 +28,8 @@ pub(super) struct File {
     pub(super) start_up: StartUp,
     pub(super) max_relays: Option<Spanned<usize>>,
     pub(super) robust: Option<Spanned<f64>>,
+    #[serde(default, with = "as_text::option")]
+    pub(super) period: Option<Duration>,
     pub(super) catalogue: Option<Spanned<String>>,
     pub(super) regions: Option<Spanned<Regions>>,
     #[serde(default)]
@@ -164,7 +166,7 @@ pub(super) struct LegSection {
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
     pub(super) quick_start: Option<QuickStart>,
-    pub(super) loss: Option<Ratio>,
+    pub(super) loss: Option<Spanned<Ratio>>,
     pub(super) congestion_control: Option<LossResponse>,
 }
 
@@ -258,7 +260,7 @@ pub(super) struct PairSection {
     pub(super) per_connection: Option<Bandwidth>,
     pub(super) initial_window: Option<Segments>,
     pub(super) quick_start: Option<QuickStart>,
-    pub(super) loss: Option<Ratio>,
+    pub(super) loss: Option<Spanned<Ratio>>,
     pub(super) congestion_control: Option<LossResponse>,
     pub(super) blocked: Option<bool>,
 }
@@ -269,7 +271,11 @@ pub(super) struct RelayTypeSection {
     pub(super) id: Spanned<RelayTypeId>,
     pub(super) capacity: Spanned<Bandwidth>,
     pub(super) per_connection: Option<Spanned<Bandwidth>>,
+    #[serde(default)]
     pub(super) set_up_usd: Money,
+    pub(super) usd_per_hour: Option<Money>,
+    pub(super) clouds: Option<Vec<Spanned<String>>>,
+    pub(super) regions: Option<Vec<Spanned<RegionId>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

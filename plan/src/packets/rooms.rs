@@ -165,7 +165,11 @@ impl<'a> Rooms<'a> {
         let there = self.fit(region, rate);
         if there.is_none() {
             let inputs = self.inputs;
-            let of_type = inputs.relay_types.iter().find(|known| known.capacity >= rate)?;
+            let is_offered = |known: &&RelayType| {
+                !inputs.not_offered.contains(&(region.clone(), known.id.clone()))
+            };
+            let mut offered = inputs.relay_types.iter().filter(is_offered);
+            let of_type = offered.find(|known| known.capacity >= rate)?;
             self.add(region, of_type, false);
         }
         let rooms = self.by_region.get_mut(region)?;

@@ -74,6 +74,18 @@ impl Exact<'_> {
     }
 }
 
+impl Exact<'_> {
+    /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where no program can be made.
+    pub(super) fn cheapest(problem: &Problem, plan: &Plan, limits: &Limits<'_>) -> Option<Plan> {
+        let formulation = aggregated::aggregated(problem)?;
+        let start = Some(plan.clone());
+        let mut search = Search::new(problem, formulation, limits, "exact", start);
+        search.steps = search.steps.min(TIE_NODES * STEPS_A_NODE);
+        search.minimise(Goal::CostWithin(plan.score(problem).0)).ok()?;
+        search.best.filter(|best| best.score(problem) < plan.score(problem))
+    }
+}
+
 impl ExactCp<'_> {
     /// How large the program for this problem is; `None` when a flow has no affordable path, or it is
     /// beyond 400,000 columns.

@@ -8,7 +8,7 @@
 //! cut off. Offers of which some relays run already are free in the bounds. How few relays carry an
 //! offer's flows is worked out exactly ([`crate::packing`]).
 //!
-//! It prunes by score, so it does not serve [`Objective::Cost`], under which all scores are equal.
+//! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search prunes by cost ([`cheapest`]).
 
 use tradewind_units::{Duration, Money};
 
@@ -20,6 +20,8 @@ use crate::candidates::{Candidate, capacity_never_binds, undominated};
 use crate::packing::relays_at_least;
 use crate::plan::Plan;
 use crate::problem::{Objective, Offer, Problem};
+
+mod cheapest;
 
 /// Gains below this are none: a nanosecond, the resolution of completion times.
 const LEAST_GAIN_S: f64 = 1e-9;
@@ -38,7 +40,7 @@ impl Solver for Exhaustive {
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         if problem.objective() == Objective::Cost {
-            return Err(SolveError::Objective { solver: self.name(), objective: Objective::Cost });
+            return cheapest::solve(problem, limits);
         }
         let first = match Greedy.solve(problem, limits) {
             Ok(plan) => Some(plan),
@@ -55,13 +57,15 @@ impl Solver for Exhaustive {
             let bound = bound.min(plan.score(problem).0);
             Plan { solver: "exhaustive".to_owned(), bound, ..plan }
         };
-        match search.best {
+        match search.best.take() {
             best if search.work.stopped => {
                 let best = best.map(|plan| Box::new(finish(plan, bound)));
                 Err(SolveError::WorkLimit { best, bound })
             }
             Some(plan) => {
                 let optimum = plan.score(problem).0;
+                let plan = cheapest::within(problem, optimum, Some(plan.clone()), &mut search.work)
+                    .unwrap_or(plan);
                 let left_out = problem.leaves_out();
                 Ok(finish(plan, if left_out { unlimited_bound(problem) } else { optimum }))
             }

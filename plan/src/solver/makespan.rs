@@ -2,8 +2,8 @@
 //!
 //! Within a limit on every flow's completion time the cheapest plan tells whether the budget affords the limit; so does, of
 //! a solver that does not serve cost, whether it has any plan within the budget.
-//! Such limits are the candidates' completion times; the least affordable one is found by bisection, and
-//! then the least total within it.
+//! Such limits are the candidates' completion times; the least affordable one is found by bisection, then the
+//! cheapest plan within it, and then the least total for that money: nothing is spent that the makespan does not need.
 
 use tradewind_units::Duration;
 
@@ -11,7 +11,7 @@ use super::{Limits, SolveError, Solver, part};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// The plan of least makespan that `solver` finds, and of least total completion time within that.
+/// The plan of least makespan that `solver` finds, of those the cheapest, and of those one of least total completion time.
 ///
 /// Its `bound` is on the makespan: no plan within the budget has all flows done before.
 ///
@@ -23,8 +23,8 @@ pub fn solve(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let times = times(problem);
-    // A bisection and the plan at its end, all with the same work, and the same part of the time that is left.
-    let steps = (usize::BITS - times.len().leading_zeros()) + 1;
+    // A bisection and the two plans at its end, all with the same work, and the same part of the time that is left.
+    let steps = (usize::BITS - times.len().leading_zeros()) + 2;
     let share = 1.0 / f64::from(steps + 1);
     let mut bound = slowest_flows_best(problem);
     let (mut low, mut high) = (0, times.len().saturating_sub(1));
@@ -46,12 +46,19 @@ pub fn solve(
         }
     }
     let limit = times.get(low).copied().unwrap_or(Duration::MAX);
-    let within = problem.within(limit, Objective::TotalFct);
-    let last =
-        within.map(|within| found(part(limits, share, |share| solver.solve(&within, share))));
+    let ask = |objective, budget| {
+        let within = problem.within(limit, objective)?.with_budget(budget);
+        Some(found(part(limits, share, |share| solver.solve(&within, share))))
+    };
     let fallback = cheapest.filter(|(at, _)| *at == low).map(|(_, plan)| plan);
-    let plan = match (last, fallback) {
-        (Some(Ok(plan)), Some(other)) if other.score(problem) < plan.score(problem) => other,
+    let is_affordable = |plan: &Plan| plan.cost <= problem.budget();
+    let cheapest = ask(Objective::Cost, problem.budget()).and_then(Result::ok);
+    let cheapest = cheapest.into_iter().chain(fallback).filter(is_affordable);
+    let cheapest = cheapest.min_by_key(|plan| plan.cost);
+    let budget = cheapest.as_ref().map_or(problem.budget(), |plan| plan.cost);
+    let last = ask(Objective::TotalFct, budget);
+    let plan = match (last, cheapest) {
+        (Some(Ok(plan)), Some(other)) if other.rank(problem) < plan.rank(problem) => other,
         (Some(Ok(plan)), _) | (_, Some(plan)) => plan,
         (Some(Err(SolveError::WorkLimit { best: None, .. })) | None, None) => {
             return Err(SolveError::WorkLimit { best: None, bound });

@@ -54,8 +54,30 @@ impl Solver for Portfolio {
         let kept_work = limits.work / u64::from(part);
         let work = limits.work - kept_work;
         let share = Limits { work, should_stop: &should_stop, time_left: None, ..*limits };
-        go_on(problem, auto.solve(problem, &share), &limits.with_work(kept_work))
+        let limits = limits.with_work(kept_work);
+        let found = go_on(problem, auto.solve(problem, &share), &limits);
+        found.map(|plan| as_cheap_as_can_be(problem, plan, &limits))
     }
+}
+
+/// The plan, or a cheaper one of the same score: what is proved of one holds for the other.
+#[cfg(feature = "highs")]
+fn as_cheap_as_can_be(problem: &Problem, plan: Plan, limits: &Limits<'_>) -> Plan {
+    if problem.objective() == Objective::Cost {
+        return plan;
+    }
+    let cheaper = super::Exact::cheapest(problem, &plan, limits);
+    let Plan { bound, bound_cost, .. } = plan;
+    let cheaper = cheaper.map(|cheaper| {
+        let bound_cost = bound_cost.min(cheaper.cost);
+        Plan { solver: "auto".to_owned(), bound, bound_cost, ..cheaper }
+    });
+    cheaper.unwrap_or(plan)
+}
+
+#[cfg(not(feature = "highs"))]
+fn as_cheap_as_can_be(_: &Problem, plan: Plan, _: &Limits<'_>) -> Plan {
+    plan
 }
 
 /// Solvers by rising effort, each within its part of the limits, as long as the one before came to its end: the next would

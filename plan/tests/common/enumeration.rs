@@ -4,7 +4,8 @@
 use tradewind_plan::{Candidate, Objective, Place, Problem};
 use tradewind_units::{Duration, Money};
 
-/// Makespan (zero unless it is what counts), score and cost of the best of all plans.
+/// Makespan (zero unless it is what counts), score and cost of the best of all plans; of a makespan the cheapest, else of
+/// equal scores the cheapest.
 pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
     let mut best: Option<(Duration, Duration, Money)> = None;
     let ways: Vec<Vec<Candidate>> = (0..problem.flows().len()).map(|f| ways(problem, f)).collect();
@@ -25,7 +26,11 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
             let makespan = problem.objective() == Objective::Makespan;
             let last = if makespan { last } else { Duration::ZERO };
             let key = (last, chosen().map(|candidate| candidate.score).sum(), cost);
-            best = Some(best.map_or(key, |best| best.min(key)));
+            let order = |(last, score, cost): &(Duration, Duration, Money)| {
+                let first = if makespan { *last } else { *score };
+                (first, *cost, *score)
+            };
+            best = best.into_iter().chain([key]).min_by_key(order);
         }
         let mut at = 0;
         loop {
