@@ -63,6 +63,9 @@ pub enum ChangeError {
     },
 }
 
+/// Keys of a topology's pairs that hold for as long as the lab runs.
+const FIXED: [&str; 5] = ["reorder", "burst_loss", "ecn_threshold", "icmp", "via"];
+
 impl ChangeError {
     fn value(key: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Value { key, reason: reason.to_string() }
@@ -138,7 +141,13 @@ impl PairChange {
             }
             "loss" => self.loss = Some(read("loss", value)?),
             "duplicate" => self.duplicate = Some(read("duplicate", value)?),
-            _ => return Err(ChangeError::Setting(setting.to_owned())),
+            _ => {
+                let why =
+                    "it holds for as long as the lab runs: state it in the topology and start anew";
+                let fixed = FIXED.iter().find(|fixed| **fixed == key);
+                let other = || ChangeError::Setting(setting.to_owned());
+                return Err(fixed.map_or_else(other, |key| ChangeError::value(key, why)));
+            }
         }
         Ok(())
     }
@@ -217,6 +226,8 @@ mod tests {
             ("a,b", "rtt=2 h", "at most 1 min"),
             ("a->b", "rtt=3 ms", "both ways"),
             ("a,b", "mtu=20 B", "mtu: "),
+            ("a,b", "reorder=1 %", "reorder: it holds for as long as the lab runs"),
+            ("a,b", "burst_loss=1 %", "state it in the topology"),
         ] {
             let message = PairChange::parse(pair, [setting]).unwrap_err().to_string();
             assert!(message.contains(tells), "{message}");

@@ -29,7 +29,7 @@ pub(super) struct Read {
 struct InventoryText {
     /// Relays that run, by the plan's names for them.
     #[serde(default)]
-    relay: Vec<Hop>,
+    relay: Vec<HopText>,
     /// Where each flow goes.
     #[serde(default)]
     destinations: BTreeMap<FlowId, Destination>,
@@ -50,7 +50,7 @@ struct InventoryText {
     grants_expire: String,
     /// Where relays take packets, by the plan's names for them.
     #[serde(default)]
-    packet_relay: Vec<Hop>,
+    packet_relay: Vec<HopText>,
     /// Where each packet flow comes in and goes.
     #[serde(default)]
     packet: Vec<PacketEnds>,
@@ -60,6 +60,16 @@ struct InventoryText {
     /// How legs are where the plan does not count on something else.
     #[serde(default)]
     leg: LegProfile,
+}
+
+/// A relay as it is written down.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HopText {
+    name: RelayId,
+    #[serde(deserialize_with = "tradewind_units::address::one")]
+    address: SocketAddr,
+    identity: PublicIdentity,
 }
 
 #[derive(Deserialize)]
@@ -98,9 +108,10 @@ pub(super) fn read_inventory(file: &Path) -> anyhow::Result<Read> {
     })?;
     let twice =
         |what: &str, id: &dyn std::fmt::Display| bad(format!("{what} `{id}` is there twice"));
-    let hops = |what: &str, hops: Vec<Hop>| -> Result<BTreeMap<RelayId, Hop>, BadFile> {
-        let mut by_name = BTreeMap::new();
-        for hop in hops {
+    let hops = |what: &str, hops: Vec<HopText>| -> Result<BTreeMap<RelayId, Hop>, BadFile> {
+        let mut by_name: BTreeMap<RelayId, Hop> = BTreeMap::new();
+        for HopText { name, address, identity } in hops {
+            let hop = Hop { name, address, identity };
             if let Some(other) = by_name.insert(hop.name.clone(), hop) {
                 return Err(twice(what, &other.name));
             }
