@@ -1,4 +1,5 @@
-//! `tradewind doctor`: what this kernel lets this process do, by trying, and whether it gives what a configuration's legs need.
+//! `tradewind doctor`: what this kernel lets this process do, by trying, and whether it gives what
+//! a configuration's legs need.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +15,8 @@ use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow; repeatable
+    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow;
+    /// repeatable
     #[arg(short, long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// Form of the result
@@ -142,7 +144,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
     if let Some(window) = report.window_bytes {
         let window = window as f64 / 1e6;
         output::line(format_args!(
-            "Windows grow to {window:.1} MB (net.ipv4.tcp_rmem, tcp_wmem). `--config` holds them against what legs need."
+            "Windows grow to {window:.1} MB (net.ipv4.tcp_rmem, tcp_wmem). `--config` holds them \
+             against what legs need."
         ))?;
     }
     output::line(format_args!(

@@ -86,7 +86,8 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
         .collect();
     table::print(&["path", "why not", "FCT s", "gain s", "more $", "more relays"], &rows, 2)?;
     output::line(
-        "Each path is judged alone: this flow moves there, all others stay. Several flows that move together may fare otherwise.",
+        "Each path is judged alone: this flow moves there, all others stay. Several flows that \
+         move together may fare otherwise.",
     )?;
     let hidden = explanation.alternatives.len().saturating_sub(rows.len());
     if hidden > 0 {

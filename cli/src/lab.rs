@@ -45,8 +45,9 @@ pub(crate) enum LabCommand {
     Set {
         /// `a,b` for both ways, `a->b` for one
         pair: String,
-        /// Spans: `rtt=30ms`, `delay=15ms`, `jitter=2ms`; `rate=100Mbit/s` or `rate=none`; sizes: `queue=1MB`, `mtu=1400B`;
-        /// shares: `loss=0.01`, `duplicate=1%`. Reordering, burst loss and outages are the topology's from the start
+        /// Spans: `rtt=30ms`, `delay=15ms`, `jitter=2ms`; `rate=100Mbit/s` or `rate=none`; sizes:
+        /// `queue=1MB`, `mtu=1400B`; shares: `loss=0.01`, `duplicate=1%`. Reordering, burst loss
+        /// and outages are the topology's from the start
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<String>,
     },

@@ -1,4 +1,5 @@
-//! What `tradewind plan configure` writes is enough: its processes carry bytes over the relays of the plan.
+//! What `tradewind plan configure` writes is enough: its processes carry bytes over the relays of
+//! the plan.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -42,7 +43,8 @@ const RELAYS: [&str; 3] = ["gcp:europe-west2.1", "gcp:us-east4.1", "gcp:asia-nor
 struct Running(Child);
 
 impl Running {
-    /// Starts `tradewind ROLE` with a configuration of `new`; returns once it says that it is ready.
+    /// Starts `tradewind ROLE` with a configuration of `new`; returns once it says that it is
+    /// ready.
     fn start(files: &Files, role: &str, config: &str) -> Self {
         let mut command = command(&[role, "--config", config], &files.0);
         command.env("TRADEWIND_LOG", "warn").stdout(Stdio::piped());

@@ -1,8 +1,9 @@
-//! What leg profiles ask of a host's kernel: maxima of socket buffers, which no socket can exceed by itself.
+//! What leg profiles ask of a host's kernel: maxima of socket buffers, which no socket can exceed
+//! by itself.
 //!
-//! A connection has as many bytes in flight as both ends' buffers let through. The kernel tunes these up to the last values of
-//! `net.ipv4.tcp_rmem` and `tcp_wmem`; buffers that a profile sets end at `net.core.rmem_max` and `wmem_max` without
-//! CAP_NET_ADMIN.
+//! A connection has as many bytes in flight as both ends' buffers let through. The kernel tunes
+//! these up to the last values of `net.ipv4.tcp_rmem` and `tcp_wmem`; buffers that a profile sets
+//! end at `net.core.rmem_max` and `wmem_max` without CAP_NET_ADMIN.
 
 use tradewind_units::Bytes;
 
@@ -36,11 +37,11 @@ impl HostBuffers {
     }
 }
 
-/// Bytes of receive buffer for each byte of window. Source: half of a buffer is window (`tcp_adv_win_scale = 1`, and what
-/// newer kernels begin with).
+/// Bytes of receive buffer for each byte of window. Source: half of a buffer is window
+/// (`tcp_adv_win_scale = 1`, and what newer kernels begin with).
 const RECEIVE_OF_WINDOW: u64 = 2;
-/// Bytes in flight for bytes of send buffer, which counts the kernel's own overhead. Chosen: a fifth is overhead; with
-/// segmentation offload some hundredths are.
+/// Bytes in flight for bytes of send buffer, which counts the kernel's own overhead. Chosen: a
+/// fifth is overhead; with segmentation offload some hundredths are.
 const SEND_OF_WINDOW: (u64, u64) = (4, 5);
 
 /// The largest buffers that some leg profiles need; zero where nothing is asked.
@@ -72,7 +73,8 @@ impl BufferNeeds {
         [window * RECEIVE_OF_WINDOW, window.div_ceil(SEND_OF_WINDOW.0) * SEND_OF_WINDOW.1]
     }
 
-    /// Returns the kernel settings that give what is needed, for a file of `/etc/sysctl.d`; empty where nothing is.
+    /// Returns the kernel settings that give what is needed, for a file of `/etc/sysctl.d`; empty
+    /// where nothing is.
     #[must_use]
     pub fn sysctls(&self) -> String {
         let mut lines = String::new();
@@ -88,7 +90,8 @@ impl BufferNeeds {
         lines
     }
 
-    /// Returns a line for each setting of `host` that is below what is needed: what it is, and what it would have to be.
+    /// Returns a line for each setting of `host` that is below what is needed: what it is, and what
+    /// it would have to be.
     #[must_use]
     pub fn shortfalls(&self, host: &HostBuffers) -> Vec<String> {
         let [receive, send] = self.tuned();
@@ -99,7 +102,8 @@ impl BufferNeeds {
         let tuned = tuned.into_iter().filter(|(_, has, needed)| has.as_u64() < *needed);
         let tuned = tuned.map(|(name, has, needed)| {
             format!(
-                "{name} ends at {} B, too little for the `window` of {} of a leg: its last value would have to be {needed}",
+                "{name} ends at {} B, too little for the `window` of {} of a leg: its last value \
+                 would have to be {needed}",
                 has.as_u64(),
                 self.window
             )
@@ -112,7 +116,8 @@ impl BufferNeeds {
             let has = has.filter(|has| *has < needed)?.as_u64();
             let needed = needed.as_u64();
             Some(format!(
-                "{name} is {has}, below the `{key}` of a leg: it would have to be {needed}, or the process needs CAP_NET_ADMIN"
+                "{name} is {has}, below the `{key}` of a leg: it would have to be {needed}, or \
+                 the process needs CAP_NET_ADMIN"
             ))
         });
         tuned.chain(set).collect()

@@ -3,8 +3,8 @@
 //! A plan gives each flow one path. What to fall back to comes from the same plan, best first: the path
 //! over siblings, other relays in the same regions; the path without one of its relays; and
 //! direct, where that is allowed. Fallbacks hold no reserved capacity: they carry what would
-//! otherwise not be carried. Each relay may dial what the paths over it, fallbacks included, need, and each
-//! gateway's grant covers what its own paths need.
+//! otherwise not be carried. Each relay may dial what the paths over it, fallbacks included, need,
+//! and each gateway's grant covers what its own paths need.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -50,7 +50,8 @@ pub struct DesiredRelay {
     pub policy: DialPolicy,
     /// How its connections are set up.
     pub legs: ProcessLegs,
-    /// First window that the plan counts on towards destinations, where no profile can state one: learned.
+    /// First window that the plan counts on towards destinations, where no profile can state one:
+    /// learned.
     pub learned: Option<Segments>,
 }
 
@@ -162,13 +163,15 @@ struct RelayNeeds {
 struct GatewayNeeds {
     grant: GrantTerms,
     flows: Vec<(FlowId, Destination)>,
-    /// Largest window towards destinations of direct flows, where it is above what hosts give as they come.
+    /// Largest window towards destinations of direct flows, where it is above what hosts give as
+    /// they come.
     window: Option<Bytes>,
     learned: Option<Segments>,
 }
 
 impl Dialled<'_> {
-    /// Takes in one path; its last leg, to the destination, is no leg between neighbours of the overlay.
+    /// Takes in one path; its last leg, to the destination, is no leg between neighbours of the
+    /// overlay.
     fn walk(&mut self, flow: &Flow, destination: &Destination, path: &[RelayId]) {
         let source = Place::Site(flow.source.clone());
         let mut from = (By::Gateway(flow.source.clone()), Some(source));

@@ -1,8 +1,9 @@
 //! From the legs that a plan counts on to how connections are set up.
 //!
-//! A plan predicts with n connections on a leg \[TRN\], a window, a first window and a congestion control. Whoever dials the leg must
-//! set them up, or the prediction is of another leg. What a plan does not speak of (encryption, connections at rest) is the
-//! operator's to say; what it does not ask for is left as the operator has it.
+//! A plan predicts with n connections on a leg \[TRN\], a window, a first window and a congestion
+//! control. Whoever dials the leg must set them up, or the prediction is of another leg. What a
+//! plan does not speak of (encryption, connections at rest) is the operator's to say; what it does
+//! not ask for is left as the operator has it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -67,7 +68,8 @@ impl Collected {
         (*known, *flows) = (*leg, *flows + 1);
     }
 
-    /// Returns those that differ from what the process dials by anyway, where the operator wants `base`.
+    /// Returns those that differ from what the process dials by anyway, where the operator wants
+    /// `base`.
     pub(crate) fn differing_from(self, anyway: &LegProfile, base: &LegProfile) -> Vec<LegTo> {
         let legs = self.0.into_iter().map(|(address, (leg, flows))| {
             let dial = dialled(base, &leg, flows);

@@ -1,4 +1,5 @@
-//! What the paths of a plan need to be allowed: which addresses each relay dials, and what each gateway's grant covers.
+//! What the paths of a plan need to be allowed: which addresses each relay dials, and what each
+//! gateway's grant covers.
 
 use std::net::SocketAddr;
 

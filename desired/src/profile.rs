@@ -2,10 +2,10 @@
 //!
 //! Buffers are left to the kernel's autotuning unless set: a pinned buffer is capped by the
 //! system's maximum and was measured to be slower than a tuned one. Where the cloud-facing window
-//! is to be opened [CP IV-B], `window` says so, and the maxima of `net.ipv4.tcp_rmem` and `tcp_wmem` on the host
-//! have to allow it ([`crate::buffers`]).
-//! A large first flight is the exception: the receiver's window holds it to 64 KB unless its
-//! buffer was large before the handshake, so profiles that jump set the buffers.
+//! is to be opened [CP IV-B], `window` says so, and the maxima of `net.ipv4.tcp_rmem` and
+//! `tcp_wmem` on the host have to allow it ([`crate::buffers`]). A large first flight is the
+//! exception: the receiver's window holds it to 64 KB unless its buffer was large before the
+//! handshake, so profiles that jump set the buffers.
 //!
 //! A profile may start from a named one: `profile = "quick-start"` and what differs from it.
 
@@ -59,8 +59,8 @@ pub struct LegProfile {
     /// later it is the most that the first window gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
-    /// Bytes in flight that each connection is counted on to reach, at most [`LARGEST_BUFFER`]. Nothing is set by it: who
-    /// starts with less than that allowed by the host says so.
+    /// Bytes in flight that each connection is counted on to reach, at most [`LARGEST_BUFFER`].
+    /// Nothing is set by it: who starts with less than that allowed by the host says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Bytes>,
     /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes

@@ -2,9 +2,9 @@
 //! many flows share it, and so is the planner's business.
 //!
 //! Clouds charge what leaves a relay, by where it goes: the next relay's region, or the Internet
-//! behind the last relay. What enters is free [CP V-A]. What a source inside a cloud sends is charged likewise: it differs by
-//! where the first hop goes, so a relay may lower the bill. CP counts it as the same on every path; so does a flat price, which is
-//! for what leaves relays.
+//! behind the last relay. What enters is free [CP V-A]. What a source inside a cloud sends is
+//! charged likewise: it differs by where the first hop goes, so a relay may lower the bill. CP
+//! counts it as the same on every path; so does a flat price, which is for what leaves relays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ impl Prices {
         Self::Flat(PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"))
     }
 
-    /// Returns when the catalogue's prices were true that hold between these regions and to the Internet, by cloud; stated
-    /// prices have no date.
+    /// Returns when the catalogue's prices were true that hold between these regions and to the
+    /// Internet, by cloud; stated prices have no date.
     #[must_use]
     pub fn dates(&self, regions: &[RegionId]) -> BTreeMap<String, BTreeSet<String>> {
         let mut dates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -90,8 +90,8 @@ impl Prices {
 }
 
 impl Prices {
-    /// Returns what each GB costs that a site in the region `source` sends to `to`: nothing outside every cloud, and
-    /// nothing by a flat price, which is for relays.
+    /// Returns what each GB costs that a site in the region `source` sends to `to`: nothing outside
+    /// every cloud, and nothing by a flat price, which is for relays.
     ///
     /// # Errors
     /// When the catalogue knows no such region or price.
@@ -120,8 +120,8 @@ fn receiver(to: Egress<'_>) -> Option<RegionId> {
     }
 }
 
-/// What egress costs when `volume` is carried over `relays`, the last of which sends to `destination`, from a site in the
-/// region `source`, or outside every cloud.
+/// What egress costs when `volume` is carried over `relays`, the last of which sends to
+/// `destination`, from a site in the region `source`, or outside every cloud.
 ///
 /// # Errors
 /// When the catalogue knows no such region or price.
@@ -191,7 +191,8 @@ mod tests {
         assert_eq!(egress(&prices, Some(&ashburn), &relays), usd(2.0 * 0.09), "inside it is free");
         assert_eq!(egress(&prices, None, &[]), Money::ZERO);
         assert_eq!(egress(&Prices::cloudpilot(), Some(&sao_paulo), &[]), Money::ZERO);
-        // By list prices an Azure source reaches its own cloud's other regions for less than the Internet.
+        // By list prices an Azure source reaches its own cloud's other regions for less than the
+        // Internet.
         let (tokyo, iowa) = (region("azure:japaneast"), region("azure:centralus"));
         let direct = egress(&prices, Some(&tokyo), &[]);
         let first = prices.source_egress(Some(&tokyo), Egress::Region(&iowa)).unwrap();

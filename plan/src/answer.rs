@@ -109,7 +109,8 @@ pub struct AnswerFlow {
     /// What of that is for its move from the path that it runs on.
     #[serde(rename = "move_usd")]
     pub move_cost: Money,
-    /// The legs of its path, with what its completion time rests on; left out where that is not known.
+    /// The legs of its path, with what its completion time rests on; left out where that is not
+    /// known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legs: Vec<AssumedLeg>,
 }
@@ -187,7 +188,8 @@ pub struct Answer {
     /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
     #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Money>,
-    /// When the oldest of the catalogue's egress prices was true that the plan chose by; left out where all are the problem's own.
+    /// When the oldest of the catalogue's egress prices was true that the plan chose by; left out
+    /// where all are the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices_dated: Option<String>,
     /// When the catalogue's egress prices were true that the plan chose by, cloud by cloud.

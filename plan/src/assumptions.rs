@@ -1,4 +1,5 @@
-//! What each predicted second rests on: the legs of a plan's paths, what binds each, and where its figures are from.
+//! What each predicted second rests on: the legs of a plan's paths, what binds each, and where its
+//! figures are from.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ pub enum RttOrigin {
 pub enum WindowOrigin {
     /// The problem states it.
     Stated,
-    /// Nobody states it: what a Linux host gives as it comes ([`tradewind_model::leg::DEFAULT_WINDOW`]).
+    /// Nobody states it: what a Linux host gives as it comes
+    /// ([`tradewind_model::leg::DEFAULT_WINDOW`]).
     Default,
 }
 
@@ -68,8 +70,8 @@ pub struct AssumedLeg {
     pub slowest: bool,
 }
 
-/// Returns the legs of each flow's path, flow by flow as planned; none where the plan does not fit the problem or a leg's
-/// origin is not known.
+/// Returns the legs of each flow's path, flow by flow as planned; none where the plan does not fit
+/// the problem or a leg's origin is not known.
 #[must_use]
 pub fn assumed(problem: &Problem, plan: &Plan, origins: &Origins) -> Option<Vec<Vec<AssumedLeg>>> {
     let flows = plan.flows.iter().map(|planned| {

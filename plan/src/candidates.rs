@@ -1,10 +1,10 @@
 //! The paths worth considering for a flow: direct, and over each sequence of offers that is faster.
 //!
-//! Only what can never help is left out: a path no faster than the direct one that costs no less, since that one
-//! burdens no relay, and one that misses the flow's deadline. The path that the flow runs on stays
-//! however slow it is: where moves have a price, it may cost less than the direct one. A slower path over
-//! the same offers as a faster one stays, because it takes less of their capacity; [`undominated`] leaves
-//! those out where capacity does not matter.
+//! Only what can never help is left out: a path no faster than the direct one that costs no less,
+//! since that one burdens no relay, and one that misses the flow's deadline. The path that the flow
+//! runs on stays however slow it is: where moves have a price, it may cost less than the direct
+//! one. A slower path over the same offers as a faster one stays, because it takes less of their
+//! capacity; [`undominated`] leaves those out where capacity does not matter.
 //!
 //! A large problem has too many paths to hold: each flow then keeps a few ([`crate::Problem::left_out`]).
 

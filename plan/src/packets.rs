@@ -8,10 +8,12 @@
 //! | `planned` | the choice for each flow, with what speaks against the others |
 //! | `verify` | what is wrong with a choice, worked out anew |
 //!
-//! Prices of egress, regions and round trips are the problem's own. A relay that streams buy, or that runs already, has its machine paid.
-//! Any other machine is paid whole, for the whole hours of the flow that lasts longest there: by the first flow that takes it, and by
-//! later ones that last longer for the hours that they add. Flows choose in the order of the file, once by what their choice adds and once by
-//! their share of a full machine `[JQ Table 2]`; the cheaper of both plans counts.
+//! Prices of egress, regions and round trips are the problem's own. A relay that streams buy, or
+//! that runs already, has its machine paid. Any other machine is paid whole, for the whole hours of
+//! the flow that lasts longest there: by the first flow that takes it, and by later ones that last
+//! longer for the hours that they add. Flows choose in the order of the file, once by what their
+//! choice adds and once by their share of a full machine `[JQ Table 2]`; the cheaper of both plans
+//! counts.
 
 use std::collections::BTreeMap;
 
@@ -174,7 +176,8 @@ impl Packets {
         }
     }
 
-    /// Returns what a relay in `region` charges that sends to `to`, its machine left out: that is paid whole.
+    /// Returns what a relay in `region` charges that sends to `to`, its machine left out: that is
+    /// paid whole.
     fn relay_tariff(
         &self,
         inputs: &Inputs,

@@ -239,8 +239,8 @@ impl Plan {
         self.shared_legs.iter().map(|leg| leg.saved).sum()
     }
 
-    /// What the plan makes of the problem's objective; cost breaks ties. Of a makespan this is the sum: [`Plan::rank`] has the
-    /// makespan first, and the cost second.
+    /// What the plan makes of the problem's objective; cost breaks ties. Of a makespan this is the
+    /// sum: [`Plan::rank`] has the makespan first, and the cost second.
     ///
     /// Flows that the problem does not have add nothing.
     #[must_use]
@@ -272,8 +272,8 @@ impl Plan {
         }
     }
 
-    /// What a better plan has less of, the objective first: what [`Plan::bound`] bounds, the cost, the sum of completion
-    /// times with their weights.
+    /// What a better plan has less of, the objective first: what [`Plan::bound`] bounds, the cost,
+    /// the sum of completion times with their weights.
     #[must_use]
     pub fn rank(&self, problem: &Problem) -> (Duration, Money, Duration) {
         let (score, cost) = self.score(problem);

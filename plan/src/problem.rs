@@ -154,7 +154,8 @@ pub enum Objective {
     /// The sum of completion times, each times its flow's weight [CP V].
     #[default]
     TotalFct,
-    /// The last flow's completion time; among the plans that are equal in it the cost, then the sum.
+    /// The last flow's completion time; among the plans that are equal in it the cost, then the
+    /// sum.
     Makespan,
     /// The cost.
     Cost,
@@ -184,8 +185,8 @@ pub struct Inputs {
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
-    /// Sites that lie inside a region: the last relay's egress to them has that region's price, else the Internet's, and their own
-    /// cloud charges what they send.
+    /// Sites that lie inside a region: the last relay's egress to them has that region's price,
+    /// else the Internet's, and their own cloud charges what they send.
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,

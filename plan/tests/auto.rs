@@ -122,7 +122,8 @@ proptest! {
         prices in prop::collection::vec(0_u8..4, 3),
         is_exhaustive in any::<bool>(),
     ) {
-        // What a relay sends costs by its region, and times come in coarse steps: many plans take as long.
+        // What a relay sends costs by its region, and times come in coarse steps: many plans take
+        // as long.
         let mut inputs = inputs;
         let price = |at: u8| PricePerGb::from_usd_per_gb(f64::from(at) * 0.05).unwrap();
         let regions = inputs.regions.iter().zip(prices);

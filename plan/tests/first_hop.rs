@@ -1,4 +1,5 @@
-//! What a source's own cloud charges for the first hop, by where that goes: a family of problems over the catalogue's regions and prices.
+//! What a source's own cloud charges for the first hop, by where that goes: a family of problems
+//! over the catalogue's regions and prices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -23,7 +24,8 @@ fn drawn(seed: u64, catalogue: &Catalogue) -> Inputs {
     let mut sites: Vec<(SiteId, &Region)> =
         (0..3).map(|at| (SiteId::new(format!("site{at}")).unwrap(), region())).collect();
     if seed % 4 == 0 {
-        // What Google sends to Sydney over the Internet is dearer than what it sends to another cloud nearby, and that on.
+        // What Google sends to Sydney over the Internet is dearer than what it sends to another
+        // cloud nearby, and that on.
         let named = |id: &str| *all.iter().find(|region| region.id.as_str() == id).unwrap();
         (sites[0].1, sites[1].1) = (named("gcp:us-east4"), named("aws:ap-southeast-2"));
         let first = named("aws:us-east-1");

@@ -4,7 +4,8 @@ use tradewind_desired::{BufferNeeds, HostBuffers};
 use tradewind_net::{capability, sysctl};
 use tradewind_units::Bytes;
 
-/// Returns the largest buffers that this process can have here; none where the kernel does not tell.
+/// Returns the largest buffers that this process can have here; none where the kernel does not
+/// tell.
 #[must_use]
 pub fn host_buffers() -> Option<HostBuffers> {
     let last = |name: &str| {

@@ -56,7 +56,8 @@ impl Money {
         Self(self.0.saturating_mul(count))
     }
 
-    /// Returns the part of it that each of `count` pays, rounded down; all of it where there is nobody.
+    /// Returns the part of it that each of `count` pays, rounded down; all of it where there is
+    /// nobody.
     #[must_use]
     pub const fn shared_by(self, count: u32) -> Self {
         Self(self.0 / if count == 0 { 1 } else { count as u64 })

@@ -11,8 +11,8 @@ pub(crate) fn print<H: AsRef<str>>(
     super::line(drawn(heading, rows, first_number, Table::new().width()))
 }
 
-/// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each say less than lines that
-/// the terminal breaks; terminals that know no width say 0.
+/// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each
+/// say less than lines that the terminal breaks; terminals that know no width say 0.
 const LEAST_WIDTH: u16 = 20;
 
 /// Returns a table that is at most so wide, if that is a width.

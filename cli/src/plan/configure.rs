@@ -1,4 +1,5 @@
-//! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out, with all that they need beside.
+//! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out, with
+//! all that they need beside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,12 +26,13 @@ pub(crate) struct ConfigureArgs {
     /// Where its relays listen, what its flows' destinations are, and where its packet flows come in and go
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay, drafts of grants, settings of
-    /// kernels, and systemd units
+    /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay,
+    /// drafts of grants, settings of kernels, and systemd units
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Configurations of the same names with all that no plan says, such as identities; of those, `routes` and `leg` are
-    /// replaced, `[policy]`, `[[forward]]`, `[packet]` and `[[packet]]` are added to, and all else stays
+    /// Configurations of the same names with all that no plan says, such as identities; of those,
+    /// `routes` and `leg` are replaced, `[policy]`, `[[forward]]`, `[packet]` and `[[packet]]` are
+    /// added to, and all else stays
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
     /// The problem, instead of the one that the plan's file holds

@@ -174,7 +174,8 @@ fn tell_unpaid_hours(read: &Read, answer: &Answer) {
     let taken = last.as_secs().div_ceil(3600);
     if taken > hours && !answer.relays.is_empty() {
         output::say(format_args!(
-            "note: the last flow takes {taken} h, but machines are paid for {hours} h: state `period = \"{taken} h\"`"
+            "note: the last flow takes {taken} h, but machines are paid for {hours} h: state \
+             `period = \"{taken} h\"`"
         ));
     }
 }

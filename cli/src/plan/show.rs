@@ -89,14 +89,16 @@ fn assumptions(answer: &Answer) -> anyhow::Result<()> {
     let windows = count(&default);
     if windows > 0 {
         output::line(format_args!(
-            "assumed: the times of {windows} flows rest on windows of {DEFAULT_WINDOW}, which no section states: what a Linux \
+            "assumed: the times of {windows} flows rest on windows of {DEFAULT_WINDOW}, which no \
+             section states: what a Linux \
              host gives as it comes (docs/plan.md)"
         ))?;
     }
     let by_distance = count(&|leg: &AssumedLeg| leg.rtt_from == RttOrigin::Distance);
     if by_distance > 0 {
         output::line(format_args!(
-            "assumed: the times of {by_distance} flows rest on round trips that follow from distance"
+            "assumed: the times of {by_distance} flows rest on round trips that follow from \
+             distance"
         ))?;
     }
     Ok(())

@@ -330,13 +330,15 @@ impl FlowTables<'_> {
         }
     }
 
-    /// Whether each relay's egress costs the same for each byte, and whatever the source's cloud charges does.
+    /// Whether each relay's egress costs the same for each byte, and whatever the source's cloud
+    /// charges does.
     pub(super) fn one_price(&self) -> bool {
         let first = self.first_usd.first();
         self.tables.one_price && self.first_usd.iter().all(|usd| Some(usd) == first)
     }
 
-    /// Returns whether no path over relays costs less than the direct one, so that slower ones are worth nothing.
+    /// Returns whether no path over relays costs less than the direct one, so that slower ones are
+    /// worth nothing.
     pub(crate) fn direct_is_cheapest(&self) -> bool {
         let direct = usd_of(&self.direct_price);
         let reached = self.first.iter().zip(&self.first_usd).filter(|(leg, _)| leg.is_some());

@@ -119,7 +119,8 @@ struct Builder<'a> {
 
 /// Light in a vacuum, in kilometres a second.
 const LIGHT_KM_PER_S: f64 = 299_792.458;
-/// By how much places may lie closer than the catalogue says. Chosen: regions are told by their city, and spread about it.
+/// By how much places may lie closer than the catalogue says. Chosen: regions are told by their
+/// city, and spread about it.
 const NEARER_KM: f64 = 200.0;
 
 impl Builder<'_> {
@@ -138,7 +139,8 @@ impl Builder<'_> {
         let ((from, to), light) = self.faster.first()?;
         let rtt = self.legs.get(&(from.clone(), to.clone()))?.rtt;
         Some(format!(
-            "the round trips of {} of {} legs are shorter than light takes, such as from {from} to {to}: {:.3} ms stated, {:.1} ms by \
+            "the round trips of {} of {} legs are shorter than light takes, such as from {from} \
+             to {to}: {:.3} ms stated, {:.1} ms by \
              light; is a table in seconds?",
             self.faster.len(),
             self.legs.len(),

@@ -66,7 +66,8 @@ pub struct ProblemFile {
     pub tables: BTreeMap<String, String>,
     /// What is odd about it and no mistake for sure, a line each.
     pub notes: Vec<String>,
-    /// The whole hours for which machines with a price by the hour are paid; none where none has one.
+    /// The whole hours for which machines with a price by the hour are paid; none where none has
+    /// one.
     pub paid_hours: Option<u64>,
 }
 

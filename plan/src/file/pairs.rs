@@ -128,14 +128,16 @@ impl<'a> Strangers<'a> {
                 let (table, count) = (tables::shown(self.table), self.count);
                 let example = format!("line {}: {}", first.line, first.problem);
                 Ok(Some(format!(
-                    "{table}: {count} of {rows} rows are about places that the problem does not have, and left out ({example})"
+                    "{table}: {count} of {rows} rows are about places that the problem does not \
+                     have, and left out ({example})"
                 )))
             }
         }
     }
 }
 
-/// Who a table's row is about; nothing where a place is paired with itself and is no region, or the problem does not have one.
+/// Who a table's row is about; nothing where a place is paired with itself and is no region, or the
+/// problem does not have one.
 fn pair_of(
     table: &Table<'_>,
     row: &tables::Row,

@@ -193,10 +193,12 @@ pub(super) fn no_region(catalogue: &Catalogue, name: &str) -> String {
     format!("region `{}` is not in the catalogue{close}", shown(name))
 }
 
-/// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions of a cloud are as close.
+/// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions
+/// of a cloud are as close.
 const MOST_MISTAKES: usize = 3;
 
-/// Returns `; did you mean ...?` with the region that is called nearly so, or is called so in some cloud; nothing where none is.
+/// Returns `; did you mean ...?` with the region that is called nearly so, or is called so in some
+/// cloud; nothing where none is.
 fn did_you_mean(catalogue: &Catalogue, name: &str) -> String {
     let ids = || catalogue.regions().map(|region| region.id.as_str());
     let in_a_cloud = ids().find(|id| id.split_once(':').is_some_and(|(_, own)| own == name));

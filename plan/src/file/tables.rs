@@ -1,8 +1,9 @@
-//! Tables beside the problem file: CSV (RFC 4180) with a header, a row for each ordered pair, or a matrix: receivers in the
-//! header, senders in the first column.
+//! Tables beside the problem file: CSV (RFC 4180) with a header, a row for each ordered pair, or a
+//! matrix: receivers in the header, senders in the first column.
 //!
-//! Columns may stand in any order; a line that is empty or begins with `#` says nothing. Spreadsheets' byte order mark is skipped.
-//! Columns of public grids go by their own names ([`RTTS`], [`RATES`], [`PRICES`]).
+//! Columns may stand in any order; a line that is empty or begins with `#` says nothing.
+//! Spreadsheets' byte order mark is skipped. Columns of public grids go by their own names
+//! ([`RTTS`], [`RATES`], [`PRICES`]).
 
 use tradewind_units::{Bandwidth, Duration, PricePerGb};
 use tradewind_units::{UnitError, time::duration_from_millis};
@@ -47,7 +48,8 @@ pub(super) const PRICES: Kind = Kind {
 };
 
 impl Kind {
-    /// Returns our name of a column, and what its unit comes to; none where it is no column of this kind.
+    /// Returns our name of a column, and what its unit comes to; none where it is no column of this
+    /// kind.
     fn column(&self, name: &str) -> Option<(&'static str, f64)> {
         let ours = |names: &'static [&'static str]| names.contains(&name).then(|| (names[0], 1.0));
         let value = self.value.iter().find(|(known, _)| *known == name);
@@ -56,7 +58,8 @@ impl Kind {
         ours(self.from).or_else(|| ours(self.to)).or(value).or(spread)
     }
 
-    /// Returns whether a header is that of a matrix: a corner that may be called as senders are, then names.
+    /// Returns whether a header is that of a matrix: a corner that may be called as senders are,
+    /// then names.
     fn is_matrix(&self, header: &csv::StringRecord) -> bool {
         let corner = header.get(0).unwrap_or_default();
         let is_corner = corner.is_empty() || corner == "region" || self.from.contains(&corner);
@@ -190,7 +193,8 @@ impl<'a> Records<'a> {
         Self { text, records, counted: 0, lines: 0 }
     }
 
-    /// Returns the line of a record that begins at this byte, or behind what says nothing from there on.
+    /// Returns the line of a record that begins at this byte, or behind what says nothing from
+    /// there on.
     fn line_at(&mut self, byte: usize) -> usize {
         let newlines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
         self.lines += newlines(self.text.get(self.counted..byte).unwrap_or_default());
@@ -216,7 +220,8 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Turns a matrix into a row for each cell that says something; what a place says of itself is left out.
+/// Turns a matrix into a row for each cell that says something; what a place says of itself is left
+/// out.
 fn matrix(header: &csv::StringRecord, records: Records<'_>) -> Result<Vec<Row>, (usize, String)> {
     let mut rows = Vec::new();
     for (line, record) in records {

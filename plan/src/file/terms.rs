@@ -66,7 +66,8 @@ pub(super) fn paid_hours(file: &File) -> Option<u64> {
     types.any(|section| section.usd_per_hour.is_some()).then(|| hours(file))
 }
 
-/// Returns what a relay costs: setting it up, and its machine for the whole hours of the plan's period, one at least.
+/// Returns what a relay costs: setting it up, and its machine for the whole hours of the plan's
+/// period, one at least.
 fn set_up(file: &File, section: &RelayTypeSection) -> Money {
     let machine = section.usd_per_hour.unwrap_or_default().times(hours(file));
     section.set_up_usd.saturating_add(machine)

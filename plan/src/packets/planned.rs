@@ -246,7 +246,8 @@ fn told(
     ConsideredService { service, regions, delivery, cost, verdict }
 }
 
-/// What each service would cost over these relays, for each GB of the flow; machines are the same for all, and left out.
+/// What each service would cost over these relays, for each GB of the flow; machines are the same
+/// for all, and left out.
 fn usd_per_gb(
     ground: &Ground<'_>,
     flow: &PacketFlow,

@@ -131,14 +131,16 @@ impl<'a> Rooms<'a> {
         self.inputs.relay_types.iter().any(|known| known.capacity >= rate)
     }
 
-    /// Returns the relay of the region that a flow of this rate takes: a paid one, or one that other packet flows share.
+    /// Returns the relay of the region that a flow of this rate takes: a paid one, or one that
+    /// other packet flows share.
     fn fit(&self, region: &RegionId, rate: Bandwidth) -> Option<usize> {
         let rooms = self.by_region.get(region)?;
         let paid = rooms.iter().position(|room| room.is_paid && room.fits(rate));
         paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
     }
 
-    /// Returns what the machine of a relay in the region adds to the cost of all flows if `flow` takes it.
+    /// Returns what the machine of a relay in the region adds to the cost of all flows if `flow`
+    /// takes it.
     pub(super) fn machine(&self, region: &RegionId, flow: &PacketFlow) -> Money {
         let hours = match self.fit(region, flow.rate).map(|at| &self.by_region[region][at]) {
             Some(room) if room.is_paid => 0,

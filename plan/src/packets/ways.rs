@@ -135,7 +135,8 @@ impl<'a> Ground<'a> {
         path.delivery(service)
     }
 
-    /// What a service costs over these relays; `machine` tells of a region what its machine costs the flow.
+    /// What a service costs over these relays; `machine` tells of a region what its machine costs
+    /// the flow.
     pub(super) fn cost(
         &self,
         flow: &PacketFlow,

@@ -86,7 +86,8 @@ impl Problem {
         Some(problem)
     }
 
-    /// Returns what the cloud of the source of the flow at this place charges for what goes to a relay of this offer.
+    /// Returns what the cloud of the source of the flow at this place charges for what goes to a
+    /// relay of this offer.
     ///
     /// # Errors
     /// When the price is missing.

@@ -75,7 +75,8 @@ impl Exact<'_> {
 }
 
 impl Exact<'_> {
-    /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where no program can be made.
+    /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where
+    /// no program can be made.
     pub(super) fn cheapest(problem: &Problem, plan: &Plan, limits: &Limits<'_>) -> Option<Plan> {
         let formulation = aggregated::aggregated(problem)?;
         let start = Some(plan.clone());

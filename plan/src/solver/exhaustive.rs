@@ -8,7 +8,8 @@
 //! cut off. Offers of which some relays run already are free in the bounds. How few relays carry an
 //! offer's flows is worked out exactly ([`crate::packing`]).
 //!
-//! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search prunes by cost ([`cheapest`]).
+//! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search
+//! prunes by cost ([`cheapest`]).
 
 use tradewind_units::{Duration, Money};
 

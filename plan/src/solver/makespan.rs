@@ -2,8 +2,9 @@
 //!
 //! Within a limit on every flow's completion time the cheapest plan tells whether the budget affords the limit; so does, of
 //! a solver that does not serve cost, whether it has any plan within the budget.
-//! Such limits are the candidates' completion times; the least affordable one is found by bisection, then the
-//! cheapest plan within it, and then the least total for that money: nothing is spent that the makespan does not need.
+//! Such limits are the candidates' completion times; the least affordable one is found by
+//! bisection, then the cheapest plan within it, and then the least total for that money: nothing is
+//! spent that the makespan does not need.
 
 use tradewind_units::Duration;
 
@@ -11,7 +12,8 @@ use super::{Limits, SolveError, Solver, part};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// The plan of least makespan that `solver` finds, of those the cheapest, and of those one of least total completion time.
+/// The plan of least makespan that `solver` finds, of those the cheapest, and of those one of least
+/// total completion time.
 ///
 /// Its `bound` is on the makespan: no plan within the budget has all flows done before.
 ///
@@ -23,7 +25,8 @@ pub fn solve(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let times = times(problem);
-    // A bisection and the two plans at its end, all with the same work, and the same part of the time that is left.
+    // A bisection and the two plans at its end, all with the same work, and the same part of the
+    // time that is left.
     let steps = (usize::BITS - times.len().leading_zeros()) + 2;
     let share = 1.0 / f64::from(steps + 1);
     let mut bound = slowest_flows_best(problem);

@@ -4,8 +4,8 @@
 use tradewind_plan::{Candidate, Objective, Place, Problem};
 use tradewind_units::{Duration, Money};
 
-/// Makespan (zero unless it is what counts), score and cost of the best of all plans; of a makespan the cheapest, else of
-/// equal scores the cheapest.
+/// Makespan (zero unless it is what counts), score and cost of the best of all plans; of a makespan
+/// the cheapest, else of equal scores the cheapest.
 pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
     let mut best: Option<(Duration, Duration, Money)> = None;
     let ways: Vec<Vec<Candidate>> = (0..problem.flows().len()).map(|f| ways(problem, f)).collect();

@@ -1,4 +1,5 @@
-//! What a plan leaves open, as a file says it: where relays listen, who they are, where flows come in and go.
+//! What a plan leaves open, as a file says it: where relays listen, who they are, where flows come
+//! in and go.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

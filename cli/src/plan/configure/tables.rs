@@ -29,8 +29,8 @@ impl Planned {
         &self.inventory.directory
     }
 
-    /// Returns what `tradewind grant issue` is to sign for the gateway of `site`; nothing where it needs no grant, or
-    /// nobody says who it is.
+    /// Returns what `tradewind grant issue` is to sign for the gateway of `site`; nothing where it
+    /// needs no grant, or nobody says who it is.
     pub(super) fn grant_draft(&self, site: &SiteId) -> anyhow::Result<Option<String>> {
         let mut terms =
             self.streams.gateways.get(site).map(|one| one.grant.clone()).unwrap_or_default();
@@ -51,10 +51,12 @@ impl Planned {
         )))
     }
 
-    /// Returns the kernel settings that a gateway's or a relay's legs need, with where they go; none where they need none.
+    /// Returns the kernel settings that a gateway's or a relay's legs need, with where they go;
+    /// none where they need none.
     pub(super) fn sysctls(legs: Option<&ProcessLegs>) -> Option<String> {
         let settings = legs.map(|legs| legs.buffer_needs().sysctls()).unwrap_or_default();
-        let head = "# Copy to /etc/sysctl.d, then: sysctl --system. Windows as wide as the plan counts on need these maxima.";
+        let head = "# Copy to /etc/sysctl.d, then: sysctl --system. Windows as wide as the plan \
+         counts on need these maxima.";
         (!settings.is_empty()).then(|| format!("{head}\n{settings}"))
     }
 
@@ -154,7 +156,8 @@ fn set_gateway(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()
     Ok(())
 }
 
-/// Adds a port for each flow of which the inventory says where it comes in; one of the base with the same address is replaced.
+/// Adds a port for each flow of which the inventory says where it comes in; one of the base with
+/// the same address is replaced.
 fn set_forwards(
     table: &mut Table,
     gateway: &DesiredGateway,
@@ -211,7 +214,8 @@ fn set_learned(table: &mut Table, most: Option<Segments>) {
 /// Largest window that a learner takes (docs/jumpstart.md).
 const MOST_LEARNED: u32 = 65_535;
 
-/// Returns the configuration of the base to start from, and whether there is one. Earlier versions wrote names with colons.
+/// Returns the configuration of the base to start from, and whether there is one. Earlier versions
+/// wrote names with colons.
 fn read_base(
     base: Option<&Path>,
     name: &str,

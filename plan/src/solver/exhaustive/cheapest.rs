@@ -1,7 +1,8 @@
-//! The cheapest plan by exact search: of all plans, or of those whose score is no more than a limit.
+//! The cheapest plan by exact search: of all plans, or of those whose score is no more than a
+//! limit.
 //!
-//! Depth-first over the flows, each trying its cheapest paths first, with a bound from each flow's cheapest path and from
-//! the relays that the loads so far need at least.
+//! Depth-first over the flows, each trying its cheapest paths first, with a bound from each flow's
+//! cheapest path and from the relays that the loads so far need at least.
 
 use tradewind_units::{Duration, Money};
 
@@ -44,7 +45,8 @@ pub(super) fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Plan, Solv
     }
 }
 
-/// Returns the cheapest plan whose score is no more than `most`, starting from `best`; what there is when `work` ends.
+/// Returns the cheapest plan whose score is no more than `most`, starting from `best`; what there
+/// is when `work` ends.
 pub(super) fn within(
     problem: &Problem,
     most: Duration,
