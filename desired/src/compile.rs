@@ -437,16 +437,16 @@ mod tests {
         };
         let policy = |name: &str| &desired.relays[&relay_id(name)].policy;
         let first = policy(names[0]);
-        assert_eq!(shown(&first.next_hops), ["192.0.2.2:7001", "192.0.2.3:7001"]);
+        assert_eq!(shown(&first.next_hops), ["192.0.2.2/32:7001", "192.0.2.3/32:7001"]);
         // A path without the last relay ends at the first one.
-        assert_eq!(shown(&first.destinations), ["192.0.2.9:8001"]);
+        assert_eq!(shown(&first.destinations), ["192.0.2.9/32:8001"]);
         let last = policy(names[1]);
         assert!(last.next_hops.is_empty(), "{last:?}");
-        assert_eq!(shown(&last.destinations), ["192.0.2.9:8001", "192.0.2.9:8003"]);
+        assert_eq!(shown(&last.destinations), ["192.0.2.9/32:8001", "192.0.2.9/32:8003"]);
         assert!(!last.is_loopback());
 
         let grant = &desired.gateways[&SiteId::new("tokyo").unwrap()].grant;
-        assert_eq!(shown(&grant.destinations), ["192.0.2.9:8001"], "the direct flow needs none");
+        assert_eq!(shown(&grant.destinations), ["192.0.2.9/32:8001"], "the direct flow needs none");
         let identities = [1, 2, 3].map(|seed| IdentityKey::from_entropy([seed; 32]).public());
         assert!(identities.iter().all(|relay| grant.relays.contains(relay)), "{grant:?}");
         assert_eq!(grant.relays.len(), 3);

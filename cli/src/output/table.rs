@@ -28,7 +28,9 @@ fn drawn<H: AsRef<str>>(
         Some(width) => {
             table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
         }
-        None => drop(table.set_content_arrangement(ContentArrangement::Disabled)),
+        None => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
     }
     let aligned = |column: usize, text: &str| {
         let side = if column < first_number { CellAlignment::Left } else { CellAlignment::Right };
