@@ -92,6 +92,12 @@ impl RelayError {
     /// Returns whether what its user wrote is at fault: the configuration, or a file that it names.
     #[must_use]
     pub const fn is_of_configuration(&self) -> bool {
-        matches!(self, Self::Config { .. } | Self::IdentityFile { .. } | Self::Grant(_))
+        matches!(
+            self,
+            Self::Config { .. }
+                | Self::IdentityFile { .. }
+                | Self::Revocations { .. }
+                | Self::Grant(_)
+        )
     }
 }
