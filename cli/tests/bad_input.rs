@@ -351,7 +351,7 @@ fn a_probe_without_answers_shows_no_empty_table() {
 
 #[test]
 fn wrong_usage_ends_with_two_and_names_its_flag() {
-    let files = Files::new("usage");
+    let files = Files::new("usage-of-files");
     let rate = ["probe", "rate", "127.0.0.1:1"];
     for (arguments, expected) in [
         ([&rate[..], &["--duration", "0s"]].concat(), "--duration: at least 100 ms, not `0"),
