@@ -38,8 +38,8 @@
 pub mod access_log;
 mod admission;
 mod authorization;
-mod capacity;
 pub mod buffers;
+mod capacity;
 pub mod config;
 mod connection;
 mod counts;
