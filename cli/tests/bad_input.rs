@@ -169,7 +169,8 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
     let grant = text(&tradewind(&issue, &files.0).stdout);
     files.write("grant.txt", &grant);
     let key = fs::read_to_string(files.0.join("operator.key")).unwrap();
-    files.write("cut.key", &key[..20]);
+    let cut = files.write("cut.key", &key[..20]);
+    fs::set_permissions(cut, fs::Permissions::from_mode(0o600)).unwrap();
     files.write("cut.txt", &grant[..60]);
     let mistyped = if &grant[40..41] == "a" { "b" } else { "a" };
     files.write("altered.txt", format!("{}{mistyped}{}", &grant[..40], &grant[41..]));

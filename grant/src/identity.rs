@@ -8,6 +8,7 @@
 //! `Debug` and are wiped when dropped; their text is given only by `to_secret_text`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ed25519_dalek::Signer;
 use zeroize::Zeroizing;
@@ -28,21 +29,22 @@ pub(crate) const SIGNATURE_BYTES: usize = 64;
 /// Bytes of a [`PublicIdentity`]'s fingerprint: too many for anyone to find a second relay with the same.
 pub const FINGERPRINT_BYTES: usize = 16;
 
-/// A gateway's or relay's secret identity.
+/// A gateway's or relay's secret identity; clones share the one copy of it.
 #[derive(Clone)]
-pub struct IdentityKey(x25519_dalek::StaticSecret);
+pub struct IdentityKey(Arc<x25519_dalek::StaticSecret>);
 
 impl IdentityKey {
     /// Makes a key from 32 bytes of the system's entropy.
     #[must_use]
     pub fn from_entropy(entropy: [u8; 32]) -> Self {
-        Self(x25519_dalek::StaticSecret::from(entropy))
+        let entropy = Zeroizing::new(entropy);
+        Self(Arc::new(x25519_dalek::StaticSecret::from(*entropy)))
     }
 
     /// The half that others may know.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
-        PublicIdentity(x25519_dalek::PublicKey::from(&self.0).to_bytes())
+        PublicIdentity(x25519_dalek::PublicKey::from(&*self.0).to_bytes())
     }
 
     /// The text form, for the owner's key file only.

@@ -40,6 +40,7 @@ pub mod private_directory;
 pub mod processes;
 pub mod registration;
 pub mod route;
+pub mod secret_file;
 pub mod signals;
 pub mod sock_diag;
 mod sockops;

@@ -4,10 +4,9 @@ mod forward;
 pub mod users;
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -189,15 +188,6 @@ fn identity_text<'de, D: serde::Deserializer<'de>>(
     String::deserialize(text)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// The text of a short file; of a longer one, or one without end, its first bytes, which are no identity.
-fn read_start(path: &Path) -> std::io::Result<String> {
-    /// Far longer than an identity.
-    const MOST_BYTES: u64 = 64 << 10;
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// The identity that the configuration gives or points to.
 fn load_identity(
     file: Option<&PathBuf>,
@@ -207,8 +197,11 @@ fn load_identity(
         (None, inline) => Ok(inline.cloned()),
         (Some(_), Some(_)) => Err(refused("identity", "give either `identity_file` or `identity`")),
         (Some(path), None) => {
+            /// Far longer than an identity.
+            const MOST_BYTES: usize = 4096;
             let refused = |problem| RelayError::IdentityFile { path: path.clone(), problem };
-            let text = read_start(path).map_err(|error| refused(crate::failure::plain(&error)))?;
+            let text = tradewind_net::secret_file::read(path, MOST_BYTES)
+                .map_err(|error| refused(crate::failure::plain(&error)))?;
             text.trim().parse().map(Some).map_err(|error| refused(format!("{error}")))
         }
     }

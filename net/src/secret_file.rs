@@ -1,0 +1,83 @@
+//! Files that hold secrets.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+/// What the group and others may do with a file.
+const OF_OTHERS: u32 = 0o007;
+const OF_GROUP: u32 = 0o070;
+
+/// Reads the secret text in the file at `path`, at most `most_bytes` of it; it is wiped when
+/// dropped.
+///
+/// As with ssh's keys, others may not have any right to a file of this user. A file of another user,
+/// such as one that root lends to this user's group, may be readable to the group.
+///
+/// # Errors
+/// When it cannot be read, when others may, or when it is no text.
+pub fn read(path: &Path, most_bytes: usize) -> io::Result<Zeroizing<String>> {
+    read_open(&File::open(path)?, most_bytes)
+}
+
+/// As [`read`], of a file that is open, from its beginning.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_open(file: &File, most_bytes: usize) -> io::Result<Zeroizing<String>> {
+    let found = file.metadata()?;
+    let is_ours = found.uid() == crate::capability::user_id();
+    let rights = found.mode() & if is_ours { OF_GROUP | OF_OTHERS } else { OF_OTHERS };
+    if found.is_file() && rights != 0 {
+        let mode = found.mode() & 0o7777;
+        let problem = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    // Room for all of it at once: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(vec![0; most_bytes]);
+    let mut filled = 0;
+    let mut file = file;
+    if found.is_file() {
+        io::Seek::rewind(&mut file)?;
+    }
+    while filled < bytes.len() {
+        match file.read(&mut bytes[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    let text = std::str::from_utf8(&bytes[..filled]);
+    let text = text.map_err(|_| io::Error::other("not a text file (UTF-8)"))?;
+    let mut secret = Zeroizing::new(String::with_capacity(filled));
+    secret.push_str(text);
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused() {
+        let name = format!("tradewind-secret-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "secret\n").unwrap();
+        for (mode, is_read) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            match read(&path, 100) {
+                Ok(secret) => assert!(is_read && *secret == "secret\n", "{mode:o}"),
+                Err(error) => {
+                    let words = format!("(mode {mode:o}); `chmod 600` it");
+                    assert!(!is_read && error.to_string().ends_with(&words), "{error}");
+                }
+            }
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(*read(&path, 3).unwrap(), "sec", "no more than was asked for");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
