@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use tradewind_grant::{
     Grant, GrantId, GrantSpec, OperatorKey, OperatorPublicKey, PublicIdentity, Relays,
-    RevocationList, SignedGrant,
+    RevocationList, SignedGrant, SourceRange,
 };
 use tradewind_relay::revocations;
 use tradewind_units::time::parse_duration;
@@ -21,7 +21,7 @@ pub(crate) enum GrantCommand {
     ///
     /// The specification is TOML: gateway = "twid_...", destinations = ["10.0.0.0/8:443",
     /// "*.example.com:443"], relays = ["twid_..."] or "any", expires = "720 h" or a date; optional:
-    /// not_before, sessions, session_max_age.
+    /// not_before, sessions, session_max_age, sources = ["10.1.0.0/16"].
     Issue {
         /// The operator's key, made by `tradewind keygen operator`
         #[arg(long, value_name = "FILE")]
@@ -29,6 +29,10 @@ pub(crate) enum GrantCommand {
         /// Longest that a session may be open, such as `24 h`; instead of the specification's
         #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
         session_max_age: Option<Duration>,
+        /// Whose addresses packets may come from where a far gateway keeps them, beside the
+        /// specification's `sources`; may be given several times
+        #[arg(long, value_name = "RANGE")]
+        source: Vec<SourceRange>,
         /// The specification
         spec: PathBuf,
     },
@@ -65,7 +69,9 @@ pub(crate) enum GrantCommand {
 
 pub(crate) fn run(command: GrantCommand) -> Outcome {
     match command {
-        GrantCommand::Issue { key, session_max_age, spec } => issue(&key, session_max_age, &spec),
+        GrantCommand::Issue { key, session_max_age, source, spec } => {
+            issue(&key, session_max_age, source, &spec)
+        }
         GrantCommand::Revoke { key, list, grant, gateway, issued_before } => {
             revoke(&key, &list, &Revoked { grant, gateway, issued_before })
         }
@@ -77,11 +83,17 @@ fn operator(key: &Path) -> anyhow::Result<OperatorKey> {
     read_text(key)?.trim().parse().or_bad(key)
 }
 
-fn issue(key: &Path, session_max_age: Option<Duration>, spec: &Path) -> Outcome {
+fn issue(
+    key: &Path,
+    session_max_age: Option<Duration>,
+    sources: Vec<SourceRange>,
+    spec: &Path,
+) -> Outcome {
     let operator = operator(key)?;
     let spec_text = read_text(spec)?;
     let mut parsed = GrantSpec::parse(&spec_text).or_bad(spec)?;
     parsed.session_max_age = session_max_age.or(parsed.session_max_age);
+    parsed.sources.extend(sources);
     let signed = parsed.issue(now()).and_then(|grant| grant.sign(&operator)).or_bad(spec)?;
     output::line(signed)?;
     Ok(ExitCode::SUCCESS)
@@ -172,6 +184,10 @@ fn show_terms(grant: &Grant) -> anyhow::Result<()> {
     output::line(format_args!("gateway       {}", grant.gateway))?;
     output::line(format_args!("destinations  {}", destinations.join(", ")))?;
     output::line(format_args!("relays        {relays}"))?;
+    let sources: Vec<String> = grant.extensions.sources.iter().map(ToString::to_string).collect();
+    if !sources.is_empty() {
+        output::line(format_args!("sources       {}", sources.join(", ")))?;
+    }
     output::line(format_args!("sessions      {sessions}"))
 }
 

@@ -79,6 +79,12 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
     ];
     table::print(&heading, &rows, 3)?;
     print_members(report)?;
+    if report.foreign_sources > 0 {
+        let count = report.foreign_sources;
+        output::say(format_args!(
+            "{count} packets were dropped, since their sender's grant does not cover their source"
+        ));
+    }
     for refusal in &report.refusals {
         let RefusalStatus { far, what, by, reason } = refusal;
         output::say(format!("refused: the {what} to {far}, by {by}: {reason}"));

@@ -384,15 +384,7 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
     };
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner.unwrap_or(address).parse::<IpAddr>() {
-        Ok(base) if base.is_ipv6() == inner.is_some() => {
-            let bits = match prefix {
-                None if base.is_ipv4() => 32,
-                None => 128,
-                Some("0") => 0,
-                Some(prefix) => u8::try_from(strict_port(prefix)?).ok()?,
-            };
-            range(base, bits)
-        }
+        Ok(base) if base.is_ipv6() == inner.is_some() => range(base, prefix_of(base, prefix)?),
         Ok(_) => None,
         Err(_) if prefix.is_none() => Some(Hosts::Name(HostName::new(text).ok()?)),
         Err(_) => None,
@@ -421,9 +413,23 @@ fn without_host_bits(text: &str) -> Option<(String, String)> {
     Some((format!("{written}/{bits}"), address.to_owned()))
 }
 
-/// A range whose base has no bits set behind the prefix, and no second form.
+/// The length of a prefix as it is written behind `base`; without one the address alone.
+pub(crate) fn prefix_of(base: IpAddr, written: Option<&str>) -> Option<u8> {
+    match written {
+        None if base.is_ipv4() => Some(32),
+        None => Some(128),
+        Some("0") => Some(0),
+        Some(prefix) => u8::try_from(strict_port(prefix)?).ok(),
+    }
+}
+
 fn range(base: IpAddr, prefix_bits: u8) -> Option<Hosts> {
-    let clean = match base {
+    is_range(base, prefix_bits).then_some(Hosts::Range { base, prefix_bits })
+}
+
+/// Whether `base` has no bits set behind the prefix, and no second form.
+pub(crate) fn is_range(base: IpAddr, prefix_bits: u8) -> bool {
+    match base {
         IpAddr::V4(v4) => {
             let host_bits = u32::MAX.checked_shr(u32::from(prefix_bits)).unwrap_or(0);
             prefix_bits <= 32 && u32::from(v4) & host_bits == 0
@@ -432,8 +438,7 @@ fn range(base: IpAddr, prefix_bits: u8) -> Option<Hosts> {
             let host_bits = u128::MAX.checked_shr(u32::from(prefix_bits)).unwrap_or(0);
             prefix_bits <= 128 && u128::from(v6) & host_bits == 0 && v6.to_ipv4_mapped().is_none()
         }
-    };
-    clean.then_some(Hosts::Range { base, prefix_bits })
+    }
 }
 
 impl std::str::FromStr for DestinationRule {

@@ -25,6 +25,7 @@
 //! | [`first_flight`] | how who dials proves that it knows the relay, before that answers |
 //! | [`replay`] | which headers were seen before |
 //! | [`destination`] | destinations and the rules that cover them |
+//! | [`source`] | where packets may come from |
 //! | [`policy`] | where something may go: the one answer |
 //! | [`forbidden`] | addresses that are never dialled |
 //!
@@ -49,6 +50,7 @@ pub mod reply;
 pub mod revocation;
 pub mod sealer;
 pub mod signing;
+pub mod source;
 pub mod spec;
 pub mod terms;
 mod text;
@@ -72,6 +74,7 @@ pub use reply::{Reply, ReplyKey, Status};
 pub use revocation::{RevocationList, Revocations, SignedRevocations};
 pub use sealer::{Request, SealedHeader, Sealer};
 pub use signing::IdentitySigner;
+pub use source::SourceRange;
 pub use spec::{GrantSpec, parse_moment};
 pub use terms::{DialLimit, Terms};
 pub use token::{Extensions, Grant, GrantId, Relays, SignedGrant, VerifiedGrant};

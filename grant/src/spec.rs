@@ -7,6 +7,7 @@
 //! expires = "720 h"                                        # or 2027-01-31T00:00:00Z
 //! not_before = 2026-12-01T00:00:00Z                        # optional: from now on
 //! sessions = 1000                                          # optional: no limit
+//! sources = ["10.1.0.0/16"]                                # optional: whose addresses packets may come from
 //! session_max_age = "24 h"                                 # optional: until the grant ends
 //! ```
 
@@ -19,7 +20,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::date::from_date;
 use crate::token::{BACKDATED, Extensions};
-use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays};
+use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays, SourceRange};
 
 /// A grant's specification.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
@@ -40,6 +41,9 @@ pub struct GrantSpec {
     /// Longest that a session may be open.
     #[serde(default, with = "as_text::option")]
     pub session_max_age: Option<Duration>,
+    /// Whose addresses packets may come from.
+    #[serde(default)]
+    pub sources: Vec<SourceRange>,
 }
 
 /// `"any"` or a list of public identities.
@@ -115,6 +119,7 @@ impl GrantSpec {
                 session_max_age: self.session_max_age,
                 // Otherwise it follows from the beginning.
                 issued_at: self.not_before.map(|_| now),
+                sources: self.sources.clone(),
             },
         })
     }

@@ -27,12 +27,14 @@
 //!     x    each: kind 1, length 2, value; kinds in ascending order, and none that the reader does not know
 //! kind 1: longest that a session may be open, in seconds, 4; not 0
 //! kind 2: issued at, ms since the Unix epoch, 8; where that does not follow from the beginning
+//! kind 3: sources, 1 to 16, each: kind 4 or 6, address, prefix length
 //! ```
 //!
 //! There is one encoding of a grant: relays are sorted and distinct, ranges have no bits behind their
 //! prefix, names are lower case, and nothing follows the signature.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -43,13 +45,15 @@ use crate::policy::Target;
 use crate::wire::{Reader, from_unix_ms, unix_ms};
 use crate::{
     Destination, DestinationRule, GrantError, KeyId, OperatorKey, OperatorPublicKey,
-    PublicIdentity, Route, text,
+    PublicIdentity, Route, SourceRange, text,
 };
 
 /// Longest signed grant, so that it fits into a hop header with a usual route. Chosen.
 pub const GRANT_LIMIT: usize = 512;
 /// Most relays that a grant can list.
 pub const RELAY_LIMIT: usize = 16;
+/// Most ranges of sources of a grant.
+pub const SOURCE_LIMIT: usize = 16;
 /// Most extensions of a grant.
 const EXTENSION_LIMIT: u8 = 8;
 /// Most destination rules of a grant.
@@ -116,6 +120,8 @@ pub struct Extensions {
     pub session_max_age: Option<Duration>,
     /// When it was issued, to the millisecond; [`BACKDATED`] after it begins when absent.
     pub issued_at: Option<Timestamp>,
+    /// Whose addresses packets may come from where those are kept; nobody's when empty.
+    pub sources: Vec<SourceRange>,
 }
 
 /// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
@@ -124,6 +130,7 @@ pub const BACKDATED: Duration = crate::replay::SKEW;
 
 const SESSION_MAX_AGE: u8 = 1;
 const ISSUED_AT: u8 = 2;
+const SOURCES: u8 = 3;
 
 impl Extensions {
     fn put(&self, out: &mut Vec<u8>) -> Result<(), GrantError> {
@@ -136,6 +143,15 @@ impl Extensions {
         }
         if let Some(issued_at) = self.issued_at {
             values.push((ISSUED_AT, unix_ms(issued_at).to_be_bytes().to_vec()));
+        }
+        if self.sources.len() > SOURCE_LIMIT {
+            let count = self.sources.len();
+            return Err(GrantError::invalid("number of sources", count, "at most 16 ranges"));
+        }
+        if !self.sources.is_empty() {
+            let mut value = Vec::new();
+            self.sources.iter().for_each(|range| range.put(&mut value));
+            values.push((SOURCES, value));
         }
         out.push(values.len() as u8);
         for (kind, value) in values {
@@ -173,6 +189,14 @@ impl Extensions {
                     }
                 },
                 ISSUED_AT => extensions.issued_at = Some(take_time(&mut value)?),
+                SOURCES => {
+                    while value.end(what).is_err() {
+                        extensions.sources.push(SourceRange::take(&mut value)?);
+                    }
+                    if !(1..=SOURCE_LIMIT).contains(&extensions.sources.len()) {
+                        return Err(malformed());
+                    }
+                }
                 // Whatever it restricts, this reader would not.
                 _ => return Err(malformed()),
             }
@@ -194,6 +218,12 @@ impl Grant {
     pub fn session_limit(&self, now: Timestamp) -> Duration {
         let left = self.expires.since(now);
         self.extensions.session_max_age.map_or(left, |most| most.min(left))
+    }
+
+    /// Returns whether packets under the grant may come from `ip`, be it not the gateway's own.
+    #[must_use]
+    pub fn covers_source(&self, ip: IpAddr) -> bool {
+        self.extensions.sources.iter().any(|range| range.contains(ip))
     }
 
     /// Signs the grant.

@@ -129,6 +129,28 @@ fn a_grant_that_opens_nothing_too_much_or_ends_early_is_not_signed() {
     assert!(refused(|g| g.relays = Relays::Listed(vec![[2; 16], [1; 16]])).contains("relays"));
 }
 
+fn with_sources(sources: &[&str]) -> Grant {
+    let sources = sources.iter().map(|range| range.parse().unwrap()).collect();
+    Grant { extensions: tradewind_grant::Extensions { sources, ..Default::default() }, ..grant() }
+}
+
+#[test]
+fn a_grant_with_sources_is_read_back_as_it_was() {
+    let grant = with_sources(&["10.1.0.0/16", "fd00:1::/64", "10.2.0.7"]);
+    let signed = grant.clone().sign(&operator()).unwrap();
+    assert_eq!(signed.as_bytes()[3], 2, "who reads version 1 alone refuses it");
+    let read = SignedGrant::from_bytes(signed.as_bytes()).unwrap();
+    assert_eq!(read.verify(&[operator().public()]).unwrap(), &grant);
+    for (ip, is_covered) in
+        [("10.1.2.3", true), ("fd00:1::9", true), ("10.2.0.7", true), ("10.2.0.8", false)]
+    {
+        assert_eq!(grant.covers_source(ip.parse().unwrap()), is_covered, "{ip}");
+    }
+    assert!(!common::grant().covers_source("10.1.2.3".parse().unwrap()), "none when absent");
+    let refused = with_sources(&["10.1.0.0/16"; 17]).sign(&operator()).unwrap_err().to_string();
+    assert!(refused.contains("at most 16 ranges"), "{refused}");
+}
+
 #[test]
 fn an_empty_list_of_relays_allows_none() {
     let nobody = Relays::listed(&[]);
@@ -282,6 +304,7 @@ proptest! {
             extensions: Extensions {
                 session_max_age: age.map(|age| Duration::from_secs(age.into())),
                 issued_at: issued.map(at),
+                ..Extensions::default()
             },
         };
         let signed = grant.clone().sign(&operator()).unwrap();

@@ -309,6 +309,12 @@ impl NodeConfig {
             | Entrance::Tunnel(Tunnel { destinations, .. }) => destinations.as_slice(),
             Entrance::Port { .. } => &[],
         });
+        let is_tunnel = |path: &Path| matches!(path.entrance, Entrance::Tunnel(_));
+        if grant.extensions.sources.is_empty() && self.paths.iter().any(is_tunnel) {
+            tracing::warn!(
+                "grant: it names no `sources`, so that far gateways put none of these packets out"
+            );
+        }
         for rule in ranges.filter(|rule| !covers_ends(grant, rule)) {
             tracing::warn!(%rule, "grant: it does not cover all of where these packets go, and what is taken for the rest will be lost");
         }

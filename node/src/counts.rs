@@ -67,6 +67,8 @@ counters! {
     delivered,
     /// Copies of packets that had arrived before, and replays.
     duplicates,
+    /// Packets dropped that came under addresses which this node keeps, and which their sender's grant does not cover.
+    foreign_sources,
     /// Datagrams dropped for another reason.
     dropped,
     /// Copies sent to an ingress relay, and sent again.

@@ -189,6 +189,9 @@ pub struct PacketReport {
     /// Endpoints that it knows as members.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
+    /// Packets dropped that came under addresses which their sender's grant does not cover.
+    #[serde(default)]
+    pub foreign_sources: u64,
     /// What others refuse.
     #[serde(default)]
     pub refusals: Vec<RefusalStatus>,
@@ -215,6 +218,7 @@ pub(crate) fn report<'a>(boards: impl IntoIterator<Item = &'a Board>) -> PacketR
         all.flows.extend(one.flows);
         all.relays.extend(one.relays);
         all.endpoints.extend(one.endpoints);
+        all.foreign_sources += one.foreign_sources;
         all.refusals.extend(one.refusals);
     }
     all

@@ -167,7 +167,14 @@ impl Worker {
             let (relays, endpoints) = self.engine.report_members();
             let flows = self.engine.report(now);
             let refusals = self.engine.report_refusals(now);
-            let report = PacketReport { schema_version: 1, flows, relays, endpoints, refusals };
+            let report = PacketReport {
+                schema_version: 1,
+                flows,
+                relays,
+                endpoints,
+                refusals,
+                foreign_sources: self.outside.counts.snapshot().foreign_sources,
+            };
             self.outside.board.write(report);
         }
     }

@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use nodes::hosts::{Row, connected_to};
-use nodes::{PATIENCE, grant, identity, operator};
+use nodes::{PATIENCE, grant, grant_with_sources, identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
 use tradewind_node::{Node, NodeConfig};
 
 type Test = fn(&Row);
-const TESTS: [(&str, Test); 2] = [
+const TESTS: [(&str, Test); 3] = [
+    ("sources_outside_the_grant_are_dropped_and_counted", sources_are_granted),
     ("packets_to_the_far_host_itself_are_dropped", own_host_is_refused),
     ("packets_to_the_far_host_itself_are_delivered_when_a_rule_names_it", own_host_is_named),
 ];
@@ -122,6 +123,55 @@ fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usi
         }
     }
     heard
+}
+
+/// A near gateway that takes what goes to the server off its way, with a grant for packets of `sources`.
+fn taking_gateway(row: &Row, sources: &str, taken: &str) -> Node {
+    let far = identity(4).public();
+    let text = format!("{taken}\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}");
+    let packet = text.parse::<toml::Table>().unwrap().into();
+    let grant = Some(grant_with_sources(identity(1).public(), &RANGES.join(" "), sources));
+    let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+    row.near.run(|| Node::start(config)).unwrap().unwrap()
+}
+
+/// Writes from the client to the server until the far gateway has `what` of it.
+fn write_until(row: &Row, far: &Node, what: impl Fn(tradewind_node::Snapshot) -> u64) {
+    let clients = row.client.run(|| SERVERS.map(connected_to)).unwrap();
+    let (before, begun) = (what(far.snapshot()), Instant::now());
+    while what(far.snapshot()) < before + 10 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", far.snapshot());
+        for client in &clients {
+            let _refused = client.send(b"any");
+            let _answer = client.recv(&mut [0; 16]);
+        }
+    }
+}
+
+fn sources_are_granted(row: &Row) {
+    let (_at_server, granted) = (services(&row.server), "10.89.0.0/24 fd89::/64");
+    let tproxy = format!("tproxy = {{ destinations = {RANGES:?} }}");
+    let tun = format!("tun = {{ name = 'tw0', destinations = {RANGES:?} }}");
+    let keeps = "keep_sources = ['10.89.0.0/16:*', '[fd89::]/16:*']";
+    let puts_out = "tun = { name = 'tw1', sources = ['10.89.0.0/24:*', '[fd89::]/64:*'] }";
+    for (taken, more) in [(&tproxy, keeps), (&tun, puts_out)] {
+        for sources in ["", "10.89.7.0/24 fd89:7::/64"] {
+            let far = far_gateway(row, &RANGES, more);
+            let near = taking_gateway(row, sources, taken);
+            write_until(row, &far, |counts| counts.foreign_sources);
+            assert_eq!(far.snapshot().delivered, 0, "{taken} under {sources:?}");
+            let begun = Instant::now();
+            while far.report().foreign_sources == 0 {
+                assert!(begun.elapsed() < PATIENCE, "the report does not tell");
+            }
+            drop(near);
+        }
+        let far = far_gateway(row, &RANGES, more);
+        let near = taking_gateway(row, granted, taken);
+        write_until(row, &far, |counts| counts.delivered);
+        assert_eq!(far.snapshot().foreign_sources, 0, "{taken}");
+        drop(near);
+    }
 }
 
 fn own_host_is_refused(row: &Row) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{
-    DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant,
+    DestinationRule, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant, SourceRange,
 };
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, HostId};
@@ -314,7 +314,8 @@ impl Party {
         entrance: Entrance,
     ) -> Result<Service, DemoError> {
         let everywhere: Vec<DestinationRule> = vec![HOSTS.parse().expect("a rule")];
-        let grant = service::grant(&self.key, Relays::Any, everywhere, operator)?;
+        let own = SourceRange::from(self.ip);
+        let grant = service::grant(&self.key, Relays::Any, (everywhere, vec![own]), operator)?;
         let flow = FlowSection {
             entrance,
             far: carriage.far.stop(),

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Serialize;
 use tradewind_desired::{Encryption, Hop, LegProfile, LegTo, ProcessLegs, RouteTable};
 use tradewind_grant::{
-    Destination, DestinationRule, Grant, IdentityKey, OperatorKey, PublicIdentity, Relays,
-    SignedGrant,
+    Destination, DestinationRule, Extensions, Grant, IdentityKey, OperatorKey, PublicIdentity,
+    Relays, SignedGrant, SourceRange,
 };
 use tradewind_lab::LabError;
 use tradewind_net::sysctl;
@@ -260,7 +260,7 @@ impl NewGateway<'_> {
 
     /// The gateway may reach its destinations over its relays.
     fn grant(&self, key: &IdentityKey, operator: &OperatorKey) -> Result<SignedGrant, DemoError> {
-        grant(key, Relays::listed(&self.relays), self.rules(), operator)
+        grant(key, Relays::listed(&self.relays), (self.rules(), Vec::new()), operator)
     }
 }
 
@@ -271,7 +271,7 @@ impl NewGateway<'_> {
 pub(super) fn grant(
     key: &IdentityKey,
     relays: Relays,
-    destinations: Vec<DestinationRule>,
+    (destinations, sources): (Vec<DestinationRule>, Vec<SourceRange>),
     operator: &OperatorKey,
 ) -> Result<SignedGrant, DemoError> {
     let since_epoch = std::time::SystemTime::now()
@@ -282,7 +282,7 @@ pub(super) fn grant(
         not_before: Timestamp::ZERO + since_epoch.saturating_sub(GRANT_BACKDATED),
         expires: Timestamp::ZERO + since_epoch + GRANT_LASTS,
         sessions: None,
-        extensions: tradewind_grant::Extensions::default(),
+        extensions: Extensions { sources, ..Extensions::default() },
         relays,
         destinations,
     };

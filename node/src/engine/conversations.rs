@@ -394,6 +394,12 @@ impl Engine {
         from: Option<SocketAddr>,
     ) -> bool {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
+            if !self.may_come_from(peer, from, to) {
+                let reason = Refusal::NotGranted;
+                self.say(peer, &Message::Denied { conversation, reason });
+                add(&self.counts.foreign_sources, 1);
+                return false;
+            }
             let granted = match whole_packets(from, to) {
                 Some(from) => self.may_put_out(peer, from, to.ip()),
                 None => self.may_deliver(peer, to),
@@ -416,6 +422,29 @@ impl Engine {
         true
     }
 
+    /// Whether datagrams of `from` are delivered to `to` under that address.
+    fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let mut rules = self.config.keep_sources.iter();
+        from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
+    }
+
+    /// Whether packets of `peer` may say where they come from: what is delivered under an address
+    /// takes a grant for it.
+    pub(super) fn may_come_from(
+        &self,
+        peer: PeerId,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> bool {
+        let Some(from) = from else { return true };
+        let is_kept = match whole_packets(Some(from), to) {
+            Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
+            None => self.keeps(from, to),
+        };
+        let grant = self.sessions.grant_of(peer);
+        !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
+    }
+
     pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> Result<(), Refusal> {
         let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
         let target = policy::Target::Address(to);
@@ -435,11 +464,7 @@ impl Engine {
     ) -> Option<()> {
         let device = whole_packets(from, to).and(self.tunnel.as_ref());
         let device = device.map(|tunnel| Arc::clone(&tunnel.device));
-        let kept = from.filter(|from| {
-            let rules = &self.config.keep_sources;
-            let is_kept = || rules.iter().any(|rule| rule.covers_address(*from));
-            device.is_some() || (from.is_ipv4() == to.is_ipv4() && is_kept())
-        });
+        let kept = from.filter(|from| device.is_some() || self.keeps(*from, to));
         let own = match device {
             Some(device) => kept.map(|from| (from, Local::Device(device))),
             None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),

@@ -41,7 +41,8 @@ impl Engine {
                     Some(from) => self.may_put_out(inbound.far, from, to.ip()),
                     None => self.may_deliver(inbound.far, to),
                 };
-                is_of(inbound.far) && is_allowed.is_err()
+                let comes_from = self.may_come_from(inbound.far, inbound.kept, to);
+                is_of(inbound.far) && (is_allowed.is_err() || !comes_from)
             })
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();

@@ -14,9 +14,11 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, descriptors, processes, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
-use super::{grant, identity, operator};
+use super::{grant_with_sources, identity, operator};
 
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
+/// Whose packets a near gateway of a row sends: its client's and its own host's.
+pub const NEAR_SOURCES: &str = "10.89.0.0/24 10.89.1.1 fd89::/64 fd89:1::1";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Links each host to the next: `right` of one leads to `left` of the other, with the addresses `10.network.place.1` and `.2`, and
@@ -129,7 +131,8 @@ fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {
     let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
     let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
     let number = if is_near { 1 } else { 4 };
-    let grant = is_near.then(|| grant(identity(1).public(), destinations));
+    let grant =
+        is_near.then(|| grant_with_sources(identity(1).public(), destinations, NEAR_SOURCES));
     NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant).unwrap()
 }
 

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tradewind_grant::{
-    Grant, Hop, IdentityKey, OperatorKey, Policy, PublicIdentity, Relays, SignedGrant,
+    Extensions, Grant, Hop, IdentityKey, OperatorKey, Policy, PublicIdentity, Relays, SignedGrant,
 };
 use tradewind_node::NodeConfig;
 use tradewind_units::Timestamp;
@@ -36,13 +36,25 @@ pub fn application() -> SocketAddr {
 }
 
 pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
+    grant_with_sources(gateway, destinations, "")
+}
+
+/// The same, whose packets may say that they come from `sources`.
+pub fn grant_with_sources(
+    gateway: PublicIdentity,
+    destinations: &str,
+    sources: &str,
+) -> SignedGrant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Grant {
         gateway,
         not_before: Timestamp::ZERO + (now - Duration::from_secs(60)),
         expires: Timestamp::ZERO + (now + Duration::from_secs(600)),
         sessions: None,
-        extensions: tradewind_grant::Extensions::default(),
+        extensions: Extensions {
+            sources: sources.split_whitespace().map(|range| range.parse().unwrap()).collect(),
+            ..Extensions::default()
+        },
         relays: Relays::Any,
         destinations: destinations.split(' ').map(|rule| rule.parse().unwrap()).collect(),
     }
