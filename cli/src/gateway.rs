@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tradewind_node::{Node, NodeConfig};
@@ -31,6 +32,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let place = || args.config.display().to_string();
     let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
+    let socks5_udp = socks5_udp.transpose().or_bad(&args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let mut inheritance = Inheritance::take()?;
@@ -59,7 +62,10 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.take_over()?;
-    let _packets = Running::start(packets, &shutdown, gateway.handle().health())?;
+    let packets = Running::start(packets, &shutdown, gateway.handle().health())?;
+    if let (Some(packets), Some(course)) = (&packets, socks5_udp) {
+        gateway.carry_datagrams(Arc::new(packets.socks_udp(course)));
+    }
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -75,7 +81,8 @@ const GATEWAY_LIVE: &[&str] = &[
 
 /// What the gateway's packet plane is told, if it has one.
 fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
-    if config.packet.is_empty() && config.packet_endpoint.is_none() {
+    let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
+    if !has_packets && config.socks5_udp.is_none() {
         return Ok(None);
     }
     let missing = |what: &str| BadFile(what.to_owned());

@@ -25,6 +25,7 @@ mod plan;
 mod probe;
 mod relay;
 mod route;
+mod socks_udp;
 
 use std::io::ErrorKind as ErrorCause;
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -15,6 +16,18 @@ pub fn for_writing(stream: TcpStream) -> io::Result<AsyncFd<TcpStream>> {
     // SAFETY: a `TcpStream` owns its descriptor, names the same one throughout its life and closes
     // it only when dropped, which `AsyncFd` does after it has taken the descriptor off the runtime.
     unsafe { AsyncFd::register_with_interest(stream, Interest::WRITABLE) }.map_err(io::Error::from)
+}
+
+/// Registers a descriptor for reading only, by which others tell that something is there. Must be
+/// called inside a runtime.
+///
+/// # Errors
+/// As [`for_writing`].
+pub fn for_reading(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names one descriptor throughout its life and closes it only when dropped,
+    // which `AsyncFd` does after it has taken the descriptor off the runtime.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
+        .map_err(io::Error::from)
 }
 
 #[cfg(test)]

@@ -139,6 +139,24 @@ impl Node {
         budget: Duration,
         options: FlowOptions,
     ) -> Result<Flow, NodeError> {
+        let judge = options.judge.clone();
+        self.begin_judged(destination, options.course(budget)?, judge)
+    }
+
+    /// The same over a course that was read from a configuration ([`crate::NodeConfig::course`]).
+    ///
+    /// # Errors
+    /// As [`Node::register`].
+    pub fn begin(&self, destination: SocketAddr, course: Course) -> Result<Flow, NodeError> {
+        self.begin_judged(destination, course, None)
+    }
+
+    fn begin_judged(
+        &self,
+        destination: SocketAddr,
+        course: Course,
+        judge: Option<Judge>,
+    ) -> Result<Flow, NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
         let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
@@ -146,8 +164,6 @@ impl Node {
         if self.config.grant.is_none() {
             return refused("grant", "missing, and there are flows");
         }
-        let judge = options.judge.clone();
-        let course = options.course(budget)?;
         course.check_members(self.config.members.is_some())?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
         let number = Flow::next_number();

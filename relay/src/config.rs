@@ -147,6 +147,8 @@ pub struct GatewayConfig {
     pub packet: Vec<toml::Value>,
     /// What this gateway is as an end of packets' paths: likewise.
     pub packet_endpoint: Option<toml::Value>,
+    /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when absent.
+    pub socks5_udp: Option<toml::Value>,
     /// How its legs' first windows are learned, which `tradewind-tuner` reads; not at all when absent.
     pub jumpstart: Option<toml::Value>,
     /// Where sessions are told of at their end; nowhere when absent.
@@ -513,6 +515,9 @@ impl GatewayConfig {
             }
             check_ranges(&key, &tproxy.destinations)?;
             check_ranges(&format!("tproxy[{index}].accept_proxy"), &tproxy.accept_proxy)?;
+        }
+        if self.socks5_udp.is_some() && self.socks5.is_empty() {
+            return Err(refused("socks5_udp", "expected `socks5` beside it"));
         }
         users::check(&self.user)?;
         let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());

@@ -79,7 +79,7 @@ mod worker;
 pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
 pub use forward::{ForwardRule, Forwarder};
-pub use gateway::{Gateway, GatewayReloader, PathsReport, survey};
+pub use gateway::{DatagramFlow, Datagrams, Gateway, GatewayReloader, PathsReport, survey};
 pub use handle::{Handle, Snapshot};
 pub use relay::{Relay, RelayReloader};
 pub use reload::{Prepared, Reload, Reloads};

@@ -416,6 +416,27 @@ impl NodeConfig {
         })
     }
 
+    /// The course of what SOCKS5 clients send by UDP, from a gateway's `[socks5_udp]`.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] with what is wrong.
+    pub fn course(socks5_udp: &toml::Value) -> Result<Course, NodeError> {
+        let key = "socks5_udp";
+        let told: PathSection = section(key, socks5_udp)?;
+        let has_entrance = told.listen.is_some() || told.to.is_some();
+        if has_entrance || told.tproxy.is_some() || told.tun.is_some() {
+            let problem = "expected no `listen`, `to`, `tproxy` or `tun`: clients say where to";
+            return Err(NodeError::Config { key, problem: problem.to_owned() });
+        }
+        if told.service == Some(Wanted::Rendezvous) {
+            let problem = "expected another service than `rendezvous`: answers are waited for";
+            return Err(NodeError::Config { key, problem: problem.to_owned() });
+        }
+        let course = told.course()?;
+        course.check()?;
+        Ok(course)
+    }
+
     /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
     ///
     /// # Errors
@@ -470,7 +491,21 @@ impl NodeConfig {
 }
 
 impl PathSection {
-    fn resolve(self) -> Result<Path, NodeError> {
+    fn resolve(mut self) -> Result<Path, NodeError> {
+        let entrance = match (self.listen, self.to, self.tproxy.take(), self.tun.take()) {
+            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
+            (None, None, Some(taken), None) => Entrance::Taken(taken),
+            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
+            _ => {
+                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
+                return Err(NodeError::Config { key: "packet", problem });
+            }
+        };
+        Ok(Path { entrance, course: self.course()? })
+    }
+
+    /// How packets get to the far endpoint, wherever they come from.
+    fn course(self) -> Result<Course, NodeError> {
         let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
         let carriage = carriage(wanted, self.ways, self.budget)?;
@@ -488,23 +523,13 @@ impl PathSection {
             return Err(NodeError::Config { key, problem });
         }
         let assumed = self.coding.unwrap_or_default().assumed(self.costs)?;
-        let entrance = match (self.listen, self.to, self.tproxy, self.tun) {
-            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
-            (None, None, Some(taken), None) => Entrance::Taken(taken),
-            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
-            _ => {
-                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
-                return Err(NodeError::Config { key: "packet", problem });
-            }
-        };
         if self.keep.is_some() {
             let problem = "expected only with `service = \"rendezvous\"`".to_owned();
             return Err(NodeError::Config { key: "keep", problem });
         }
         let (far, relays) = (self.far.placed()?, self.relays.0);
         let copies = self.copies.map(CopiesSection::resolve);
-        let course = Course { far, relays, carriage, bearable_loss, copies, assumed };
-        Ok(Path { entrance, course })
+        Ok(Course { far, relays, carriage, bearable_loss, copies, assumed })
     }
 
     fn resolve_deposits(self) -> Result<Deposits, NodeError> {
@@ -641,6 +666,27 @@ mod tests {
         assert!(nowhere.contains("missing field `address`"), "{nowhere}");
         let nobody = refused("{ address = '192.0.2.4:7001' }");
         assert!(nobody.contains("missing field `identity`"), "{nobody}");
+    }
+
+    #[test]
+    fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
+        let course = |keys: &str| {
+            let text = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
+            let told = NodeConfig::course(&toml::Value::Table(text.parse().unwrap()));
+            told.map_err(|error| error.to_string())
+        };
+        let told = course("service = 'caching'\nbudget = '150 ms'").unwrap();
+        assert_eq!(told.carriage.service, Service::Caching);
+        assert_eq!(told.carriage.budget_ms, 150);
+        for (keys, expected) in [
+            ("to = '10.0.0.7:1'", "socks5_udp: expected no `listen`, `to`"),
+            ("service = 'rendezvous'", "socks5_udp: expected another service"),
+            ("keep = '1 h'", "keep: expected only with"),
+            ("foo = 1", "socks5_udp: unknown field `foo`"),
+        ] {
+            let line = course(keys).unwrap_err();
+            assert!(line.starts_with(expected), "{line}");
+        }
     }
 
     #[test]

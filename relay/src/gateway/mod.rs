@@ -24,12 +24,14 @@ mod session;
 mod socks5;
 mod survey;
 mod tproxy;
+mod udp_associate;
 mod unreached;
 mod users;
 
 pub use reload::GatewayReloader;
 pub use report::PathsReport;
 pub use survey::survey;
+pub use udp_associate::{DatagramFlow, Datagrams};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,6 +59,7 @@ use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 pub(crate) use loops::Taken;
 use paths::Routes;
 use session::{Answer, Entrance, GatewayService, Kind};
+use udp_associate::Plane;
 
 /// A gateway whose listeners are open.
 pub struct Gateway {
@@ -140,6 +143,11 @@ impl Gateway {
         // Pools dial relays, which have no names.
         service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
         self
+    }
+
+    /// Has `datagrams` carry what SOCKS5 clients send by UDP, from now on; without it UDP is refused.
+    pub fn carry_datagrams(&self, datagrams: Arc<dyn Datagrams>) {
+        let _first = self.service.plane.set(Arc::new(Plane::new(datagrams)));
     }
 
     /// Who this gateway is, if it has an identity.

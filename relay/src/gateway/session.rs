@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -18,6 +18,7 @@ use super::http::{self, Client, Served, Target};
 use super::loops::{Loops, Taken};
 use super::paths::Routes;
 use super::proxy_header::{self, Ends, Told};
+use super::udp_associate::Plane;
 use super::users::{Credentials, NotLetIn, Users};
 use super::{sealer, socks5, tls};
 use crate::access_log::note;
@@ -99,6 +100,8 @@ struct Asked {
 enum Wish {
     /// A session to a destination.
     Session(Destination),
+    /// An association for datagrams of SOCKS5, which come from this port, unless it is 0.
+    Association(u16),
     /// Plain requests of HTTP, of which this is the first.
     Requests(Box<http::Request>),
 }
@@ -119,6 +122,8 @@ pub(super) struct GatewayService {
     pub(super) request_limit: Duration,
     /// Who may use the proxies; everybody where absent.
     pub(super) users: Option<Arc<Users>>,
+    /// What carries the datagrams of SOCKS5 clients, if anything does.
+    pub(super) plane: OnceLock<Arc<Plane>>,
     pub(super) keeping: Keeping,
     /// Who dials for the connections that were taken off their way.
     loops: Arc<Loops>,
@@ -166,6 +171,7 @@ impl GatewayService {
             request_limit: config.timeouts.header,
             users: Users::new(&config.user, key),
             loops: Arc::default(),
+            plane: OnceLock::new(),
         })
     }
 }
@@ -204,18 +210,12 @@ impl Service for GatewayService {
             return Err(refusal);
         }
         let (flow, worker) = (&entrance.flow, permit.worker());
-        let destination = match wish {
-            Wish::Session(destination) => destination,
-            Wish::Requests(first) => {
-                let serving = self.serve(&application, entrance, permit, *first, &mut unused);
-                match Box::pin(serving).await {
-                    Served::Tunnel(destination) => destination,
-                    Served::Broken(outcome) => return Err(outcome),
-                    Served::Over { word, outcome } => {
-                        part(application, worker, &word).await;
-                        return Err(outcome);
-                    }
-                }
+        let destination = match self.meet(wish, &application, entrance, permit, &mut unused).await {
+            Served::Tunnel(destination) => destination,
+            Served::Broken(outcome) => return Err(outcome),
+            Served::Over { word, outcome } => {
+                part(application, worker, &word).await;
+                return Err(outcome);
             }
         };
         note(|facts| {
@@ -303,7 +303,10 @@ impl GatewayService {
                 Kind::Forward { to } => Wish::Session(to.clone()),
                 Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
                 Kind::Socks5(_) => {
-                    Wish::Session(self.request_by_socks5(application, worker, unused).await?)
+                    match self.request_by_socks5(application, worker, unused).await? {
+                        socks5::Request::Connect(destination) => Wish::Session(destination),
+                        socks5::Request::Associate(port) => Wish::Association(port),
+                    }
                 }
                 Kind::Connect(_) => {
                     // Its own limit is this one's, and gets an answer.
@@ -328,6 +331,26 @@ impl GatewayService {
             return asking.await;
         }
         timeout(self.request_limit, asking).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Does what a client wishes, as far as that is no session.
+    async fn meet(
+        &self,
+        wish: Wish,
+        application: &Connection,
+        entrance: &Entrance,
+        permit: &Permit,
+        unused: &mut Unused,
+    ) -> Served {
+        match wish {
+            Wish::Session(destination) => Served::Tunnel(destination),
+            Wish::Association(port) => {
+                Box::pin(self.associate(application, port, permit.worker())).await
+            }
+            Wish::Requests(first) => {
+                Box::pin(self.serve(application, entrance, permit, *first, unused)).await
+            }
+        }
     }
 
     /// Carries plain requests of HTTP.
@@ -372,7 +395,7 @@ impl GatewayService {
         application: &Connection,
         worker: &Worker,
         unused: &mut Unused,
-    ) -> Result<Destination, BadRequest> {
+    ) -> Result<socks5::Request, BadRequest> {
         let refused = |error| bad_request(error, socks5::SocksError::answer);
         let failed = |error| refused(HeadError::Io(error));
         let (stock, most) = (&worker.stock, socks5::MOST_BYTES);

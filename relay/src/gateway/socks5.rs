@@ -1,4 +1,4 @@
-//! SOCKS version 5 [RFC 1928], the command CONNECT; without authentication, or with a name and a
+//! SOCKS version 5 [RFC 1928], the commands CONNECT and UDP ASSOCIATE; without authentication, or with a name and a
 //! password [RFC 1929].
 //!
 //! Parsers and answers only; the session that speaks it is in [`super::session`].
@@ -18,6 +18,7 @@ pub(crate) const NO_AUTHENTICATION: u8 = 0;
 pub(crate) const PASSWORD: u8 = 2;
 const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
+const UDP_ASSOCIATE: u8 = 3;
 const KIND_V4: u8 = 1;
 const KIND_NAME: u8 = 3;
 const KIND_V6: u8 = 4;
@@ -48,8 +49,8 @@ pub(crate) enum SocksError {
     /// A name and a password in another form.
     #[error("name and password in version {0}: expected 1")]
     PasswordVersion(u8),
-    /// Another command than CONNECT.
-    #[error("SOCKS command {0}: only CONNECT (1) is served")]
+    /// Another command.
+    #[error("SOCKS command {0}: CONNECT (1) and UDP ASSOCIATE (3) are served")]
     Command(u8),
     /// An unknown kind of address.
     #[error("SOCKS address type {0}: expected 1, 3 or 4")]
@@ -66,7 +67,7 @@ impl SocksError {
     /// The reply code that tells the client.
     const fn code(&self) -> u8 {
         match self {
-            Self::Command(_) => 7,
+            Self::Command(_) => NO_COMMAND,
             Self::AddressKind(_) => 8,
             // Nobody has such a name.
             Self::NameBytes | Self::Destination(_) => 4,
@@ -122,41 +123,120 @@ pub(crate) fn credentials(bytes: &[u8]) -> Result<Progress<Credentials>, SocksEr
     }
 }
 
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A session to a destination.
+    Connect(Destination),
+    /// A port for datagrams, which it will send from this one, if that is not 0.
+    Associate(u16),
+}
+
 /// Reads a request: version, command, zero, address, port.
-pub(crate) fn request(bytes: &[u8]) -> Result<Progress<Destination>, SocksError> {
-    let [version, command, _, kind, rest @ ..] = bytes else { return Ok(Progress::Incomplete) };
+pub(crate) fn request(bytes: &[u8]) -> Result<Progress<Request>, SocksError> {
+    let [version, command, _, rest @ ..] = bytes else { return Ok(Progress::Incomplete) };
     if *version != VERSION {
         return Err(SocksError::Version(*version));
     }
-    if *command != CONNECT {
+    if rest.is_empty() {
+        return Ok(Progress::Incomplete);
+    }
+    if !matches!(*command, CONNECT | UDP_ASSOCIATE) {
         return Err(SocksError::Command(*command));
     }
-    let address = |ip: IpAddr, port| Destination::address(SocketAddr::new(ip, port));
+    let Some((host, port, used)) = place(rest)? else { return Ok(Progress::Incomplete) };
+    let request = match *command {
+        CONNECT => Request::Connect(host.with(port)?),
+        _ => Request::Associate(port),
+    };
+    Ok(Progress::Complete(request, 3 + used))
+}
+
+/// A host as it stands in a message.
+enum Host<'a> {
+    Address(IpAddr),
+    Name(&'a [u8]),
+}
+
+impl Host<'_> {
+    fn with(&self, port: u16) -> Result<Destination, SocksError> {
+        Ok(match self {
+            Self::Address(ip) => Destination::address(SocketAddr::new(*ip, port))?,
+            Self::Name(name) => {
+                let name = std::str::from_utf8(name).map_err(|_| SocksError::NameBytes)?;
+                Destination::new(name, port)?
+            }
+        })
+    }
+}
+
+/// Reads a host behind its kind, and a port, and tells how many bytes they take; `None` while some are missing.
+fn place(bytes: &[u8]) -> Result<Option<(Host<'_>, u16, usize)>, SocksError> {
+    let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let host_bytes = match (*kind, rest) {
         (KIND_V4, _) => 4,
         (KIND_V6, _) => 16,
         (KIND_NAME, [length, ..]) => 1 + usize::from(*length),
-        (KIND_NAME, []) => return Ok(Progress::Incomplete),
+        (KIND_NAME, []) => return Ok(None),
         (other, _) => return Err(SocksError::AddressKind(other)),
     };
     let Some((host, [high, low, ..])) = rest.split_at_checked(host_bytes) else {
-        return Ok(Progress::Incomplete);
+        return Ok(None);
     };
-    let port = u16::from_be_bytes([*high, *low]);
-    let destination = match *kind {
+    let host = match *kind {
         KIND_V4 => {
-            address(Ipv4Addr::from(<[u8; 4]>::try_from(host).expect("four bytes")).into(), port)?
+            Host::Address(Ipv4Addr::from(<[u8; 4]>::try_from(host).expect("four bytes")).into())
         }
         KIND_V6 => {
-            address(Ipv6Addr::from(<[u8; 16]>::try_from(host).expect("16 bytes")).into(), port)?
+            Host::Address(Ipv6Addr::from(<[u8; 16]>::try_from(host).expect("16 bytes")).into())
         }
-        _ => {
-            let name = std::str::from_utf8(&host[1..]).map_err(|_| SocksError::NameBytes)?;
-            Destination::new(name, port)?
-        }
+        _ => Host::Name(&host[1..]),
     };
-    Ok(Progress::Complete(destination, 4 + host_bytes + 2))
+    Ok(Some((host, u16::from_be_bytes([*high, *low]), 1 + host_bytes + 2)))
 }
+
+/// Appends an address behind its kind, and its port.
+fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            out.push(KIND_V4);
+            out.extend_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.push(KIND_V6);
+            out.extend_from_slice(&ip.octets());
+        }
+    }
+    out.extend_from_slice(&address.port().to_be_bytes());
+}
+
+/// Where a client's datagram is to go, and what it carries; `None` where it is none, or a fragment.
+pub(crate) fn unwrap(datagram: &[u8]) -> Option<(Destination, &[u8])> {
+    let [0, 0, 0, rest @ ..] = datagram else { return None };
+    let (host, port, used) = place(rest).ok()??;
+    Some((host.with(port).ok()?, &rest[used..]))
+}
+
+/// A datagram for a client, which came from `source`.
+pub(crate) fn wrap(source: SocketAddr, data: &[u8]) -> Vec<u8> {
+    let mut datagram = Vec::with_capacity(22 + data.len());
+    datagram.extend_from_slice(&[0, 0, 0]);
+    put_address(&mut datagram, source);
+    datagram.extend_from_slice(data);
+    datagram
+}
+
+/// The reply to a client whose datagrams are taken at `address`.
+pub(crate) fn associated(address: SocketAddr) -> Vec<u8> {
+    let mut reply = vec![VERSION, 0, 0];
+    put_address(&mut reply, address);
+    reply
+}
+
+/// The reply code of any other failure.
+pub(crate) const FAILED: u8 = 1;
+/// The reply code of a command that is not served.
+pub(crate) const NO_COMMAND: u8 = 7;
 
 /// The reply to a request whose flow is open.
 pub(crate) const OPENED: [u8; 10] = reply(0);
@@ -182,7 +262,7 @@ pub(crate) fn refused(failure: &Failure) -> [u8; 10] {
 }
 
 /// A reply with `code`; the bound address, which no client needs, is all zeros.
-const fn reply(code: u8) -> [u8; 10] {
+pub(crate) const fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, KIND_V4, 0, 0, 0, 0, 0, 0]
 }
 
@@ -194,8 +274,8 @@ mod tests {
 
     fn complete(bytes: &[u8]) -> (String, usize) {
         match request(bytes).unwrap() {
-            Progress::Complete(destination, used) => (destination.to_string(), used),
-            Progress::Incomplete => panic!("incomplete"),
+            Progress::Complete(Request::Connect(to), used) => (to.to_string(), used),
+            _ => panic!("incomplete"),
         }
     }
 
@@ -271,6 +351,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_association_is_asked_for_with_a_port_and_datagrams_are_wrapped() {
+        let asked = request(&[5, 3, 0, 1, 0, 0, 0, 0, 0x15, 0xb3]);
+        assert!(matches!(asked, Ok(Progress::Complete(Request::Associate(5555), 10))));
+        let asked = request(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]);
+        assert!(matches!(asked, Ok(Progress::Complete(Request::Associate(0), 10))));
+        for source in ["192.0.2.7:53", "[2001:db8::1]:53"] {
+            let source: SocketAddr = source.parse().unwrap();
+            let wrapped = wrap(source, b"data");
+            let (to, data) = unwrap(&wrapped).unwrap();
+            assert_eq!((to, data), (Destination::Address(source), &b"data"[..]));
+            assert_eq!(associated(source)[3..], wrapped[3..wrapped.len() - 4]);
+        }
+        let name = b"\0\0\0\x03\x09a.example\0\x35data";
+        assert_eq!(unwrap(name).unwrap().0.to_string(), "a.example:53");
+        for wrong in [
+            &b"\0\0\x01\x01\xc0\0\x02\x07\0\x35data"[..],
+            b"\0\x01\0\x01\xc0\0\x02\x07\0\x35data",
+            b"\0\0\0\x02\xc0\0\x02\x07\0\x35data",
+            b"\0\0\0\x01\xc0\0\x02\x07\0\0data",
+            b"\0\0\0\x01\xc0\0\x02\x07\0",
+            b"",
+        ] {
+            assert!(unwrap(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_alike_in_any_pieces(
@@ -289,6 +396,9 @@ mod tests {
                 let begun = [&[PASSWORD_VERSION][..], rest].concat();
                 assert_read_in_any_pieces(credentials, &begun);
                 assert_read_in_any_pieces(request, rest);
+                let begun = [&[VERSION, UDP_ASSOCIATE, 0, kind][..], rest].concat();
+                assert_read_in_any_pieces(request, &begun);
+                let _read_without_panic = unwrap(&[&[0, 0, 0, kind][..], rest].concat());
                 let begun = [&[VERSION, CONNECT, 0, kind][..], rest].concat();
                 assert_read_in_any_pieces(request, &begun);
                 if begun.len() > MOST_BYTES {

@@ -27,5 +27,6 @@ mod region;
 mod reload;
 mod scans;
 mod stripe;
+mod udp_associate;
 mod urgent;
 mod warm;

@@ -290,6 +290,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         workers: Some(1),
         packet: Vec::new(),
         packet_endpoint: None,
+        socks5_udp: None,
         jumpstart: None,
         access_log: None,
     }

@@ -1,0 +1,52 @@
+//! What SOCKS5 clients send by UDP, carried by the packet plane.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tradewind_node::{Course, Flow, FlowError, Node};
+use tradewind_relay::{DatagramFlow, Datagrams};
+
+/// The packet plane, as long as it runs, and the course that all these datagrams take.
+pub(crate) struct SocksUdp {
+    pub(crate) node: Arc<Mutex<Option<Node>>>,
+    pub(crate) course: Course,
+}
+
+impl Datagrams for SocksUdp {
+    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+        // While it starts, or ends, nobody is to wait for it.
+        let node = self.node.try_lock().map_err(|_| "packets do not run yet")?;
+        let node = node.as_ref().ok_or("packets run no more here")?;
+        let flow = node.begin(to, self.course.clone()).map_err(|error| error.to_string())?;
+        Ok(Box::new(Carried(flow)))
+    }
+}
+
+/// One flow.
+struct Carried(Flow);
+
+impl AsFd for Carried {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl DatagramFlow for Carried {
+    fn is_open(&self) -> Result<bool, String> {
+        self.0.wait_open(Duration::ZERO).map_err(|error| error.to_string())
+    }
+
+    fn send(&self, datagram: &[u8]) -> Result<(), String> {
+        match self.0.send(datagram) {
+            // As a socket would lose it.
+            Ok(()) | Err(FlowError::Full | FlowError::TooLong(_)) => Ok(()),
+            Err(error @ FlowError::Ended(_)) => Err(error.to_string()),
+        }
+    }
+
+    fn receive(&self) -> Result<Option<Vec<u8>>, String> {
+        self.0.receive(Duration::ZERO).map_err(|error| error.to_string())
+    }
+}

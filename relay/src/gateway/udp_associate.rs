@@ -1,0 +1,322 @@
+//! UDP for SOCKS5 clients [RFC 1928 section 7]: datagrams that a client wraps go over the packet plane to where it says, and
+//! the answers come back wrapped.
+//!
+//! An association belongs to the connection that asked for it, and ends with it. Its port serves the one address that its
+//! client sends from. Each destination has a task and a flow of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tradewind_grant::Destination;
+use tradewind_net::registration;
+use tradewind_units::Duration;
+
+use super::http::Served;
+use super::session::GatewayService;
+use super::socks5;
+use crate::connection::Connection;
+use crate::counts::Outcome;
+use crate::failure::plain;
+use crate::resolver::{Lookups, Resolver};
+use crate::stock::BUFFER_BYTES;
+use crate::worker::Worker;
+
+/// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name servers.
+const MOST_DESTINATIONS: usize = 64;
+/// The same of all associations. Chosen: each holds two queues and a descriptor.
+const MOST_FLOWS: usize = 1024;
+/// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no more.
+const MOST_WAITING: usize = 64;
+/// How long a destination may be silent. Chosen: what translators (NAT) give UDP.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How long the first datagrams wait for the far gateway.
+const OPENING: Duration = Duration::from_secs(5);
+/// Between two looks whether it is there.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The packet plane, as far as SOCKS5 clients use it.
+pub trait Datagrams: Send + Sync {
+    /// Opens a flow to `to`.
+    ///
+    /// # Errors
+    /// Why there is none, in one line.
+    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
+}
+
+/// Datagrams to one destination, and its answers; its descriptor has input while an answer is there.
+pub trait DatagramFlow: AsFd + Send + Sync {
+    /// Tells whether datagrams get through yet.
+    ///
+    /// # Errors
+    /// Why none will any more.
+    fn is_open(&self) -> Result<bool, String>;
+
+    /// Sends a datagram, or loses it.
+    ///
+    /// # Errors
+    /// Why none is sent any more.
+    fn send(&self, datagram: &[u8]) -> Result<(), String>;
+
+    /// Takes an answer, if one is there.
+    ///
+    /// # Errors
+    /// Why none comes any more.
+    fn receive(&self) -> Result<Option<Vec<u8>>, String>;
+}
+
+/// What carries the datagrams of all associations.
+pub(super) struct Plane {
+    datagrams: Arc<dyn Datagrams>,
+    flows: Arc<AtomicUsize>,
+}
+
+impl Plane {
+    pub(super) fn new(datagrams: Arc<dyn Datagrams>) -> Self {
+        Self { datagrams, flows: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plane")
+    }
+}
+
+/// A flow, one of those that are counted.
+struct Counted {
+    flow: Box<dyn DatagramFlow>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn open(plane: &Plane, to: SocketAddr) -> Result<Self, String> {
+        if plane.flows.fetch_add(1, Relaxed) >= MOST_FLOWS {
+            plane.flows.fetch_sub(1, Relaxed);
+            return Err(format!("{MOST_FLOWS} flows are open"));
+        }
+        let count = Arc::clone(&plane.flows);
+        match plane.datagrams.open(to) {
+            Ok(flow) => Ok(Self { flow, count }),
+            Err(why) => {
+                count.fetch_sub(1, Relaxed);
+                Err(why)
+            }
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whom an association serves.
+struct Client {
+    ip: IpAddr,
+    /// Absent until it has sent from one, or said which.
+    port: Option<u16>,
+}
+
+impl Client {
+    /// Whether a datagram from `source` is its own; the first one tells its port.
+    fn sends_from(&mut self, source: SocketAddr) -> bool {
+        let is_own_host = source.ip().to_canonical() == self.ip;
+        is_own_host && *self.port.get_or_insert(source.port()) == source.port()
+    }
+}
+
+/// A destination that an association talks to.
+struct Talk {
+    datagrams: Sender<Vec<u8>>,
+    last: Instant,
+}
+
+/// An association: what its talks have in common.
+struct Association {
+    plane: Arc<Plane>,
+    resolver: Resolver,
+    lookups: Lookups,
+    /// How long a name may take.
+    limit: Duration,
+    socket: UdpSocket,
+}
+
+impl GatewayService {
+    /// Serves an association of the client of `application` until that connection ends; `port` is
+    /// where it says that it will send from, or 0.
+    pub(super) async fn associate(
+        &self,
+        application: &Connection,
+        port: u16,
+        worker: &Worker,
+    ) -> Served {
+        let over = |word, outcome| Served::Over { word, outcome };
+        let Some(plane) = self.plane.get() else {
+            tracing::info!("refused: SOCKS5: UDP needs the packet plane (`[socks5_udp]`)");
+            return over(socks5::reply(socks5::NO_COMMAND).to_vec(), Outcome::Malformed);
+        };
+        let bound = async {
+            let stream = application.stream();
+            let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+            let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await?;
+            Ok::<_, io::Error>((socket.local_addr()?, peer, socket))
+        };
+        let (at, peer, socket) = match bound.await {
+            Ok(bound) => bound,
+            Err(error) => {
+                tracing::warn!("SOCKS5: UDP: {}", plain(&error));
+                return over(socks5::reply(socks5::FAILED).to_vec(), Outcome::Broken);
+            }
+        };
+        if application.write_all(&socks5::associated(at)).await.is_err() {
+            return Served::Broken(Outcome::Broken);
+        }
+        let client = Client { ip: peer.ip().to_canonical(), port: (port != 0).then_some(port) };
+        let association = Arc::new(Association {
+            plane: Arc::clone(plane),
+            resolver: self.dialler.resolver.clone(),
+            lookups: self.lookups.clone(),
+            limit: self.dialler.limit,
+            socket,
+        });
+        tokio::select! {
+            () = ended(application, worker) => over(Vec::new(), Outcome::Ended),
+            error = association.serve(client, worker) => {
+                tracing::debug!("SOCKS5: UDP: {}", plain(&error));
+                Served::Broken(Outcome::Broken)
+            }
+        }
+    }
+}
+
+impl Association {
+    /// Takes the client's datagrams to their destinations, until the socket fails.
+    async fn serve(self: &Arc<Self>, mut client: Client, worker: &Worker) -> io::Error {
+        let mut talks: BTreeMap<Destination, Talk> = BTreeMap::new();
+        // Dropped with the association, and all its tasks with it.
+        let mut tasks = JoinSet::new();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let (length, source) = match self.socket.recv_from(&mut buffer).await {
+                Ok(received) => received,
+                // What an answer met (ICMP) is no failure of the socket.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return error,
+            };
+            while tasks.try_join_next().is_some() {}
+            // Others' are dropped, and so are fragments and what makes no sense.
+            if !client.sends_from(source) {
+                continue;
+            }
+            let Some((to, data)) = socks5::unwrap(&buffer[..length]) else { continue };
+            worker.counts.up.moved(data.len());
+            talks.retain(|_, talk| !talk.datagrams.is_closed());
+            if !talks.contains_key(&to) && talks.len() >= MOST_DESTINATIONS {
+                let oldest = talks.iter().min_by_key(|(_, talk)| talk.last);
+                let oldest = oldest.map(|(to, _)| to.clone());
+                oldest.and_then(|oldest| talks.remove(&oldest));
+            }
+            let talk = talks.entry(to).or_insert_with_key(|to| {
+                let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
+                let (association, to) = (Arc::clone(self), to.clone());
+                tasks.spawn(async move {
+                    if let Err(why) = association.talk(&to, waiting, source).await {
+                        tracing::debug!("SOCKS5: datagrams to {to}: {why}");
+                    }
+                });
+                Talk { datagrams, last: Instant::now() }
+            });
+            talk.last = Instant::now();
+            // What finds no room is lost, as in a socket.
+            let _lost = talk.datagrams.try_send(data.to_vec());
+        }
+    }
+
+    /// Carries the datagrams to one destination and its answers, until neither come any more.
+    async fn talk(
+        &self,
+        to: &Destination,
+        mut waiting: Receiver<Vec<u8>>,
+        client: SocketAddr,
+    ) -> Result<(), String> {
+        let to = self.address_of(to).await?;
+        let flow = Counted::open(&self.plane, to)?;
+        let opening = async {
+            while !flow.flow.is_open()? {
+                sleep(LOOK).await;
+            }
+            Ok::<_, String>(())
+        };
+        timeout(OPENING, opening).await.map_err(|_| "the far gateway does not answer")??;
+        let answers = flow.flow.as_fd().try_clone_to_owned().and_then(registration::for_reading);
+        let answers = answers.map_err(|error| plain(&error))?;
+        loop {
+            tokio::select! {
+                datagram = waiting.recv() => match datagram {
+                    Some(datagram) => flow.flow.send(&datagram)?,
+                    None => return Ok(()),
+                },
+                ready = answers.readable() => {
+                    let mut ready = ready.map_err(|error| plain(&error))?;
+                    match flow.flow.receive()? {
+                        Some(datagram) => {
+                            // Who is gone hears nothing.
+                            let wrapped = socks5::wrap(to, &datagram);
+                            let _gone = self.socket.send_to(&wrapped, client).await;
+                        }
+                        None => ready.clear_ready(),
+                    }
+                }
+                () = sleep(SILENCE) => return Ok(()),
+            }
+        }
+    }
+
+    /// Where a destination is: a far gateway takes addresses, so a name is looked up here.
+    async fn address_of(&self, to: &Destination) -> Result<SocketAddr, String> {
+        let (name, port) = match to {
+            Destination::Address(address) => return Ok(*address),
+            Destination::Name { name, port } => (name, *port),
+        };
+        let found = self.resolver.resolve(name.as_str(), port, &self.lookups);
+        let found = timeout(self.limit, found).await.map_err(|_| "no answer in time")?;
+        let found = found.map_err(|error| plain(&error))?;
+        let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+        first.copied().ok_or_else(|| "its name has no address".to_owned())
+    }
+}
+
+/// Waits until the connection of an association ends; what comes over it means nothing.
+async fn ended(application: &Connection, worker: &Worker) {
+    let mut unused = crate::head::Unused::default();
+    while let Ok(count @ 1..) = unused.read_more(application, &worker.stock, BUFFER_BYTES).await {
+        unused.use_up(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_clients_own_address_is_served() {
+        let ip: IpAddr = [192, 0, 2, 1].into();
+        let from = |last: u8, port: u16| SocketAddr::from(([192, 0, 2, last], port));
+        let mut client = Client { ip, port: None };
+        assert!(!client.sends_from(from(2, 5)), "another host");
+        assert!(client.sends_from(from(1, 7)));
+        assert!(!client.sends_from(from(1, 8)), "another program of its host");
+        assert!(client.sends_from("[::ffff:192.0.2.1]:7".parse().unwrap()));
+        assert!(!Client { ip, port: Some(9) }.sends_from(from(1, 7)));
+    }
+}

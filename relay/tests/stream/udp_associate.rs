@@ -1,0 +1,184 @@
+//! UDP of SOCKS5 clients: the gateway's side of it, over plain sockets in place of the packet plane.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tradewind_desired::Route;
+use tradewind_relay::{DatagramFlow, Datagrams, Gateway};
+
+use crate::support::{PATIENCE, Running, connect, gateway_config, loopback, wait_for};
+
+/// Flows that are sockets of this host, and how many there are.
+#[derive(Default)]
+struct Sockets(Arc<AtomicUsize>);
+
+struct Socket(UdpSocket, Arc<AtomicUsize>);
+
+impl Datagrams for Sockets {
+    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+        let socket = UdpSocket::bind(loopback()).unwrap();
+        socket.connect(to).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        self.0.fetch_add(1, SeqCst);
+        Ok(Box::new(Socket(socket, Arc::clone(&self.0))))
+    }
+}
+
+impl DatagramFlow for Socket {
+    fn is_open(&self) -> Result<bool, String> {
+        Ok(true)
+    }
+
+    fn send(&self, datagram: &[u8]) -> Result<(), String> {
+        self.0.send(datagram).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn receive(&self) -> Result<Option<Vec<u8>>, String> {
+        let mut buffer = vec![0; 2048];
+        match self.0.recv(&mut buffer) {
+            Ok(length) => Ok(Some(buffer[..length].to_vec())),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, SeqCst);
+    }
+}
+
+/// An application that answers every datagram with the same, as long as the test runs.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let _gone = socket.send_to(&buffer[..length], from);
+        }
+    });
+    address
+}
+
+/// A gateway that carries datagrams, if `open` is there.
+fn gateway(open: Option<Sockets>) -> Running {
+    let mut config = gateway_config(Route::Direct);
+    config.socks5 = vec![loopback()];
+    let gateway = Gateway::bind(&config).unwrap();
+    open.into_iter().for_each(|sockets| gateway.carry_datagrams(Arc::new(sockets)));
+    Running::gateway_of(gateway)
+}
+
+/// Asks for an association; returns its connection and its reply.
+fn associate(gateway: &Running) -> (TcpStream, [u8; 10]) {
+    let mut stream = connect(gateway.address());
+    stream.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answers = [0; 12];
+    stream.read_exact(&mut answers).unwrap();
+    (stream, answers[2..].try_into().unwrap())
+}
+
+/// A client's socket, which sends to its association.
+fn client(reply: [u8; 10]) -> UdpSocket {
+    assert_eq!(reply[..4], [5, 0, 0, 1]);
+    let port = u16::from_be_bytes([reply[8], reply[9]]);
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    let ip = [reply[4], reply[5], reply[6], reply[7]];
+    socket.connect(SocketAddr::from((ip, port))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn wrapped(fragment: u8, to: SocketAddr, data: &[u8]) -> Vec<u8> {
+    let SocketAddr::V4(to) = to else { panic!() };
+    [&[0, 0, fragment, 1][..], &to.ip().octets(), &to.port().to_be_bytes(), data].concat()
+}
+
+fn received(client: &UdpSocket) -> Vec<u8> {
+    let mut buffer = [0; 2048];
+    let length = client.recv(&mut buffer).unwrap();
+    buffer[..length].to_vec()
+}
+
+#[test]
+fn datagrams_of_a_socks5_client_go_to_several_destinations_and_back() {
+    let gateway = gateway(Some(Sockets::default()));
+    let (_stream, reply) = associate(&gateway);
+    let (client, to) = (client(reply), [echo(), echo()]);
+    for (number, to) in [to[0], to[1], to[0]].into_iter().enumerate() {
+        let datagram = wrapped(0, to, &[number as u8; 1000]);
+        client.send(&datagram).unwrap();
+        assert_eq!(received(&client), datagram);
+    }
+}
+
+#[test]
+fn fragments_and_datagrams_of_others_go_nowhere() {
+    let gateway = gateway(Some(Sockets::default()));
+    let (_stream, reply) = associate(&gateway);
+    let (client, other, to) = (client(reply), client(reply), echo());
+    let whole = wrapped(0, to, b"whole");
+    client.send(&wrapped(1, to, b"part")).unwrap();
+    client.send(&whole).unwrap();
+    assert_eq!(received(&client), whole, "the fragment came to nothing");
+    other.send(&wrapped(0, to, b"other")).unwrap();
+    client.send(&whole).unwrap();
+    assert_eq!(received(&client), whole);
+    other.set_nonblocking(true).unwrap();
+    assert_eq!(other.recv(&mut [0; 64]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn an_association_ends_with_its_connection() {
+    let sockets = Sockets::default();
+    let open = Arc::clone(&sockets.0);
+    let gateway = gateway(Some(sockets));
+    let (stream, reply) = associate(&gateway);
+    let (client, to) = (client(reply), echo());
+    client.send(&wrapped(0, to, b"hello")).unwrap();
+    received(&client);
+    assert_eq!(open.load(SeqCst), 1);
+    drop(stream);
+    wait_for("the end of the flow", || open.load(SeqCst) == 0);
+    wait_for("the end of the port", || {
+        let _refused_before = client.send(&wrapped(0, to, b"late"));
+        client.set_nonblocking(true).unwrap();
+        matches!(client.recv(&mut [0; 64]), Err(e) if e.kind() == ErrorKind::ConnectionRefused)
+    });
+    wait_for("the outcome", || gateway.handle.snapshot().outcome("ended") == 1);
+}
+
+#[test]
+fn an_association_has_a_bounded_number_of_destinations() {
+    const MOST: usize = 64;
+    let sockets = Sockets::default();
+    let open = Arc::clone(&sockets.0);
+    let gateway = gateway(Some(sockets));
+    let (_stream, reply) = associate(&gateway);
+    let client = client(reply);
+    for _ in 0..MOST + 20 {
+        let datagram = wrapped(0, echo(), b"hello");
+        client.send(&datagram).unwrap();
+        assert_eq!(received(&client), datagram);
+    }
+    wait_for("the oldest to go", || open.load(SeqCst) == MOST);
+}
+
+#[test]
+fn an_association_without_a_packet_plane_is_refused_as_a_command() {
+    let gateway = gateway(None);
+    let (mut stream, reply) = associate(&gateway);
+    assert_eq!(reply[..2], [5, 7]);
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
