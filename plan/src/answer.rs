@@ -33,7 +33,6 @@ pub mod limit {
     ///
     /// # Errors
     /// Those of the serializer.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn serialize<S: Serializer>(budget: &Money, serializer: S) -> Result<S::Ok, S::Error> {
         Some(*budget).filter(|budget| budget.as_usd() < NO_BUDGET_USD).serialize(serializer)
     }

@@ -23,7 +23,7 @@ fn drawn(seed: u64, catalogue: &Catalogue) -> Inputs {
     let mut region = || all[numbers.below(all.len() as u64) as usize];
     let mut sites: Vec<(SiteId, &Region)> =
         (0..3).map(|at| (SiteId::new(format!("site{at}")).unwrap(), region())).collect();
-    if seed % 4 == 0 {
+    if seed.is_multiple_of(4) {
         // What Google sends to Sydney over the Internet is dearer than what it sends to another
         // cloud nearby, and that on.
         let named = |id: &str| *all.iter().find(|region| region.id.as_str() == id).unwrap();
@@ -64,9 +64,10 @@ fn problem(
     inputs.prices = Prices::Catalogue(Box::new(catalogue.clone()));
     inputs.relay_types[0].set_up = Money::ZERO;
     // The last one's destination lies outside every cloud in every other problem.
-    let inside = sites.iter().filter(|(site, _)| seed % 2 == 0 || site.as_str() != "site1");
+    let inside =
+        sites.iter().filter(|(site, _)| seed.is_multiple_of(2) || site.as_str() != "site1");
     inputs.site_regions = inside.map(|(site, at)| (site.clone(), at.id.clone())).collect();
-    inputs.objective = if seed % 3 == 0 { Objective::TotalFct } else { Objective::Cost };
+    inputs.objective = if seed.is_multiple_of(3) { Objective::TotalFct } else { Objective::Cost };
     inputs
 }
 

@@ -475,7 +475,7 @@ impl GatewayConfig {
         let Some(path) = &self.grant_file else { return Ok(self.grant.clone()) };
         let place = || format!("grant_file, {}", path.display());
         let text =
-            read_start(path).map_err(|error| refused(&place(), crate::failure::plain(&error)))?;
+            crate::revocations::read_text(path).map_err(|problem| refused(&place(), problem))?;
         let grant = text.trim().parse::<SignedGrant>();
         grant.map(Some).map_err(|error| refused(&place(), error.to_string()))
     }

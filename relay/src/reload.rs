@@ -7,13 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::failure::plain;
+use crate::revocations::read_text;
 use crate::{RelayError, Shutdown};
 
 /// Between two looks at the files. Chosen: what is revoked ends within a second.
 const LOOK: Duration = Duration::from_millis(250);
-/// Longest configuration. Chosen: far above any table.
-const MOST_BYTES: u64 = 16 << 20;
 
 /// Takes over what was made ready; returns what else came of it, in a few words.
 pub type Prepared = Box<dyn FnOnce() -> Option<String>>;
@@ -174,12 +172,8 @@ fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 fn read(file: &Path) -> Result<String, RelayError> {
-    let refused = |problem: String| RelayError::Config { place: "the file".to_owned(), problem };
-    let length = std::fs::metadata(file).map_err(|error| refused(plain(&error)))?.len();
-    if length > MOST_BYTES {
-        return Err(refused(format!("{length} bytes; expected at most {MOST_BYTES}")));
-    }
-    std::fs::read_to_string(file).map_err(|error| refused(plain(&error)))
+    let refused = |problem| RelayError::Config { place: "the file".to_owned(), problem };
+    read_text(file).map_err(refused)
 }
 
 /// The keys that differ in two configurations, but for those that are `live`, and what is below them.

@@ -23,7 +23,8 @@ pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, RelayError> {
         .collect()
 }
 
-fn read_text(file: &Path) -> Result<String, String> {
+/// Reads a file of [`MOST_BYTES`] at most.
+pub(crate) fn read_text(file: &Path) -> Result<String, String> {
     let length = std::fs::metadata(file).map_err(|error| plain(&error))?.len();
     if length > MOST_BYTES {
         return Err(format!("{length} bytes; expected at most {MOST_BYTES}"));

@@ -187,28 +187,12 @@ impl Service for GatewayService {
         entrance: usize,
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
-        let application = Connection::plain(application);
         let entrance = &self.entrances[entrance];
         let mut unused = Unused::default();
-        let asked = self.request(&application, entrance, permit.worker(), &mut unused);
-        let Asked { wish, mut leading } = match asked.await {
-            Ok(asked) => asked,
-            Err(bad) => {
-                let (from, cause) = (application.remote(), Cause::Source(permit.source()));
-                limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
-                if bad.outcome != Outcome::Looped {
-                    part(application, permit.worker(), &bad.answer).await;
-                }
-                return Err(bad.outcome);
-            }
-        };
-        if let Err(refusal) = permit.admit(None) {
-            let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
-            let (from, cause) = (application.remote(), Cause::Source(permit.source()));
-            limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
-            refuse(application, entrance, permit.worker(), &failure, Answer::Open).await;
-            return Err(refusal);
-        }
+        let application = Connection::plain(application);
+        let (application, asked) =
+            self.admit_session(application, entrance, permit, &mut unused).await?;
+        let Asked { wish, mut leading } = asked;
         let (flow, worker) = (&entrance.flow, permit.worker());
         let destination = match self.meet(wish, &application, entrance, permit, &mut unused).await {
             Served::Tunnel(destination) => destination,
@@ -289,6 +273,36 @@ async fn refuse(
 }
 
 impl GatewayService {
+    /// Reads what the application asks for, and takes its session in. Tells the application where
+    /// either fails.
+    async fn admit_session(
+        &self,
+        application: Connection,
+        entrance: &Entrance,
+        permit: &mut Permit,
+        unused: &mut Unused,
+    ) -> Result<(Connection, Asked), Outcome> {
+        let asked = match self.request(&application, entrance, permit.worker(), unused).await {
+            Ok(asked) => asked,
+            Err(bad) => {
+                let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+                limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
+                if bad.outcome != Outcome::Looped {
+                    part(application, permit.worker(), &bad.answer).await;
+                }
+                return Err(bad.outcome);
+            }
+        };
+        if let Err(refusal) = permit.admit(None) {
+            let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
+            let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+            limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
+            refuse(application, entrance, permit.worker(), &failure, Answer::Open).await;
+            return Err(refusal);
+        }
+        Ok((application, asked))
+    }
+
     /// What the application asks for.
     async fn request(
         &self,

@@ -266,6 +266,7 @@ impl Drop for Running {
 pub fn gateway_config(route: Route) -> GatewayConfig {
     let key = identity();
     GatewayConfig {
+        grant_file: None,
         grant: Some(grant_for(key.public())),
         identity: Some(key),
         identity_file: None,
