@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tradewind_grant::{
     Grant, GrantId, GrantSpec, OperatorKey, OperatorPublicKey, PublicIdentity, Relays,
     RevocationList, SignedGrant, SourceRange,
@@ -13,7 +13,7 @@ use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::output::file::write_whole;
-use crate::output::{self, OrBadFile as _, Outcome, read_text};
+use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum GrantCommand {
@@ -110,14 +110,15 @@ fn revoke(key: &Path, file: &Path, told: &Revoked) -> Outcome {
     let operator = operator(key)?;
     let place = || file.display().to_string();
     if told.grant.is_empty() && told.gateway.is_empty() && told.issued_before.is_none() {
-        bail!("nothing to revoke; expected --grant, --gateway or --issued-before");
+        let problem = "nothing to revoke; expected --grant, --gateway or --issued-before";
+        return Err(BadFile(problem.to_owned()).into());
     }
     let lists = if file.exists() { revocations::read(file)? } else { Vec::new() };
     let (own, others): (Vec<_>, Vec<_>) =
         lists.into_iter().partition(|list| list.key_id() == operator.public().key_id());
     let mut list = RevocationList::default();
     for known in own {
-        let known = known.verify(&[operator.public()]).with_context(place)?;
+        let known = known.verify(&[operator.public()]).or_bad(file)?;
         if known.version > list.version {
             list = known.clone();
         }
@@ -144,7 +145,7 @@ fn grant_name(text: &str) -> anyhow::Result<GrantId> {
         return Ok(name);
     }
     let file = Path::new(text);
-    let grant: SignedGrant = read_text(file)?.trim().parse().with_context(|| text.to_owned())?;
+    let grant: SignedGrant = read_text(file)?.trim().parse().or_bad(file)?;
     Ok(grant.id())
 }
 

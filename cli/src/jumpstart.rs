@@ -179,8 +179,9 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     if args.dry_run {
         config.act.through = Through::None;
     }
-    start_log(args.log)?;
+    // Before the log's thread is there, which a signal would end with the process.
     let stop = Signals::take_termination()?;
+    start_log(args.log)?;
     let socket = socket_at(args.socket.as_deref().or(config.socket.as_deref()));
     let tuner = Tuner::open(&config, &socket)?;
     let (through, why) = tuner.acts_through();

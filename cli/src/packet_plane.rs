@@ -8,14 +8,15 @@ use tradewind_node::{Course, Node, NodeConfig, NodeReloader, handover};
 use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
-use crate::output;
+use crate::output::{self, BadFile};
 use crate::socks_udp::SocksUdp;
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
 pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<Node> {
     let Told { node: config, revocations } = told;
     let lists = Told::lists(revocations.as_ref())?;
-    let revocations = config.revocations.updated(&lists, &config.operators)?;
+    let revocations = config.revocations.updated(&lists, &config.operators);
+    let revocations = revocations.map_err(|error| BadFile(format!("revocations: {error}")))?;
     let config = NodeConfig { revocations, ..config };
     let mut node = Node::open(config, inheritance.sockets(handover::PREFIX))?;
     for (name, socket) in node.hand_on() {

@@ -243,7 +243,7 @@ fn a_bad_file_is_refused_in_one_line_and_the_old_routes_stay() {
     });
     let line = log.join().unwrap().unwrap();
     assert!(
-        line.contains("relay `lima` is not listed") && line.ends_with("; the old routes stay"),
+        line.contains("relay `lima` is not listed") && line.ends_with("what was in force before stays"),
         "{line}"
     );
     std::fs::write(&file, text).unwrap();

@@ -70,7 +70,11 @@ impl BufferNeeds {
 
     fn tuned(&self) -> [u64; 2] {
         let window = self.window.as_u64();
-        [window * RECEIVE_OF_WINDOW, window.div_ceil(SEND_OF_WINDOW.0) * SEND_OF_WINDOW.1]
+        // What the kernel's settings hold.
+        let settable = |bytes: u64| bytes.min(i32::MAX as u64);
+        let receive = window.saturating_mul(RECEIVE_OF_WINDOW);
+        let send = window.div_ceil(SEND_OF_WINDOW.0).saturating_mul(SEND_OF_WINDOW.1);
+        [settable(receive), settable(send)]
     }
 
     /// Returns the kernel settings that give what is needed, for a file of `/etc/sysctl.d`; empty

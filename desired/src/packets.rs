@@ -163,8 +163,10 @@ pub fn compile_packets(
         gateway.push(gateway_packet(packets.coding, flow, planned, ends, &hops));
         let grant = desired.grants.entry(flow.source.clone()).or_default();
         hops.iter().for_each(|hop| grant.add_relay(hop.identity));
-        if let (false, FarGateway::At(far)) = (hops.is_empty(), &ends.far) {
-            grant.add_destination(&Destination::Address(far.address));
+        grant.add_destination(&Destination::Address(ends.to));
+        // A member's identity is not known here: whoever signs the draft adds it.
+        if let FarGateway::At(far) = &ends.far {
+            grant.add_relay(far.identity);
         }
         for (at, hop) in hops.iter().enumerate() {
             let told = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {

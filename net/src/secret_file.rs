@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 /// What the group and others may do with a file.
 const OF_OTHERS: u32 = 0o007;
 const OF_GROUP: u32 = 0o070;
+/// The group's right to write.
+const WRITE_OF_GROUP: u32 = 0o020;
 
 /// Reads the secret text in the file at `path`, at most `most_bytes` of it; it is wiped when
 /// dropped.
@@ -30,7 +32,8 @@ pub fn read(path: &Path, most_bytes: usize) -> io::Result<Zeroizing<String>> {
 pub fn read_open(file: &File, most_bytes: usize) -> io::Result<Zeroizing<String>> {
     let found = file.metadata()?;
     let is_ours = found.uid() == crate::capability::user_id();
-    let rights = found.mode() & if is_ours { OF_GROUP | OF_OTHERS } else { OF_OTHERS };
+    let rights =
+        found.mode() & if is_ours { OF_GROUP | OF_OTHERS } else { OF_OTHERS | WRITE_OF_GROUP };
     if found.is_file() && rights != 0 {
         let mode = found.mode() & 0o7777;
         let problem = format!("others may read or change it (mode {mode:o}); `chmod 600` it");

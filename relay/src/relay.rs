@@ -306,12 +306,13 @@ impl Service for RelayService {
             Ok(_) if header.is_probe => {
                 return Err(self.answer_probes(stream, worker, header, unused).await);
             }
-            Ok(()) => self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour())),
+            Ok(()) => {}
             Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
         }
         let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
+        self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour()));
         let session = match self.next_header(&header) {
             Ok(Some(next)) => self.pass_on(stream, worker, &header, &next, unused).await?,
             Ok(None) => {

@@ -122,23 +122,28 @@ impl Reloads {
             .build()
             .map_err(RelayError::Runtime)?;
         let mut orders = shutdown.watch_reloads();
+        let retired = shutdown.watch_retired();
         let serve = move || {
             runtime.block_on(async {
                 let mut looks = interval(LOOK);
                 looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                let (mut seen, mut beside) = (stamp(&self.file), self.watched());
+                // What was read at the start may have changed since: it is read once more.
+                let (mut seen, mut beside) = (stamp(&self.file), Vec::new());
                 loop {
                     let is_due = tokio::select! {
                         ordered = orders.changed() => match ordered {
                             Ok(()) => true,
                             Err(_) => return,
                         },
-                        _ = looks.tick() => watch && stamp(&self.file) != seen,
+                        _ = looks.tick() => {
+                            // Signals reach the next process alone once that has taken over.
+                            (watch || *retired.borrow()) && stamp(&self.file) != seen
+                        }
                     };
                     if is_due {
-                        seen = stamp(&self.file);
+                        // Before they are read: what is written meanwhile is read the next time.
+                        (seen, beside) = (stamp(&self.file), self.watched());
                         self.apply();
-                        beside = self.watched();
                     } else if self.watched() != beside {
                         beside = self.watched();
                         self.apply_watched();

@@ -110,6 +110,11 @@ impl Shutdown {
         thread.spawn(wait).map(drop).map_err(RelayError::Runtime)
     }
 
+    /// Returns whether the next process has taken over, now and later.
+    pub(crate) fn watch_retired(&self) -> watch::Receiver<bool> {
+        self.retired.subscribe()
+    }
+
     /// Leaves what is new to the next process.
     pub(crate) fn retire(&self) {
         self.retired.send_replace(true);

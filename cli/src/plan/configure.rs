@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
     let planned = Planned { streams, packets, inventory };
     let files = files(&planned, args)?;
     let mut places = files.keys().map(|name| args.out.join(name));
-    if let Some(there) = places.find(|file| args.base.is_none() && file.exists()) {
+    if let Some(there) = places.find(|file| args.base.as_ref() != Some(&args.out) && file.exists())
+    {
         bail!(
             "{}: is there already; `--base` with its directory keeps what it says",
             there.display()

@@ -1,8 +1,9 @@
 //! Programs on the lab's hosts: those that serve until they are dropped, and those that answer once.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +55,10 @@ impl Scratch {
     /// Writes a file in it and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, DemoError> {
         let path = self.file(name);
-        let written = fs::write(&path, text);
+        // Keys are among them, which nobody else may read.
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(|source| DemoError::File { path: path.clone(), source })?;
         Ok(path)
     }

@@ -253,6 +253,9 @@ fn part_of(
     }
 }
 
+/// The largest window that TCP's scale tells [RFC 7323 section 2.3].
+const MOST_WINDOW: Bytes = Bytes::new((1 << 30) - 1);
+
 /// A window that lets something pass.
 pub(super) fn window(
     stated: Option<&toml::Spanned<Bytes>>,
@@ -261,6 +264,11 @@ pub(super) fn window(
     let Some(window) = stated else { return Ok(None) };
     if *window.get_ref() == Bytes::ZERO {
         return Err(source.refuse_at(window, "a window above zero, not `0 B`"));
+    }
+    if *window.get_ref() > MOST_WINDOW {
+        return Err(
+            source.refuse_at(window, "at most 1 GB, which is all that TCP can have under way")
+        );
     }
     Ok(Some(*window.get_ref()))
 }

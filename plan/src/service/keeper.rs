@@ -7,8 +7,7 @@
 //! | reports in a row meet it | the next cheaper service that is fast enough is tried; direct only where the Internet would have done |
 //! | the service is too slow, look after look | the cheapest stronger one that is fast enough, or any; the fastest where none is |
 //! | it is, and another is fast enough by now | that one |
-//! | after a step up more is missed than before (`guard`) | back, and no step up for a while, if
-//! that helps |
+//! | after a step up more is missed than before (`guard`) | back, and no step up for a while, if that helps |
 //!
 //! Receivers count from when a packet should have come, so that a path that gets slower as a whole is seen by its round trips alone. Delays
 //! jitter and costs are guesses until a service has run: no change follows one look or a small difference.

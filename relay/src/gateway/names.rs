@@ -119,7 +119,7 @@ pub(super) async fn look_up(service: &GatewayService) -> bool {
     let wanted: BTreeSet<_> = service.routes.current().table.names().cloned().collect();
     for wanted in wanted {
         let Destination::Name { name, port } = &wanted else { continue };
-        let asking = resolver.resolve(name.as_str(), *port, &service.lookups);
+        let asking = resolver.resolve(name.as_str(), *port, &service.relay_lookups);
         let missed = |why: &str| names.missed(&wanted, why);
         match timeout(PATIENCE, asking).await {
             Ok(Ok(addresses)) if !addresses.is_empty() => names.found(&wanted, &addresses),

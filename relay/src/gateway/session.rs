@@ -119,6 +119,8 @@ pub(super) struct GatewayService {
     pub(super) pools: Option<Arc<Pools>>,
     /// The names of direct paths: its applications are not told apart.
     pub(super) lookups: Lookups,
+    /// Those of relays by name: applications' dead names do not hold them up.
+    pub(super) relay_lookups: Lookups,
     pub(super) request_limit: Duration,
     /// Who may use the proxies; everybody where absent.
     pub(super) users: Option<Arc<Users>>,
@@ -168,6 +170,7 @@ impl GatewayService {
             dialler,
             pools,
             lookups: Lookups::of_all(),
+            relay_lookups: Lookups::of_one(),
             request_limit: config.timeouts.header,
             users: Users::new(&config.user, key),
             loops: Arc::default(),
@@ -358,9 +361,7 @@ impl GatewayService {
     ) -> Served {
         match wish {
             Wish::Session(destination) => Served::Tunnel(destination),
-            Wish::Association(port) => {
-                Box::pin(self.associate(application, port, permit.worker())).await
-            }
+            Wish::Association(port) => Box::pin(self.associate(application, port, permit)).await,
             Wish::Requests(first) => {
                 Box::pin(self.serve(application, entrance, permit, *first, unused)).await
             }

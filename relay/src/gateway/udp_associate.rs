@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tradewind_grant::Destination;
 use tradewind_net::registration;
+use tradewind_telemetry::limited;
 use tradewind_units::Duration;
 
 use super::http::Served;
@@ -28,7 +29,7 @@ use crate::counts::Outcome;
 use crate::failure::plain;
 use crate::resolver::{Lookups, Resolver};
 use crate::stock::BUFFER_BYTES;
-use crate::worker::Worker;
+use crate::worker::{Cause, Permit, Worker};
 
 /// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name servers.
 const MOST_DESTINATIONS: usize = 64;
@@ -139,6 +140,14 @@ impl Client {
 struct Talk {
     datagrams: Sender<Vec<u8>>,
     last: Instant,
+    task: AbortHandle,
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // It may look its name up, or wait for the far gateway, with datagrams in its hands.
+        self.task.abort();
+    }
 }
 
 /// An association: what its talks have in common.
@@ -158,11 +167,14 @@ impl GatewayService {
         &self,
         application: &Connection,
         port: u16,
-        worker: &Worker,
+        permit: &Permit,
     ) -> Served {
+        let (worker, cause) = (permit.worker(), Cause::Source(permit.source()));
+        let from = application.remote();
         let over = |word, outcome| Served::Over { word, outcome };
         let Some(plane) = self.plane.get() else {
-            tracing::info!("refused: SOCKS5: UDP needs the packet plane (`[socks5_udp]`)");
+            let why = "SOCKS5: UDP needs the packet plane (`[socks5_udp]`)";
+            limited!(info, worker.lines(), cause, "refused: {from}: {why}");
             return over(socks5::reply(socks5::NO_COMMAND).to_vec(), Outcome::Malformed);
         };
         let bound = async {
@@ -174,7 +186,7 @@ impl GatewayService {
         let (at, peer, socket) = match bound.await {
             Ok(bound) => bound,
             Err(error) => {
-                tracing::warn!("SOCKS5: UDP: {}", plain(&error));
+                limited!(warn, worker.lines(), cause, "SOCKS5: UDP: {from}: {}", plain(&error));
                 return over(socks5::reply(socks5::FAILED).to_vec(), Outcome::Broken);
             }
         };
@@ -229,12 +241,12 @@ impl Association {
             let talk = talks.entry(to).or_insert_with_key(|to| {
                 let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
                 let (association, to) = (Arc::clone(self), to.clone());
-                tasks.spawn(async move {
+                let task = tasks.spawn(async move {
                     if let Err(why) = association.talk(&to, waiting, source).await {
                         tracing::debug!("SOCKS5: datagrams to {to}: {why}");
                     }
                 });
-                Talk { datagrams, last: Instant::now() }
+                Talk { datagrams, last: Instant::now(), task }
             });
             talk.last = Instant::now();
             // What finds no room is lost, as in a socket.

@@ -8,45 +8,38 @@ pub(super) fn file_name(role: &str, id: &str) -> String {
     format!("{role}-{}", id.replace([':', '/'], "-"))
 }
 
-/// Returns a systemd unit that runs `tradewind ROLE` with the configuration `name` of `directory`.
+/// The units that ship with the program.
+const RELAY_UNIT: &str = include_str!("../../../../systemd/tradewind-relay.service");
+const GATEWAY_UNIT: &str = include_str!("../../../../systemd/tradewind-gateway.service");
+
+/// Rights that a plan's legs take: first windows, buffers and warm connections.
+const RIGHTS: &str = "CAP_NET_ADMIN CAP_BPF";
+
+/// Returns a systemd unit that runs `tradewind ROLE` with the configuration `name` of `directory`:
+/// the one that ships, with the rights that a plan's legs take.
 pub(super) fn unit(role: &str, name: &str, directory: &Path) -> String {
+    let shipped = if role == "relay" { RELAY_UNIT } else { GATEWAY_UNIT };
     let directory = directory.display();
+    let lines = shipped.lines().map(|line| match line.split_once('=') {
+        Some(("Description", _)) => format!("Description=Tradewind {role} {name}"),
+        Some(("ExecStart", _)) => {
+            format!("ExecStart=/usr/local/bin/tradewind {role} --config {directory}/{name}.toml")
+        }
+        Some((key @ ("AmbientCapabilities" | "CapabilityBoundingSet"), _)) => {
+            format!("{key}={RIGHTS}")
+        }
+        Some((key @ "ProtectKernelTunables", _)) => format!("{key}=no"),
+        Some((key @ "RuntimeDirectory", _)) => format!("{key}=tradewind-{name}"),
+        Some((key @ "Environment", _)) => {
+            format!("{key}=TRADEWIND_RUNTIME_DIR=/run/tradewind-{name}")
+        }
+        _ => line.to_owned(),
+    });
+    let lines: Vec<String> = lines.collect();
     format!(
-        "# Copy to /etc/systemd/system, the configuration and its key to {directory}.
-
-[Unit]
-Description=Tradewind {role} {name}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-ExecStart=/usr/local/bin/tradewind {role} --config {directory}/{name}.toml
-Restart=on-failure
-# Open sessions end by themselves within `timeouts.drain`.
-TimeoutStopSec=60
-LimitNOFILE=65536
-# For first windows and what is intercepted; nothing else takes rights.
-CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_BPF
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-PrivateTmp=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-SystemCallArchitectures=native
-RuntimeDirectory=tradewind
-RuntimeDirectoryPreserve=yes
-Environment=TRADEWIND_RUNTIME_DIR=/run/tradewind
-
-[Install]
-WantedBy=multi-user.target
-"
+        "# Copy to /etc/systemd/system; the configuration and its key, which belongs to the user \
+         below, to\n# {directory}.\n{}\n",
+        lines.join("\n")
     )
 }
 
@@ -59,5 +52,10 @@ mod tests {
         assert_eq!(file_name("relay", "gcp:europe-north1.1"), "relay-gcp-europe-north1.1");
         let unit = unit("relay", "relay-a.1", Path::new("/etc/tradewind"));
         assert!(unit.contains("relay --config /etc/tradewind/relay-a.1.toml\n"), "{unit}");
+        // As the shipped unit: upgrades and reloads work, and root is nobody's.
+        for line in ["Type=notify", "NotifyAccess=all", "User=tradewind"] {
+            assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
+        }
+        assert!(unit.contains("AmbientCapabilities=CAP_NET_ADMIN CAP_BPF\n"), "{unit}");
     }
 }

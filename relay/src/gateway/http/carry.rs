@@ -163,7 +163,7 @@ impl Client<'_> {
                 let why = &failure.message;
                 limited!(warn, lines, self.cause, %flow, "flow of {from} to {to} failed: {why}");
                 note(|facts| facts.failed(failure.status, &failure.message));
-                let word = refused(failure.status, &failure.message);
+                let word = refused(failure.status, failure.told());
                 Served::in_order(word, Outcome::Failed(failure.status))
             }
             Trouble::Malformed(error) => {

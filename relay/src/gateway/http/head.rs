@@ -306,7 +306,12 @@ impl Request {
 impl Origin {
     /// What a URL of `http` names.
     fn of(method: &str, url: &str) -> Result<Self, HttpError> {
-        let refused = || HttpError::Target(one_line(url, MOST_SHOWN_BYTES));
+        // Neither a query nor a user, which may hold secrets, is for a log.
+        let refused = || {
+            let shown = url.split(['?', '#']).next().unwrap_or_default();
+            let shown = shown.rsplit_once('@').map_or(shown, |(_, behind)| behind);
+            HttpError::Target(one_line(shown, MOST_SHOWN_BYTES))
+        };
         let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;
         // A user's name there serves to deceive people, and a fragment is nobody's but the
         // client's.

@@ -84,6 +84,15 @@ fn other_protocols_methods_and_versions_are_told_so() {
 }
 
 #[test]
+fn secrets_in_a_refused_url_are_not_repeated() {
+    for url in ["http://ci:SECRET@a.example/x", "https://a.example/x?key=SECRET"] {
+        let refused = refusal(&format!("GET {url} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        assert!(matches!(refused, HttpError::Target(_)), "{url}");
+        assert!(!refused.to_string().contains("SECRET"), "{refused}");
+    }
+}
+
+#[test]
 fn lines_and_fields_that_two_readers_may_read_in_two_ways_are_refused() {
     let get = |fields: &str| refusal(&format!("GET http://a.example/ HTTP/1.1\r\n{fields}\r\n"));
     assert_eq!(refusal("GET http://a.example/ HTTP/1.1\n"), HttpError::BareNewline);

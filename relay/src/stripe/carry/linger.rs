@@ -28,6 +28,7 @@ impl Way {
                     Poll::Ready(Err(_)) => return Poll::Ready(false),
                     Poll::Ready(Ok(count)) => {
                         self.moved += count as u64;
+                        self.follower.iter().for_each(|follower| follower.moved(count as u64));
                         means.counts.moved(count);
                     }
                 }
