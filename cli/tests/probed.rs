@@ -9,7 +9,6 @@ use std::process::{Child, Stdio};
 
 use common::{Files, command};
 use serde_json::Value;
-use tradewind_units::Bandwidth;
 
 /// A responder on loopback and a directory, both gone with the test.
 struct Ground {
