@@ -102,7 +102,9 @@ fn round_trip(application: &UdpSocket, number: u32) -> bool {
 /// The metrics of packets as a relay or gateway shows them.
 fn metrics(address: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let packets = text.lines().filter(|line| line.starts_with("tradewind_packet"));

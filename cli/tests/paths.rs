@@ -204,8 +204,8 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
         seen.push(byte[0]);
     }
     let log = gateway.end();
-    assert!(log.contains("routes taken over"), "{log}");
-    assert!(log.contains("not taken over: `optimistic`; an upgrade"), "{log}");
+    assert!(log.contains(".toml: taken over"), "{log}");
+    assert!(log.contains("`optimistic`: takes effect after an upgrade"), "{log}");
 }
 
 #[test]
@@ -243,7 +243,8 @@ fn a_bad_file_is_refused_in_one_line_and_the_old_routes_stay() {
     });
     let line = log.join().unwrap().unwrap();
     assert!(
-        line.contains("relay `lima` is not listed") && line.ends_with("what was in force before stays"),
+        line.contains("relay `lima` is not listed")
+            && line.ends_with("what was in force before stays"),
         "{line}"
     );
     std::fs::write(&file, text).unwrap();

@@ -418,7 +418,6 @@ impl RelayConfig {
             return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
         }
         check_zones("listen", &config.listen)?;
-        check_zones("metrics", &config.metrics)?;
         if config.identity_file.is_none() && config.identity.is_none() {
             return Err(refused(
                 "identity_file",
@@ -521,7 +520,6 @@ impl GatewayConfig {
         }
         users::check(&self.user)?;
         let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());
-        check_zones("metrics", &self.metrics)?;
         for (index, forward) in self.forward.iter().enumerate() {
             check_zones(&format!("forward[{index}].listen"), [&forward.listen])?;
         }
@@ -635,6 +633,7 @@ fn check_zones<'a>(
 }
 
 fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {
+    check_zones("metrics", &metrics)?;
     let checked = metrics.map_or(Ok(()), |address| telemetry::check_exposed(address, expose));
     checked.map_err(|problem| refused("metrics", problem))
 }

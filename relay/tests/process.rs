@@ -402,17 +402,20 @@ fn ping(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 fn few_descriptors() {
-    const LIMIT: usize = 64;
-    // Seven eighths of the descriptors, less 24, two for each session.
-    const AFFORDABLE: usize = 16;
+    const LIMIT: usize = 256;
+    const CLIENTS: usize = 96;
+    // Two for each session of what listeners, pipes and the process itself leave, and half of the
+    // sessions for one gateway: some, and by far not all that there are descriptors for.
+    const AFFORDABLE: std::ops::RangeInclusive<usize> = 8..=64;
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$0\"")]);
     command.arg(std::env::current_exe().unwrap());
     let process = Process::start_by(command);
     let gateway = gateway(vec![process.hop.clone()], echo());
-    let mut streams: Vec<TcpStream> = (0..LIMIT).map(|_| connect(gateway.address())).collect();
+    let mut streams: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(gateway.address())).collect();
     let served: Vec<bool> = streams.iter_mut().map(|stream| ping(stream).is_ok()).collect();
-    assert_eq!(served.iter().filter(|served| **served).count(), AFFORDABLE);
+    let count = served.iter().filter(|served| **served).count();
+    assert!(AFFORDABLE.contains(&count), "{count}");
     assert_eq!(process.metric("tradewind_relay_shed_total"), Some(0.0));
     for (mut stream, served) in streams.into_iter().zip(served) {
         assert!(!served || ping(&mut stream).is_ok(), "a session that is open goes on");

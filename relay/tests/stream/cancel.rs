@@ -8,7 +8,8 @@ use socket2::{Domain, Socket, Type};
 use tradewind_desired::{Hop, Route};
 
 use crate::support::{
-    Running, connect, forward, gateway_config, identity, loopback, relay_config, reset, wait_for,
+    Running, connect, forward, gateway_config, identity, loopback, relay_config, relay_loopback,
+    reset, wait_for,
 };
 
 /// Longer than a test waits for anything.
@@ -23,8 +24,12 @@ struct Stuck {
 
 impl Stuck {
     fn new() -> Self {
+        Self::at(loopback())
+    }
+
+    fn at(place: SocketAddr) -> Self {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        listener.bind(&loopback().into()).unwrap();
+        listener.bind(&place.into()).unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
         let in_queue = TcpStream::connect(address).unwrap();
@@ -81,7 +86,7 @@ fn reset_cancels_the_dial_to_the_destination() {
 #[test]
 fn reset_cancels_the_dial_to_the_next_relay() {
     for ends in [false, true] {
-        let stuck = Stuck::new();
+        let stuck = Stuck::at(relay_loopback());
         let relays = [patient_relay()];
         let name = "stuck".parse().unwrap();
         let next = Hop { name, address: stuck.address, identity: identity().public() };

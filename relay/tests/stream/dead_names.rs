@@ -18,7 +18,9 @@ fn world(names: &NameServer) -> (Running, Running) {
     let key = identity();
     let mut grant = grant_for(key.public()).unverified().clone();
     grant.destinations.push("*.test:*".parse().unwrap());
-    let relay = Running::relay_of(Relay::bind(&relay_config()).unwrap().with_resolver(resolver));
+    let mut config = relay_config();
+    config.policy.destinations.push("*.test:*".parse().unwrap());
+    let relay = Running::relay_of(Relay::bind(&config).unwrap().with_resolver(resolver));
     let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
     config.grant = Some(grant.sign(&operator()).unwrap());
     config.identity = Some(key);
