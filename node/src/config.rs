@@ -20,6 +20,7 @@ use tradewind_units::{Duration, Money, PricePerGb, Ratio};
 use crate::NodeError;
 use crate::membership::Members;
 
+mod bare;
 mod copying;
 mod file;
 mod group;
@@ -556,51 +557,6 @@ impl RelayServices {
             return Err(NodeError::Config { key: "coding", problem });
         }
         Ok(())
-    }
-}
-
-impl NodeConfig {
-    /// A node that listens here, carries nothing and serves nobody.
-    fn bare(listen: SocketAddr, identity: IdentityKey) -> Self {
-        Self {
-            listen,
-            identity,
-            workers: 1,
-            operators: Vec::new(),
-            revocations: Revocations::default(),
-            neighbours: BTreeSet::new(),
-            policy: Policy::default(),
-            grant: None,
-            paths: Vec::new(),
-            groups: Vec::new(),
-            repeats_copies: true,
-            leg_seal: LegSeal::default(),
-            keep_sources: Vec::new(),
-            tunnel: None,
-            services: RelayServices::default(),
-            members: None,
-            copying: Copying::default(),
-            rendezvous: Rendezvous::default(),
-        }
-    }
-
-    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
-    #[must_use]
-    pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
-        Self { grant: Some(grant), ..Self::bare(ANY_PORT, identity) }
-    }
-
-    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
-    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
-    #[must_use]
-    pub fn of_listener(
-        listen: SocketAddr,
-        identity: IdentityKey,
-        operators: Vec<OperatorPublicKey>,
-        relays: impl IntoIterator<Item = PublicIdentity>,
-    ) -> Self {
-        let neighbours = relays.into_iter().collect();
-        Self { operators, neighbours, ..Self::bare(listen, identity) }
     }
 }
 

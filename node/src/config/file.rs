@@ -1,5 +1,7 @@
 //! The parts of a relay's and a gateway's TOML that tell a node what to do.
 
+mod path;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -487,73 +489,6 @@ impl NodeConfig {
             },
             ..bare
         })
-    }
-}
-
-impl PathSection {
-    fn resolve(mut self) -> Result<Path, NodeError> {
-        let entrance = match (self.listen, self.to, self.tproxy.take(), self.tun.take()) {
-            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
-            (None, None, Some(taken), None) => Entrance::Taken(taken),
-            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
-            _ => {
-                let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
-                return Err(NodeError::Config { key: "packet", problem });
-            }
-        };
-        Ok(Path { entrance, course: self.course()? })
-    }
-
-    /// How packets get to the far endpoint, wherever they come from.
-    fn course(self) -> Result<Course, NodeError> {
-        let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
-        let wanted = self.service.unwrap_or(default);
-        let carriage = carriage(wanted, self.ways, self.budget)?;
-        let bearable_loss = match (wanted, self.bearable_loss) {
-            (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
-            (_, None) => None,
-            (_, Some(_)) => {
-                let problem = "expected only with `service = \"auto\"`".to_owned();
-                return Err(NodeError::Config { key: "bearable_loss", problem });
-            }
-        };
-        if wanted != Wanted::Auto && (self.costs.is_some() || self.coding.is_some()) {
-            let key = if self.costs.is_some() { "costs" } else { "coding" };
-            let problem = "expected only with `service = \"auto\"`".to_owned();
-            return Err(NodeError::Config { key, problem });
-        }
-        let assumed = self.coding.unwrap_or_default().assumed(self.costs)?;
-        if self.keep.is_some() {
-            let problem = "expected only with `service = \"rendezvous\"`".to_owned();
-            return Err(NodeError::Config { key: "keep", problem });
-        }
-        let (far, relays) = (self.far.placed()?, self.relays.0);
-        let copies = self.copies.map(CopiesSection::resolve);
-        Ok(Course { far, relays, carriage, bearable_loss, copies, assumed })
-    }
-
-    fn resolve_deposits(self) -> Result<Deposits, NodeError> {
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let Self { listen, to, tproxy, tun, far, relays, keep, .. } = self;
-        let (Some(listen), Some(to), None, None) = (listen, to, tproxy, tun) else {
-            return refused("packet", "expected `listen` and `to` with a rendezvous");
-        };
-        if self.ways.is_some()
-            || self.bearable_loss.is_some()
-            || self.copies.is_some()
-            || self.costs.is_some()
-            || self.coding.is_some()
-            || self.budget.is_some()
-        {
-            let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
-            return refused("packet", problem);
-        }
-        let relay = match relays.0 {
-            Via::Relays(relays) if relays.len() == 1 => relays[0],
-            _ => return refused("relays", "expected exactly one: where packets wait"),
-        };
-        let keep = keep.map_or(rendezvous::KEEP, |Keep(keep)| keep);
-        Ok(Deposits { listen, to, far: far.consignee(), relay, keep })
     }
 }
 

@@ -3,6 +3,7 @@
 //! A conversation is what one address of an application says to one destination, and the replies.
 
 mod room;
+mod upkeep;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -572,68 +573,6 @@ impl Engine {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
                     outbound.introduce_again();
                 }
-            }
-        }
-    }
-
-    pub(super) fn drop_inbound(&mut self, id: u32) {
-        if let Some(inbound) = self.inbound.remove(id) {
-            self.inbound_ids.remove(&(inbound.far, inbound.conversation));
-            if let Some(from) = inbound.kept {
-                self.kept.remove(&(from, inbound.to));
-            }
-            self.ends_are_due |= inbound.end.is_some();
-            self.forget_accepted(id, inbound.local);
-        }
-    }
-
-    /// Forgets conversations that nothing comes of any more. One is kept as long as its far
-    /// endpoint is there, however silent:
-    /// what a server says after an hour comes, as it would without gateways; `room` bounds how many
-    /// there are.
-    pub(super) fn tend_conversations(&mut self, now: Now) {
-        let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
-        let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);
-        let all = self.outbound.ids().zip(self.outbound.values());
-        let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
-        for id in over {
-            if let Some(flow) = self.outbound.remove(id) {
-                self.forget_outbound(id, &flow);
-            }
-        }
-        // Those of a gateway that is gone went with its session.
-        let is_over = |it: &Inbound| is_idle(it.used) && matches!(it.local, Local::Flow(_));
-        let all = self.inbound.ids().zip(self.inbound.values());
-        let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
-        over.into_iter().for_each(|id| self.drop_inbound(id));
-        if std::mem::take(&mut self.ends_are_due) {
-            let ids = self.inbound_ids.values();
-            let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
-            let routes = self.routes.values().filter_map(|route| route.end);
-            let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
-            self.forget_ends(|flow| used.contains(&flow));
-        }
-    }
-
-    /// Returns whether somebody is there who may still say something in a conversation.
-    fn is_backed(&self, outbound: &Outbound) -> bool {
-        let route = self.routes.get(outbound.route);
-        route.is_some_and(|route| match route.part {
-            Part::Head(_) => self.routes.values().any(|other| {
-                matches!(other.part, Part::Member) && self.sessions.is_open(other.far)
-            }),
-            Part::Alone | Part::Member => self.sessions.is_open(route.far),
-        })
-    }
-
-    pub(super) fn flush_local(&mut self) {
-        for route in self.routes.values_mut() {
-            route.local.flush(&self.counts);
-        }
-        self.meetings.flush(&self.counts);
-        for id in self.unflushed.drain(..) {
-            if let Some(inbound) = self.inbound.get_mut(id) {
-                inbound.local.flush(&self.counts);
             }
         }
     }

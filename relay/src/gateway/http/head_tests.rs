@@ -1,3 +1,5 @@
+//! Heads of requests and responses: what is read, refused and written anew.
+
 use super::*;
 use crate::head::tests::assert_read_in_any_pieces;
 use proptest::prelude::*;

@@ -1,0 +1,104 @@
+//! Checks that relays' and gateways' configurations have in common.
+
+use super::*;
+
+pub(super) fn check_common(
+    limits: &Limits,
+    timeouts: &Timeouts,
+    workers: Option<usize>,
+) -> Result<(), RelayError> {
+    /// More threads than any machine that this is meant for has cores.
+    const MOST_WORKERS: usize = 1024;
+    /// Below this a handful of sessions would stand in each other's way.
+    const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
+    /// What tcp(7) takes as TCP_KEEPIDLE, and as TCP_USER_TIMEOUT (milliseconds in an integer of 32 bits).
+    const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
+    const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+    const LEAST_USER_TIMEOUT: Duration = Duration::from_millis(1);
+    const LONGEST_USER_TIMEOUT: Duration = Duration::from_secs(24 * 86_400);
+    if workers.is_some_and(|count| !(1..=MOST_WORKERS).contains(&count)) {
+        return Err(refused("workers", format!("expected 1 to {MOST_WORKERS} threads")));
+    }
+    if limits.sessions == 0 {
+        return Err(refused("limits.sessions", "expected at least 1"));
+    }
+    for (key, memory) in [
+        ("limits.memory", limits.memory),
+        ("limits.each_gateway.memory", limits.each_gateway.memory),
+        ("limits.each_grant.memory", limits.each_grant.memory),
+        ("limits.each_source.memory", limits.each_source.memory),
+    ] {
+        if memory.is_some_and(|memory| memory < LEAST_MEMORY) {
+            return Err(refused(key, format!("expected at least {LEAST_MEMORY}")));
+        }
+    }
+    check_ranges("limits.trusted_sources", &limits.trusted_sources)?;
+    if limits.unauthenticated == 0 {
+        return Err(refused("limits.unauthenticated", "expected at least 1"));
+    }
+    for (key, span) in [
+        ("timeouts.header", Some(timeouts.header)),
+        ("timeouts.dial", Some(timeouts.dial)),
+        ("timeouts.idle", timeouts.idle),
+        ("timeouts.half_closed", timeouts.half_closed),
+    ] {
+        if span.is_some_and(|span| span.is_zero()) {
+            return Err(refused(key, "expected a span above zero"));
+        }
+    }
+    let fits = |span: Option<Duration>, least, longest| {
+        span.is_none_or(|span| (least..=longest).contains(&span))
+    };
+    if !fits(timeouts.keepalive, LEAST_KEEPALIVE, LONGEST_KEEPALIVE) {
+        return Err(refused(
+            "timeouts.keepalive",
+            "expected 1 s to 32767 s, as the kernel takes it, or `off`",
+        ));
+    }
+    if !fits(timeouts.user, LEAST_USER_TIMEOUT, LONGEST_USER_TIMEOUT) {
+        let problem = "expected 1 ms to 24 days, as the kernel takes it, or `off`";
+        return Err(refused("timeouts.user", problem));
+    }
+    Ok(())
+}
+
+/// Refuses to listen on a link-local address without the interface that it is on.
+pub(super) fn check_zones<'a>(
+    key: &str,
+    listeners: impl IntoIterator<Item = &'a SocketAddr>,
+) -> Result<(), RelayError> {
+    let is_zoneless = |address: &&SocketAddr| match address {
+        SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
+        SocketAddr::V4(_) => false,
+    };
+    match listeners.into_iter().find(is_zoneless) {
+        Some(address) => {
+            let (ip, port) = (address.ip(), address.port());
+            let problem = format!(
+                "{address} is link-local: say on which interface, by its number, as in \
+                 `[{ip}%2]:{port}`"
+            );
+            Err(refused(key, problem))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(super) fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {
+    check_zones("metrics", &metrics)?;
+    let checked = metrics.map_or(Ok(()), |address| telemetry::check_exposed(address, expose));
+    checked.map_err(|problem| refused("metrics", problem))
+}
+
+/// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
+pub(super) fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), RelayError> {
+    range_problem(rules).map_or(Ok(()), |problem| Err(refused(key, problem)))
+}
+
+/// What is wrong with rules where only addresses are ever seen.
+pub(super) fn range_problem(rules: &[DestinationRule]) -> Option<String> {
+    let rule = rules.iter().find(|rule| rule.range().is_none())?;
+    Some(format!(
+        "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up here"
+    ))
+}

@@ -1,0 +1,94 @@
+//! The way on: to the destination, at the last relay, or to the next relay.
+
+use super::*;
+
+impl RelayService {
+    /// The last relay's part: dials the destination.
+    pub(super) async fn reach_destination(
+        &self,
+        upstream: Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        unused: Unused,
+        lookups: &Lookups,
+    ) -> Result<Session, Outcome> {
+        let early = !unused.is_empty();
+        let mut up = Direction::new(unused.into_bytes());
+        let begun = AtomicBool::new(false);
+        let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
+        let (grant, route) = (Some(&*header.grant), header.route.hops());
+        let check = Check { grant, route, ..self.check(&rules, &is_local) };
+        let (to, speaker) = (&header.destination, up.speaker());
+        let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
+        let dialled = upstream.unless_reset(dialling).await;
+        let dialled = dialled.map_err(|error| gone(header, error))?;
+        let downstream = match dialled {
+            Ok(downstream) => {
+                let address = downstream.peer_addr().ok();
+                note(|facts| facts.path = address.map(|address| address.to_string()));
+                Connection::plain(downstream)
+            }
+            Err(failure) => {
+                let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
+        };
+        // If this fails, so does the session's first write: what the destination has sent comes
+        // before.
+        let _started = up.start(&downstream, worker.means_up());
+        let offers = Offers::new(self.offer(header), None);
+        let reply = header.upstream.seal(&Reply::ok(header.hop));
+        let down = match agree(&upstream, reply, early, Vec::new()).await {
+            Ok(down) => down,
+            Err(error) => return Err(gone(header, error)),
+        };
+        Ok(Session { offers, ..session(header, upstream, downstream, up, down) })
+    }
+
+    /// Every other relay's part: dials the next one and passes the header on.
+    pub(super) async fn pass_on(
+        &self,
+        upstream: Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        next: &SealedHeader,
+        unused: Unused,
+    ) -> Result<Session, Outcome> {
+        let hop = &header.route.hops()[header.hop + 1];
+        let early = !unused.is_empty();
+        let leading = unused.into_bytes();
+        let taken = self.pools.take(hop);
+        let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
+        let Opened { downstream, up, reply, unused } = match opened {
+            Ok(opened) => opened,
+            Err(Closed::Failed(failure, dial)) => {
+                return Err(self.fail(upstream, worker, header, failure, dial).await);
+            }
+            Err(Closed::UpstreamGone(error)) => return Err(gone(header, error)),
+        };
+        self.pools.keep_ready(hop);
+        let sealed = header.upstream.seal(&reply);
+        if reply.status != Status::Ok {
+            limited!(
+                info,
+                worker.lines(),
+                Cause::Gateway(header.grant.gateway),
+                flow = %header.flow,
+                "flow to {} by {}: hop {}: {}",
+                header.destination,
+                upstream.remote(),
+                reply.hop + 1,
+                reply.message
+            );
+            note(|facts| facts.failed(reply.status, &reply.message));
+            part(upstream, worker, &sealed).await;
+            return Err(Outcome::Failed(reply.status));
+        }
+        let offer = Offer::of_dialled(&self.dialler, hop, &next.downstream);
+        let offers = Offers::new(self.offer(header), offer);
+        match agree(&upstream, sealed, early, unused.into_bytes()).await {
+            Ok(down) => Ok(Session { offers, ..session(header, upstream, downstream, up, down) }),
+            Err(error) => Err(gone(header, error)),
+        }
+    }
+}

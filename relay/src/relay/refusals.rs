@@ -1,0 +1,77 @@
+//! Refusals: how a neighbour is told that its session is not carried, and what is logged of it.
+
+use super::*;
+
+impl RelayService {
+    /// Refuses a header: with a word when the neighbour is proven, else in silence.
+    pub(super) async fn refuse(
+        &self,
+        stream: Connection,
+        permit: &mut Permit,
+        refusal: Box<Refusal>,
+        deadline: Instant,
+    ) -> Outcome {
+        let failure = Failure::from(refusal.cause.clone());
+        let (Some(key), Some(hop)) = (refusal.upstream, refusal.hop) else {
+            complain(permit, &stream, &refusal.cause);
+            let outcome = match refusal.cause {
+                GrantError::Malformed { .. } | GrantError::TooLong { .. } => Outcome::Malformed,
+                _ => Outcome::Forged,
+            };
+            return silent(&stream, outcome, deadline).await;
+        };
+        limited!(
+            info,
+            permit.worker().lines(),
+            Cause::Source(permit.source()),
+            "refused: {}: {}",
+            stream.remote(),
+            failure.message
+        );
+        let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
+        part(stream, permit.worker(), &key.seal(&reply)).await;
+        Outcome::Failed(failure.status)
+    }
+
+    /// Tells the neighbour that the path could not be opened from here on.
+    pub(super) async fn fail(
+        &self,
+        stream: Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        failure: Failure,
+        dial: Dial,
+    ) -> Outcome {
+        limited!(
+            info,
+            worker.lines(),
+            Cause::Gateway(header.grant.gateway),
+            flow = %header.flow,
+            "flow to {} by {}: {}",
+            header.destination,
+            stream.remote(),
+            failure.message
+        );
+        note(|facts| facts.failed(failure.status, &failure.message));
+        let failed = Reply::failed(failure.status, header.hop, failure.told());
+        let reply = match dial {
+            Dial::NotBegun => failed.before_dial(),
+            Dial::PerhapsBegun => failed,
+        };
+        part(stream, worker, &header.upstream.seal(&reply)).await;
+        Outcome::Failed(failure.status)
+    }
+
+    /// Tells the neighbour that there is no room, and for whom.
+    pub(super) async fn turn_away(
+        &self,
+        stream: Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        refusal: Outcome,
+    ) -> Outcome {
+        let failure = Failure::new(Status::Overloaded, refusal.no_room());
+        self.fail(stream, worker, header, failure, Dial::NotBegun).await;
+        refusal
+    }
+}
