@@ -49,7 +49,10 @@ impl fmt::Display for Violation {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // As Cargo says when it runs this: a target folder may have been filled from another clone.
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let repository = Path::new(&package).join("..");
     let root = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["layers"] => repository,
         ["layers", folder] => PathBuf::from(folder),
