@@ -67,6 +67,7 @@ impl Forwarder {
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let mut phase = shutdown.watch();
+        shutdown.begin();
         let told = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
         // A switch that is gone tells as well.
         let _told = runtime.map_err(RelayError::Runtime)?.block_on(told);

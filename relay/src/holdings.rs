@@ -75,6 +75,7 @@ impl Holdings {
 
     async fn serve<S: Service>(&self, service: &S, shutdown: &Shutdown) {
         let (mut phase, mut upgrades) = (shutdown.watch(), shutdown.watch_upgrades());
+        shutdown.begin();
         loop {
             tokio::select! {
                 _ = phase.wait_for(|phase| *phase > Phase::Running) => break,

@@ -1,6 +1,7 @@
 //! How a process is told to end: first to drain, then to stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::sync::watch;
 
@@ -29,6 +30,8 @@ pub struct Shutdown {
     upgrades: Arc<watch::Sender<u32>>,
     /// How often the configuration was to be read anew.
     reloads: Arc<watch::Sender<u32>>,
+    /// Whether the start is over: orders that nobody obeys by now have no meaning here.
+    has_begun: Arc<AtomicBool>,
 }
 
 impl Default for Shutdown {
@@ -46,6 +49,7 @@ impl Shutdown {
             retired: Arc::new(watch::Sender::new(false)),
             upgrades: Arc::new(watch::Sender::new(0)),
             reloads: Arc::new(watch::Sender::new(0)),
+            has_begun: Arc::default(),
         }
     }
 
@@ -77,12 +81,17 @@ impl Shutdown {
 
     /// Whether anybody reads a configuration anew, or may yet.
     pub(crate) fn reloads(&self) -> bool {
-        self.reloads.receiver_count() > 0 || !self.is_watched()
+        self.reloads.receiver_count() > 0 || !self.has_begun.load(Relaxed)
     }
 
     /// Whether anybody upgrades, or may yet.
     pub(crate) fn upgrades(&self) -> bool {
-        self.upgrades.receiver_count() > 0 || !self.is_watched()
+        self.upgrades.receiver_count() > 0 || !self.has_begun.load(Relaxed)
+    }
+
+    /// Ends the start: all who obey orders have begun to wait for them.
+    pub(crate) fn begin(&self) {
+        self.has_begun.store(true, Relaxed);
     }
 
     /// Does `then`, on a thread of its own, once the next process has taken over. If none does it is dropped when the process is
@@ -156,4 +165,26 @@ fn with_earlier(orders: &watch::Sender<u32>) -> watch::Receiver<u32> {
         told.mark_changed();
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_that_is_asked_for_during_the_start_is_not_lost() {
+        let shutdown = Shutdown::new();
+        // Parts of the process look at its end before anybody looks for upgrades.
+        let _phase = shutdown.watch();
+        shutdown.once_retired(|| {}).unwrap();
+        assert!(shutdown.upgrades() && shutdown.reloads());
+        shutdown.upgrade();
+        let upgrades = shutdown.watch_upgrades();
+        assert!(upgrades.has_changed().unwrap());
+        shutdown.begin();
+        assert!(shutdown.upgrades() && !shutdown.reloads());
+        drop(upgrades);
+        assert!(!shutdown.upgrades());
+        shutdown.stop();
+    }
 }
