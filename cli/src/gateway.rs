@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown};
 use tradewind_tuner::TunerConfig;
@@ -12,6 +13,7 @@ use tradewind_tuner::TunerConfig;
 use crate::learner::Learner;
 use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
+use crate::privileges;
 use crate::relay::{Beside, Log, announce, start_log};
 
 #[derive(clap::Args)]
@@ -22,21 +24,30 @@ pub(crate) struct GatewayArgs {
     /// Read the configuration anew whenever the file changes, as on SIGHUP
     #[arg(long)]
     watch: bool,
+    /// The user to go on as when root starts it, instead of the configuration's; `tradewind`, if
+    /// there is one, when neither names one
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 }
 
 pub(crate) fn run(args: &GatewayArgs) -> Outcome {
+    // Before it knows a secret.
+    sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
     let socks5_udp = socks5_udp.transpose().or_bad(&args.config)?;
+    let mut inheritance = Inheritance::take()?;
+    config.hold_identity(&mut inheritance).with_context(place)?;
+    let user = args.user.as_deref().or(config.run_as.as_deref());
+    let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let mut inheritance = Inheritance::take()?;
     let packets = packets(&config, &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
@@ -49,11 +60,16 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, |text| {
-        let config = GatewayConfig::parse(text)?;
+    let identity = config.identity.clone();
+    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
+        let mut config = GatewayConfig::parse(text)?;
+        // Its file may be no one's to read any more.
+        (config.identity, config.identity_file) = (identity.clone(), None);
         node_config(&config)
     })
     .start(args.watch, &shutdown)?;
+    // Not before what is wrong with the configuration, which is one line.
+    told.iter().for_each(|line| tracing::warn!("{line}"));
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),

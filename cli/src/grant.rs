@@ -80,7 +80,7 @@ pub(crate) fn run(command: GrantCommand) -> Outcome {
 }
 
 fn operator(key: &Path) -> anyhow::Result<OperatorKey> {
-    read_text(key)?.trim().parse().or_bad(key)
+    secret(key).or_bad(key)?.trim().parse().or_bad(key)
 }
 
 fn issue(
@@ -155,6 +155,13 @@ fn parse_moment(text: &str) -> Result<Timestamp, String> {
         "now" => Ok(now()),
         _ => tradewind_grant::parse_moment(text).map_err(|error| error.to_string()),
     }
+}
+
+/// Reads a key file, which others may not read.
+fn secret(file: &Path) -> anyhow::Result<impl std::ops::Deref<Target = String>> {
+    /// Far longer than a key.
+    const MOST_BYTES: usize = 4096;
+    Ok(tradewind_net::secret_file::read(file, MOST_BYTES)?)
 }
 
 fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {

@@ -22,6 +22,7 @@ mod packet_plane;
 mod password;
 mod ping;
 mod plan;
+mod privileges;
 mod probe;
 mod relay;
 mod route;

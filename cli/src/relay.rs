@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown};
 use tradewind_telemetry::{LogFormat, init_logs};
@@ -13,6 +14,7 @@ use tradewind_tuner::TunerConfig;
 use crate::learner::Learner;
 use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
+use crate::privileges;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -22,6 +24,10 @@ pub(crate) struct RelayArgs {
     /// Read the configuration anew whenever the file changes, as on SIGHUP
     #[arg(long)]
     watch: bool,
+    /// The user to go on as when root starts it, instead of the configuration's; `tradewind`, if
+    /// there is one, when neither names one
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -37,13 +43,18 @@ pub(crate) enum Log {
 }
 
 pub(crate) fn run(args: &RelayArgs) -> Outcome {
+    // Before it knows a secret.
+    sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
     let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
+    let mut inheritance = Inheritance::take()?;
+    config.hold_identity(&mut inheritance).with_context(place)?;
+    let user = args.user.as_deref().or(config.run_as.as_deref());
+    let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let mut inheritance = Inheritance::take()?;
     let packets = packets(&config, &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
@@ -55,12 +66,17 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    packet_plane::reload_beside(reloads, beside, RELAY_LIVE, |text| {
-        let config = RelayConfig::parse(text)?;
+    let identity = config.identity.clone();
+    packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
+        let mut config = RelayConfig::parse(text)?;
+        // Its file may be no one's to read any more.
+        (config.identity, config.identity_file) = (identity.clone(), None);
         node_config(&config)
     })
     .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
+    // Not before what is wrong with the configuration, which is one line.
+    told.iter().for_each(|line| tracing::warn!("{line}"));
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     relay.take_over()?;

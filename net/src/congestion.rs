@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::capability;
+use crate::{capability, sysctl};
 
 /// Longest name, without the closing zero: the kernel's `TCP_CA_NAME_MAX` less one.
 const MAX_NAME_BYTES: usize = 15;
@@ -31,6 +31,17 @@ pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
         io::ErrorKind::NotFound => io::Error::new(error.kind(), unknown()),
         _ => error,
     })
+}
+
+/// Whether this kernel gives `name` to privileged processes alone. One that it has to load first is
+/// loaded, where this process may.
+#[must_use]
+pub fn is_restricted(name: &str) -> bool {
+    if let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
+        let _loaded = set(&socket, name);
+    }
+    let allowed = sysctl::get("net.ipv4.tcp_allowed_congestion_control");
+    allowed.is_ok_and(|allowed| !allowed.split_whitespace().any(|allowed| allowed == name))
 }
 
 /// The kernel has none of this name, and what it has.

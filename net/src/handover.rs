@@ -12,10 +12,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::sandbox;
 
 /// The descriptor of the socket to the process before this one.
 const PREDECESSOR: &str = "TRADEWIND_PREDECESSOR";
@@ -52,6 +56,18 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this process may start it.
+    #[must_use]
+    pub fn may_start(&self) -> bool {
+        access(&self.path, AccessFlags::X_OK).is_ok()
+    }
+
     /// Starts a successor, and returns it with the socket to it.
     ///
     /// # Errors
@@ -61,6 +77,10 @@ impl Program {
         let inherited = there.as_raw_fd();
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).env(PREDECESSOR, inherited.to_string());
+        match sandbox::bound_by() {
+            Some(filters) => command.env(sandbox::BOUND_BY, filters),
+            None => command.env_remove(sandbox::BOUND_BY),
+        };
         // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is open.
         unsafe {
             command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
@@ -71,6 +91,12 @@ impl Program {
         let child = command.spawn()?;
         Ok((child, here))
     }
+}
+
+/// Whether this process was started as the successor of another.
+#[must_use]
+pub fn is_successor() -> bool {
+    std::env::var_os(PREDECESSOR).is_some()
 }
 
 /// The socket to the process before this one, if it was started as a successor. There is one for a process:

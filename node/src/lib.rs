@@ -201,7 +201,12 @@ impl Node {
             let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
-            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&stopped));
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                if let Err(error) = tradewind_net::sandbox::start_no_programs() {
+                    tracing::warn!(%error, "a worker may start programs");
+                }
+                worker.run(&stopped)
+            });
             self.threads.push(thread?);
         }
         if !self.rules.is_empty() {

@@ -38,6 +38,9 @@ pub struct RelayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
+    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
+    /// absent.
+    pub run_as: Option<String>,
     /// Whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,
     /// A file of what they have revoked; it is read again when it changes.
@@ -84,6 +87,9 @@ pub struct GatewayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
+    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
+    /// absent.
+    pub run_as: Option<String>,
     /// What it may do; not needed when every route is direct.
     pub grant: Option<SignedGrant>,
     /// A file that holds the grant, as `tradewind grant issue` printed it, instead of `grant`.
@@ -201,14 +207,7 @@ fn load_identity(
     match (file, inline) {
         (None, inline) => Ok(inline.cloned()),
         (Some(_), Some(_)) => Err(refused("identity", "give either `identity_file` or `identity`")),
-        (Some(path), None) => {
-            /// Far longer than an identity.
-            const MOST_BYTES: usize = 4096;
-            let refused = |problem| RelayError::IdentityFile { path: path.clone(), problem };
-            let text = tradewind_net::secret_file::read(path, MOST_BYTES)
-                .map_err(|error| refused(crate::failure::plain(&error)))?;
-            text.trim().parse().map(Some).map_err(|error| refused(format!("{error}")))
-        }
+        (Some(path), None) => crate::rights::read_identity(path).map(Some),
     }
 }
 

@@ -32,6 +32,7 @@
 //! | `quota`, `memory` | what each gateway, grant and source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
 //! | `access_log` | a line for each session, at its end and when it is admitted |
+//! | `rights` | what is needed of the host beyond what every user has |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |
 
@@ -66,6 +67,7 @@ pub mod relay;
 pub mod reload;
 pub mod resolver;
 pub mod revocations;
+mod rights;
 mod server;
 mod session;
 pub mod shutdown;

@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity};
-use tradewind_net::clock;
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
+use tradewind_net::{clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
 use tradewind_units::Timestamp;
 
@@ -228,6 +228,7 @@ impl Server {
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
                 clock::sharpen_timers();
+                start_no_programs();
                 bench.work(&service, shutdown.watch(), self.patience, heart);
             };
             match thread.spawn(body) {
@@ -277,7 +278,21 @@ fn serve_telemetry(
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
     (setup.register)(&registry);
-    Ok(tradewind_telemetry::serve_on(listener, setup.metrics_hosts, registry, health.clone())?)
+    let (hosts, health) = (setup.metrics_hosts, health.clone());
+    let serve = || {
+        // What it starts reads strangers' bytes as well.
+        start_no_programs();
+        tradewind_telemetry::serve_on(listener, hosts, registry, health)
+    };
+    let served = std::thread::scope(|scope| scope.spawn(serve).join());
+    Ok(served.map_err(|_| TelemetryError::Thread(io::Error::other("ended by a bug")))??)
+}
+
+/// Has this thread, and those that it starts, start no programs from now on.
+fn start_no_programs() {
+    if let Err(error) = sandbox::start_no_programs() {
+        tracing::warn!(%error, "a worker may start programs");
+    }
 }
 
 impl Bench {

@@ -2,7 +2,7 @@
 //!
 //! SIGTERM and SIGINT end it, SIGHUP has it read its configuration anew, SIGUSR2 upgrades it. All others that would end it
 //! by default, and that tell nothing about its own faults, are ignored with a line. SIGQUIT and SIGABRT stay what
-//! they are, for who wants a core file.
+//! they are, for who wants a core file (of a process that is not hidden).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tradewind_net::signals::ending;

@@ -6,8 +6,10 @@
 
 mod support;
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -15,8 +17,9 @@ use support::{Running, patient, wait_for};
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
+use tradewind_net::privileges::{Account, Capability, become_user, is_root, keep_only};
 use tradewind_net::userns::become_root_inside;
-use tradewind_net::{NetError, sysctl};
+use tradewind_net::{NetError, sandbox, sysctl};
 use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
 
 type Test = fn(&Hosts);
@@ -56,11 +59,41 @@ fn main() {
 }
 
 fn be_a_gateway(config: &str) {
+    let config = GatewayConfig::parse(config).unwrap();
+    give_up_all_but(&config.capabilities());
     let shutdown = Shutdown::on_signals().unwrap();
-    let mut gateway = Gateway::bind(&GatewayConfig::parse(config).unwrap()).unwrap();
+    let mut gateway = Gateway::bind(&config).unwrap();
     gateway.intercept(&shutdown).unwrap();
     println!("{}", std::process::id());
     gateway.run(&shutdown).unwrap();
+}
+
+/// Goes on as another user with these capabilities, in the sandbox, as the program does.
+fn give_up_all_but(keep: &[Capability]) {
+    let nobody = Account::find("nobody").unwrap().filter(|_| is_root());
+    match nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
+        Some(nobody) => become_user(&nobody, keep).unwrap(),
+        None => drop(keep_only(keep).unwrap()),
+    }
+    sandbox::enter(keep).unwrap();
+}
+
+/// This program where any user may start it, as an upgrade does; gone with this.
+struct Program(PathBuf);
+
+impl Program {
+    fn link() -> Self {
+        let link = std::env::temp_dir().join(format!("tradewind-tproxy-{}", std::process::id()));
+        let program = std::env::current_exe().unwrap();
+        fs::hard_link(&program, &link).or_else(|_| fs::copy(&program, &link).map(drop)).unwrap();
+        Self(link)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
 }
 
 /// A gateway, which does not outlive the test.
@@ -119,6 +152,7 @@ struct Hosts {
     client: Namespace,
     middle: Namespace,
     server: Namespace,
+    program: Program,
 }
 
 const SERVER_V4: &str = "10.88.1.2:9000";
@@ -155,7 +189,7 @@ impl Hosts {
             sysctl::set("net.ipv4.ip_forward", "1")?;
             sysctl::set("net.ipv6.conf.all.forwarding", "1")
         })??;
-        Ok(Self { client, middle, server })
+        Ok(Self { client, middle, server, program: Program::link() })
     }
 
     fn check(&self) {
@@ -360,7 +394,7 @@ impl Hosts {
 
     fn gateway_of(&self, config: &str) -> Process {
         let start = || {
-            let mut command = Command::new(std::env::current_exe().unwrap());
+            let mut command = Command::new(&self.program.0);
             command.env(CONFIG, config).stdin(Stdio::null()).stdout(Stdio::piped());
             command.spawn().unwrap()
         };

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
+use tradewind_net::privileges::{Account, Capability, become_user};
 use tradewind_net::userns::become_root_inside;
-use tradewind_net::{NetError, descriptors, processes, sysctl};
+use tradewind_net::{NetError, descriptors, processes, sandbox, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
 use super::{grant_with_sources, identity, operator};
@@ -110,6 +111,7 @@ pub fn connected_to(server: &str) -> UdpSocket {
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
+    give_up_all_but(&[Capability::NetAdmin]);
     let mut node = Node::open(config_of(&config, destinations), Vec::new()).unwrap();
     node.run(None).unwrap();
     println!("ready");
@@ -122,6 +124,15 @@ pub fn is_a_gateway(destinations: &str) -> bool {
     }
     drop(node);
     true
+}
+
+/// Goes on as another user with these capabilities, in the sandbox, as the program does.
+fn give_up_all_but(keep: &[Capability]) {
+    let nobody = Account::find("nobody").unwrap();
+    if let Some(nobody) = nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
+        become_user(&nobody, keep).unwrap();
+    }
+    sandbox::enter(keep).unwrap();
 }
 
 fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {

@@ -294,6 +294,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         socks5_udp: None,
         jumpstart: None,
         access_log: None,
+        run_as: None,
     }
 }
 

@@ -1,0 +1,276 @@
+//! What a daemon that was started as root keeps of its rights: it goes on as another user, with the
+//! capabilities that its configuration takes and no others.
+//!
+//! These stay with whatever program it starts, such as its successor after an upgrade (they are
+//! *ambient*), and nothing that it starts can get more of them: the bounding set is cut to them.
+
+use std::ffi::CString;
+use std::{fmt, io};
+
+use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setresgid, setresuid};
+
+use crate::NetError;
+use crate::error::Result;
+
+/// A capability that a daemon may need all its life (capabilities(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// To listen on ports below 1024.
+    NetBindService = 10,
+    /// To set rules, routes, devices, and what the kernel keeps for those who configure networks.
+    NetAdmin = 12,
+    /// To load programs into the kernel.
+    Bpf = 39,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NetBindService => "CAP_NET_BIND_SERVICE",
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::Bpf => "CAP_BPF",
+        })
+    }
+}
+
+impl Capability {
+    const fn bit(self) -> u64 {
+        1 << self as u64
+    }
+}
+
+/// Bits of the rights to become another group and another user.
+const CAP_SETGID: u64 = 1 << 6;
+const CAP_SETUID: u64 = 1 << 7;
+
+/// A user of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    name: String,
+    user: Uid,
+    group: Gid,
+}
+
+impl Account {
+    /// Returns the user called `name`, if there is one.
+    ///
+    /// # Errors
+    /// When the host's list of users cannot be read.
+    pub fn find(name: &str) -> Result<Option<Self>> {
+        let refused = |error: nix::Error| NetError::system(format!("user {name}"), error);
+        let found = User::from_name(name).map_err(refused)?;
+        Ok(found.map(|found| Self { name: found.name, user: found.uid, group: found.gid }))
+    }
+
+    /// Whether this is root.
+    #[must_use]
+    pub const fn is_root(&self) -> bool {
+        self.user.is_root()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns why this process may not become it, if so: in a user namespace only who is mapped is
+    /// there, and in a container root may lack the rights.
+    #[must_use]
+    pub fn out_of_reach(&self) -> Option<&'static str> {
+        let covers = |file: &str, number: u32| {
+            let map = std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+            is_covered(&map, number)
+        };
+        let is_mapped =
+            covers("uid_map", self.user.as_raw()) && covers("gid_map", self.group.as_raw());
+        let needed = CAP_SETUID | CAP_SETGID;
+        if !is_mapped {
+            Some("it is not mapped into this user namespace")
+        } else if permitted().is_ok_and(|held| held & needed != needed) {
+            Some("this process lacks CAP_SETUID and CAP_SETGID")
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether a map of a user namespace (user_namespaces(7)) has `number` inside.
+fn is_covered(map: &str, number: u32) -> bool {
+    map.lines().any(|line| {
+        let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
+        let (first, _outside, count) = (fields.next(), fields.next(), fields.next());
+        matches!((first, count), (Some(first), Some(count))
+            if (first..first + count).contains(&u64::from(number)))
+    })
+}
+
+/// Whether this process acts for root.
+#[must_use]
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Makes this process, which is root's, one of `account` with the capabilities `keep`, as far as it
+/// has them. To be called before any thread is started: a thread keeps the capabilities that it
+/// has.
+///
+/// # Errors
+/// When the kernel refuses a step. What was done before that step stays done: end the process then.
+pub fn become_user(account: &Account, keep: &[Capability]) -> Result<()> {
+    check_alone("give root's rights up")?;
+    let refused = |step: &str| {
+        let step = format!("become user {}: {step}", account.name);
+        move |error: nix::Error| NetError::system(step, error)
+    };
+    cut_bounding_set(keep)?;
+    prctl(libc::PR_SET_KEEPCAPS, 1, 0)?;
+    let name = CString::new(account.name.as_str()).unwrap_or_default();
+    initgroups(&name, account.group).map_err(refused("its groups"))?;
+    let group = account.group;
+    setresgid(group, group, group).map_err(refused("its group"))?;
+    let user = account.user;
+    setresuid(user, user, user).map_err(refused("its number"))?;
+    keep_only(keep).map(drop)
+}
+
+/// Gives up all capabilities of this process but `keep`, which go on to what it starts. Returns
+/// those of `keep` that it does not have. To be called before any thread is started.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
+    check_alone("give capabilities up")?;
+    let held = permitted()?;
+    let (kept, lacking): (Vec<Capability>, _) =
+        keep.iter().copied().partition(|capability| held & capability.bit() != 0);
+    let wanted = kept.iter().fold(0, |bits, capability| bits | capability.bit());
+    let ambient = |order: i32, capability: Option<&Capability>| {
+        let number = capability.map_or(0, |capability| *capability as u64);
+        prctl(libc::PR_CAP_AMBIENT, u64::from(order.unsigned_abs()), number)
+    };
+    let is_ambient = |capability| ambient(libc::PR_CAP_AMBIENT_IS_SET, Some(capability));
+    if held != wanted || !kept.iter().all(|kept| is_ambient(kept).is_ok_and(|is_set| is_set == 1)) {
+        // An ambient capability would be given back to what this process starts.
+        ambient(libc::PR_CAP_AMBIENT_CLEAR_ALL, None)?;
+        set_capabilities(wanted)?;
+        for capability in &kept {
+            ambient(libc::PR_CAP_AMBIENT_RAISE, Some(capability))?;
+        }
+    }
+    Ok(lacking)
+}
+
+fn check_alone(purpose: &str) -> Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads == 1 {
+        return Ok(());
+    }
+    let cause = io::Error::other(format!("{threads} threads run already: a bug"));
+    Err(NetError::system(purpose.to_owned(), cause))
+}
+
+/// Has nothing that this process starts get other capabilities than `keep`.
+fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
+    /// One more than any kernel has.
+    const MOST: u64 = 64;
+    let kept = keep.iter().fold(0, |bits, capability| bits | capability.bit());
+    for number in (0..MOST).filter(|number| kept & (1 << number) == 0) {
+        match prctl(libc::PR_CAPBSET_DROP, number, 0) {
+            Err(NetError::System { source, .. }) => match source.raw_os_error() {
+                // The kernel has no more.
+                Some(libc::EINVAL) => break,
+                // Root of some containers may not. It is about to lose root's number, and then
+                // takes nothing from the set: what it starts gains no privileges.
+                Some(libc::EPERM) => break,
+                _ => return Err(NetError::system("bounding set".to_owned(), source)),
+            },
+            dropped => drop(dropped?),
+        }
+    }
+    Ok(())
+}
+
+/// The header and data of capset(2), version 3.
+#[repr(C)]
+struct Header {
+    version: u32,
+    process: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Data {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`: 64 capabilities in two halves.
+const VERSION: u32 = 0x2008_0522;
+
+/// Returns the capabilities that this thread may use, as bits.
+fn permitted() -> Result<u64> {
+    let mut data = [Data::default(); 2];
+    let header = Header { version: VERSION, process: 0 };
+    // SAFETY: both live through the call, and have the layout that this version says.
+    let got = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
+    if got != 0 {
+        return Err(last_error("capabilities"));
+    }
+    Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
+}
+
+/// Sets all three sets of this thread to `bits`.
+fn set_capabilities(bits: u64) -> Result<()> {
+    let half = |bits: u64| {
+        let bits = (bits & u64::from(u32::MAX)) as u32;
+        Data { effective: bits, permitted: bits, inheritable: bits }
+    };
+    let data = [half(bits), half(bits >> 32)];
+    let header = Header { version: VERSION, process: 0 };
+    // SAFETY: both live through the call, and have the layout that this version says.
+    let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
+    if set == 0 { Ok(()) } else { Err(last_error("capabilities")) }
+}
+
+pub(crate) fn prctl(option: i32, first: u64, second: u64) -> Result<i32> {
+    // SAFETY: none of the options used here takes an address; what is not used is zero.
+    match unsafe { libc::prctl(option, first, second, 0_u64, 0_u64) } {
+        value @ 0.. => Ok(value),
+        _ => Err(last_error(&format!("prctl {option}"))),
+    }
+}
+
+fn last_error(what: &str) -> NetError {
+    NetError::system(what.to_owned(), io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_found_and_nobody_else_is_root() {
+        assert!(Account::find("root").unwrap().unwrap().is_root());
+        assert_eq!(Account::find("tradewind-no-such-user").unwrap(), None);
+        assert!(Account::find("nobody").unwrap().is_none_or(|nobody| !nobody.is_root()));
+    }
+
+    #[test]
+    fn a_user_that_is_not_mapped_is_told_from_one_that_is() {
+        let whole = "         0          0 4294967295\n";
+        assert!(is_covered(whole, 0) && is_covered(whole, 998));
+        let root_alone = "0 1000 1\n";
+        assert!(is_covered(root_alone, 0) && !is_covered(root_alone, 998));
+        assert!(!is_covered("", 0));
+    }
+
+    #[test]
+    fn rights_are_not_given_up_by_one_thread_among_others() {
+        let nobody = Account { name: "nobody".to_owned(), user: 65534.into(), group: 65534.into() };
+        // The harness has threads of its own.
+        let error = become_user(&nobody, &[]).unwrap_err().to_string();
+        assert!(error.contains("threads run already"), "{error}");
+    }
+}

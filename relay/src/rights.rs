@@ -1,0 +1,216 @@
+//! What a relay or gateway needs of the host beyond what every user has: the capabilities that its
+//! configuration takes all its life, and its key, which other users may not read.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use tradewind_grant::IdentityKey;
+use tradewind_net::privileges::Capability;
+use tradewind_net::{congestion, secret_file};
+
+use crate::config::LegProfiles;
+use crate::failure::plain;
+use crate::upgrade::Inheritance;
+use crate::{GatewayConfig, RelayConfig, RelayError};
+
+/// Longest key file. Chosen: far longer than an identity.
+const MOST_KEY_BYTES: usize = 4096;
+/// What the open file of the key is handed on as.
+const KEY_FILE: &str = "key file ";
+
+/// Ports below this take a capability, where the host does not say otherwise.
+const FIRST_FREE_PORT: u16 = 1024;
+
+impl RelayConfig {
+    /// The capabilities that a relay needs after its start.
+    #[must_use]
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let listens = self.listen.iter().copied().chain(self.metrics);
+        let packets = self.packet.iter();
+        needed(listens, packets, &self.leg, self.jumpstart.is_some(), false)
+    }
+
+    /// Reads the key, and goes on with it whoever may read its file later; the next process, which
+    /// may not, gets the open file.
+    ///
+    /// # Errors
+    /// When neither the file can be read nor one was handed on.
+    pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
+        hold(self.identity_file.as_deref(), &mut self.identity, inheritance)?;
+        if self.identity.is_some() {
+            self.identity_file = None;
+        }
+        Ok(())
+    }
+}
+
+impl GatewayConfig {
+    /// The capabilities that a gateway needs after its start.
+    #[must_use]
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let forwards = self.forward.iter().map(|forward| forward.listen);
+        let proxies = self.socks5.iter().chain(&self.connect).copied();
+        let listens = forwards.chain(proxies).chain(self.metrics);
+        let packets = self.packet.iter().chain(&self.packet_endpoint);
+        let intercepts = !self.tproxy.is_empty();
+        needed(listens, packets, &self.leg, self.jumpstart.is_some(), intercepts)
+    }
+
+    /// As [`RelayConfig::hold_identity`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
+        hold(self.identity_file.as_deref(), &mut self.identity, inheritance)?;
+        if self.identity.is_some() {
+            self.identity_file = None;
+        }
+        Ok(())
+    }
+}
+
+fn needed<'a>(
+    listens: impl Iterator<Item = SocketAddr>,
+    packets: impl Iterator<Item = &'a toml::Value>,
+    legs: &LegProfiles,
+    learns: bool,
+    intercepts: bool,
+) -> Vec<Capability> {
+    let mut needed = Vec::new();
+    let is_low = |address: SocketAddr| (1..FIRST_FREE_PORT).contains(&address.port());
+    let packets: Vec<_> = packets.collect();
+    let has = |key: &str| packets.iter().any(|packet| packet.get(key).is_some());
+    let listens_low = |packet: &&toml::Value| {
+        let text = packet.get("listen").and_then(toml::Value::as_str);
+        text.and_then(|text| text.parse().ok()).is_some_and(is_low)
+    };
+    if listens.into_iter().any(is_low) || packets.iter().any(listens_low) {
+        needed.push(Capability::NetBindService);
+    }
+    let profiles =
+        || [&legs.accept, &legs.dial].into_iter().chain(legs.to.iter().map(|to| &to.dial));
+    let starts = learns || profiles().any(|profile| profile.initial_window.is_some());
+    // Buffers beyond the host's limit, and the setting by which warm connections keep their window.
+    let tunes = profiles().any(|profile| {
+        profile.send_buffer.is_some() || profile.receive_buffer.is_some() || profile.warm.is_some()
+    });
+    let takes_packets = has("tun") || has("tproxy") || has("keep_sources");
+    let restricted = profiles()
+        .filter_map(|profile| profile.congestion_control.as_deref())
+        .any(congestion::is_restricted);
+    if starts || tunes || restricted || intercepts || takes_packets {
+        needed.push(Capability::NetAdmin);
+    }
+    if starts {
+        needed.push(Capability::Bpf);
+    }
+    needed
+}
+
+/// Reads a secret identity.
+pub(crate) fn read_identity(path: &Path) -> Result<IdentityKey, RelayError> {
+    parse(path, secret_file::read(path, MOST_KEY_BYTES))
+}
+
+fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, RelayError> {
+    let refused = |problem| RelayError::IdentityFile { path: path.to_owned(), problem };
+    let text = text.map_err(|error| refused(plain(&error)))?;
+    text.as_ref().trim().parse().map_err(|error| refused(format!("{error}")))
+}
+
+fn hold(
+    path: Option<&Path>,
+    identity: &mut Option<IdentityKey>,
+    inheritance: &mut Inheritance,
+) -> Result<(), RelayError> {
+    let (Some(path), None) = (path, identity.as_ref()) else { return Ok(()) };
+    let name = format!("{KEY_FILE}{}", path.display());
+    let handed_on = inheritance.sockets(&name).pop().map(|(_, file)| File::from(file));
+    let file = match (File::open(path), handed_on) {
+        (Ok(file), _) => file,
+        (Err(error), Some(file)) if error.kind() == ErrorKind::PermissionDenied => {
+            if is_replaced(path, &file) {
+                let problem = "is another file than the one that the process before this one \
+                    was started with, and this process's user may not read it: restart instead";
+                let error = io::Error::new(ErrorKind::PermissionDenied, problem);
+                return parse(path, Err::<String, _>(error)).map(drop);
+            }
+            file
+        }
+        (Err(error), _) => return parse(path, Err::<String, _>(error)).map(drop),
+    };
+    let text = secret_file::read_open(&file, MOST_KEY_BYTES);
+    *identity = Some(parse(path, text.map(SecretText))?);
+    inheritance.hand_on(name, OwnedFd::from(file));
+    Ok(())
+}
+
+/// Whether another file lies at `path` by now, as far as that can be seen.
+fn is_replaced(path: &Path, file: &File) -> bool {
+    let number = |found: Metadata| (found.dev(), found.ino());
+    match (path.metadata(), file.metadata()) {
+        (Ok(there), Ok(held)) => number(there) != number(held),
+        _ => false,
+    }
+}
+
+/// Text that is wiped when dropped.
+struct SecretText<T>(T);
+
+impl<T: std::ops::Deref<Target = String>> AsRef<str> for SecretText<T> {
+    fn as_ref(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay(more: &str) -> Vec<Capability> {
+        let key = IdentityKey::from_entropy([1; 32]).to_secret_text().to_string();
+        let operator = tradewind_grant::OperatorKey::from_entropy([2; 32]).public();
+        let text = format!("identity = '{key}'\noperators = ['{operator}']\n{more}");
+        RelayConfig::parse(&text).unwrap().capabilities()
+    }
+
+    #[test]
+    fn a_relay_keeps_what_its_configuration_takes_and_no_more() {
+        use Capability::{Bpf, NetAdmin, NetBindService};
+        let plain = "listen = ['0.0.0.0:7000']\n";
+        assert_eq!(relay(plain), []);
+        assert_eq!(relay("listen = ['0.0.0.0:443']\n"), [NetBindService]);
+        assert_eq!(relay(&format!("{plain}[jumpstart]\n")), [NetAdmin, Bpf]);
+        assert_eq!(relay(&format!("{plain}[leg.dial]\nwarm = 4\n")), [NetAdmin]);
+        assert_eq!(
+            relay(&format!("{plain}[leg.dial]\nprofile = 'quick-start'\n")),
+            [NetAdmin, Bpf]
+        );
+        assert_eq!(relay(&format!("{plain}[packet]\nlisten = '0.0.0.0:53'\n")), [NetBindService]);
+        let controlled =
+            |name: &str| relay(&format!("{plain}[leg.dial]\ncongestion_control = '{name}'\n"));
+        assert_eq!(controlled("reno"), []);
+        assert_eq!(controlled("no_such"), [NetAdmin], "the kernel may load it for that");
+    }
+
+    #[test]
+    fn a_gateway_that_takes_connections_off_their_way_may_configure_the_network() {
+        let of = |text: &str| GatewayConfig::parse(text).unwrap().capabilities();
+        let forward = "direct = true
+            [[forward]]
+            listen = '127.0.0.1:8000'
+            to = '192.0.2.1:80'
+            ";
+        assert_eq!(of(forward), []);
+        let tproxy = "direct = true\n[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\n";
+        assert_eq!(of(tproxy), [Capability::NetAdmin]);
+        let tun = format!("{forward}[[packet]]\ntun = {{}}\n");
+        assert_eq!(of(&tun), [Capability::NetAdmin]);
+        let far = format!("{forward}[packet_endpoint]\nkeep_sources = ['10.1.0.0/16:*']\n");
+        assert_eq!(of(&far), [Capability::NetAdmin]);
+    }
+}
