@@ -5,6 +5,7 @@
 //! fixed seed.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     reason = "a command over the tests' problems, not part of the pure library"
 )]
