@@ -1,10 +1,16 @@
 //! The daemon beside what runs it and what orders it: systemd, the kill switch, a file of hints.
 
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::world::{Guard, World, until};
+use crate::world::{Guard, World, skipped, until};
+
+/// Numbers of a user that is a person, and of one that a package makes for a service.
+const PERSON: u32 = 12345;
+const SERVICE: u32 = 999;
 
 #[test]
 fn it_shows_that_it_lives_more_often_than_it_looks() {
@@ -67,4 +73,45 @@ fn the_switch_is_turned_without_a_daemon_and_says_so() {
     assert!(directory.join("jumpstart.off").exists());
     assert!(turn("on").starts_with("on for daemons"));
     assert!(!directory.join("jumpstart.off").exists());
+}
+
+#[test]
+fn the_switch_of_root_is_led_nowhere_by_other_users() {
+    let test = "jumpstart-astray";
+    let Some(world) = World::new(test) else { return };
+    let (theirs, link) = (world.directory.join("theirs"), world.directory.join("link"));
+    let victim = world.directory.join("victim");
+    std::fs::create_dir(&theirs).unwrap();
+    std::fs::write(&victim, "precious").unwrap();
+    if let Err(error) = chown(&theirs, Some(PERSON), None) {
+        return skipped(test, &error);
+    }
+    symlink(&theirs, &link).unwrap();
+    let turn = |directory: &Path, word: &str| {
+        let mut command = world.command(&[word]);
+        command.env("TRADEWIND_RUNTIME_DIR", directory);
+        let output = world.near.run(|| command.output().unwrap()).unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let refused = |directory: &Path, word: &str, why: &str| {
+        let (done, line) = turn(directory, word);
+        assert!(!done && line.lines().count() == 1 && line.contains(why), "{line}");
+    };
+    let switch = theirs.join("jumpstart.off");
+    refused(&theirs, "off", &format!("the directory belongs to user {PERSON}"));
+    assert!(!switch.exists());
+    std::fs::write(&switch, "").unwrap();
+    refused(&theirs, "on", &format!("the directory belongs to user {PERSON}"));
+    // A service's: root acts there with that user's rights, and never through a link.
+    chown(&theirs, Some(SERVICE), None).unwrap();
+    refused(&link, "off", "is a symbolic link");
+    refused(&link, "on", "is a symbolic link");
+    assert!(switch.exists());
+    std::fs::remove_file(&switch).unwrap();
+    symlink(&victim, &switch).unwrap();
+    refused(&theirs, "off", "symbolic link");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    std::fs::remove_file(&switch).unwrap();
+    assert!(turn(&theirs, "off").0);
+    assert_eq!(switch.metadata().unwrap().uid(), SERVICE);
 }
